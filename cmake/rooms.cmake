@@ -1,0 +1,52 @@
+# tessera_room(NAME [ROOMS other...] [LIBS public...] [PRIVATE private...])
+#
+# Builds src/NAME/**.cc into the library tessera_NAME and, when tests are on, src/NAME/**_test.cc
+# into the program NAME_test. A file whose name ends in _avx2.cc or _avx512.cc is compiled for that
+# instruction set; nothing but run-time dispatch may call into it. main.cc is left to the room's
+# own rules (see below).
+set(TESSERA_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
+set(TESSERA_AVX512_FLAGS -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
+                         -mavx512vbmi -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
+
+function(tessera_room name)
+  cmake_parse_arguments(ROOM "" "" "ROOMS;LIBS;PRIVATE" ${ARGN})
+  set(dir ${CMAKE_SOURCE_DIR}/src/${name})
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "(_test|/main|_fuzz)\\.cc$")
+
+  foreach(source ${sources})
+    if(source MATCHES "_avx2\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_AVX2_FLAGS}")
+    elseif(source MATCHES "_avx512\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_AVX512_FLAGS}")
+    endif()
+  endforeach()
+
+  if(sources)
+    add_library(tessera_${name} STATIC ${sources})
+    set(scope PUBLIC)
+    target_link_libraries(tessera_${name} PRIVATE ${ROOM_PRIVATE})
+  else()
+    add_library(tessera_${name} INTERFACE)
+    set(scope INTERFACE)
+  endif()
+  target_include_directories(tessera_${name} ${scope} ${CMAKE_SOURCE_DIR}/src)
+  list(TRANSFORM ROOM_ROOMS PREPEND tessera_ OUTPUT_VARIABLE room_libs)
+  target_link_libraries(tessera_${name} ${scope} ${room_libs} ${ROOM_LIBS})
+
+  if(EXISTS ${dir}/main.cc)
+    add_executable(tessera ${dir}/main.cc)
+    target_link_libraries(tessera PRIVATE tessera_${name})
+  endif()
+
+  if(TESSERA_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_link_libraries(${name}_test PRIVATE tessera_${name} GTest::gtest_main)
+    target_compile_definitions(${name}_test PRIVATE
+                               TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+    add_test(NAME ${name} COMMAND ${name}_test)
+    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+  endif()
+endfunction()
