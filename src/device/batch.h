@@ -1,0 +1,35 @@
+// The rows of one forward step, as a device sees them.
+//
+// A row is one token of one sequence. The rows of a sequence stand together and have consecutive
+// positions; prefill chunks and decode rows of many sequences share a batch. A row's result never
+// depends on the other rows.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "model/spec.h"
+
+namespace tessera {
+
+inline constexpr int kPageTokens = 64;  // tokens in one KV page
+
+struct SequenceRows {
+  int first_row = 0;
+  int n_rows = 0;
+  int first_position = 0;
+  int slot = 0;  // recurrent-state slot
+  // One page table per KV group (kv_groups order): entry p holds the page of positions
+  // [64p, 64p + 64), or -1 where it lies before the window and was given back.
+  std::span<const std::span<const std::int32_t>> pages;
+};
+
+struct BatchView {
+  std::span<const TokenId> tokens;  // one per row
+  std::span<const SequenceRows> sequences;
+  std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, rising
+
+  int rows() const { return static_cast<int>(tokens.size()); }
+};
+
+}  // namespace tessera
