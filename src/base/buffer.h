@@ -1,7 +1,8 @@
 // AlignedBuffer: owned, zeroed, 64-byte aligned memory, on huge pages where it is large.
 //
-// Allocation can fail (a plan may be wrong about a machine), so it is a Result. The pages of a large
-// buffer are not touched before their first write: whoever fills a buffer decides where it lives.
+// Allocation can fail (a plan may be wrong about a machine), so it is a Result. The pages of a
+// large buffer are not touched before their first write: whoever fills a buffer decides where it
+// lives.
 #pragma once
 
 #include <cstddef>

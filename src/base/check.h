@@ -12,9 +12,9 @@ namespace tessera::detail {
                                std::string_view message);
 }  // namespace tessera::detail
 
-#define CHECK(condition, ...)                                                     \
-  do {                                                                            \
-    if (!(condition)) [[unlikely]]                                                \
-      ::tessera::detail::check_failed(__FILE__, __LINE__, #condition,             \
-                                      ::fmt::format("" __VA_ARGS__));             \
+#define CHECK(condition, ...)                                         \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::tessera::detail::check_failed(__FILE__, __LINE__, #condition, \
+                                      ::fmt::format("" __VA_ARGS__)); \
   } while (false)

@@ -23,7 +23,9 @@ spdlog::logger& logger() {
 
 }  // namespace
 
-void set_log_level(LogLevel level) { current_level.store(level, std::memory_order_relaxed); }
+void set_log_level(LogLevel level) {
+  current_level.store(level, std::memory_order_relaxed);
+}
 
 bool log_enabled(LogLevel level) {
   return level >= current_level.load(std::memory_order_relaxed);
@@ -31,11 +33,20 @@ bool log_enabled(LogLevel level) {
 
 void log_line(LogLevel level, std::string_view line) {
   switch (level) {
-    case LogLevel::debug: logger().debug(line); break;
-    case LogLevel::info: logger().info(line); break;
-    case LogLevel::warn: logger().warn(line); break;
-    case LogLevel::error: logger().error(line); break;
-    case LogLevel::off: break;
+    case LogLevel::debug:
+      logger().debug(line);
+      break;
+    case LogLevel::info:
+      logger().info(line);
+      break;
+    case LogLevel::warn:
+      logger().warn(line);
+      break;
+    case LogLevel::error:
+      logger().error(line);
+      break;
+    case LogLevel::off:
+      break;
   }
 }
 

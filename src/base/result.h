@@ -96,10 +96,9 @@ using Status = Result<void>;
 #define TESSERA_CONCAT(a, b) TESSERA_CONCAT_(a, b)
 
 // Returns the error of `expr` from the enclosing function, if there is one.
-#define TESSERA_TRY(expr)                                       \
-  do {                                                          \
-    if (auto tessera_status = (expr); !tessera_status)          \
-      return std::move(tessera_status).error();                 \
+#define TESSERA_TRY(expr)                                                                        \
+  do {                                                                                           \
+    if (auto tessera_status = (expr); !tessera_status) return std::move(tessera_status).error(); \
   } while (false)
 
 // Declares or assigns `target` from a Result, or returns its error.

@@ -8,7 +8,8 @@ namespace tessera {
 namespace {
 
 Result<int> half(int value) {
-  if (value % 2 != 0) return Error::make(ErrorCode::invalid, "{} is odd; give an even number", value);
+  if (value % 2 != 0)
+    return Error::make(ErrorCode::invalid, "{} is odd; give an even number", value);
   return value / 2;
 }
 

@@ -1,4 +1,5 @@
-// Device: what can hold layers and run them. One per GPU, CPU thread team or (through a worker) machine.
+// Device: what can hold layers and run them. One per GPU, CPU thread team or (through a worker)
+// machine.
 //
 // A device implements blocks, not tensor operations. The caller (pipeline/) drives one step as
 //
@@ -6,13 +7,14 @@
 //   for each layer: mixer(l); route(l); experts(l, pairs); dense(l); finish_ffn(l);
 //   head(); logits();
 //
-// Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and the
-// device keeps the order. Only logits(), read_hidden() and routed_pairs() wait for it. What a block
-// computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the reference.
+// Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and
+// the device keeps the order. Only logits(), read_hidden() and routed_pairs() wait for it. What a
+// block computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the reference.
 //
-// Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the plan and
-// allocated before the first step; a step allocates nothing. Page and slot numbers are the caller's to
-// hand out (state/). One thread drives a device. Errors: only loading and allocation can fail.
+// Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
+// plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
+// caller's to hand out (state/). One thread drives a device. Errors: only loading and allocation
+// can fail.
 #pragma once
 
 #include <cstddef>
@@ -45,9 +47,9 @@ struct ShardLayout {
   int end_layer = 0;
   bool embedding = true;
   bool head = true;
-  int max_rows = 0;         // rows of the largest batch
-  int max_logit_rows = 0;   // rows of the largest head call
-  int slots = 0;            // recurrent-state slots
+  int max_rows = 0;        // rows of the largest batch
+  int max_logit_rows = 0;  // rows of the largest head call
+  int slots = 0;           // recurrent-state slots
   KvType kv_type = KvType::f16;
   std::vector<int> kv_pages;  // pages of each KV group (kv_groups order)
 };
@@ -60,9 +62,10 @@ class Device {
   virtual ~Device() = default;
   virtual std::string name() const = 0;
 
-  // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's file
-  // is not read after it returns; its spec is copied.
-  virtual Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) = 0;
+  // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's
+  // file is not read after it returns; its spec is copied.
+  virtual Status load(const Model& model, const ShardLayout& layout,
+                      const LoadProgress& progress) = 0;
 
   // --- One step ---
   virtual void begin(const BatchView& batch) = 0;  // the view's spans must outlive the step

@@ -1,14 +1,15 @@
 // Engine: requests in, tokens and text out. The server and the command line know nothing below it.
 //
-//   TESSERA_ASSIGN(RequestId id, engine.submit(std::move(request), [&](GenerationEvent event) { ... }));
-//   engine.cancel(id);
+//   TESSERA_ASSIGN(RequestId id, engine.submit(std::move(request), [&](GenerationEvent event) { ...
+//   })); engine.cancel(id);
 //
-// submit() and cancel() may be called from any thread. The sink runs on the engine's thread, in order, and
-// must return quickly (post to your own queue); it gets any number of events with `tokens` and `text` and
-// then exactly one with `finish` or `error`. After submit() failed it is never called.
+// submit() and cancel() may be called from any thread. The sink runs on the engine's thread, in
+// order, and must return quickly (post to your own queue); it gets any number of events with
+// `tokens` and `text` and then exactly one with `finish` or `error`. After submit() failed it is
+// never called.
 //
-// Errors of submit(): invalid (a parameter, or a prompt longer than the context), exhausted (the queue is
-// full: HTTP 429), unavailable (stopping, or dead after a fatal error).
+// Errors of submit(): invalid (a parameter, or a prompt longer than the context), exhausted (the
+// queue is full: HTTP 429), unavailable (stopping, or dead after a fatal error).
 #pragma once
 
 #include <cstdint>
@@ -23,10 +24,10 @@
 
 namespace tessera {
 
-// Order of application: logit bias, repetition penalty (last `repetition_window` tokens, prompt included),
-// frequency and presence penalties (generated tokens only), then argmax when temperature is 0, else
-// temperature, top-k, top-p, min-p (relative to the largest probability), draw. Draws are Philox numbers
-// keyed by (seed, position), so they do not depend on what else runs.
+// Order of application: logit bias, repetition penalty (last `repetition_window` tokens, prompt
+// included), frequency and presence penalties (generated tokens only), then argmax when temperature
+// is 0, else temperature, top-k, top-p, min-p (relative to the largest probability), draw. Draws
+// are Philox numbers keyed by (seed, position), so they do not depend on what else runs.
 struct SamplingParams {
   float temperature = 1.0f;  // 0: greedy, lowest id wins ties
   int top_k = 0;             // 0: off
@@ -49,9 +50,9 @@ struct GenerationRequest {
   SamplingParams sampling;
   std::vector<std::string> stop;  // at most 16
   bool ignore_eos = false;
-  bool show_special = false;        // control tokens appear in the text
-  int top_logprobs = -1;            // -1: none; 0: the chosen token's; n: the n best beside it
-  bool prompt_logprobs = false;     // also for the prompt's tokens (from the second on)
+  bool show_special = false;     // control tokens appear in the text
+  int top_logprobs = -1;         // -1: none; 0: the chosen token's; n: the n best beside it
+  bool prompt_logprobs = false;  // also for the prompt's tokens (from the second on)
 };
 
 struct TokenLogprob {
@@ -80,14 +81,14 @@ struct Usage {
 
 struct Finish {
   FinishReason reason = FinishReason::stop;
-  std::string stop_string;           // the one that matched, if one did
+  std::string stop_string;            // the one that matched, if one did
   std::optional<TokenId> stop_token;  // the end-of-generation token, if one came
   Usage usage;
 };
 
 struct GenerationEvent {
   std::vector<EmittedToken> prompt_tokens;  // once, when prompt_logprobs was asked
-  std::vector<EmittedToken> tokens;         // sampled since the last event (no end-of-generation token)
+  std::vector<EmittedToken> tokens;  // sampled since the last event (no end-of-generation token)
   std::string text;  // text that may be shown now: whole characters, no part of a stop string
   std::optional<Finish> finish;
   std::optional<Error> error;
@@ -97,8 +98,8 @@ using EventSink = std::function<void(GenerationEvent)>;
 using RequestId = std::uint64_t;
 
 struct EngineStatus {
-  bool healthy = true;      // false after a fatal error
-  std::string fault;        // why not
+  bool healthy = true;  // false after a fatal error
+  std::string fault;    // why not
   int running = 0;
   int queued = 0;
   int max_queue = 0;
@@ -112,7 +113,8 @@ class Engine {
   virtual Result<RequestId> submit(GenerationRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;
   virtual EngineStatus status() const = 0;
-  // Refuses new requests, lets running ones end for at most `grace_s`, then cancels them. Returns when idle.
+  // Refuses new requests, lets running ones end for at most `grace_s`, then cancels them. Returns
+  // when idle.
   virtual void drain(double grace_s) = 0;
 };
 

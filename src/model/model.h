@@ -1,12 +1,14 @@
-// Model: a mapped GGUF file, the ModelSpec read from it, and where each tensor of the spec lies in it.
+// Model: a mapped GGUF file, the ModelSpec read from it, and where each tensor of the spec lies in
+// it.
 //
 //   TESSERA_ASSIGN(Model model, Model::open("model.gguf"));
 //   const TensorSlice* q = model.find(TensorRole::attn_q, /*layer=*/3);
 //
-// Every tensor that the spec needs is present with exactly the expected shape, or open() fails with one
-// error that lists all that is missing or wrong. A slice is a view of the file: `matrices` (experts, else
-// 1) of rows x cols, row-major, in the tensor's own block type. Fused tensors of the file (attn_qkv,
-// ffn_gate_up_exps) appear as several slices of it. Immutable after open; any thread may read.
+// Every tensor that the spec needs is present with exactly the expected shape, or open() fails with
+// one error that lists all that is missing or wrong. A slice is a view of the file: `matrices`
+// (experts, else 1) of rows x cols, row-major, in the tensor's own block type. Fused tensors of the
+// file (attn_qkv, ffn_gate_up_exps) appear as several slices of it. Immutable after open; any
+// thread may read.
 #pragma once
 
 #include <cstddef>

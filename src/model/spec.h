@@ -4,8 +4,9 @@
 // family's name: the forward pass, the planner, the KV layout and every device read only the fields
 // below. A variant of the field's transformer is a field here, never a branch elsewhere.
 //
-// Conventions. Sizes are element counts. A weight of `rows` x `cols` computes y[r] = sum W[r][c] x[c].
-// Query head h uses KV head h / (n_head / n_kv_head). rms(x) = x / sqrt(mean(x^2) + norm_eps).
+// Conventions. Sizes are element counts. A weight of `rows` x `cols` computes y[r] = sum W[r][c]
+// x[c]. Query head h uses KV head h / (n_head / n_kv_head). rms(x) = x / sqrt(mean(x^2) +
+// norm_eps).
 #pragma once
 
 #include <array>
@@ -21,9 +22,9 @@ using TokenId = std::int32_t;
 
 enum class Activation { silu, gelu_tanh };
 
-// Rotary embedding over the first n_rot dimensions of a head: pair i is (i, i + n_rot/2) and turns by
-// position * inv_freq[i]; cos and sin are multiplied by `magnitude` (YaRN's m). Interpolation and
-// frequency factors are already inside inv_freq; a pair that must not turn has 0.
+// Rotary embedding over the first n_rot dimensions of a head: pair i is (i, i + n_rot/2) and turns
+// by position * inv_freq[i]; cos and sin are multiplied by `magnitude` (YaRN's m). Interpolation
+// and frequency factors are already inside inv_freq; a pair that must not turn has 0.
 struct RopeSpec {
   int n_rot = 0;
   std::vector<float> inv_freq;  // n_rot / 2
@@ -43,19 +44,19 @@ struct AttentionSpec {
   int n_kv_head = 0;
   int head_dim_k = 0;
   int head_dim_v = 0;
-  float scale = 1.0f;     // multiplies q.k
-  float softcap = 0.0f;   // c * tanh(score / c) when > 0
-  int window = 0;         // key p is visible to query t iff p <= t and p > t - window; 0 = all
+  float scale = 1.0f;    // multiplies q.k
+  float softcap = 0.0f;  // c * tanh(score / c) when > 0
+  int window = 0;        // key p is visible to query t iff p <= t and p > t - window; 0 = all
   RopeSpec rope;
-  bool qk_norm = false;   // RMS norm with weights over each q and k head, before the rotation
-  bool v_norm = false;    // weightless RMS norm over each v head
+  bool qk_norm = false;       // RMS norm with weights over each q and k head, before the rotation
+  bool v_norm = false;        // weightless RMS norm over each v head
   bool value_is_key = false;  // no attn_v: v is the raw k projection, before norm and rotation
   OutputGate gate = OutputGate::none;
-  int kv_source = -1;     // >= 0: computes no k and v, attends over that layer's KV
+  int kv_source = -1;  // >= 0: computes no k and v, attends over that layer's KV
 };
 
-// Gated DeltaNet (Qwen3.5): causal depthwise convolution + SiLU over [q | k | v], l2-normalised q and
-// k, delta-rule state of dim_k x dim_v per value head, gated RMS norm.
+// Gated DeltaNet (Qwen3.5): causal depthwise convolution + SiLU over [q | k | v], l2-normalised q
+// and k, delta-rule state of dim_k x dim_v per value head, gated RMS norm.
 struct GatedDeltaSpec {
   int n_key_head = 0;
   int n_value_head = 0;
@@ -85,7 +86,7 @@ struct RouterSpec {
   bool normalize = true;        // selected weights sum to 1 ...
   float weight_scale = 1.0f;    // ... and are then multiplied by this
   float logit_softcap = 0.0f;
-  bool own_input = false;       // reads rms(residual) * router_scale / sqrt(n_embd) instead
+  bool own_input = false;  // reads rms(residual) * router_scale / sqrt(n_embd) instead
 };
 
 struct MoeSpec {
@@ -117,8 +118,8 @@ struct ModelSpec {
   std::string architecture;  // general.architecture, for people only
   std::string name;          // general.name, for people only
   int n_embd = 0;
-  int n_vocab = 0;        // rows of the head
-  int n_token = 0;        // tokens in the vocabulary; logits of ids >= n_token are never sampled
+  int n_vocab = 0;         // rows of the head
+  int n_token = 0;         // tokens in the vocabulary; logits of ids >= n_token are never sampled
   int context_length = 0;  // the longest the model was made for
   float norm_eps = 1e-6f;
   float embedding_scale = 1.0f;
@@ -139,13 +140,44 @@ std::vector<KvGroup> kv_groups(const ModelSpec& spec);
 
 // What a tensor is to the forward pass. Layer tensors carry a layer index, the first three none.
 enum class TensorRole : std::uint8_t {
-  token_embd, output_norm, output,
-  mixer_norm, mixer_post_norm,
-  attn_q, attn_k, attn_v, attn_output, attn_q_norm, attn_k_norm, attn_gate,
-  gdn_qkv, gdn_gate, gdn_beta, gdn_alpha, gdn_conv, gdn_dt_bias, gdn_a, gdn_norm, gdn_out,
-  ffn_norm, dense_gate, dense_up, dense_down, dense_scalar_gate, dense_post_norm,
-  router, router_scale, router_bias, moe_norm, moe_gate, moe_up, moe_down, expert_scale,
-  moe_post_norm, ffn_post_norm, layer_scale,
+  token_embd,
+  output_norm,
+  output,
+  mixer_norm,
+  mixer_post_norm,
+  attn_q,
+  attn_k,
+  attn_v,
+  attn_output,
+  attn_q_norm,
+  attn_k_norm,
+  attn_gate,
+  gdn_qkv,
+  gdn_gate,
+  gdn_beta,
+  gdn_alpha,
+  gdn_conv,
+  gdn_dt_bias,
+  gdn_a,
+  gdn_norm,
+  gdn_out,
+  ffn_norm,
+  dense_gate,
+  dense_up,
+  dense_down,
+  dense_scalar_gate,
+  dense_post_norm,
+  router,
+  router_scale,
+  router_bias,
+  moe_norm,
+  moe_gate,
+  moe_up,
+  moe_down,
+  expert_scale,
+  moe_post_norm,
+  ffn_post_norm,
+  layer_scale,
   count,
 };
 const char* role_name(TensorRole role);

@@ -1,15 +1,16 @@
-// SequencePool: who may use which KV page and which recurrent slot. SequenceState: what one sequence has.
+// SequencePool: who may use which KV page and which recurrent slot. SequenceState: what one
+// sequence has.
 //
-// Pages and slots are numbers; the bytes behind them belong to the devices (device.h). Admission reserves
-// what a sequence can need at most, so a running sequence never lacks a page; pages are handed out as the
-// sequence grows and pages that fell out of a group's window return at once.
+// Pages and slots are numbers; the bytes behind them belong to the devices (device.h). Admission
+// reserves what a sequence can need at most, so a running sequence never lacks a page; pages are
+// handed out as the sequence grows and pages that fell out of a group's window return at once.
 //
 //   TESSERA_ASSIGN(SequenceState sequence, pool.admit(prompt_tokens + max_new_tokens));
-//   sequence.extend(64);             // room for 64 more positions; cannot fail up to the admitted length
-//   batch_rows.pages = sequence.page_tables();
+//   sequence.extend(64);             // room for 64 more positions; cannot fail up to the admitted
+//   length batch_rows.pages = sequence.page_tables();
 //
-// Owned by the engine thread; not thread safe. A SequenceState gives everything back when destroyed and
-// must not outlive its pool.
+// Owned by the engine thread; not thread safe. A SequenceState gives everything back when destroyed
+// and must not outlive its pool.
 #pragma once
 
 #include <cstdint>
@@ -75,7 +76,9 @@ class SequencePool {
   int max_positions() const;
 
   int free_slots() const { return static_cast<int>(free_slots_.size()); }
-  int free_pages(int group) const { return static_cast<int>(free_pages_[static_cast<std::size_t>(group)].size()); }
+  int free_pages(int group) const {
+    return static_cast<int>(free_pages_[static_cast<std::size_t>(group)].size());
+  }
   const SequencePoolLayout& layout() const { return layout_; }
 
  private:

@@ -1,0 +1,126 @@
+#include "base/thread_team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+namespace tessera {
+namespace {
+
+inline void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Spins until `done`, giving the processor away now and then: with fewer cores than threads the one
+// that is waited for may need this core.
+template <typename Done>
+void spin_until(Done done) {
+  for (int round = 0; !done(); ++round) {
+    if (round % 2048 == 2047) {
+      std::this_thread::yield();
+    } else {
+      pause();
+    }
+  }
+}
+
+template <typename Done>
+bool spin_for(std::chrono::microseconds limit, Done done) {
+  const auto end = std::chrono::steady_clock::now() + limit;
+  for (;;) {
+    for (int i = 0; i < 128; ++i) {
+      if (done()) return true;
+      pause();
+    }
+    if (std::chrono::steady_clock::now() >= end) return done();
+  }
+}
+
+void bind_to(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(static_cast<std::size_t>(cpu), &set);
+  pthread_setaffinity_np(thread.native_handle(), sizeof(set), &set);
+}
+
+}  // namespace
+
+int TeamMember::size() const {
+  return team_.size();
+}
+void TeamMember::barrier() {
+  team_.arrive_and_wait();
+}
+
+ThreadTeam::ThreadTeam(const ThreadTeamOptions& options) : spin_(options.spin) {
+  for (int i = 1; i < options.threads; ++i) workers_.emplace_back();
+  for (int i = 1; i < options.threads; ++i) {
+    std::thread& worker = workers_[static_cast<std::size_t>(i - 1)];
+    worker = std::thread([this, i] { work(i); });
+    if (static_cast<std::size_t>(i) < options.cpus.size())
+      bind_to(worker, options.cpus[static_cast<std::size_t>(i)]);
+  }
+}
+
+ThreadTeam::~ThreadTeam() {
+  stop_.store(true);
+  epoch_.fetch_add(1);
+  epoch_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadTeam::arrive_and_wait() {
+  if (workers_.empty()) {
+    next_.store(0, std::memory_order_relaxed);
+    return;
+  }
+  const std::uint32_t generation = generation_.load(std::memory_order_acquire);
+  if (waiting_.fetch_add(1, std::memory_order_acq_rel) + 1 == size()) {
+    // Everyone is here, so nobody takes pieces: the counter is free for the next for_each.
+    next_.store(0, std::memory_order_relaxed);
+    waiting_.store(0, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    return;
+  }
+  spin_until([&] { return generation_.load(std::memory_order_acquire) != generation; });
+}
+
+void ThreadTeam::run_erased(Entry entry, void* function) {
+  TeamMember self(*this, 0);
+  if (workers_.empty()) {
+    next_.store(0, std::memory_order_relaxed);
+    entry(function, self);
+    return;
+  }
+  entry_ = entry;
+  function_ = function;
+  next_.store(0, std::memory_order_relaxed);
+  // Sequentially consistent on both sides: a worker that parks either sees the new epoch or is seen
+  // here.
+  epoch_.fetch_add(1, std::memory_order_seq_cst);
+  if (parked_.load(std::memory_order_seq_cst) > 0) epoch_.notify_all();
+  entry(function, self);
+  arrive_and_wait();
+}
+
+void ThreadTeam::work(int index) {
+  TeamMember self(*this, index);
+  std::uint32_t seen = 0;
+  for (;;) {
+    const auto woken = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
+    if (!spin_for(spin_, woken)) {
+      parked_.fetch_add(1, std::memory_order_seq_cst);
+      while (epoch_.load(std::memory_order_seq_cst) == seen) epoch_.wait(seen);
+      parked_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    seen = epoch_.load(std::memory_order_acquire);
+    if (stop_.load()) return;
+    entry_(function_, self);
+    arrive_and_wait();
+  }
+}
+
+}  // namespace tessera
