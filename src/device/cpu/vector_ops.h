@@ -1,0 +1,78 @@
+// Element-wise operations, norms, rotary embedding and routing over f32 rows.
+//
+// Every function reads and writes plain f32 arrays of any alignment and length n >= 0; `out` may be
+// the same array as an input, but may not overlap one partly. Nothing is allocated, nothing is
+// shared: any thread may call anything. A result depends on that call's own arguments only, so a
+// row comes out the same bit by bit whatever other rows a batch holds. Between instruction sets
+// the results differ in the last bits.
+//
+// exp and what is built on it are within 2 ulp, return 0 for -inf, and no NaN for a number.
+//
+//   const VectorKernels& ops = vector_kernels(detect_isa());
+//   ops.rms_norm(x, weight, 1e-6f, n, out);
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "device/cpu/isa.h"
+#include "model/spec.h"
+
+namespace tessera::cpu {
+
+struct VectorKernels {
+  // out = x / sqrt(mean(x^2) + eps) * weight; a null weight is all ones.
+  void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t n, float* out);
+  // out = rms_norm(x, weight, eps) * silu(gate): the output norm of a gated delta net.
+  void (*gated_rms_norm)(const float* x, const float* weight, const float* gate, float eps,
+                         std::int64_t n, float* out);
+  // out = x / sqrt(sum(x^2) + eps)
+  void (*l2_normalize)(const float* x, float eps, std::int64_t n, float* out);
+
+  void (*add)(const float* a, const float* b, std::int64_t n, float* out);
+  void (*multiply)(const float* a, const float* b, std::int64_t n, float* out);
+  void (*scale)(const float* x, float factor, std::int64_t n, float* out);
+  void (*add_scaled)(const float* x, float factor, std::int64_t n, float* accumulator);
+
+  void (*silu_mul)(const float* gate, const float* up, std::int64_t n, float* out);
+  void (*gelu_tanh_mul)(const float* gate, const float* up, std::int64_t n, float* out);
+  void (*sigmoid_mul)(const float* x, const float* gate, std::int64_t n, float* out);
+  void (*softplus_mul)(const float* x, const float* gate, std::int64_t n, float* out);
+  // out[head][i] = x[head][i] * softplus(gate[head])
+  void (*softplus_mul_heads)(const float* x, const float* gate, std::int64_t heads,
+                             std::int64_t head_dim, float* out);
+
+  void (*exp)(const float* x, std::int64_t n, float* out);
+  void (*tanh)(const float* x, std::int64_t n, float* out);
+  void (*sigmoid)(const float* x, std::int64_t n, float* out);
+  void (*softplus)(const float* x, std::int64_t n, float* out);            // ln(1 + e^x)
+  void (*softcap)(const float* x, float cap, std::int64_t n, float* out);  // cap * tanh(x / cap)
+
+  // In place. An array of -inf alone becomes zeros. NaN spreads.
+  void (*softmax)(float* x, std::int64_t n);
+  // Turns the pairs (i, i + n_rot/2) of one head vector, in place: the first n_rot elements change.
+  void (*rope)(float* x, std::int64_t n_rot, const float* cos, const float* sin);
+  float (*dot)(const float* a, const float* b, std::int64_t n);
+  float (*max)(const float* x, std::int64_t n);  // NaN is skipped; -inf where nothing is left
+};
+
+const VectorKernels& vector_kernels(Isa isa);
+
+// cos and sin (inv_freq.size() values each) of one position, times `magnitude`. The angle is the
+// f32 product of position and inv_freq, as the published PyTorch models compute it, so that far
+// positions agree with them; cos and sin of that angle are exact to f32 rounding.
+void fill_rope_row(std::span<const float> inv_freq, float magnitude, std::int64_t position,
+                   float* cos, float* sin);
+
+// The index of the largest value, the lowest one on ties. NaN counts as -inf. n >= 1.
+std::int64_t argmax(const float* x, std::int64_t n);
+
+// Chooses spec.n_used experts of one row from its router logits and gives them their weights, in
+// falling order of their selection score. Order is total: NaN counts as -inf, ties go to the lower
+// id. `bias` (selection only) and `expert_scale` are [n_expert] or null. `scratch` holds
+// 2 * n_expert floats; ids and weights hold n_used.
+void route_row(const VectorKernels& ops, const MoeSpec& spec, const float* logits,
+               const float* bias, const float* expert_scale, float* scratch, std::int32_t* ids,
+               float* weights);
+
+}  // namespace tessera::cpu
