@@ -89,9 +89,7 @@ Histogram::Histogram(std::vector<double> upper_bounds) : upper_bounds_(std::move
   CHECK(std::adjacent_find(upper_bounds_.begin(), upper_bounds_.end(), std::greater_equal<>()) ==
             upper_bounds_.end(),
         "histogram bounds must rise");
-}),
-        "histogram bounds must rise");
-buckets_ = std::make_unique<std::atomic<std::uint64_t>[]>(upper_bounds_.size() + 1);
+  buckets_ = std::make_unique<std::atomic<std::uint64_t>[]>(upper_bounds_.size() + 1);
 }
 
 void Histogram::observe(double value) {
