@@ -28,7 +28,7 @@ namespace tessera {
 struct TensorSlice {
   TensorRole role{};
   int layer = -1;
-  quant::BlockType type{};
+  BlockType type{};
   std::int64_t matrices = 1;
   std::int64_t rows = 1;
   std::int64_t cols = 1;  // the contiguous dimension; vectors are 1 x cols
