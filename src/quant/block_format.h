@@ -79,8 +79,8 @@ void quantize_row(BlockType type, const float* src, std::int64_t n, std::byte* d
 
 // Writes blocks first_block .. first_block + n_blocks - 1 of an endless sequence of valid random
 // blocks that `seed` names; their values have zero mean and about the given standard deviation
-// (1e-4 to 1e2). Any range of blocks can be made on its own, in any order, by any thread. F32, F16
-// and BF16 are approximately normal.
+// (1e-4 to 1e2; within 5% from 1e-3 on). Any range of blocks can be made on its own, in any order,
+// by any thread. F32, F16 and BF16 are approximately normal.
 void random_blocks(BlockType type, std::uint64_t seed, std::int64_t first_block,
                    std::int64_t n_blocks, float stddev, std::byte* dst);
 
