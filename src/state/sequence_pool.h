@@ -46,7 +46,8 @@ class SequenceState {
   int length() const { return length_; }      // positions with room
   int capacity() const { return capacity_; }  // positions admitted
 
-  // Room for `tokens` more positions.
+  // Room for `tokens` more positions, at most the layout's max_chunk since the last trim(length()).
+  // Allocates nothing.
   void extend(int tokens);
   // Returns the pages that no position >= `next_position` can see any more.
   void trim(int next_position);
@@ -54,16 +55,19 @@ class SequenceState {
 
  private:
   friend class SequencePool;
+  struct PageTable {
+    std::vector<std::int32_t> pages;  // from position 0 on; -1 where returned
+    int first_live = 0;               // first page not yet returned
+    int reserved = 0;                 // pages promised at admission
+  };
   void release();
 
   SequencePool* pool_ = nullptr;
   int slot_ = -1;
   int length_ = 0;
   int capacity_ = 0;
-  std::vector<std::vector<std::int32_t>> tables_;  // per group
-  std::vector<std::span<const std::int32_t>> views_;
-  std::vector<int> first_live_;  // per group: first page not yet returned
-  std::vector<int> reserved_;    // per group: pages promised at admission
+  std::vector<PageTable> groups_;
+  std::vector<std::span<const std::int32_t>> views_;  // of groups_[].pages
 };
 
 class SequencePool {
@@ -84,6 +88,7 @@ class SequencePool {
  private:
   friend class SequenceState;
   int pages_needed(std::size_t group, int max_positions) const;
+  int window_pages(const SequencePoolLayout::Group& group) const;
 
   SequencePoolLayout layout_;
   std::vector<int> free_slots_;
