@@ -1,0 +1,98 @@
+// The matrix product for AVX-512 with VNNI.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+// GCC 12 takes the "undefined" vectors inside its own intrinsics for reads of uninitialised ones.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#endif
+
+#include "device/cpu/matmul_loops.h"
+
+namespace tessera::cpu {
+namespace {
+
+struct Avx512 {
+  using I = __m512i;
+  using F = __m512;
+  static constexpr bool kWideUnsigned = true;
+  static constexpr int kFewRows = 4;
+  static constexpr int kDenseRows = 6;
+
+  static TESSERA_INLINE I load(const std::byte* from) { return _mm512_loadu_si512(from); }
+  static TESSERA_INLINE I zero() { return _mm512_setzero_si512(); }
+  static TESSERA_INLINE I splat(const std::int32_t* from) { return _mm512_set1_epi32(*from); }
+  template <std::uint32_t kMask>
+  static TESSERA_INLINE I mask(I a) {
+    return _mm512_and_si512(a, _mm512_set1_epi32(static_cast<std::int32_t>(kMask)));
+  }
+  template <std::uint32_t kBits>
+  static TESSERA_INLINE I flip(I a) {
+    return _mm512_xor_si512(a, _mm512_set1_epi32(static_cast<std::int32_t>(kBits)));
+  }
+  static TESSERA_INLINE I flip_signs(I a) { return flip<0x80808080u>(a); }
+  static TESSERA_INLINE I or_(I a, I b) { return _mm512_or_si512(a, b); }
+  template <int kBits>
+  static TESSERA_INLINE I shl(I a) {
+    if constexpr (kBits == 0) return a;
+    return _mm512_slli_epi32(a, kBits);
+  }
+  template <int kBits>
+  static TESSERA_INLINE I shr(I a) {
+    if constexpr (kBits == 0) return a;
+    return _mm512_srli_epi32(a, kBits);
+  }
+  template <int kBits>
+  static TESSERA_INLINE I sar(I a) {
+    return _mm512_srai_epi32(a, kBits);
+  }
+  static TESSERA_INLINE I lookup(const void* table, I codes) {
+    const __m128i levels = _mm_load_si128(static_cast<const __m128i*>(table));
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), codes);
+  }
+
+  template <int kWords, int kMax>
+  static TESSERA_INLINE I dot(I start, const I* w, const std::int8_t* q) {
+    for (int i = 0; i < kWords; ++i) {
+      std::int32_t four;
+      __builtin_memcpy(&four, q + 4 * i, sizeof(four));
+      start = _mm512_dpbusd_epi32(start, w[i], _mm512_set1_epi32(four));
+    }
+    return start;
+  }
+
+  static TESSERA_INLINE F zero_float() { return _mm512_setzero_ps(); }
+  static TESSERA_INLINE F splat(const float* from) { return _mm512_set1_ps(*from); }
+  static TESSERA_INLINE F load_float(const void* from) { return _mm512_loadu_ps(from); }
+  static TESSERA_INLINE void store(float* to, F a) { _mm512_storeu_ps(to, a); }
+  static TESSERA_INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
+  static TESSERA_INLINE F negate(F a) { return _mm512_xor_ps(a, _mm512_set1_ps(-0.0f)); }
+  static TESSERA_INLINE F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static TESSERA_INLINE F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
+  static TESSERA_INLINE F half_low(I a) { return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a)); }
+  static TESSERA_INLINE F half_high(I a) { return half_low(shr<16>(a)); }
+  static TESSERA_INLINE F half_at(const std::byte* from) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
+  }
+  static TESSERA_INLINE F bfloat_at(const std::byte* from) {
+    const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
+    return _mm512_castsi512_ps(shl<16>(_mm512_cvtepu16_epi32(bits)));
+  }
+  // 2^(e - 128) of 16 bytes e; the two smallest are subnormal.
+  static TESSERA_INLINE F exponent_at(const std::byte* from) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
+    const I e = _mm512_cvtepu8_epi32(bytes);
+    const I normal = shl<23>(_mm512_sub_epi32(e, _mm512_set1_epi32(1)));
+    const I tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
+    const __mmask16 is_tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
+    return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_tiny, normal, tiny));
+  }
+};
+
+}  // namespace
+
+const MatmulKernels kMatmulAvx512 = make_kernels<Avx512>(Isa::avx512);
+
+}  // namespace tessera::cpu
+#endif

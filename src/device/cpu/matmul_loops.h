@@ -1,0 +1,301 @@
+// The loops of the matrix product, over the formats of matmul_formats.h. Included by the same three
+// files, and like it local to each.
+//
+// For one output element the operations are, in this order, whatever the loop:
+//   per 32 elements   sum = integer dot product, from the offset times minus the activations' sum
+//                     acc = fma(float(sum) * weight scale, activation scale, acc)
+//                     acc = fma(bias, scaled sum, acc)                      if the format has one
+//   per float weight  acc = fma(w, x, acc)
+// with the two halves of 32 elements joined before the activation scale where they have scales of
+// their own. Tiling may choose only which elements are computed together.
+#pragma once
+
+#include "device/cpu/matmul_formats.h"
+#include "device/cpu/matmul_kernels.h"
+
+namespace tessera::cpu {
+namespace {
+
+// How far ahead of use weights are asked for.
+inline constexpr std::int64_t kPrefetchBytes = 4096;
+
+template <class S>
+TESSERA_INLINE void store_group(const MatmulTile& tile, std::int64_t group, int row,
+                                typename S::F acc) {
+  float* const to = tile.out + row * tile.out_stride + group * 16;
+  const std::int64_t present = tile.out_rows - group * 16;
+  if (present >= 16) {
+    S::store(to, acc);
+    return;
+  }
+  alignas(64) float lanes[16];
+  S::store(lanes, acc);
+  for (std::int64_t i = 0; i < present; ++i) to[i] = lanes[i];
+}
+
+// The weights and scales of 32 elements, unpacked.
+template <class S, class Format>
+struct Unpacked {
+  typename S::I w[8];
+  typename S::F scale[Format::kHalves], bias[Format::kHalves];
+};
+
+template <class S, class Format>
+TESSERA_INLINE typename S::F add_record(const Unpacked<S, Format>& u, const ActivationRecord* x,
+                                        typename S::F acc) {
+  constexpr int kMax = Format::kMax, kOffset = Format::kOffsetLog2;
+  using I = typename S::I;
+  using F = typename S::F;
+  F sum;
+  if constexpr (Format::kHalves == 1) {
+    I start = S::zero();
+    if constexpr (kOffset >= 0) start = S::template shl<kOffset>(S::splat(&x->minus_sum));
+    sum = S::mul(S::to_float(S::template dot<8, kMax>(start, u.w, x->q)), u.scale[0]);
+  } else {
+    I start[2] = {S::zero(), S::zero()};
+    if constexpr (kOffset >= 0) {
+      start[0] = S::template shl<kOffset>(S::splat(&x->minus_half[0]));
+      start[1] = S::template shl<kOffset>(S::splat(&x->minus_half[1]));
+    }
+    const I low = S::template dot<4, kMax>(start[0], u.w, x->q);
+    const I high = S::template dot<4, kMax>(start[1], u.w + 4, x->q + 16);
+    sum = S::mul(S::to_float(low), u.scale[0]);
+    sum = S::fma(S::to_float(high), u.scale[1], sum);
+  }
+  acc = S::fma(sum, S::splat(&x->scale), acc);
+  if constexpr (Format::kBias && Format::kHalves == 1) {
+    acc = S::fma(u.bias[0], S::splat(&x->scaled_sum), acc);
+  } else if constexpr (Format::kBias) {
+    acc = S::fma(u.bias[0], S::splat(&x->scaled_half[0]), acc);
+    acc = S::fma(u.bias[1], S::splat(&x->scaled_half[1]), acc);
+  }
+  return acc;
+}
+
+// Rows that keep their sums in registers: the memory-bound case.
+template <class S, class Format, int kRows>
+void few_rows(const MatmulTile& tile) {
+  using F = typename S::F;
+  constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
+  for (std::int64_t group = 0; group < tile.groups; ++group) {
+    const std::byte* lines = tile.weights + group * tile.group_bytes;
+    const std::byte* tail = lines + tile.tail_offset;
+    const ActivationRecord* x[kRows];
+    F acc[kRows];
+    for (int r = 0; r < kRows; ++r) {
+      x[r] = tile.records + tile.row_ids[r];
+      acc[r] = S::zero_float();
+    }
+    for (std::int64_t b = 0; b < tile.blocks; ++b) {
+      for (int i = 0; i < Format::kWords; ++i) {
+        __builtin_prefetch(lines + kPrefetchBytes + i * kLine, 0, 3);
+      }
+      Format format;
+      format.begin(lines, tail);
+      unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
+        Unpacked<S, Format> u;
+        format.template weights<sub.value>(lines, u.w);
+        format.template scales<sub.value>(u.scale, u.bias);
+        for (int r = 0; r < kRows; ++r) {
+          acc[r] = add_record<S, Format>(u, x[r], acc[r]);
+          x[r] += tile.record_step;
+        }
+      });
+      lines += kBlockBytes;
+      tail += Format::kTail * 16;
+    }
+    for (int r = 0; r < kRows; ++r) store_group<S>(tile, group, r, acc[r]);
+  }
+}
+
+// Rows whose sums live in the first-level cache: 32 elements of a group are unpacked once and meet
+// every row.
+template <class S, class Format>
+void many_rows(const MatmulTile& tile) {
+  using F = typename S::F;
+  constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
+  alignas(64) float sums[kMaxTileRows][16];
+  for (std::int64_t group = 0; group < tile.groups; ++group) {
+    const std::byte* lines = tile.weights + group * tile.group_bytes;
+    const std::byte* tail = lines + tile.tail_offset;
+    const ActivationRecord* x = tile.records;
+    for (int r = 0; r < tile.n_rows; ++r) S::store(sums[r], S::zero_float());
+    for (std::int64_t b = 0; b < tile.blocks; ++b) {
+      Format format;
+      format.begin(lines, tail);
+      unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
+        Unpacked<S, Format> u;
+        format.template weights<sub.value>(lines, u.w);
+        format.template scales<sub.value>(u.scale, u.bias);
+        for (int r = 0; r < tile.n_rows; ++r) {
+          const F acc = add_record<S, Format>(u, x + tile.row_ids[r], S::load_float(sums[r]));
+          S::store(sums[r], acc);
+        }
+        x += tile.record_step;
+      });
+      lines += kBlockBytes;
+      tail += Format::kTail * 16;
+    }
+    for (int r = 0; r < tile.n_rows; ++r) store_group<S>(tile, group, r, S::load_float(sums[r]));
+  }
+}
+
+// few_rows for up to S::kFewRows rows, which is worth code of its own.
+template <class S, template <class> class Format, int kRows = 1>
+void quantised_tile(const MatmulTile& tile) {
+  if constexpr (kRows > S::kFewRows) {
+    many_rows<S, Format<S>>(tile);
+  } else if (tile.n_rows == kRows) {
+    few_rows<S, Format<S>, kRows>(tile);
+  } else {
+    quantised_tile<S, Format, kRows + 1>(tile);
+  }
+}
+
+// Float weights: [column][16 rows]. ------------------------------------------------------------
+
+struct ElementF32 {
+  static constexpr int kBytes = 4;
+  template <class S>
+  static TESSERA_INLINE typename S::F load(const std::byte* from) {
+    return S::load_float(from);
+  }
+};
+struct ElementF16 {
+  static constexpr int kBytes = 2;
+  template <class S>
+  static TESSERA_INLINE typename S::F load(const std::byte* from) {
+    return S::half_at(from);
+  }
+};
+struct ElementBF16 {
+  static constexpr int kBytes = 2;
+  template <class S>
+  static TESSERA_INLINE typename S::F load(const std::byte* from) {
+    return S::bfloat_at(from);
+  }
+};
+
+template <class S, class Element, int kRows, int kGroups>
+void dense_block(const MatmulTile& tile, std::int64_t group, int row) {
+  using F = typename S::F;
+  constexpr std::int64_t kColumnBytes = 16 * Element::kBytes;
+  const float* x[kRows];
+  F acc[kGroups][kRows];
+  for (int r = 0; r < kRows; ++r) x[r] = tile.x + tile.row_ids[row + r] * tile.x_stride;
+  for (int g = 0; g < kGroups; ++g) {
+    for (int r = 0; r < kRows; ++r) acc[g][r] = S::zero_float();
+  }
+  const std::byte* weights = tile.weights + group * tile.group_bytes;
+  for (std::int64_t k = 0; k < tile.cols; ++k) {
+    F w[kGroups];
+    for (int g = 0; g < kGroups; ++g) {
+      w[g] = Element::template load<S>(weights + g * tile.group_bytes);
+      __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchBytes, 0, 3);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      const F xk = S::splat(x[r] + k);
+      for (int g = 0; g < kGroups; ++g) acc[g][r] = S::fma(w[g], xk, acc[g][r]);
+    }
+    weights += kColumnBytes;
+  }
+  for (int g = 0; g < kGroups; ++g) {
+    for (int r = 0; r < kRows; ++r) store_group<S>(tile, group + g, row + r, acc[g][r]);
+  }
+}
+
+// All rows of kGroups groups, kRows at a time and then what is left.
+template <class S, class Element, int kRows, int kGroups>
+void dense_groups(const MatmulTile& tile, std::int64_t group, int row) {
+  for (; tile.n_rows - row >= kRows; row += kRows) {
+    dense_block<S, Element, kRows, kGroups>(tile, group, row);
+  }
+  if constexpr (kRows > 1) {
+    if (row < tile.n_rows) dense_groups<S, Element, kRows - 1, kGroups>(tile, group, row);
+  }
+}
+
+template <class S, class Element>
+void dense_tile(const MatmulTile& tile) {
+  std::int64_t group = 0;
+  if (tile.n_rows == 1) {
+    for (; tile.groups - group >= 4; group += 4) dense_block<S, Element, 1, 4>(tile, group, 0);
+  }
+  for (; tile.groups - group >= 2; group += 2) {
+    dense_groups<S, Element, S::kDenseRows, 2>(tile, group, 0);
+  }
+  if (group < tile.groups) dense_groups<S, Element, S::kDenseRows, 1>(tile, group, 0);
+}
+
+// Activations. -----------------------------------------------------------------------------------
+
+TESSERA_INLINE void quantize_record(const float* x, ActivationRecord& out) {
+  std::uint32_t largest = 0;
+  for (int i = 0; i < kRecordElems; ++i) {
+    const std::uint32_t magnitude = __builtin_bit_cast(std::uint32_t, x[i]) & 0x7fffffffu;
+    largest = magnitude > largest ? magnitude : largest;
+  }
+  constexpr std::uint32_t kInfinity = 0x7f800000u, kSmallest = 0x03800000u;  // 2^-120
+  const float peak = __builtin_bit_cast(float, largest);
+  const bool usable = largest >= kSmallest && largest < kInfinity;
+  const float inverse = usable ? 127.0f / peak : 0.0f;
+  float scale = usable ? peak / 127.0f : 0.0f;
+  if (largest >= kInfinity) scale = __builtin_nanf("");
+
+  constexpr float kShift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  std::int32_t sum[2] = {0, 0};
+  for (int half = 0; half < 2; ++half) {
+    std::int32_t total = 0;
+    for (int i = half * 16; i < half * 16 + 16; ++i) {
+      const float value = usable ? x[i] : 0.0f;
+      const float shifted = value * inverse + kShift;
+      const std::int32_t q = __builtin_bit_cast(std::int32_t, shifted) - 0x4b400000;
+      out.q[i] = static_cast<std::int8_t>(q);
+      total += q;
+    }
+    sum[half] = total;
+  }
+  out.scale = scale;
+  out.scaled_sum = scale * static_cast<float>(sum[0] + sum[1]);
+  out.scaled_half[0] = scale * static_cast<float>(sum[0]);
+  out.scaled_half[1] = scale * static_cast<float>(sum[1]);
+  out.minus_sum = -(sum[0] + sum[1]);
+  out.minus_half[0] = -sum[0];
+  out.minus_half[1] = -sum[1];
+  out.unused = 0;
+}
+
+template <class S>
+void quantize_row(const float* row, std::int64_t n_records, ActivationRecord* dst,
+                  std::int64_t step) {
+  for (std::int64_t b = 0; b < n_records; ++b) {
+    quantize_record(row + b * kRecordElems, dst[b * step]);
+  }
+}
+
+template <class S>
+constexpr MatmulKernels make_kernels(Isa isa) {
+  MatmulKernels k{};
+  k.isa = isa;
+  k.quantize = quantize_row<S>;
+  k.tile[0] = dense_tile<S, ElementF32>;
+  k.tile[1] = dense_tile<S, ElementF16>;
+  k.tile[2] = quantised_tile<S, FormatQ4_0>;
+  k.tile[3] = quantised_tile<S, FormatQ4_1>;
+  k.tile[6] = quantised_tile<S, FormatQ5_0>;
+  k.tile[7] = quantised_tile<S, FormatQ5_1>;
+  k.tile[8] = quantised_tile<S, FormatQ8_0>;
+  k.tile[10] = quantised_tile<S, FormatQ2_K>;
+  k.tile[11] = quantised_tile<S, FormatQ3_K>;
+  k.tile[12] = quantised_tile<S, FormatQ4_K>;
+  k.tile[13] = quantised_tile<S, FormatQ5_K>;
+  k.tile[14] = quantised_tile<S, FormatQ6_K>;
+  k.tile[20] = quantised_tile<S, FormatIQ4_NL>;
+  k.tile[23] = quantised_tile<S, FormatIQ4_XS>;
+  k.tile[30] = dense_tile<S, ElementBF16>;
+  k.tile[39] = quantised_tile<S, FormatMXFP4>;
+  return k;
+}
+
+}  // namespace
+}  // namespace tessera::cpu
