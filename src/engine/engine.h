@@ -37,8 +37,8 @@ struct SamplingParams {
   int repetition_window = 256;
   float frequency_penalty = 0.0f;
   float presence_penalty = 0.0f;
-  std::optional<std::uint64_t> seed;  // absent: random, and reported in Usage
-  std::vector<std::pair<TokenId, float>> logit_bias;
+  std::optional<std::uint64_t> seed = std::nullopt;  // absent: random, and reported in Usage
+  std::vector<std::pair<TokenId, float>> logit_bias = {};
 };
 
 // One line naming the field, the value and the range.

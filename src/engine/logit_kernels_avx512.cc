@@ -1,0 +1,10 @@
+#include "engine/logit_kernels.h"
+#include "engine/logit_kernels_inl.h"
+
+namespace tessera {
+
+extern const LogitKernels kLogitKernelsAvx512;
+const LogitKernels kLogitKernelsAvx512 = {"avx512", max_value, weigh_values, sum_of_exp,
+                                          sum_of_values};
+
+}  // namespace tessera
