@@ -30,10 +30,11 @@ namespace tessera::cpu {
 
 inline constexpr int kDeltaPanel = 16;
 inline constexpr int kDeltaChunk = 64;
+inline constexpr int kMaxConvWidth = 16;
 
 // Depthwise causal convolution with SiLU over the channels [first_channel, end_channel).
 struct ConvTask {
-  int width = 0;
+  int width = 0;  // 1 .. kMaxConvWidth
   int rows = 0;
   int channels = 0;  // row stride of taps and history
   int first_channel = 0;

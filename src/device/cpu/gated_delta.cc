@@ -1,0 +1,32 @@
+#include "device/cpu/gated_delta.h"
+
+namespace tessera::cpu {
+
+extern const DeltaKernels kDeltaKernels_portable;
+extern const DeltaKernels kDeltaKernels_avx2;
+extern const DeltaKernels kDeltaKernels_avx512;
+
+const DeltaKernels& delta_kernels(Isa isa) {
+  switch (isa) {
+    case Isa::avx512:
+      return kDeltaKernels_avx512;
+    case Isa::avx2:
+      return kDeltaKernels_avx2;
+    case Isa::portable:
+      break;
+  }
+  return kDeltaKernels_portable;
+}
+
+std::size_t delta_chunk_scratch_floats(int dim_k, int dim_v) {
+  constexpr std::size_t kChunk = kDeltaChunk;
+  return kChunk * (static_cast<std::size_t>(dim_k) + static_cast<std::size_t>(dim_v) + 2 * kChunk);
+}
+
+void transpose_taps(const float* taps, int channels, int width, float* out) {
+  for (std::int64_t c = 0; c < channels; ++c) {
+    for (std::int64_t j = 0; j < width; ++j) out[j * channels + c] = taps[c * width + j];
+  }
+}
+
+}  // namespace tessera::cpu
