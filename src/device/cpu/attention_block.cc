@@ -193,7 +193,6 @@ void attention_block(StepContext& context, int layer) {
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
   const Shape shape(a);
-  const Activations x = activations(s.normed, context.max_rows, context.n_embd(), s.normed_records);
   const PackedMatrix& w_out = weights.matrix(TensorRole::attn_output);
   const Activations mixed = activations(s.wide_out, context.max_rows, shape.out, s.wide_records);
   const Product output{.w = &w_out,
@@ -204,13 +203,7 @@ void attention_block(StepContext& context, int layer) {
   plan_work(context, a, shape, layer);
 
   context.team.run([&](TeamMember& member) {
-    member.for_each(context.rows(), 1, [&](int begin, int end) {
-      for (int row = begin; row < end; ++row)
-        context.ops.rms_norm(context.hidden_row(row), weights.vector(TensorRole::mixer_norm),
-                             context.spec.norm_eps, context.n_embd(),
-                             s.normed + std::int64_t{row} * context.n_embd());
-      quantize_for(context, w_out, mixed, begin, end);
-    });
+    norm_rows(context, member, weights, TensorRole::mixer_norm);
     project(context, member, a, weights, shape);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) place_row(context, a, weights, shape, layer, row);

@@ -1,0 +1,223 @@
+#include "device/cpu/cpu_device.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "device/cpu/step_context.h"
+
+namespace tessera {
+namespace cpu {
+namespace {
+
+class CpuDevice final : public Device {
+ public:
+  explicit CpuDevice(const CpuDeviceOptions& options)
+      : options_(options), team_({.threads = options.threads, .cpus = options.cpus}) {}
+
+  std::string name() const override { return "cpu"; }
+
+  Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) override;
+  void begin(const BatchView& batch) override;
+  void embed() override;
+
+  void mixer(int layer) override {
+    if (spec_.layers[static_cast<std::size_t>(layer)].attention() != nullptr) {
+      attention_block(*context_, layer);
+    } else {
+      delta_block(*context_, layer);
+    }
+  }
+  void route(int layer) override { route_block(*context_, layer); }
+  void experts(int layer, std::span<const RoutedPair> pairs) override {
+    experts_block(*context_, layer, pairs);
+  }
+  void dense(int layer) override { dense_block(*context_, layer); }
+  void finish_ffn(int layer) override { finish_ffn_block(*context_, layer); }
+  void head() override { head_block(*context_); }
+
+  std::span<const float> logits() override {
+    return {scratch_.logits,
+            context_->batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab)};
+  }
+  std::span<const RoutedPair> routed_pairs() override;
+  void read_hidden(std::span<float> out) override {
+    CHECK(out.size() == hidden_size());
+    std::copy_n(scratch_.hidden, out.size(), out.data());
+  }
+  void write_hidden(std::span<const float> rows) override {
+    CHECK(rows.size() == hidden_size());
+    std::copy_n(rows.data(), rows.size(), scratch_.hidden);
+  }
+
+  void reset_slot(int slot) override { state_.reset_slot(slot); }
+  void copy_slot(int from, int to) override { state_.copy_slot(from, to); }
+  void copy_page(int group, int from, int to) override { state_.copy_page(group, from, to); }
+
+ private:
+  std::size_t hidden_size() const {
+    return static_cast<std::size_t>(context_->rows()) * static_cast<std::size_t>(spec_.n_embd);
+  }
+  void fill_rotary_tables();
+
+  CpuDeviceOptions options_;
+  ThreadTeam team_;
+  ModelSpec spec_;
+  ShardLayout layout_;
+  Weights weights_;
+  StateMemory state_;
+  AlignedBuffer scratch_memory_;
+  Scratch scratch_;
+  RopeTables ropes_;
+  std::unique_ptr<StepContext> context_;
+};
+
+Status CpuDevice::load(const Model& model, const ShardLayout& layout,
+                       const LoadProgress& progress) {
+  CHECK(context_ == nullptr, "a device loads once");
+  spec_ = model.spec();
+  layout_ = layout;
+  ropes_ = rope_tables(spec_);
+  TESSERA_ASSIGN(state_, StateMemory::allocate(spec_, layout_, team_));
+  const std::int64_t bytes = carve_scratch(spec_, layout_, team_.size(), nullptr, scratch_);
+  TESSERA_ASSIGN(scratch_memory_, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
+  carve_scratch(spec_, layout_, team_.size(), scratch_memory_.data(), scratch_);
+  TESSERA_ASSIGN(weights_, Weights::load(model, layout_, team_, progress));
+  context_.reset(new StepContext{.spec = spec_,
+                                 .team = team_,
+                                 .matmul = matmul_kernels(options_.isa),
+                                 .ops = vector_kernels(options_.isa),
+                                 .attention = attention_kernels(options_.isa),
+                                 .delta = delta_kernels(options_.isa),
+                                 .weights = weights_,
+                                 .state = state_,
+                                 .scratch = scratch_,
+                                 .ropes = ropes_,
+                                 .chunked_delta = options_.chunked_delta,
+                                 .max_rows = layout_.max_rows,
+                                 .max_logit_rows = layout_.max_logit_rows});
+  return {};
+}
+
+void CpuDevice::begin(const BatchView& batch) {
+  StepContext& context = *context_;
+  CHECK(batch.rows() <= layout_.max_rows);
+  CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
+  context.batch = batch;
+  context.row_position.clear();
+  context.row_sequence.clear();
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceRows& sequence = batch.sequences[i];
+    CHECK(sequence.first_row == static_cast<int>(context.row_position.size()));
+    for (int row = 0; row < sequence.n_rows; ++row) {
+      context.row_position.push_back(sequence.first_position + row);
+      context.row_sequence.push_back(static_cast<std::int32_t>(i));
+    }
+  }
+  CHECK(static_cast<int>(context.row_position.size()) == batch.rows());
+  fill_rotary_tables();
+}
+
+void CpuDevice::fill_rotary_tables() {
+  const StepContext& context = *context_;
+  team_.run([&](TeamMember& member) {
+    member.for_each(context.rows(), 4, [&](int begin, int end) {
+      for (int row = begin; row < end; ++row) {
+        for (std::size_t i = 0; i < ropes_.distinct.size(); ++i) {
+          const RopeSpec& rope = *ropes_.distinct[i];
+          const std::int64_t at = ropes_.offsets[i] * layout_.max_rows +
+                                  row * static_cast<std::int64_t>(rope.inv_freq.size());
+          fill_rope_row(rope.inv_freq, rope.magnitude,
+                        context.row_position[static_cast<std::size_t>(row)], scratch_.rope_cos + at,
+                        scratch_.rope_sin + at);
+        }
+      }
+    });
+  });
+}
+
+void CpuDevice::embed() {
+  const StepContext& context = *context_;
+  const PackedMatrix& table = weights_.global().matrix(TensorRole::token_embd);
+  team_.run([&](TeamMember& member) {
+    member.for_each(context.rows(), 1, [&](int begin, int end) {
+      for (int row = begin; row < end; ++row) {
+        float* out = context.hidden_row(row);
+        const TokenId token = context.batch.tokens[static_cast<std::size_t>(row)];
+        CHECK(token >= 0 && token < spec_.n_vocab);
+        dequantize_packed_row(table, token, out);
+        if (spec_.embedding_scale != 1.0f)
+          context.ops.scale(out, spec_.embedding_scale, spec_.n_embd, out);
+      }
+    });
+  });
+}
+
+std::span<const RoutedPair> CpuDevice::routed_pairs() {
+  return {scratch_.pairs,
+          static_cast<std::size_t>(context_->rows()) * static_cast<std::size_t>(context_->n_used)};
+}
+
+}  // namespace
+
+void head_block(StepContext& context) {
+  const Scratch& s = context.scratch;
+  const LayerWeights& weights = context.weights.global();
+  const std::span<const std::int32_t> rows = context.batch.logit_rows;
+  if (rows.empty()) return;
+  const PackedMatrix& head =
+      weights.matrix(context.spec.tied_head ? TensorRole::token_embd : TensorRole::output);
+  const int n = static_cast<int>(rows.size());
+  const int n_embd = context.n_embd();
+  const Activations x = activations(s.head_normed, context.max_logit_rows, n_embd, s.head_records);
+  const Product product{
+      .w = &head, .x = x, .n_rows = n, .out = s.logits, .out_stride = context.spec.n_vocab};
+  context.team.run([&](TeamMember& member) {
+    member.for_each(n, 1, [&](int begin, int end) {
+      for (int i = begin; i < end; ++i)
+        context.ops.rms_norm(context.hidden_row(rows[static_cast<std::size_t>(i)]),
+                             weights.vector(TensorRole::output_norm), context.spec.norm_eps, n_embd,
+                             s.head_normed + std::int64_t{i} * n_embd);
+      quantize_for(context, head, x, begin, end);
+    });
+    multiply(context, member, {&product, 1});
+    if (context.spec.logit_softcap > 0.0f)
+      member.for_each(n, 1, [&](int begin, int end) {
+        float* first = s.logits + std::int64_t{begin} * context.spec.n_vocab;
+        context.ops.softcap(first, context.spec.logit_softcap,
+                            std::int64_t{end - begin} * context.spec.n_vocab, first);
+      });
+  });
+}
+
+}  // namespace cpu
+
+Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options) {
+  if (options.threads < 1)
+    return Error::make(ErrorCode::invalid, "{} threads; give 1 or more", options.threads);
+  if (!cpu::isa_supported(options.isa))
+    return Error::make(ErrorCode::unsupported, "this processor has no {}",
+                       cpu::isa_name(options.isa));
+  return std::unique_ptr<Device>(std::make_unique<cpu::CpuDevice>(options));
+}
+
+CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int threads) {
+  const ModelSpec& spec = model.spec();
+  const cpu::StateLayout state = cpu::state_layout(spec, shard);
+  cpu::Scratch scratch;
+  return {.weights = cpu::weight_layout(model.tensors(), spec, shard).bytes,
+          .kv = state.kv_bytes(shard),
+          .recurrent = state.slot_bytes(shard),
+          .scratch = cpu::carve_scratch(spec, shard, threads, nullptr, scratch)};
+}
+
+std::int64_t cpu_page_bytes(const ModelSpec& spec, const ShardLayout& shard, int kv_group) {
+  return cpu::state_layout(spec, shard).page_bytes[static_cast<std::size_t>(kv_group)];
+}
+
+std::int64_t cpu_slot_bytes(const ModelSpec& spec, const ShardLayout& shard) {
+  return cpu::state_layout(spec, shard).slot_floats * std::int64_t{sizeof(float)};
+}
+
+}  // namespace tessera

@@ -1,0 +1,158 @@
+#include "plan/plan.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "device/cpu/cpu_device.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kDefaultContext = 32768;
+constexpr int kLeastContext = 512;
+// The program itself, its libraries, thread stacks and the engine's queues (measured,
+// docs/results.md).
+constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
+
+// Bytes that the tokenizer's tables take for each token and merge of the vocabulary.
+std::int64_t tokenizer_bytes(const Model& model) {
+  constexpr std::int64_t kPerToken = 200;
+  return model.spec().n_token * kPerToken;
+}
+
+// Pages that one sequence of `context` positions can hold at a time in a group.
+int pages_of_sequence(int window, int context, int chunk) {
+  const int all = ceil_div(context, kPageTokens);
+  if (window == 0) return all;
+  // The window before the first row of a chunk, the chunk, and a page begun at either end.
+  return std::min(all, ceil_div(window + chunk, kPageTokens) + 1);
+}
+
+ShardLayout layout_for(const Model& model, const PlanOptions& options, int context) {
+  const ModelSpec& spec = model.spec();
+  ShardLayout layout;
+  layout.end_layer = spec.n_layer();
+  layout.max_rows = options.prefill_chunk + options.parallel;
+  layout.max_logit_rows = std::max(options.logit_rows, options.parallel);
+  layout.slots = options.parallel;
+  layout.kv_type = options.kv_type;
+  for (const KvGroup& group : kv_groups(spec))
+    layout.kv_pages.push_back(options.parallel *
+                              pages_of_sequence(group.window, context, options.prefill_chunk));
+  return layout;
+}
+
+Status check_options(const ModelSpec& spec, const PlanOptions& options) {
+  if (options.context < 0 || options.context > spec.context_length)
+    return Error::make(ErrorCode::invalid, "--ctx {}: {} was made for contexts of 1 to {} tokens",
+                       options.context, spec.name.empty() ? spec.architecture : spec.name,
+                       spec.context_length);
+  if (options.parallel < 1 || options.parallel > 256)
+    return Error::make(ErrorCode::invalid, "--parallel {}: give 1 to 256 sequences",
+                       options.parallel);
+  if (options.prefill_chunk < 1 || options.prefill_chunk > 8192)
+    return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
+                       options.prefill_chunk);
+  return {};
+}
+
+ShardPlan shard_plan(const Model& model, const DeviceInventory& device, const PlanOptions& options,
+                     int context) {
+  ShardPlan shard;
+  shard.device = device.name;
+  shard.threads = device.threads;
+  shard.layout = layout_for(model, options, context);
+  const CpuFootprint bytes = cpu_footprint(model, shard.layout, device.threads);
+  shard.weight_bytes = bytes.weights;
+  shard.kv_bytes = bytes.kv;
+  shard.recurrent_bytes = bytes.recurrent;
+  shard.scratch_bytes = bytes.scratch;
+  shard.budget_bytes = options.budget.value_or(device.memory_free);
+  for (const LayerSpec& layer : model.spec().layers)
+    shard.experts += layer.moe ? layer.moe->n_expert : 0;
+  return shard;
+}
+
+Error does_not_fit(const ShardPlan& shard, std::int64_t process_bytes, int context) {
+  const std::int64_t lacks = shard.total_bytes() + process_bytes - shard.budget_bytes;
+  const std::int64_t fixed = shard.weight_bytes + shard.scratch_bytes + process_bytes;
+  return Error::make(
+      ErrorCode::exhausted,
+      "{} lacks {}: weights {}, KV of {} sequences of {} tokens {}, recurrent state {}, scratch {} "
+      "against a budget of {}; {}",
+      shard.device, format_bytes(lacks), format_bytes(shard.weight_bytes), shard.layout.slots,
+      context, format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
+      format_bytes(shard.scratch_bytes), format_bytes(shard.budget_bytes),
+      fixed > shard.budget_bytes ? "take a smaller or more strongly quantised model"
+                                 : "lower --ctx or --parallel, or raise --budget");
+}
+
+}  // namespace
+
+std::int64_t Plan::total_bytes() const {
+  std::int64_t bytes = process_bytes;
+  for (const ShardPlan& shard : shards) bytes += shard.total_bytes();
+  return bytes;
+}
+
+Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+  const ModelSpec& spec = model.spec();
+  TESSERA_TRY(check_options(spec, options));
+  if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
+  const DeviceInventory& device = inventory.devices.front();
+  const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
+
+  int context =
+      options.context > 0 ? options.context : std::min(spec.context_length, kDefaultContext);
+  ShardPlan shard = shard_plan(model, device, options, context);
+  const auto fits = [&] { return shard.total_bytes() + process_bytes <= shard.budget_bytes; };
+  // A context that nobody asked for gives way to the budget.
+  while (!fits() && options.context == 0 && context / 2 >= kLeastContext) {
+    context /= 2;
+    shard = shard_plan(model, device, options, context);
+  }
+  if (!fits()) return does_not_fit(shard, process_bytes, context);
+
+  Plan plan;
+  plan.model = spec.name;
+  plan.architecture = spec.architecture;
+  plan.n_layer = spec.n_layer();
+  plan.context = context;
+  plan.parallel = options.parallel;
+  plan.prefill_chunk = options.prefill_chunk;
+  plan.max_rows = shard.layout.max_rows;
+  plan.kv_type = options.kv_type;
+  for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
+  plan.process_bytes = process_bytes;
+  plan.shards.push_back(std::move(shard));
+  plan.decode_bytes_per_token = decode_bytes(model, options.kv_type, 0);
+  return plan;
+}
+
+double decode_bytes(const Model& model, KvType kv_type, int depth) {
+  const ModelSpec& spec = model.spec();
+  double bytes = 0.0;
+  for (const TensorSlice& slice : model.tensors()) {
+    const bool table = slice.role == TensorRole::token_embd && !spec.tied_head;
+    if (table) continue;  // one row
+    double read = static_cast<double>(slice.matrices) * static_cast<double>(slice.rows) *
+                  static_cast<double>(row_bytes(slice.type, slice.cols));
+    if (slice.matrices > 1)
+      read *= static_cast<double>(spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used) /
+              static_cast<double>(slice.matrices);
+    bytes += read;
+  }
+  ShardLayout one;
+  one.end_layer = spec.n_layer();
+  one.kv_type = kv_type;
+  bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, one));  // read and written
+  const std::vector<KvGroup> groups = kv_groups(spec);
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const int visible = groups[g].window > 0 ? std::min(depth, groups[g].window) : depth;
+    bytes +=
+        static_cast<double>(cpu_page_bytes(spec, one, static_cast<int>(g))) * visible / kPageTokens;
+  }
+  return bytes;
+}
+
+}  // namespace tessera

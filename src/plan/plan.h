@@ -1,0 +1,90 @@
+// Plan: which layers lie on which device and every byte that they will take, before one is loaded.
+//
+//   TESSERA_ASSIGN(Plan plan, make_plan(model, inventory, options));
+//   fmt::print("{}", plan_table(plan));       // what `tessera plan` shows
+//   device->load(model, plan.shards[0].layout, progress);
+//
+// make_plan is a pure function of its arguments: the inventory is probed elsewhere
+// (probe_inventory), and loading uses the plan's numbers as they are. A plan that does not fit is
+// an error that says which device lacks how much and what would fit.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "model/model.h"
+
+namespace tessera {
+
+struct DeviceInventory {
+  std::string name;  // "cpu"
+  int threads = 0;
+  std::int64_t memory_total = 0;  // bytes
+  std::int64_t memory_free = 0;   // what a plan may use of them
+};
+
+struct Inventory {
+  std::vector<DeviceInventory> devices;
+};
+
+// This machine: its processors and memory (a cgroup's limit, where one is set).
+Inventory probe_inventory(int threads);
+
+struct PlanOptions {
+  int context =
+      0;  // positions a sequence may have; 0: the model's, at most 32,768, as memory allows
+  int parallel = 1;         // sequences at a time
+  int prefill_chunk = 512;  // prompt rows of one step
+  int logit_rows = 0;       // rows whose logits one step can return; 0: one a sequence
+  KvType kv_type = KvType::f16;
+  std::optional<std::int64_t> budget;  // bytes the device may use; absent: what is free
+};
+
+struct ShardPlan {
+  std::string device;
+  int threads = 0;
+  ShardLayout layout;
+  std::int64_t weight_bytes = 0;
+  std::int64_t kv_bytes = 0;
+  std::int64_t recurrent_bytes = 0;
+  std::int64_t scratch_bytes = 0;
+  std::int64_t budget_bytes = 0;
+  int experts = 0;  // resident, over all layers
+
+  std::int64_t total_bytes() const {
+    return weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
+  }
+};
+
+struct Plan {
+  std::string model;
+  std::string architecture;
+  int n_layer = 0;
+  int context = 0;
+  int parallel = 0;
+  int prefill_chunk = 0;
+  int max_rows = 0;
+  KvType kv_type = KvType::f16;
+  std::vector<int> kv_windows;     // by KV group; 0: whole context
+  std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
+  std::vector<ShardPlan> shards;
+  double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
+
+  std::int64_t total_bytes() const;  // predicted peak of the process
+};
+
+Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
+
+// Weights, recurrent state and (at `depth`) KV that one decoded token reads.
+double decode_bytes(const Model& model, KvType kv_type, int depth);
+
+nlohmann::ordered_json plan_json(const Plan& plan);
+std::string plan_table(const Plan& plan);
+std::string format_bytes(std::int64_t bytes);  // "1.5 GiB"
+
+}  // namespace tessera
