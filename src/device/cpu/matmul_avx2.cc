@@ -18,6 +18,7 @@ struct Avx2 {
   // would overflow: those formats stay signed here.
   static constexpr bool kWideUnsigned = false;
   static constexpr int kFewRows = 2;
+  static constexpr int kPanelRows = 4;
   static constexpr int kDenseRows = 2;
 
   static TESSERA_INLINE __m256i load_half_line(const std::byte* from) {

@@ -18,6 +18,7 @@ struct Avx512 {
   using F = __m512;
   static constexpr bool kWideUnsigned = true;
   static constexpr int kFewRows = 4;
+  static constexpr int kPanelRows = 8;
   static constexpr int kDenseRows = 6;
 
   static TESSERA_INLINE I load(const std::byte* from) { return _mm512_loadu_si512(from); }

@@ -18,6 +18,10 @@ namespace {
 
 // How far ahead of use weights are asked for.
 inline constexpr std::int64_t kPrefetchBytes = 4096;
+template <int kLines>
+TESSERA_INLINE void prefetch_ahead(const std::byte* lines) {
+  for (int i = 0; i < kLines; ++i) __builtin_prefetch(lines + kPrefetchBytes + i * kLine, 0, 3);
+}
 
 template <class S>
 TESSERA_INLINE void store_group(const MatmulTile& tile, std::int64_t group, int row,
@@ -87,9 +91,7 @@ void few_rows(const MatmulTile& tile) {
       acc[r] = S::zero_float();
     }
     for (std::int64_t b = 0; b < tile.blocks; ++b) {
-      for (int i = 0; i < Format::kWords; ++i) {
-        __builtin_prefetch(lines + kPrefetchBytes + i * kLine, 0, 3);
-      }
+      prefetch_ahead<Format::kWords>(lines);
       Format format;
       format.begin(lines, tail);
       unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
@@ -108,33 +110,69 @@ void few_rows(const MatmulTile& tile) {
   }
 }
 
-// Rows whose sums live in the first-level cache: 32 elements of a group are unpacked once and meet
-// every row.
+// 256 elements of a group, unpacked into the first-level cache, where all rows of a tile meet them.
+inline constexpr int kPanelSubs = 8;
+template <class S, class Format>
+struct Panel {
+  Unpacked<S, Format> sub[kPanelSubs];
+};
+
+// Adds `subs` runs of 32 elements to kRows sums.
+template <class S, class Format, int kRows>
+void add_panel(const Panel<S, Format>& panel, int subs, const ActivationRecord* x,
+               std::int64_t step, const std::int32_t* row_ids, float (*sums)[16]) {
+  typename S::F acc[kRows];
+  std::int64_t row[kRows];
+  for (int r = 0; r < kRows; ++r) {
+    acc[r] = S::load_float(sums[r]);
+    row[r] = row_ids[r];
+  }
+  for (int sub = 0; sub < subs; ++sub) {
+    const Unpacked<S, Format> u = panel.sub[sub];
+    for (int r = 0; r < kRows; ++r) acc[r] = add_record<S, Format>(u, x + row[r], acc[r]);
+    x += step;
+  }
+  for (int r = 0; r < kRows; ++r) S::store(sums[r], acc[r]);
+}
+
+// All rows, kRows at a time and then what is left.
+template <class S, class Format, int kRows>
+TESSERA_INLINE void add_panel_rows(const MatmulTile& tile, const Panel<S, Format>& panel, int subs,
+                                   const ActivationRecord* x, float (*sums)[16], int row) {
+  for (; tile.n_rows - row >= kRows; row += kRows) {
+    add_panel<S, Format, kRows>(panel, subs, x, tile.record_step, tile.row_ids + row, sums + row);
+  }
+  if constexpr (kRows > 1) add_panel_rows<S, Format, kRows / 2>(tile, panel, subs, x, sums, row);
+}
+
 template <class S, class Format>
 void many_rows(const MatmulTile& tile) {
-  using F = typename S::F;
   constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
+  constexpr int kBlocks = kPanelSubs / Format::kSubs;  // of a panel
   alignas(64) float sums[kMaxTileRows][16];
+  Panel<S, Format> panel;
   for (std::int64_t group = 0; group < tile.groups; ++group) {
     const std::byte* lines = tile.weights + group * tile.group_bytes;
     const std::byte* tail = lines + tile.tail_offset;
     const ActivationRecord* x = tile.records;
     for (int r = 0; r < tile.n_rows; ++r) S::store(sums[r], S::zero_float());
-    for (std::int64_t b = 0; b < tile.blocks; ++b) {
-      Format format;
-      format.begin(lines, tail);
-      unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
-        Unpacked<S, Format> u;
-        format.template weights<sub.value>(lines, u.w);
-        format.template scales<sub.value>(u.scale, u.bias);
-        for (int r = 0; r < tile.n_rows; ++r) {
-          const F acc = add_record<S, Format>(u, x + tile.row_ids[r], S::load_float(sums[r]));
-          S::store(sums[r], acc);
-        }
-        x += tile.record_step;
-      });
-      lines += kBlockBytes;
-      tail += Format::kTail * 16;
+    for (std::int64_t b = 0; b < tile.blocks; b += kBlocks) {
+      int subs = 0;
+      for (std::int64_t end = b + kBlocks, i = b; i < end && i < tile.blocks; ++i) {
+        prefetch_ahead<Format::kWords>(lines);
+        Format format;
+        format.begin(lines, tail);
+        unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
+          Unpacked<S, Format>& u = panel.sub[subs + sub.value];
+          format.template weights<sub.value>(lines, u.w);
+          format.template scales<sub.value>(u.scale, u.bias);
+        });
+        subs += Format::kSubs;
+        lines += kBlockBytes;
+        tail += Format::kTail * 16;
+      }
+      add_panel_rows<S, Format, S::kPanelRows>(tile, panel, subs, x, sums, 0);
+      x += subs * tile.record_step;
     }
     for (int r = 0; r < tile.n_rows; ++r) store_group<S>(tile, group, r, S::load_float(sums[r]));
   }

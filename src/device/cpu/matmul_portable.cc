@@ -16,6 +16,7 @@ struct Portable {
   };
   static constexpr bool kWideUnsigned = true;
   static constexpr int kFewRows = 1;
+  static constexpr int kPanelRows = 1;
   static constexpr int kDenseRows = 2;
 
   template <class Out, class Function>
