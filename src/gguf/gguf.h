@@ -82,18 +82,26 @@ class File {
   Status check_intact() const;
 
  private:
-  struct Shard;
-  struct Parsed;
-  File();
+  struct Shard {
+    std::string path;
+    std::unique_ptr<Mapping> mapping;  // null for bytes in memory
+    std::span<const std::byte> bytes;
+  };
 
-  Status add_shard(std::unique_ptr<Shard> shard, Parsed&& parsed);
+  struct Part;
+
+  File();
+  static Result<Part> open_part(const std::string& path, OpenOptions options);
+  Status adopt_all(Part first, OpenOptions options);
+  void adopt(Part part);
+  Status index_tensors();
 
   std::string path_;
   std::uint32_t version_ = 0;
   Metadata metadata_;
   std::vector<TensorInfo> tensors_;
   std::unordered_map<std::string_view, std::size_t> tensor_index_;  // views into tensors_' names
-  std::vector<std::unique_ptr<Shard>> shards_;
+  std::vector<Shard> shards_;
 };
 
 }  // namespace tessera::gguf

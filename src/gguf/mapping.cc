@@ -1,0 +1,122 @@
+#include "gguf/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <system_error>
+
+namespace tessera::gguf {
+namespace {
+
+Error system_error(const std::string& path, const char* action) {
+  const std::error_code code(errno, std::generic_category());
+  return Error::make(
+      code == std::errc::no_such_file_or_directory ? ErrorCode::not_found : ErrorCode::io,
+      "{}: cannot {}: {}", path, action, code.message());
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+  int give() { return std::exchange(fd_, -1); }
+
+ private:
+  int fd_;
+};
+
+std::uintptr_t page_size() {
+  return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+}
+
+void advise(std::uintptr_t begin, std::uintptr_t end, int advice) {
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);  // NOLINT
+}
+
+}  // namespace
+
+Result<Mapping> Mapping::open(const std::string& path) {
+  // O_NONBLOCK so that a pipe is refused below instead of being waited for here.
+  Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (fd.get() < 0) return system_error(path, "open the file");
+  struct stat info = {};
+  if (fstat(fd.get(), &info) != 0) return system_error(path, "read the file's size");
+  if (!S_ISREG(info.st_mode))
+    return Error::make(ErrorCode::invalid, "{}: not a regular file", path);
+  if (info.st_size == 0) return Error::make(ErrorCode::invalid, "{}: the file is empty", path);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  void* at = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd.get(), 0);
+  if (at == MAP_FAILED) return system_error(path, "map the file");
+  Result<FaultGuard> guard = FaultGuard::create(at, size);
+  if (!guard) {
+    munmap(at, size);
+    return std::move(guard).error().in(path);
+  }
+  return Mapping(path, fd.give(), {static_cast<const std::byte*>(at), size}, *std::move(guard));
+}
+
+Mapping::Mapping(std::string path, int fd, std::span<const std::byte> bytes, FaultGuard guard)
+    : path_(std::move(path)), fd_(fd), bytes_(bytes), guard_(std::move(guard)) {}
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      bytes_(std::exchange(other.bytes_, {})),
+      guard_(std::move(other.guard_)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(fd_, other.fd_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(guard_, other.guard_);
+  return *this;
+}
+
+Mapping::~Mapping() {
+  if (fd_ < 0) return;
+  {
+    // The guard goes before the range that it speaks of.
+    const FaultGuard last = std::move(guard_);
+  }
+  munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+  close(fd_);
+}
+
+void Mapping::will_need(std::span<const std::byte> range) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  advise(begin & ~(page_size() - 1), begin + range.size(), MADV_WILLNEED);
+}
+
+void Mapping::release(std::span<const std::byte> range) const {
+  const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  const std::uintptr_t mask = page_size() - 1;
+  advise((begin + mask) & ~mask, (begin + range.size()) & ~mask, MADV_DONTNEED);
+}
+
+Status Mapping::check_intact() const {
+  struct stat info = {};
+  if (fstat(fd_, &info) != 0) return system_error(path_, "read the file's size");
+  if (static_cast<std::uint64_t>(info.st_size) < bytes_.size()) {
+    return Error::make(ErrorCode::io,
+                       "{}: the file shrank while it was being read; it had {} bytes and has {}; "
+                       "restore it and load it again",
+                       path_, bytes_.size(), info.st_size);
+  }
+  if (guard_.faulted()) {
+    return Error::make(ErrorCode::io,
+                       "{}: a part of the file could not be read; check the disk, or whether the "
+                       "file was rewritten while it was being read",
+                       path_);
+  }
+  return {};
+}
+
+}  // namespace tessera::gguf
