@@ -1,11 +1,12 @@
 # tessera_room(NAME [ROOMS other...] [LIBS public...] [PRIVATE private...])
 #
 # Builds src/NAME/**.cc into the library tessera_NAME and, when tests are on, src/NAME/**_test.cc
-# into the program NAME_test. A file whose name ends in _avx2.cc or _avx512.cc is compiled for that
-# instruction set; nothing but run-time dispatch may call into it. main.cc is left to the room's
+# into the program NAME_test. A file whose name ends in _portable.cc, _avx2.cc or _avx512.cc holds
+# kernels and is compiled for that instruction set; nothing but run-time dispatch may call into it. main.cc is left to the room's
 # own rules (see below).
-set(TESSERA_AVX2_FLAGS -mavx2 -mfma -mf16c -mbmi2)
-set(TESSERA_AVX512_FLAGS -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
+set(TESSERA_PORTABLE_FLAGS -O3)
+set(TESSERA_AVX2_FLAGS -O3 -mavx2 -mfma -mf16c -mbmi2)
+set(TESSERA_AVX512_FLAGS -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
                          -mavx512vbmi -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
 
 function(tessera_room name)
@@ -17,7 +18,9 @@ function(tessera_room name)
   list(FILTER sources EXCLUDE REGEX "(_test|/main|_fuzz)\\.cc$")
 
   foreach(source ${sources})
-    if(source MATCHES "_avx2\\.cc$")
+    if(source MATCHES "_portable\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_PORTABLE_FLAGS}")
+    elseif(source MATCHES "_avx2\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_AVX2_FLAGS}")
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_AVX512_FLAGS}")
