@@ -79,8 +79,10 @@ struct Avx2 {
     constexpr int kPair = 2 * 127 * (kMax > 128 ? 128 : kMax);
     constexpr int kRun = kPair * 4 < 32768 ? 4 : kPair * 2 < 32768 ? 2 : 1;
     const __m256i ones = _mm256_set1_epi16(1);
+    TESSERA_UNROLL
     for (int i = 0; i < kWords; i += kRun) {
       I sum;
+      TESSERA_UNROLL
       for (int j = 0; j < kRun; ++j) {
         std::int32_t four;
         __builtin_memcpy(&four, q + 4 * (i + j), sizeof(four));

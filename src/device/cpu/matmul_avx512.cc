@@ -55,6 +55,7 @@ struct Avx512 {
 
   template <int kWords, int kMax>
   static TESSERA_INLINE I dot(I start, const I* w, const std::int8_t* q) {
+    TESSERA_UNROLL
     for (int i = 0; i < kWords; ++i) {
       std::int32_t four;
       __builtin_memcpy(&four, q + 4 * i, sizeof(four));

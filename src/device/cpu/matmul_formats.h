@@ -18,6 +18,8 @@
 #include <cstdint>
 
 #define TESSERA_INLINE __attribute__((always_inline)) inline
+// Before a loop over registers: GCC would otherwise keep them in memory and interchange loops.
+#define TESSERA_UNROLL _Pragma("GCC unroll 16")
 
 namespace tessera::cpu {
 namespace {
@@ -82,6 +84,7 @@ TESSERA_INLINE void unroll(F&& f) {
 // 32 elements as 16 bytes: low nibbles, then high nibbles.
 template <class S>
 TESSERA_INLINE void split_nibbles(const std::byte* lines, int first, typename S::I* w) {
+  TESSERA_UNROLL
   for (int i = 0; i < 4; ++i) {
     const typename S::I word = line<S>(lines, first + i);
     w[i] = nibbles<S, 0>(word);
@@ -169,6 +172,7 @@ struct FormatQ8_0 : FormatQ4_0<S> {
   static constexpr int kWords = 8, kOffsetLog2 = S::kWideUnsigned ? 7 : -1, kMax = 255;
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) {
       w[i] = line<S>(lines, i);
       if constexpr (S::kWideUnsigned) w[i] = S::flip_signs(w[i]);
@@ -191,6 +195,7 @@ TESSERA_INLINE const void* nonlinear_table() {
 }
 template <class S>
 TESSERA_INLINE void look_up(const void* table, typename S::I* w) {
+  TESSERA_UNROLL
   for (int i = 0; i < 8; ++i) w[i] = S::lookup(table, w[i]);
 }
 
@@ -242,6 +247,7 @@ struct FormatQ4_K {
   }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) w[i] = nibbles<S, kSub % 2>(line<S>(lines, 4 + kSub / 2 * 8 + i));
   }
   template <int kSub>
@@ -257,6 +263,7 @@ struct FormatQ5_K : FormatQ4_K<S> {
   static constexpr int kWords = 44, kMax = 31;
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) {
       w[i] = S::or_(nibbles<S, kSub % 2>(line<S>(lines, 12 + kSub / 2 * 8 + i)),
                     move_bit<S, kSub, 4>(line<S>(lines, 4 + i)));
@@ -275,12 +282,14 @@ struct FormatQ6_K {
   I scale[4];
   TESSERA_INLINE void begin(const std::byte* lines, const std::byte* tail) {
     d = S::half_at(tail);
+    TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) scale[i] = line<S>(lines, 48 + i);
   }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
     constexpr int kPart = kSub % 4;  // which quarter of 128 elements
     constexpr int kLow = kSub / 4 * 16 + kPart % 2 * 8, kHigh = 32 + kSub / 4 * 8;
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) {
       w[i] = S::or_(nibbles<S, kPart / 2>(line<S>(lines, kLow + i)),
                     move_pair<S, 2 * kPart, 4>(line<S>(lines, kHigh + i)));
@@ -309,10 +318,12 @@ struct FormatQ3_K {
     scale[1] = S::or_(nibbles<S, 0>(s1), move_pair<S, 2, 4>(s2));
     scale[2] = S::or_(nibbles<S, 1>(s0), move_pair<S, 4, 4>(s2));
     scale[3] = S::or_(nibbles<S, 1>(s1), move_pair<S, 6, 4>(s2));
+    TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) scale[i] = S::template flip<0x20202020>(scale[i]);
   }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) {
       w[i] = S::or_(move_pair<S, kSub % 4 * 2, 0>(line<S>(lines, 8 + kSub / 4 * 8 + i)),
                     move_bit<S, kSub, 2>(line<S>(lines, i)));
@@ -337,10 +348,12 @@ struct FormatQ2_K {
   TESSERA_INLINE void begin(const std::byte* lines, const std::byte*) {
     d = S::half_low(line<S>(lines, 20));
     minus_dmin = S::negate(S::half_high(line<S>(lines, 20)));
+    TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) scale[i] = line<S>(lines, i);
   }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
+    TESSERA_UNROLL
     for (int i = 0; i < 8; ++i) {
       w[i] = move_pair<S, kSub % 4 * 2, 0>(line<S>(lines, 4 + kSub / 4 * 8 + i));
     }

@@ -86,6 +86,7 @@ void few_rows(const MatmulTile& tile) {
     const std::byte* tail = lines + tile.tail_offset;
     const ActivationRecord* x[kRows];
     F acc[kRows];
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) {
       x[r] = tile.records + tile.row_ids[r];
       acc[r] = S::zero_float();
@@ -98,6 +99,7 @@ void few_rows(const MatmulTile& tile) {
         Unpacked<S, Format> u;
         format.template weights<sub.value>(lines, u.w);
         format.template scales<sub.value>(u.scale, u.bias);
+        TESSERA_UNROLL
         for (int r = 0; r < kRows; ++r) {
           acc[r] = add_record<S, Format>(u, x[r], acc[r]);
           x[r] += tile.record_step;
@@ -106,6 +108,7 @@ void few_rows(const MatmulTile& tile) {
       lines += kBlockBytes;
       tail += Format::kTail * 16;
     }
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) store_group<S>(tile, group, r, acc[r]);
   }
 }
@@ -123,15 +126,18 @@ void add_panel(const Panel<S, Format>& panel, int subs, const ActivationRecord* 
                std::int64_t step, const std::int32_t* row_ids, float (*sums)[16]) {
   typename S::F acc[kRows];
   std::int64_t row[kRows];
+  TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) {
     acc[r] = S::load_float(sums[r]);
     row[r] = row_ids[r];
   }
   for (int sub = 0; sub < subs; ++sub) {
     const Unpacked<S, Format> u = panel.sub[sub];
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) acc[r] = add_record<S, Format>(u, x + row[r], acc[r]);
     x += step;
   }
+  TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) S::store(sums[r], acc[r]);
 }
 
@@ -220,24 +226,32 @@ void dense_block(const MatmulTile& tile, std::int64_t group, int row) {
   constexpr std::int64_t kColumnBytes = 16 * Element::kBytes;
   const float* x[kRows];
   F acc[kGroups][kRows];
+  TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) x[r] = tile.x + tile.row_ids[row + r] * tile.x_stride;
+  TESSERA_UNROLL
   for (int g = 0; g < kGroups; ++g) {
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) acc[g][r] = S::zero_float();
   }
   const std::byte* weights = tile.weights + group * tile.group_bytes;
   for (std::int64_t k = 0; k < tile.cols; ++k) {
     F w[kGroups];
+    TESSERA_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       w[g] = Element::template load<S>(weights + g * tile.group_bytes);
       __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchBytes, 0, 3);
     }
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const F xk = S::splat(x[r] + k);
+      TESSERA_UNROLL
       for (int g = 0; g < kGroups; ++g) acc[g][r] = S::fma(w[g], xk, acc[g][r]);
     }
     weights += kColumnBytes;
   }
+  TESSERA_UNROLL
   for (int g = 0; g < kGroups; ++g) {
+    TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) store_group<S>(tile, group + g, row + r, acc[g][r]);
   }
 }
