@@ -75,6 +75,8 @@ AttentionBlock make_block(const AttentionTask& task, int first_pair, int pairs,
   block.pairs = pairs;
   block.k_offset = static_cast<std::int64_t>(kv_k_offset(task.geometry, task.kv_head));
   block.v_offset = static_cast<std::int64_t>(kv_v_offset(task.geometry, task.kv_head));
+  block.k_bytes = static_cast<std::int64_t>(kv_head_k_bytes(task.geometry));
+  block.v_bytes = static_cast<std::int64_t>(kv_head_v_bytes(task.geometry));
   block.queries = floats + at.queries;
   block.weights = floats + at.weights;
   block.top = floats + at.top;

@@ -24,6 +24,8 @@ struct AttentionBlock {
   int end_page = 0;
   std::int64_t k_offset = 0;  // of the KV head's parts within a page
   std::int64_t v_offset = 0;
+  std::int64_t k_bytes = 0;
+  std::int64_t v_bytes = 0;
   float* queries = nullptr;  // scratch: [kBlockPairs][head_dim_k rounded up to 64]
   float* weights = nullptr;  // scratch: [kMaxTilePairs][64]
   float* top = nullptr;
