@@ -1,0 +1,118 @@
+// Generation: one admitted request, from its first prompt row to its last event.
+//
+//   Generation generation(std::move(submission), std::move(sequence), context, now);
+//   loop: generation.begin_step(rows, batch);        // rows by plan_step(generation.demand())
+//         forward(batch);
+//         generation.end_step(logits, scratch, now);
+//         if (generation.has_event()) sink(generation.take_event());
+//         until generation.done()
+//
+// Owned and driven by the engine's thread; end_step() of different generations touches nothing in
+// common but what it is given, so with a scratch each they may run on several threads. Pages and
+// slot go back when it is destroyed.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <span>
+
+#include "engine/engine.h"
+#include "engine/sampler.h"
+#include "engine/step_batch.h"
+#include "engine/step_planner.h"
+#include "state/sequence_pool.h"
+#include "text/detokenizer.h"
+#include "text/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace tessera {
+
+using EngineClock = std::chrono::steady_clock;
+
+// A checked request on its way to the engine's thread.
+struct Submission {
+  RequestId id = 0;
+  GenerationRequest request;
+  EventSink sink;
+  text::StopMatcher stops;
+  std::uint64_t seed = 0;
+  int max_new = 0;  // tokens to generate at most; prompt and they fit the context
+  EngineClock::time_point submitted;
+
+  int positions() const { return static_cast<int>(request.prompt.size()) + max_new; }
+};
+
+// What all generations of a model share.
+struct GenerationContext {
+  const text::Tokenizer& tokenizer;
+  const SampleableTokens& sampleable;
+  int n_vocab;
+};
+
+class Generation {
+ public:
+  Generation(Submission submission, SequenceState sequence, const GenerationContext& context,
+             EngineClock::time_point now);
+
+  RequestId id() const { return submission_.id; }
+  const EventSink& sink() const { return submission_.sink; }
+  int slot() const { return sequence_.slot(); }
+  StepDemand demand() const;
+  // Adds the next `rows` rows, and makes room for them.
+  void begin_step(int rows, StepBatch& batch);
+  // `logits` begin with this batch's first logit row; reads those that begin_step() asked for.
+  void end_step(std::span<const float> logits, SamplerScratch& scratch,
+                EngineClock::time_point now);
+
+  // Ends it from outside.
+  void cancel(EngineClock::time_point now);
+  void fail(Error error);
+
+  // Nothing more to compute; the last event may still have to be taken.
+  bool done() const { return done_; }
+  // Gives pages and slot back early. Only when done.
+  void release() { sequence_ = SequenceState(); }
+  bool has_event() const;
+  GenerationEvent take_event();
+
+  // For metrics, about the last end_step().
+  int prompt_rows() const { return step_prompt_rows_; }
+  bool sampled() const { return step_sampled_; }
+  int generated() const { return generated_; }
+  double since_last_token_s() const { return gap_s_; }  // since submit() for the first
+
+ private:
+  int prompt_size() const { return static_cast<int>(submission_.request.prompt.size()); }
+  bool needs_logits(int position) const;
+  Status score_prompt(std::span<const float> row, int position, SamplerScratch& scratch);
+  Status choose(std::span<const float> row, SamplerScratch& scratch, EngineClock::time_point now);
+  void emit(EmittedToken token);
+  void show(std::string_view text);
+  void finish(FinishReason reason, EngineClock::time_point now);
+
+  Submission submission_;
+  SequenceState sequence_;
+  const GenerationContext* context_;
+  SamplerState sampler_;
+  text::Detokenizer detokenizer_;
+  GenerationEvent event_;  // not yet delivered
+  bool done_ = false;
+
+  int fed_ = 0;  // positions whose rows were computed
+  int generated_ = 0;
+  TokenId next_token_ = 0;  // generated, not yet fed
+  std::vector<EmittedToken> prompt_tokens_;
+  std::string stop_string_;
+
+  int first_logit_row_ = 0;  // of this step, in the batch
+  int step_rows_ = 0;
+  int step_prompt_rows_ = 0;
+  bool step_sampled_ = false;
+  double gap_s_ = 0.0;
+
+  EngineClock::time_point admitted_;
+  EngineClock::time_point first_token_;
+  EngineClock::time_point last_token_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,403 @@
+#include "engine/local_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tessera {
+namespace {
+
+constexpr int kMaxTopLogprobs = 100;
+
+Status check_options(const LocalEngineOptions& options, const SequencePool& pool) {
+  const auto fits = [&](const char* what, int limit) -> Status {
+    if (options.parallel <= limit) return {};
+    return Error::make(ErrorCode::invalid, "parallel is {}, but there are {} {}", options.parallel,
+                       limit, what);
+  };
+  if (options.parallel < 1)
+    return Error::make(ErrorCode::invalid, "parallel is {}; it must be at least 1",
+                       options.parallel);
+  TESSERA_TRY(fits("sequence slots", pool.layout().slots));
+  TESSERA_TRY(fits("rows in a step", options.max_rows));
+  TESSERA_TRY(fits("logit rows in a step", options.max_logit_rows));
+  if (options.max_queue < 0)
+    return Error::make(ErrorCode::invalid, "max_queue is {}; it must not be negative",
+                       options.max_queue);
+  if (options.prefill_chunk < 1)
+    return Error::make(ErrorCode::invalid, "prefill_chunk is {}; it must be at least 1",
+                       options.prefill_chunk);
+  if (options.context < 0 || options.context > pool.max_positions())
+    return Error::make(ErrorCode::invalid,
+                       "context is {}; the KV pool holds at most {} positions of one sequence",
+                       options.context, pool.max_positions());
+  return {};
+}
+
+int resolve_context(const LocalEngineOptions& options, const SequencePool& pool,
+                    const ModelSpec& spec) {
+  if (options.context > 0) return options.context;
+  return spec.context_length > 0 ? std::min(spec.context_length, pool.max_positions())
+                                 : pool.max_positions();
+}
+
+SampleableTokens sampleable_tokens(const ModelSpec& spec, const text::Tokenizer& tokenizer) {
+  std::vector<TokenId> suppressed = spec.suppressed_tokens;
+  std::sort(suppressed.begin(), suppressed.end());
+  return SampleableTokens(std::min(spec.n_token, spec.n_vocab), [&](TokenId id) {
+    return tokenizer.is_never_sampled(id) ||
+           std::binary_search(suppressed.begin(), suppressed.end(), id);
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<LocalEngine>> LocalEngine::create(const LocalEngineOptions& options,
+                                                         const Parts& parts) {
+  TESSERA_TRY(check_options(options, parts.pool));
+  const ModelSpec& spec = parts.forward.spec();
+  SampleableTokens sampleable = sampleable_tokens(spec, parts.tokenizer);
+  if (sampleable.empty())
+    return Error::make(ErrorCode::invalid, "no token of the vocabulary may be sampled");
+  LocalEngineOptions resolved = options;
+  resolved.context = resolve_context(options, parts.pool, spec);
+  std::unique_ptr<LocalEngine> engine(new LocalEngine(resolved, parts, std::move(sampleable)));
+  engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
+  return engine;
+}
+
+LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts,
+                         SampleableTokens sampleable)
+    : options_(options),
+      limits_{.max_rows = options.max_rows,
+              .max_logit_rows = options.max_logit_rows,
+              .prefill_rows = options.prefill_chunk,
+              .max_chunk = parts.pool.layout().max_chunk},
+      forward_(parts.forward),
+      pool_(parts.pool),
+      tokenizer_(parts.tokenizer),
+      metrics_(parts.metrics),
+      sampleable_(std::move(sampleable)),
+      context_{.tokenizer = tokenizer_,
+               .sampleable = sampleable_,
+               .n_vocab = parts.forward.spec().n_vocab},
+      seeds_([] {
+        std::random_device device;
+        return std::uint64_t{device()} << 32 | device();
+      }()),
+      scratch_(parts.forward.spec().n_vocab) {
+  const auto parallel = static_cast<std::size_t>(options.parallel);
+  running_.reserve(parallel);
+  demands_.reserve(parallel);
+  rows_.reserve(parallel);
+  batch_.reserve(options.max_rows, options.parallel, options.max_logit_rows);
+}
+
+LocalEngine::~LocalEngine() {
+  drain(0.0);
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    mail_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+// --- Callers' threads ---
+
+Status LocalEngine::check_prompt(const GenerationRequest& request) const {
+  const ModelSpec& spec = forward_.spec();
+  if (request.prompt.empty())
+    return Error::make(ErrorCode::invalid, "the prompt is empty; it must have a token");
+  const auto room = static_cast<std::size_t>(options_.context) - (request.max_tokens == 0 ? 0 : 1);
+  if (request.prompt.size() > room)
+    return Error::make(ErrorCode::invalid,
+                       "the prompt has {} tokens; with room for an answer the context of {} holds "
+                       "at most {}",
+                       request.prompt.size(), options_.context, room);
+  for (const TokenId id : request.prompt)
+    if (id < 0 || id >= spec.n_token)
+      return Error::make(ErrorCode::invalid, "the prompt has token {}; ids go from 0 to {}", id,
+                         spec.n_token - 1);
+  return {};
+}
+
+Status LocalEngine::check_tokens(const GenerationRequest& request) const {
+  if (request.max_tokens < -1)
+    return Error::make(ErrorCode::invalid,
+                       "max_tokens is {}; it must not be negative, but for -1: up to the context",
+                       request.max_tokens);
+  if (request.top_logprobs < -1 || request.top_logprobs > kMaxTopLogprobs)
+    return Error::make(ErrorCode::invalid, "top_logprobs is {}; it must be from -1 (none) to {}",
+                       request.top_logprobs, kMaxTopLogprobs);
+  for (const auto& [id, bias] : request.sampling.logit_bias)
+    if (id >= forward_.spec().n_token)
+      return Error::make(ErrorCode::invalid, "logit_bias names token {}; ids go from 0 to {}", id,
+                         forward_.spec().n_token - 1);
+  return {};
+}
+
+Result<Submission> LocalEngine::check(GenerationRequest request) const {
+  TESSERA_TRY(validate(request.sampling));
+  TESSERA_TRY(check_tokens(request));
+  TESSERA_TRY(check_prompt(request));
+  Submission submission;
+  TESSERA_ASSIGN(submission.stops, text::StopMatcher::create(request.stop));
+  const int room = options_.context - static_cast<int>(request.prompt.size());
+  submission.max_new = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
+  submission.request = std::move(request);
+  submission.submitted = EngineClock::now();
+  return submission;
+}
+
+Result<RequestId> LocalEngine::submit(GenerationRequest request, EventSink sink) {
+  CHECK(sink != nullptr, "a request needs a sink");
+  TESSERA_ASSIGN(Submission submission, check(std::move(request)));
+  submission.sink = std::move(sink);
+  RequestId id = 0;
+  {
+    std::lock_guard lock(mutex_);
+    if (!fault_.empty())
+      return Error::make(ErrorCode::unavailable, "the engine stopped: {}", fault_);
+    if (!accepting_)
+      return Error::make(ErrorCode::unavailable, "the engine is stopping and takes no requests");
+    if (outstanding_ >= options_.parallel + options_.max_queue) {
+      metrics_.rejected_queue.add();
+      return Error::make(ErrorCode::exhausted, "the queue is full: {} requests run or wait",
+                         outstanding_.load());
+    }
+    ++outstanding_;
+    id = submission.id = ++last_id_;
+    const std::uint64_t random_seed = seeds_();
+    submission.seed = submission.request.sampling.seed.value_or(random_seed);
+    inbox_.push_back(std::move(submission));
+    resting_ = false;
+    mail_ = true;
+  }
+  wake_.notify_one();
+  return id;
+}
+
+void LocalEngine::cancel(RequestId id) {
+  {
+    std::lock_guard lock(mutex_);
+    cancels_.push_back(id);
+    mail_ = true;
+  }
+  wake_.notify_one();
+}
+
+EngineStatus LocalEngine::status() const {
+  EngineStatus status;
+  status.running = running_count_;
+  status.queued = std::max(0, outstanding_ - status.running);
+  status.max_queue = options_.max_queue;
+  status.parallel = options_.parallel;
+  status.context = options_.context;
+  std::lock_guard lock(mutex_);
+  status.healthy = fault_.empty();
+  status.fault = fault_;
+  return status;
+}
+
+void LocalEngine::drain(double grace_s) {
+  CHECK(std::this_thread::get_id() != thread_.get_id(), "drain() waits for its own sink");
+  constexpr double kLongest = 1e6;
+  const double grace = grace_s > 0.0 ? std::min(grace_s, kLongest) : 0.0;
+  std::unique_lock lock(mutex_);
+  accepting_ = false;
+  if (rested_.wait_for(lock, std::chrono::duration<double>(grace), [this] { return resting_; }))
+    return;
+  cancel_all_ = true;
+  mail_ = true;
+  wake_.notify_one();
+  rested_.wait(lock, [this] { return resting_; });
+}
+
+// --- The engine's thread ---
+
+void LocalEngine::run() {
+  while (take_mail()) {
+    admit_waiting();
+    if (!running_.empty()) step();
+  }
+}
+
+bool LocalEngine::take_mail() {
+  // A plain look at the flag: a decode step takes no lock unless there is something.
+  if (!idle() && !mail_.load(std::memory_order_relaxed)) return true;
+  bool cancel_all = false;
+  {
+    std::unique_lock lock(mutex_);
+    while (idle() && !mail_) {
+      resting_ = true;
+      rested_.notify_all();
+      wake_.wait(lock);
+    }
+    resting_ = false;
+    mail_ = false;
+    if (stop_) return false;
+    std::swap(taken_, inbox_);
+    std::swap(taken_cancels_, cancels_);
+    cancel_all = std::exchange(cancel_all_, false);
+  }
+  for (Submission& submission : taken_) waiting_.push_back(std::move(submission));
+  taken_.clear();
+  for (const RequestId id : taken_cancels_) cancel_now(id);
+  taken_cancels_.clear();
+  if (cancel_all) cancel_everything();
+  deliver();
+  return true;
+}
+
+void LocalEngine::cancel_now(RequestId id) {
+  const auto now = EngineClock::now();
+  for (const auto& generation : running_)
+    if (generation->id() == id && !generation->done()) generation->cancel(now);
+  const auto found = std::find_if(waiting_.begin(), waiting_.end(),
+                                  [id](const Submission& waiting) { return waiting.id == id; });
+  if (found == waiting_.end()) return;
+  const Submission submission = std::move(*found);
+  waiting_.erase(found);
+  Finish finish;
+  finish.reason = FinishReason::cancelled;
+  finish.usage.prompt_tokens = static_cast<int>(submission.request.prompt.size());
+  finish.usage.queue_s = std::chrono::duration<double>(now - submission.submitted).count();
+  finish.usage.seed = submission.seed;
+  GenerationEvent event;
+  event.finish = std::move(finish);
+  end_waiting(submission, std::move(event));
+}
+
+void LocalEngine::cancel_everything() {
+  while (!waiting_.empty()) cancel_now(waiting_.front().id);
+  for (const auto& generation : running_) cancel_now(generation->id());
+}
+
+void LocalEngine::end_waiting(const Submission& submission, GenerationEvent event) {
+  if (event.finish)
+    metrics_.finished(event.finish->reason).add();
+  else
+    metrics_.finished_error.add();
+  --outstanding_;
+  publish_counts();
+  submission.sink(std::move(event));
+}
+
+void LocalEngine::admit_waiting() {
+  while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.parallel)) {
+    auto sequence = pool_.admit(waiting_.front().positions());
+    // Something that runs will give back what is missing: first come, first served.
+    if (!sequence && !running_.empty() && sequence.error().code == ErrorCode::exhausted) return;
+    Submission submission = std::move(waiting_.front());
+    waiting_.pop_front();
+    if (!sequence) {
+      GenerationEvent event;
+      event.error = std::move(sequence).error();
+      end_waiting(submission, std::move(event));
+      continue;
+    }
+    const auto now = EngineClock::now();
+    metrics_.queue_seconds.observe(
+        std::chrono::duration<double>(now - submission.submitted).count());
+    running_.push_back(
+        std::make_unique<Generation>(std::move(submission), *std::move(sequence), context_, now));
+    forward_.reset_slot(running_.back()->slot());
+    publish_counts();
+  }
+}
+
+void LocalEngine::step() {
+  const auto start = EngineClock::now();
+  demands_.clear();
+  for (const auto& generation : running_) demands_.push_back(generation->demand());
+  rows_.assign(running_.size(), 0);
+  plan_step(demands_, limits_, rows_);
+  batch_.clear();
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0) running_[i]->begin_step(rows_[i], batch_);
+
+  if (Status status = forward_.forward(batch_.view()); !status) {
+    fail_everything(status.error());
+    return;
+  }
+  std::span<const float> logits;
+  if (!batch_.logit_rows.empty()) logits = forward_.logits();
+  CHECK(logits.size() == batch_.logit_rows.size() * static_cast<std::size_t>(context_.n_vocab),
+        "{} logits for {} rows", logits.size(), batch_.logit_rows.size());
+  const auto now = EngineClock::now();
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0) running_[i]->end_step(logits, scratch_, now);
+
+  metrics_.step_rows.observe(static_cast<double>(batch_.tokens.size()));
+  metrics_.step_seconds.observe(std::chrono::duration<double>(EngineClock::now() - start).count());
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0) observe(*running_[i]);
+  deliver();
+}
+
+void LocalEngine::observe(const Generation& generation) {
+  metrics_.prompt_tokens.add(static_cast<std::uint64_t>(generation.prompt_rows()));
+  if (!generation.sampled()) return;
+  metrics_.generated_tokens.add();
+  Histogram& latency =
+      generation.generated() == 1 ? metrics_.first_token_seconds : metrics_.inter_token_seconds;
+  latency.observe(generation.since_last_token_s());
+}
+
+void LocalEngine::deliver() {
+  bool ended = false;
+  for (const auto& generation : running_) {
+    if (!generation->has_event()) continue;
+    GenerationEvent event = generation->take_event();
+    if (generation->done()) {
+      // Before the last event goes out, so that its receiver finds the slot free.
+      ended = true;
+      generation->release();
+      if (event.error)
+        metrics_.finished_error.add();
+      else
+        metrics_.finished(event.finish->reason).add();
+      --running_count_;
+      --outstanding_;
+    }
+    generation->sink()(std::move(event));
+  }
+  if (!ended) return;
+  std::erase_if(running_, [](const auto& generation) { return generation->done(); });
+  publish_counts();
+}
+
+void LocalEngine::fail_everything(const Error& error) {
+  log_error("the engine stops: {}", error.message);
+  metrics_.healthy.set(0);
+  {
+    std::lock_guard lock(mutex_);
+    fault_ = error.message.empty() ? "unknown" : error.message;
+    accepting_ = false;
+    for (Submission& submission : inbox_) waiting_.push_back(std::move(submission));
+    inbox_.clear();
+  }
+  for (const auto& generation : running_) generation->fail(error);
+  deliver();
+  while (!waiting_.empty()) {
+    const Submission submission = std::move(waiting_.front());
+    waiting_.pop_front();
+    GenerationEvent event;
+    event.error = error;
+    end_waiting(submission, std::move(event));
+  }
+}
+
+void LocalEngine::publish_counts() {
+  running_count_ =
+      static_cast<int>(std::count_if(running_.begin(), running_.end(),
+                                     [](const auto& generation) { return !generation->done(); }));
+  metrics_.running.set(running_count_);
+  metrics_.queued.set(std::max(0, outstanding_ - running_count_));
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+// LocalEngine: continuous batching over one forward pass.
+//
+//   TESSERA_ASSIGN(auto engine, LocalEngine::create(options, {pipeline, pool, tokenizer,
+//   metrics})); engine->submit(...);                                // engine.h
+//
+// One thread of its own drives everything below it. A step holds one row of every decoding sequence
+// and prompt rows of the sequences before their first token (step_planner.h). A request is
+// admitted, first come first served, when a slot and all pages that it can ever need are free; so
+// what runs never lacks memory, and what does not fit waits at the head of the queue. A cancelled
+// request leaves between two steps, wherever it stands. An idle engine sleeps.
+//
+// A failed forward pass is fatal: every request gets the error and no new one is taken. A row that
+// cannot be sampled (no finite logit) ends its own request only.
+//
+// What create() is given must outlive the engine, and nobody else may use the forward pass and the
+// pool meanwhile. The destructor cancels what runs. drain() must not be called from a sink.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/metrics.h"
+#include "engine/engine.h"
+#include "engine/engine_metrics.h"
+#include "engine/generation.h"
+#include "engine/sampler.h"
+#include "engine/step_batch.h"
+#include "engine/step_planner.h"
+#include "pipeline/pipeline.h"
+#include "state/sequence_pool.h"
+#include "text/tokenizer.h"
+
+namespace tessera {
+
+struct LocalEngineOptions {
+  int parallel = 1;         // sequences that run at a time
+  int max_queue = 64;       // requests that wait beside them
+  int context = 0;          // most positions of one sequence; 0: what the pool and the model allow
+  int prefill_chunk = 512;  // prompt rows in one step
+  int max_rows = 512;       // the device layout's
+  int max_logit_rows = 64;  // the device layout's
+};
+
+class LocalEngine final : public Engine {
+ public:
+  struct Parts {
+    ForwardPass& forward;
+    SequencePool& pool;
+    const text::Tokenizer& tokenizer;
+    MetricsRegistry& metrics;
+  };
+
+  static Result<std::unique_ptr<LocalEngine>> create(const LocalEngineOptions& options,
+                                                     const Parts& parts);
+  ~LocalEngine() override;
+
+  Result<RequestId> submit(GenerationRequest request, EventSink sink) override;
+  void cancel(RequestId id) override;
+  EngineStatus status() const override;
+  void drain(double grace_s) override;
+
+ private:
+  LocalEngine(const LocalEngineOptions& options, const Parts& parts, SampleableTokens sampleable);
+
+  Result<Submission> check(GenerationRequest request) const;
+  Status check_prompt(const GenerationRequest& request) const;
+  Status check_tokens(const GenerationRequest& request) const;
+
+  // --- The engine's thread ---
+  void run();
+  bool take_mail();
+  void cancel_now(RequestId id);
+  void cancel_everything();
+  void admit_waiting();
+  void step();
+  void deliver();
+  void observe(const Generation& generation);
+  void end_waiting(const Submission& submission, GenerationEvent event);
+  void fail_everything(const Error& error);
+  void publish_counts();
+  bool idle() const { return running_.empty() && waiting_.empty(); }
+
+  const LocalEngineOptions options_;  // context resolved
+  const StepLimits limits_;
+  ForwardPass& forward_;
+  SequencePool& pool_;
+  const text::Tokenizer& tokenizer_;
+  EngineMetrics metrics_;
+  const SampleableTokens sampleable_;
+  const GenerationContext context_;
+
+  // Shared with callers.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;    // for the engine: mail_
+  std::condition_variable rested_;  // for drain(): resting_
+  std::vector<Submission> inbox_;
+  std::vector<RequestId> cancels_;
+  bool accepting_ = true;
+  bool cancel_all_ = false;
+  bool stop_ = false;
+  bool resting_ = true;  // the engine sleeps, every event was delivered
+  std::string fault_;
+  RequestId last_id_ = 0;
+  std::mt19937_64 seeds_;
+  std::atomic<bool> mail_{false};    // something above changed
+  std::atomic<int> outstanding_{0};  // submitted and not ended
+  std::atomic<int> running_count_{0};
+
+  // The engine thread's own.
+  std::vector<Submission> taken_;
+  std::vector<RequestId> taken_cancels_;
+  std::deque<Submission> waiting_;
+  std::vector<std::unique_ptr<Generation>> running_;  // in order of admission
+  std::vector<StepDemand> demands_;
+  std::vector<int> rows_;
+  StepBatch batch_;
+  SamplerScratch scratch_;
+
+  std::thread thread_;
+};
+
+}  // namespace tessera
