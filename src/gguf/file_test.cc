@@ -3,8 +3,10 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 
+#include "../tests/golden_data.h"
 #include "gguf/gguf.h"
 #include "gguf/split_name.h"
 #include "gguf/test_file.h"
@@ -59,6 +61,22 @@ TEST(GoldenFiles, OpenAndHoldFiniteWeights) {
     }
     EXPECT_EQ(file->find_tensor("no such tensor"), nullptr);
     EXPECT_TRUE(file->check_intact().ok());
+  }
+}
+
+TEST(GoldenFiles, AnswersHaveTheDocumentedShapes) {
+  for (const char* name : {"gemma4", "gemma4moe", "laguna", "qwen3", "qwen35", "qwen35moe"}) {
+    const GoldenData data =
+        GoldenData::load(fmt::format("{}/tests/data/golden/{}.bin", TESSERA_SOURCE_DIR, name));
+    EXPECT_EQ(data.ints("p300_ids").size(), 300u);
+    EXPECT_EQ(data.floats("p300_logits").size(), 300u * 512u);
+    EXPECT_EQ(data.ints("greedy_from_p33").size(), 24u);
+    ASSERT_EQ(data.shape("p33_hidden").size(), 3u);
+    EXPECT_EQ(data.shape("p33_hidden")[1], 33);
+    // The first greedy token is the best one after the last token of the prompt.
+    const auto last = data.floats("p33_logits").last(512);
+    EXPECT_EQ(std::max_element(last.begin(), last.end()) - last.begin(),
+              data.ints("greedy_from_p33")[0]);
   }
 }
 

@@ -32,8 +32,8 @@ int half_split(const Bytes& b, std::size_t at, std::size_t i) {
 }
 
 int fifth_bit(const Bytes& b, std::size_t at, std::size_t i) {
-  const std::uint32_t qh =
-      b[at] | (b[at + 1] << 8) | (b[at + 2] << 16) | (static_cast<std::uint32_t>(b[at + 3]) << 24);
+  std::uint32_t qh = 0;
+  for (std::size_t k = 0; k < 4; ++k) qh |= std::uint32_t{b[at + k]} << (8 * k);
   return static_cast<int>((qh >> i) & 1) << 4;
 }
 
