@@ -203,6 +203,18 @@ TEST(Shrinking, ReadsAsZerosAndIsReported) {
   (void)file->metadata().get_string("general.name").ok();
 }
 
+TEST(ShrinkingDeathTest, AnEarlierHandlerStillGetsItsSignals) {
+  // A process of its own, in which no file was opened before.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      {
+        signal(SIGBUS, [](int) { _exit(42); });
+        const Result<File> file = File::open(golden("qwen3"));
+        raise(SIGBUS);
+      },
+      testing::ExitedWithCode(42), "");
+}
+
 TEST(ShrinkingDeathTest, OtherBusErrorsStillEndTheProcess) {
   const ScratchFolder folder;
   const std::string path = folder.file("other");

@@ -267,6 +267,8 @@ Result<Header> parse_header(std::span<const std::byte> bytes, OpenOptions option
   TESSERA_ASSIGN(const std::uint64_t alignment, read_alignment(header.metadata));
   TESSERA_ASSIGN(std::vector<Record> records, read_records(cursor, counts.tensors, options));
 
+  // A file without tensors, such as a vocabulary, often ends here without the padding.
+  if (records.empty()) return header;
   const std::uint64_t gap = (alignment - cursor.position() % alignment) % alignment;
   if (!cursor.take(gap)) return ends_in("the padding before the tensor data", cursor);
   TESSERA_TRY(place(bytes.subspan(cursor.position()), alignment, records));

@@ -85,6 +85,17 @@ TEST(Hostile, CutAtEveryByte) {
   }
 }
 
+TEST(Hostile, ARealModelCutInItsFirstPages) {
+  const std::vector<std::byte> bytes =
+      read_bytes(std::string(TESSERA_SOURCE_DIR) + "/tests/data/golden/laguna-bf16.gguf");
+  ASSERT_GT(bytes.size(), 4096u);
+  for (std::size_t n = 0; n < 4096; ++n) {
+    ASSERT_NE(refusal(std::span(bytes).first(n)), "") << n;
+  }
+  // One byte less than the last tensor needs; only padding may be missing.
+  EXPECT_NE(refusal(std::span(bytes).first(bytes.size() - 64)), "");
+}
+
 TEST(Hostile, EveryFieldAtItsExtremes) {
   const RawFile raw = sample();
   for (const RawFile::Field& field : raw.fields()) {
@@ -124,6 +135,11 @@ TEST(Hostile, MagicVersionAndByteOrder) {
   EXPECT_REFUSED(RawFile().header(0, 0, 3u << 24), "big-endian");
   EXPECT_EQ(refusal(RawFile().header(0, 0, 2).pad().bytes()), "");
   EXPECT_EQ(refusal(RawFile().header(0, 0, 3).pad().bytes()), "");
+}
+
+TEST(Hostile, OnlyAFileWithoutTensorsMayEndBeforeThePadding) {
+  EXPECT_EQ(refusal(RawFile().header(0, 1).entry_u32("k", 1).bytes()), "");
+  EXPECT_REFUSED(RawFile().header(1, 0).tensor("t", {8}, 0, 0), "ends in the padding");
 }
 
 TEST(Hostile, Alignment) {
