@@ -1,0 +1,207 @@
+// ScriptedForward: a forward pass for tests. The logits after a token are a given function of all
+// tokens of the sequence up to it. It keeps its own copy of KV pages and slots and checks every
+// batch: each position comes once and in order, every visible position is found in its page, no
+// page or slot has two owners, limits hold.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <set>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "pipeline/pipeline.h"
+#include "state/sequence_pool.h"
+
+namespace tessera {
+
+class ScriptedForward final : public ForwardPass {
+ public:
+  // Fills the logits of the token that follows `history`.
+  using Script = std::function<void(std::span<const TokenId> history, std::span<float> logits)>;
+  struct Limits {
+    int max_rows = 1 << 20;
+    int max_logit_rows = 1 << 20;
+    int prefill_rows = 1 << 20;
+  };
+
+  ScriptedForward(int n_vocab, SequencePoolLayout layout, Limits limits, Script script)
+      : layout_(std::move(layout)), limits_(limits), script_(std::move(script)) {
+    spec_.n_vocab = spec_.n_token = n_vocab;
+    spec_.context_length = 1 << 20;
+    for (const SequencePoolLayout::Group& group : layout_.groups)
+      pages_.emplace_back(static_cast<std::size_t>(group.pages));
+    slots_.resize(static_cast<std::size_t>(layout_.slots));
+  }
+
+  const ModelSpec& spec() const override { return spec_; }
+  ModelSpec& mutable_spec() { return spec_; }
+
+  Status forward(const BatchView& batch) override {
+    {
+      std::unique_lock lock(mutex_);
+      ++entered_;
+      changed_.notify_all();
+      changed_.wait(lock, [this] { return !paused_; });
+      if (fault_) return *fault_;
+    }
+    check_shape(batch);
+    logits_.assign(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab), 0.0f);
+    std::size_t logit_row = 0;
+    std::set<int> slots;
+    for (const SequenceRows& sequence : batch.sequences) {
+      EXPECT_TRUE(slots.insert(sequence.slot).second) << "a slot stands twice in a batch";
+      for (int i = 0; i < sequence.n_rows; ++i) {
+        const int row = sequence.first_row + i;
+        store(sequence, sequence.first_position + i, batch.tokens[static_cast<std::size_t>(row)]);
+        if (logit_row < batch.logit_rows.size() && batch.logit_rows[logit_row] == row)
+          fill(sequence.slot, logit_row++);
+      }
+      check_visible(sequence);
+    }
+    EXPECT_EQ(logit_row, batch.logit_rows.size());
+    rows_.push_back(batch.rows());
+    return {};
+  }
+
+  std::span<const float> logits() override { return logits_; }
+
+  void reset_slot(int slot) override {
+    Slot& state = slots_.at(static_cast<std::size_t>(slot));
+    state.history.clear();
+    state.owner = ++owners_;
+  }
+
+  // --- For the test's thread ---
+  void pause() {
+    std::lock_guard lock(mutex_);
+    paused_ = true;
+  }
+  void resume() {
+    std::lock_guard lock(mutex_);
+    paused_ = false;
+    changed_.notify_all();
+  }
+  // Until forward() was entered `count` times in all.
+  void wait_entered(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return entered_ >= count; });
+  }
+  void break_with(Error error) {
+    std::lock_guard lock(mutex_);
+    fault_ = std::move(error);
+  }
+  // Rows of each step; only when the engine is idle.
+  const std::vector<int>& rows() const { return rows_; }
+
+ private:
+  struct Slot {
+    std::vector<TokenId> history;
+    int owner = 0;
+  };
+  struct Cell {
+    int owner = -1;
+    int position = -1;
+  };
+  using Page = std::array<Cell, kPageTokens>;
+
+  void check_shape(const BatchView& batch) {
+    EXPECT_GT(batch.rows(), 0);
+    EXPECT_LE(batch.rows(), limits_.max_rows);
+    EXPECT_LE(static_cast<int>(batch.logit_rows.size()), limits_.max_logit_rows);
+    EXPECT_TRUE(std::is_sorted(batch.logit_rows.begin(), batch.logit_rows.end()));
+    int next_row = 0;
+    for (const SequenceRows& sequence : batch.sequences) {
+      EXPECT_EQ(sequence.first_row, next_row);
+      EXPECT_GT(sequence.n_rows, 0);
+      EXPECT_LE(sequence.n_rows, layout_.max_chunk);
+      EXPECT_EQ(sequence.pages.size(), layout_.groups.size());
+      next_row += sequence.n_rows;
+    }
+    EXPECT_EQ(next_row, batch.rows());
+    const auto sequences = static_cast<int>(batch.sequences.size());
+    EXPECT_LE(batch.rows() - sequences, limits_.prefill_rows);
+  }
+
+  void store(const SequenceRows& sequence, int position, TokenId token) {
+    Slot& slot = slots_.at(static_cast<std::size_t>(sequence.slot));
+    EXPECT_EQ(static_cast<int>(slot.history.size()), position) << "a position is out of order";
+    slot.history.push_back(token);
+    for (std::size_t g = 0; g < layout_.groups.size(); ++g)
+      cell(sequence, g, position) = {slot.owner, position};
+  }
+
+  Cell& cell(const SequenceRows& sequence, std::size_t group, int position) {
+    const std::int32_t page =
+        sequence.pages[group][static_cast<std::size_t>(position / kPageTokens)];
+    EXPECT_NE(page, -1) << "the page of position " << position << " was given back";
+    return pages_[group].at(
+        static_cast<std::size_t>(page))[static_cast<std::size_t>(position % kPageTokens)];
+  }
+
+  // After all rows: a page with two owners would have lost the first one's cells.
+  void check_visible(const SequenceRows& sequence) {
+    const int owner = slots_[static_cast<std::size_t>(sequence.slot)].owner;
+    for (std::size_t g = 0; g < layout_.groups.size(); ++g) {
+      const int window = layout_.groups[g].window;
+      const int oldest = window == 0 ? 0 : std::max(0, sequence.first_position - window + 1);
+      for (int p = oldest; p < sequence.first_position + sequence.n_rows; ++p) {
+        const Cell& found = cell(sequence, g, p);
+        EXPECT_TRUE(found.owner == owner && found.position == p)
+            << "position " << p << " of group " << g << " was overwritten";
+      }
+    }
+  }
+
+  void fill(int slot, std::size_t logit_row) {
+    const auto n_vocab = static_cast<std::size_t>(spec_.n_vocab);
+    script_(slots_[static_cast<std::size_t>(slot)].history,
+            std::span(logits_).subspan(logit_row * n_vocab, n_vocab));
+  }
+
+  ModelSpec spec_;
+  SequencePoolLayout layout_;
+  Limits limits_;
+  Script script_;
+  std::vector<std::vector<Page>> pages_;
+  std::vector<Slot> slots_;
+  std::vector<float> logits_;
+  std::vector<int> rows_;
+  int owners_ = 0;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool paused_ = false;
+  int entered_ = 0;
+  std::optional<Error> fault_;
+};
+
+// Logits that hash the whole history: any token that is missing, doubled or foreign changes them.
+inline void hashed_logits(std::span<const TokenId> history, std::span<float> logits) {
+  std::uint64_t hash = 0x9E3779B97F4A7C15u;
+  for (const TokenId token : history)
+    hash = (hash ^ static_cast<std::uint64_t>(token + 1)) * 0xD6E8FEB86659FD93u;
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    hash = hash * 6364136223846793005u + 1442695040888963407u;
+    logits[i] = static_cast<float>(hash >> 40) * (8.0f / (1 << 24));
+  }
+}
+
+// The token that follows gets all the weight: `next` says which.
+inline ScriptedForward::Script one_choice(
+    std::function<TokenId(std::span<const TokenId> history)> next) {
+  return [next = std::move(next)](std::span<const TokenId> history, std::span<float> logits) {
+    std::fill(logits.begin(), logits.end(), -50.0f);
+    logits[static_cast<std::size_t>(next(history))] = 10.0f;
+  };
+}
+
+}  // namespace tessera
