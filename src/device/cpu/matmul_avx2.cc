@@ -18,6 +18,7 @@ struct Avx2 {
   // would overflow: those formats stay signed here.
   static constexpr bool kWideUnsigned = false;
   static constexpr int kFewRows = 2;
+  static constexpr int kInterleavedRows = 1;
   static constexpr int kPanelRows = 4;
   static constexpr int kDenseRows = 2;
 
@@ -73,8 +74,9 @@ struct Avx2 {
       return _mm256_maddubs_epi16(w, q);
     }
   }
-  template <int kWords, int kMax>
-  static TESSERA_INLINE I dot(I start, const I* w, const std::int8_t* q) {
+  template <int kWords, int kMax, int kRows>
+  static TESSERA_INLINE void dot(const I* w, const std::int8_t* const* q, I* sums) {
+    static_assert(kRows == 1);
     // How many words' pairs of products 16 bits hold.
     constexpr int kPair = 2 * 127 * (kMax > 128 ? 128 : kMax);
     constexpr int kRun = kPair * 4 < 32768 ? 4 : kPair * 2 < 32768 ? 2 : 1;
@@ -85,16 +87,15 @@ struct Avx2 {
       TESSERA_UNROLL
       for (int j = 0; j < kRun; ++j) {
         std::int32_t four;
-        __builtin_memcpy(&four, q + 4 * (i + j), sizeof(four));
+        __builtin_memcpy(&four, q[0] + 4 * (i + j), sizeof(four));
         const __m256i factors = _mm256_set1_epi32(four);
         const I product{pairs<kMax>(w[i + j].a, factors), pairs<kMax>(w[i + j].b, factors)};
         sum = j == 0 ? product
                      : I{_mm256_add_epi16(sum.a, product.a), _mm256_add_epi16(sum.b, product.b)};
       }
-      start.a = _mm256_add_epi32(start.a, _mm256_madd_epi16(sum.a, ones));
-      start.b = _mm256_add_epi32(start.b, _mm256_madd_epi16(sum.b, ones));
+      sums[0].a = _mm256_add_epi32(sums[0].a, _mm256_madd_epi16(sum.a, ones));
+      sums[0].b = _mm256_add_epi32(sums[0].b, _mm256_madd_epi16(sum.b, ones));
     }
-    return start;
   }
 
   static TESSERA_INLINE F zero_float() { return {_mm256_setzero_ps(), _mm256_setzero_ps()}; }

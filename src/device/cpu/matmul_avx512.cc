@@ -18,6 +18,7 @@ struct Avx512 {
   using F = __m512;
   static constexpr bool kWideUnsigned = true;
   static constexpr int kFewRows = 4;
+  static constexpr int kInterleavedRows = 4;
   static constexpr int kPanelRows = 8;
   static constexpr int kDenseRows = 6;
 
@@ -53,15 +54,17 @@ struct Avx512 {
     return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(levels), codes);
   }
 
-  template <int kWords, int kMax>
-  static TESSERA_INLINE I dot(I start, const I* w, const std::int8_t* q) {
+  template <int kWords, int kMax, int kRows>
+  static TESSERA_INLINE void dot(const I* w, const std::int8_t* const* q, I* sums) {
     TESSERA_UNROLL
     for (int i = 0; i < kWords; ++i) {
-      std::int32_t four;
-      __builtin_memcpy(&four, q + 4 * i, sizeof(four));
-      start = _mm512_dpbusd_epi32(start, w[i], _mm512_set1_epi32(four));
+      TESSERA_UNROLL
+      for (int r = 0; r < kRows; ++r) {
+        std::int32_t four;
+        __builtin_memcpy(&four, q[r] + 4 * i, sizeof(four));
+        sums[r] = _mm512_dpbusd_epi32(sums[r], w[i], _mm512_set1_epi32(four));
+      }
     }
-    return start;
   }
 
   static TESSERA_INLINE F zero_float() { return _mm512_setzero_ps(); }

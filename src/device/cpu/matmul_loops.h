@@ -44,36 +44,56 @@ struct Unpacked {
   typename S::F scale[Format::kHalves], bias[Format::kHalves];
 };
 
-template <class S, class Format>
-TESSERA_INLINE typename S::F add_record(const Unpacked<S, Format>& u, const ActivationRecord* x,
-                                        typename S::F acc) {
+// Adds the products with one record of each of kRows rows, whose instructions are interleaved: a
+// row alone is one long chain.
+template <class S, class Format, int kRows>
+TESSERA_INLINE void add_records(const Unpacked<S, Format>& u, const ActivationRecord* const* x,
+                                typename S::F* acc) {
   constexpr int kMax = Format::kMax, kOffset = Format::kOffsetLog2;
-  using I = typename S::I;
-  using F = typename S::F;
-  F sum;
-  if constexpr (Format::kHalves == 1) {
-    I start = S::zero();
-    if constexpr (kOffset >= 0) start = S::template shl<kOffset>(S::splat(&x->minus_sum));
-    sum = S::mul(S::to_float(S::template dot<8, kMax>(start, u.w, x->q)), u.scale[0]);
-  } else {
-    I start[2] = {S::zero(), S::zero()};
-    if constexpr (kOffset >= 0) {
-      start[0] = S::template shl<kOffset>(S::splat(&x->minus_half[0]));
-      start[1] = S::template shl<kOffset>(S::splat(&x->minus_half[1]));
+  constexpr int kHalves = Format::kHalves, kWords = 8 / kHalves;
+  typename S::F sum[kRows];
+  unroll<kHalves>([&](auto half) __attribute__((always_inline)) {
+    typename S::I dots[kRows];
+    const std::int8_t* q[kRows];
+    TESSERA_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      dots[r] = S::zero();
+      if constexpr (kOffset >= 0) {
+        const std::int32_t* const minus = kHalves == 1 ? &x[r]->minus_sum : x[r]->minus_half;
+        dots[r] = S::template shl<kOffset>(S::splat(minus + half.value));
+      }
+      q[r] = x[r]->q + half.value * 16;
     }
-    const I low = S::template dot<4, kMax>(start[0], u.w, x->q);
-    const I high = S::template dot<4, kMax>(start[1], u.w + 4, x->q + 16);
-    sum = S::mul(S::to_float(low), u.scale[0]);
-    sum = S::fma(S::to_float(high), u.scale[1], sum);
+    S::template dot<kWords, kMax, kRows>(u.w + half.value * kWords, q, dots);
+    TESSERA_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const typename S::F value = S::to_float(dots[r]);
+      if constexpr (half.value == 0) {
+        sum[r] = S::mul(value, u.scale[0]);
+      } else {
+        sum[r] = S::fma(value, u.scale[1], sum[r]);
+      }
+    }
+  });
+  TESSERA_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    acc[r] = S::fma(sum[r], S::splat(&x[r]->scale), acc[r]);
+    if constexpr (Format::kBias && kHalves == 1) {
+      acc[r] = S::fma(u.bias[0], S::splat(&x[r]->scaled_sum), acc[r]);
+    } else if constexpr (Format::kBias) {
+      acc[r] = S::fma(u.bias[0], S::splat(&x[r]->scaled_half[0]), acc[r]);
+      acc[r] = S::fma(u.bias[1], S::splat(&x[r]->scaled_half[1]), acc[r]);
+    }
   }
-  acc = S::fma(sum, S::splat(&x->scale), acc);
-  if constexpr (Format::kBias && Format::kHalves == 1) {
-    acc = S::fma(u.bias[0], S::splat(&x->scaled_sum), acc);
-  } else if constexpr (Format::kBias) {
-    acc = S::fma(u.bias[0], S::splat(&x->scaled_half[0]), acc);
-    acc = S::fma(u.bias[1], S::splat(&x->scaled_half[1]), acc);
-  }
-  return acc;
+}
+
+// The same for any small number of rows.
+template <class S, class Format, int kRows>
+TESSERA_INLINE void add_all_records(const Unpacked<S, Format>& u, const ActivationRecord* const* x,
+                                    typename S::F* acc) {
+  constexpr int kNow = kRows < S::kInterleavedRows ? kRows : S::kInterleavedRows;
+  add_records<S, Format, kNow>(u, x, acc);
+  if constexpr (kRows > kNow) add_all_records<S, Format, kRows - kNow>(u, x + kNow, acc + kNow);
 }
 
 // Rows that keep their sums in registers: the memory-bound case.
@@ -99,11 +119,9 @@ void few_rows(const MatmulTile& tile) {
         Unpacked<S, Format> u;
         format.template weights<sub.value>(lines, u.w);
         format.template scales<sub.value>(u.scale, u.bias);
+        add_all_records<S, Format, kRows>(u, x, acc);
         TESSERA_UNROLL
-        for (int r = 0; r < kRows; ++r) {
-          acc[r] = add_record<S, Format>(u, x[r], acc[r]);
-          x[r] += tile.record_step;
-        }
+        for (int r = 0; r < kRows; ++r) x[r] += tile.record_step;
       });
       lines += kBlockBytes;
       tail += Format::kTail * 16;
@@ -133,8 +151,10 @@ void add_panel(const Panel<S, Format>& panel, int subs, const ActivationRecord* 
   }
   for (int sub = 0; sub < subs; ++sub) {
     const Unpacked<S, Format> u = panel.sub[sub];
+    const ActivationRecord* records[kRows];
     TESSERA_UNROLL
-    for (int r = 0; r < kRows; ++r) acc[r] = add_record<S, Format>(u, x + row[r], acc[r]);
+    for (int r = 0; r < kRows; ++r) records[r] = x + row[r];
+    add_all_records<S, Format, kRows>(u, records, acc);
     x += step;
   }
   TESSERA_UNROLL

@@ -16,6 +16,7 @@ struct Portable {
   };
   static constexpr bool kWideUnsigned = true;
   static constexpr int kFewRows = 1;
+  static constexpr int kInterleavedRows = 1;
   static constexpr int kPanelRows = 1;
   static constexpr int kDenseRows = 2;
 
@@ -73,18 +74,18 @@ struct Portable {
   }
 
   // Weights are unsigned bytes, q signed ones.
-  template <int kWords, int kMax>
-  static I dot(I start, const I* w, const std::int8_t* q) {
+  template <int kWords, int kMax, int kRows>
+  static void dot(const I* w, const std::int8_t* const* q, I* sums) {
+    static_assert(kRows == 1);
     for (int word = 0; word < kWords; ++word) {
       for (unsigned b = 0; b < 4; ++b) {
-        const std::int32_t factor = q[4 * word + static_cast<int>(b)];
+        const std::int32_t factor = q[0][4 * word + static_cast<int>(b)];
         for (int i = 0; i < 16; ++i) {
           const auto weight = static_cast<std::int32_t>((w[word].lane[i] >> (8 * b)) & 255u);
-          start.lane[i] += static_cast<std::uint32_t>(weight * factor);
+          sums->lane[i] += static_cast<std::uint32_t>(weight * factor);
         }
       }
     }
-    return start;
   }
 
   static F zero_float() { return F{}; }
