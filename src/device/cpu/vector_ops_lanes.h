@@ -12,7 +12,9 @@
 #if defined(__AVX2__) || defined(__AVX512F__)
 #pragma GCC diagnostic push
 #ifndef __clang__
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12's own header, in _mm512_max_ps
+// g++ 12's own header leaves a don't-care operand unset in _mm512_max_ps and others.
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 #include <immintrin.h>
 #pragma GCC diagnostic pop
