@@ -165,6 +165,7 @@ TEST_P(GatedDelta, BothFormsMatchDoubleOnOutputsAndState) {
   for (const Shape& s : {Shape{2, 1, 16, 16}, Shape{2, 2, 32, 64}, Shape{2, 3, 128, 128},
                          Shape{1, 2, 48, 80}, Shape{1, 1, 64, 16}}) {
     for (const int rows : {1, 2, 63, 64, 65, 150}) {
+      if (s.dim_k == 128 && rows > 2 && rows != 65) continue;  // the same code, much slower
       for (const Decay decay : kDecays) {
         const Layer l = make_layer(s.key_heads, s.ratio, s.dim_k, s.dim_v, rows, decay);
         const Exact exact = reference(l);
@@ -206,11 +207,11 @@ TEST_P(GatedDelta, RecurrentIsBitwiseIndependentOfCuts) {
 
 TEST_P(GatedDelta, ManyRowsOfExtremeDecayStayExact) {
   // |c| reaches thousands within a chunk while single differences are small.
-  Layer l = make_layer(1, 1, 32, 32, 256, Decay::mild);
+  Layer l = make_layer(1, 1, 32, 32, 200, Decay::mild);
   for (std::size_t i = 0; i < l.g.size(); i += 16) l.g[i] = -300.0f;
   const Exact exact = reference(l);
-  expect_close(run(l, true, {256}).out, exact.out, 2e-5);
-  expect_close(run(l, true, {256}).state, exact.state, 2e-5);
+  expect_close(run(l, true, {200}).out, exact.out, 2e-5);
+  expect_close(run(l, true, {200}).state, exact.state, 2e-5);
 }
 
 TEST_P(GatedDelta, GatesFollowTheFormula) {
