@@ -1,15 +1,16 @@
 // Engine: requests in, tokens and text out. The server and the command line know nothing below it.
 //
-//   TESSERA_ASSIGN(RequestId id, engine.submit(std::move(request), [&](GenerationEvent event) { ...
-//   })); engine.cancel(id);
+//   TESSERA_ASSIGN(RequestId id, engine.submit(std::move(request), sink));
+//   engine.cancel(id);
 //
-// submit() and cancel() may be called from any thread. The sink runs on the engine's thread, in
-// order, and must return quickly (post to your own queue); it gets any number of events with
-// `tokens` and `text` and then exactly one with `finish` or `error`. After submit() failed it is
-// never called.
+// submit() and cancel() may be called from any thread, also from a sink. The sink runs on the
+// engine's thread, in order, and must return quickly (post to your own queue) and not throw; it
+// gets any number of events with `tokens` and `text` and then exactly one with `finish` or `error`,
+// which may carry the last tokens and text as well. After submit() failed it is never called.
+// cancel() of an unknown or ended request does nothing.
 //
-// Errors of submit(): invalid (a parameter, or a prompt longer than the context), exhausted (the
-// queue is full: HTTP 429), unavailable (stopping, or dead after a fatal error).
+// Errors of submit(): invalid (a parameter, or a prompt that leaves no room in the context),
+// exhausted (the queue is full: HTTP 429), unavailable (stopping, or dead after a fatal error).
 #pragma once
 
 #include <cstdint>
@@ -113,8 +114,8 @@ class Engine {
   virtual Result<RequestId> submit(GenerationRequest request, EventSink sink) = 0;
   virtual void cancel(RequestId id) = 0;
   virtual EngineStatus status() const = 0;
-  // Refuses new requests, lets running ones end for at most `grace_s`, then cancels them. Returns
-  // when idle.
+  // Refuses new requests from now on, lets those it has end for at most `grace_s`, then cancels
+  // them. Returns when idle.
   virtual void drain(double grace_s) = 0;
 };
 

@@ -20,7 +20,8 @@ inline void load(Floats& to, const float* from) {
 
 // The last n < kLanes values, the rest filled.
 inline void load_part(Floats& to, const float* from, size_t n, float fill) {
-  for (size_t i = 0; i < kLanes; ++i) to[i] = i < n ? from[i] : fill;
+  to = Floats{} + fill;
+  for (size_t i = 0; i < n; ++i) to[i] = from[i];
 }
 
 // In place: exp(x) for x <= 0; 0 for x < -87 and for NaN. x = n ln 2 + r with |r| <= ln 2 / 2, the
@@ -59,7 +60,7 @@ float max_value(const float* values, size_t n) {
   Floats best = Floats{} + kMinusInfinity;
   size_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    Floats x;
+    Floats x{};
     load(x, values + i);
     best = x > best ? x : best;
   }
@@ -71,7 +72,7 @@ float max_value(const float* values, size_t n) {
 
 void weigh_values(const float* logits, size_t n, float max, float temperature, float* weights) {
   size_t i = 0;
-  Floats x;
+  Floats x{};
   for (; i + kLanes <= n; i += kLanes) {
     load(x, logits + i);
     x = (x - max) / temperature;
@@ -94,7 +95,7 @@ double sum_of_exp(const float* logits, size_t n, float max) {
     const size_t end = begin + kRun < n ? begin + kRun : n;
     Floats lanes{};
     size_t i = begin;
-    Floats x;
+    Floats x{};
     for (; i + kLanes <= end; i += kLanes) {
       load(x, logits + i);
       x = x - max;
@@ -118,7 +119,7 @@ double sum_of_values(const float* values, size_t n) {
     const size_t end = begin + kRun < n ? begin + kRun : n;
     Floats lanes{};
     size_t i = begin;
-    Floats x;
+    Floats x{};
     for (; i + kLanes <= end; i += kLanes) {
       load(x, values + i);
       lanes += x;
