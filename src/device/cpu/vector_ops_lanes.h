@@ -113,24 +113,30 @@ LANES_INLINE F32 min(F32 a, F32 b) {
 LANES_INLINE F32 max(F32 a, F32 b) {
   return a > b ? a : b;
 }
+// Four 16-bit or 8-bit integers with sign, widened through the top of each lane: compilers turn a
+// plain conversion of so short a vector into scalar code.
+typedef std::int16_t S16 __attribute__((vector_size(16)));
+typedef std::int8_t S8 __attribute__((vector_size(16)));
+LANES_INLINE I32 load_int16_lanes(const std::uint16_t* from) {
+  S16 raw = {};
+  __builtin_memcpy(&raw, from, 2 * kLanes);
+  return reinterpret_cast<I32>(__builtin_shufflevector(S16{}, raw, 0, 8, 1, 9, 2, 10, 3, 11)) >> 16;
+}
 LANES_INLINE F32 load_half_lanes(const std::uint16_t* from) {
-  typedef std::uint16_t U16 __attribute__((vector_size(2 * kLanes)));
-  U16 raw;
-  __builtin_memcpy(&raw, from, sizeof(raw));
-  const I32 bits = __builtin_convertvector(raw, I32);
+  const I32 bits = load_int16_lanes(from);
   const I32 magnitude = bits & 0x7fff;
-  // Normals gain the exponent difference; subnormals are m * 2^-24, taken through 0.5 exactly.
-  const I32 normal =
-      (magnitude << 13) + (magnitude >= 0x7c00 ? I32{} + 0x70000000 : I32{} + 0x38000000);
-  const F32 tiny = as_float(magnitude | 0x3f000000) - 0.5f;
-  const I32 value = magnitude < 0x0400 ? as_int(tiny) : normal;
-  return as_float(value | ((bits & 0x8000) << 16));
+  // Times 2^112 rebiases the exponent, of subnormals too; what was infinite or NaN gets its own.
+  const I32 value = as_int(as_float(magnitude << 13) * 0x1p112f);
+  const I32 special = (magnitude >= 0x7c00) & 0x7f800000;
+  return as_float(value | special | (bits & INT32_MIN));
 }
 LANES_INLINE F32 load_int8_lanes(const std::int8_t* from) {
-  typedef std::int8_t S8 __attribute__((vector_size(kLanes)));
-  S8 raw;
-  __builtin_memcpy(&raw, from, sizeof(raw));
-  return __builtin_convertvector(raw, F32);
+  S8 raw = {};
+  __builtin_memcpy(&raw, from, kLanes);
+  const S16 pairs = reinterpret_cast<S16>(
+      __builtin_shufflevector(S8{}, raw, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
+  const S16 wide = __builtin_shufflevector(S16{}, pairs, 0, 8, 1, 9, 2, 10, 3, 11);
+  return __builtin_convertvector(reinterpret_cast<I32>(wide) >> 24, F32);
 }
 #endif
 
