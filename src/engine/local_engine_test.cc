@@ -258,12 +258,19 @@ TEST(LocalEngine, CancelsWhereverARequestStands) {
   setup.layout.groups = {{.window = 0, .pages = 128}};
   TestEngine engine(setup);
   engine.forward.pause();
-  Collector decoding = engine.submit(endless());
-  const RequestId decoding_id = engine.last_id;
+  Collector decoding;
+  RequestId prefilling_id = 0;
+  int events = 0;
+  // At the fifth token the prompt beside it, of two thousand steps, has begun.
+  auto decoding_id =
+      engine.engine->submit(endless(), [&, sink = decoding.sink()](GenerationEvent event) {
+        if (++events == 5) engine.engine->cancel(prefilling_id);
+        sink(std::move(event));
+      });
+  ASSERT_TRUE(decoding_id);
   engine.forward.wait_entered(1);
-  GenerationRequest long_prompt = greedy(std::vector<TokenId>(4000, 7));
-  Collector prefilling = engine.submit(long_prompt);
-  const RequestId prefilling_id = engine.last_id;
+  Collector prefilling = engine.submit(greedy(std::vector<TokenId>(4000, 7)));
+  prefilling_id = engine.last_id;
   Collector queued = engine.submit(endless());
   const RequestId queued_id = engine.last_id;
   engine.engine->cancel(queued_id);
@@ -272,12 +279,10 @@ TEST(LocalEngine, CancelsWhereverARequestStands) {
   queued.wait();
   EXPECT_EQ(queued.finish()->reason, FinishReason::cancelled);
   EXPECT_EQ(queued.finish()->usage.generated_tokens, 0);
-  decoding.wait_events(5);  // the prompt needs two thousand steps beside it
-  engine.engine->cancel(prefilling_id);
   prefilling.wait();
   EXPECT_EQ(prefilling.finish()->reason, FinishReason::cancelled);
   EXPECT_EQ(prefilling.finish()->usage.generated_tokens, 0);
-  engine.engine->cancel(decoding_id);
+  engine.engine->cancel(*decoding_id);
   decoding.wait();
   EXPECT_EQ(decoding.finish()->reason, FinishReason::cancelled);
   EXPECT_GE(decoding.tokens().size(), 5u);
@@ -293,14 +298,21 @@ TEST(LocalEngine, DecodingGoesOnDuringALongPrompt) {
   engine.forward.pause();
   GenerationRequest talker = endless();
   talker.max_tokens = 100;
-  Collector decoding = engine.submit(talker);
+  Collector decoding;
+  Collector prefilling;
+  bool prompt_was_first = false;
+  auto id = engine.engine->submit(talker, [&, sink = decoding.sink()](GenerationEvent event) {
+    if (event.finish) prompt_was_first = prefilling.ended();
+    sink(std::move(event));
+  });
+  ASSERT_TRUE(id);
   GenerationRequest long_prompt = greedy(std::vector<TokenId>(800, 7));
   long_prompt.max_tokens = 1;
-  Collector prefilling = engine.submit(long_prompt);
+  ASSERT_TRUE(engine.engine->submit(long_prompt, prefilling.sink()));
   engine.forward.resume();
   decoding.wait();
-  EXPECT_FALSE(prefilling.ended());  // 200 steps of prompt, 100 tokens
   prefilling.wait();
+  EXPECT_FALSE(prompt_was_first);  // 200 steps of prompt, 100 tokens
 }
 
 TEST(LocalEngine, DrainLetsRunningOnesEnd) {
@@ -324,8 +336,8 @@ TEST(LocalEngine, DrainCancelsAfterItsGrace) {
   engine.forward.pause();
   Collector running = engine.submit(endless());
   Collector waiting = engine.submit(endless());
+  engine.forward.wait_entered(1);
   std::thread resumer([&] {
-    engine.forward.wait_entered(1);
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     engine.forward.resume();
   });
