@@ -6,7 +6,9 @@
 // row comes out the same bit by bit whatever other rows a batch holds. Between instruction sets
 // the results differ in the last bits.
 //
-// exp and what is built on it are within 2 ulp, return 0 for -inf, and no NaN for a number.
+// exp is within 2 ulp, tanh, sigmoid and softplus within 4, over the whole range: exp(-inf) is 0,
+// and no finite or infinite argument gives a NaN. (silu and gelu of -inf are NaN, as in the
+// formula.)
 //
 //   const VectorKernels& ops = vector_kernels(detect_isa());
 //   ops.rms_norm(x, weight, 1e-6f, n, out);
