@@ -140,6 +140,9 @@ class BraceFormatter {
         value.is_text() || (value.is_number() && !value.is(Value::Kind::big_integer));
     if (!formattable && !spec_text.empty())
       fail("unsupported format string passed to {}.__format__", type_name(value));
+    // A boolean prints as a word unless there is a layout, which makes it the number that it is.
+    if (value.is(Value::Kind::boolean) && !spec_text.empty() && !spec_text.view().ends_with('s'))
+      value = Value(value.integer());
     return format_value(runtime_, value, parse_spec(spec_text));
   }
 
@@ -164,7 +167,6 @@ class BraceFormatter {
       } else {
         fail("only '.' or '[' may follow ']' in format field specifier");
       }
-      if (value.is(Value::Kind::undefined)) use_of_undefined(value);
     }
     return value;
   }

@@ -40,9 +40,9 @@ Bound::Bound(std::string_view function, const Args& args, std::initializer_list<
          args.positional.size());
   for (std::size_t i = 0; i < args.positional.size(); ++i) values_[i] = &args.positional[i];
   for (const auto& [key, value] : args.named) {
-    const auto hit = std::find(names.begin(), names.end(), std::string_view(key));
-    if (hit == names.end()) fail("{}() got an unexpected keyword argument '{}'", function, key);
-    const auto index = static_cast<std::size_t>(hit - names.begin());
+    const auto hit = std::find(names_.begin(), names_.end(), std::string_view(key));
+    if (hit == names_.end()) fail("{}() got an unexpected keyword argument '{}'", function, key);
+    const auto index = static_cast<std::size_t>(hit - names_.begin());
     if (values_[index] != nullptr)
       fail("{}() got multiple values for argument '{}'", function, key);
     values_[index] = &value;

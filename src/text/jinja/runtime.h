@@ -62,10 +62,10 @@ class Bound {
   const Text* text(std::size_t index) const;
 
  private:
-  const char* name(std::size_t index) const { return names_.begin()[index]; }
+  const char* name(std::size_t index) const { return names_[index]; }
 
   std::string_view function_;
-  std::initializer_list<const char*> names_;
+  std::vector<const char*> names_;
   std::vector<const Value*> values_;
 };
 
