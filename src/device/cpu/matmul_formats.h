@@ -19,7 +19,9 @@
 
 #define TESSERA_INLINE __attribute__((always_inline)) inline
 // Before a loop over registers: GCC would otherwise keep them in memory and interchange loops.
+#ifndef TESSERA_UNROLL
 #define TESSERA_UNROLL _Pragma("GCC unroll 16")
+#endif
 
 namespace tessera::cpu {
 namespace {

@@ -37,20 +37,30 @@ TESSERA_INLINE void store_group(const MatmulTile& tile, std::int64_t group, int 
   for (std::int64_t i = 0; i < present; ++i) to[i] = lanes[i];
 }
 
-// The weights and scales of 32 elements, unpacked.
+// What of a format matters once its weights are unpacked, so that formats can share code.
+template <int kHalvesOf, int kOffsetOf, bool kBiasOf, int kMaxOf>
+struct Shape {
+  static constexpr int kHalves = kHalvesOf, kOffsetLog2 = kOffsetOf, kMax = kMaxOf;
+  static constexpr bool kBias = kBiasOf;
+};
 template <class S, class Format>
+using ShapeOf = Shape<Format::kHalves, Format::kOffsetLog2, Format::kBias,
+                      S::kWideUnsigned ? 255 : Format::kMax>;
+
+// The weights and scales of 32 elements, unpacked.
+template <class S, class Shape>
 struct Unpacked {
   typename S::I w[8];
-  typename S::F scale[Format::kHalves], bias[Format::kHalves];
+  typename S::F scale[Shape::kHalves], bias[Shape::kHalves];
 };
 
 // Adds the products with one record of each of kRows rows, whose instructions are interleaved: a
 // row alone is one long chain.
-template <class S, class Format, int kRows>
-TESSERA_INLINE void add_records(const Unpacked<S, Format>& u, const ActivationRecord* const* x,
+template <class S, class Shape, int kRows>
+TESSERA_INLINE void add_records(const Unpacked<S, Shape>& u, const ActivationRecord* const* x,
                                 typename S::F* acc) {
-  constexpr int kMax = Format::kMax, kOffset = Format::kOffsetLog2;
-  constexpr int kHalves = Format::kHalves, kWords = 8 / kHalves;
+  constexpr int kMax = Shape::kMax, kOffset = Shape::kOffsetLog2;
+  constexpr int kHalves = Shape::kHalves, kWords = 8 / kHalves;
   typename S::F sum[kRows];
   unroll<kHalves>([&](auto half) __attribute__((always_inline)) {
     typename S::I dots[kRows];
@@ -78,9 +88,9 @@ TESSERA_INLINE void add_records(const Unpacked<S, Format>& u, const ActivationRe
   TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) {
     acc[r] = S::fma(sum[r], S::splat(&x[r]->scale), acc[r]);
-    if constexpr (Format::kBias && kHalves == 1) {
+    if constexpr (Shape::kBias && kHalves == 1) {
       acc[r] = S::fma(u.bias[0], S::splat(&x[r]->scaled_sum), acc[r]);
-    } else if constexpr (Format::kBias) {
+    } else if constexpr (Shape::kBias) {
       acc[r] = S::fma(u.bias[0], S::splat(&x[r]->scaled_half[0]), acc[r]);
       acc[r] = S::fma(u.bias[1], S::splat(&x[r]->scaled_half[1]), acc[r]);
     }
@@ -88,18 +98,19 @@ TESSERA_INLINE void add_records(const Unpacked<S, Format>& u, const ActivationRe
 }
 
 // The same for any small number of rows.
-template <class S, class Format, int kRows>
-TESSERA_INLINE void add_all_records(const Unpacked<S, Format>& u, const ActivationRecord* const* x,
+template <class S, class Shape, int kRows>
+TESSERA_INLINE void add_all_records(const Unpacked<S, Shape>& u, const ActivationRecord* const* x,
                                     typename S::F* acc) {
   constexpr int kNow = kRows < S::kInterleavedRows ? kRows : S::kInterleavedRows;
-  add_records<S, Format, kNow>(u, x, acc);
-  if constexpr (kRows > kNow) add_all_records<S, Format, kRows - kNow>(u, x + kNow, acc + kNow);
+  add_records<S, Shape, kNow>(u, x, acc);
+  if constexpr (kRows > kNow) add_all_records<S, Shape, kRows - kNow>(u, x + kNow, acc + kNow);
 }
 
 // Rows that keep their sums in registers: the memory-bound case.
 template <class S, class Format, int kRows>
 void few_rows(const MatmulTile& tile) {
   using F = typename S::F;
+  using Shape = ShapeOf<S, Format>;
   constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
   for (std::int64_t group = 0; group < tile.groups; ++group) {
     const std::byte* lines = tile.weights + group * tile.group_bytes;
@@ -116,10 +127,10 @@ void few_rows(const MatmulTile& tile) {
       Format format;
       format.begin(lines, tail);
       unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
-        Unpacked<S, Format> u;
+        Unpacked<S, Shape> u;
         format.template weights<sub.value>(lines, u.w);
         format.template scales<sub.value>(u.scale, u.bias);
-        add_all_records<S, Format, kRows>(u, x, acc);
+        add_all_records<S, Shape, kRows>(u, x, acc);
         TESSERA_UNROLL
         for (int r = 0; r < kRows; ++r) x[r] += tile.record_step;
       });
@@ -133,54 +144,81 @@ void few_rows(const MatmulTile& tile) {
 
 // 256 elements of a group, unpacked into the first-level cache, where all rows of a tile meet them.
 inline constexpr int kPanelSubs = 8;
-template <class S, class Format>
+template <class S, class Shape>
 struct Panel {
-  Unpacked<S, Format> sub[kPanelSubs];
+  Unpacked<S, Shape> sub[kPanelSubs];
+};
+
+// What a panel meets: records from the panel's first column on, and the sums so far.
+struct PanelRows {
+  const ActivationRecord* x;
+  std::int64_t step;
+  const std::int32_t* row_ids;
+  float (*sums)[16];
 };
 
 // Adds `subs` runs of 32 elements to kRows sums.
-template <class S, class Format, int kRows>
-void add_panel(const Panel<S, Format>& panel, int subs, const ActivationRecord* x,
-               std::int64_t step, const std::int32_t* row_ids, float (*sums)[16]) {
+template <class S, class Shape, int kRows>
+TESSERA_INLINE void add_panel(const Panel<S, Shape>& panel, int subs, const PanelRows& rows) {
+  const ActivationRecord* x = rows.x;
   typename S::F acc[kRows];
   std::int64_t row[kRows];
   TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) {
-    acc[r] = S::load_float(sums[r]);
-    row[r] = row_ids[r];
+    acc[r] = S::load_float(rows.sums[r]);
+    row[r] = rows.row_ids[r];
   }
   for (int sub = 0; sub < subs; ++sub) {
-    const Unpacked<S, Format> u = panel.sub[sub];
+    const Unpacked<S, Shape> u = panel.sub[sub];
     const ActivationRecord* records[kRows];
     TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) records[r] = x + row[r];
-    add_all_records<S, Format, kRows>(u, records, acc);
-    x += step;
+    add_all_records<S, Shape, kRows>(u, records, acc);
+    x += rows.step;
   }
   TESSERA_UNROLL
-  for (int r = 0; r < kRows; ++r) S::store(sums[r], acc[r]);
+  for (int r = 0; r < kRows; ++r) S::store(rows.sums[r], acc[r]);
 }
 
-// All rows, kRows at a time and then what is left.
-template <class S, class Format, int kRows>
-TESSERA_INLINE void add_panel_rows(const MatmulTile& tile, const Panel<S, Format>& panel, int subs,
-                                   const ActivationRecord* x, float (*sums)[16], int row) {
-  for (; tile.n_rows - row >= kRows; row += kRows) {
-    add_panel<S, Format, kRows>(panel, subs, x, tile.record_step, tile.row_ids + row, sums + row);
+template <class S, class Shape, int kRows>
+TESSERA_INLINE void add_panel_of(int n, const Panel<S, Shape>& panel, int subs,
+                                 const PanelRows& rows) {
+  if constexpr (kRows > 0 && 2 * kRows >= S::kPanelRows) {
+    if (n == kRows) {
+      add_panel<S, Shape, kRows>(panel, subs, rows);
+    } else {
+      add_panel_of<S, Shape, kRows - 1>(n, panel, subs, rows);
+    }
   }
-  if constexpr (kRows > 1) add_panel_rows<S, Format, kRows / 2>(tile, panel, subs, x, sums, row);
+}
+
+// All rows, in as few passes as registers allow. Passes are about equally large, so that none is
+// under half of the most: n > kFewRows, and a single pass may be of any such n.
+template <class S, class Shape>
+void add_panel_rows(int n, const Panel<S, Shape>& panel, int subs, const PanelRows& rows) {
+  static_assert(2 * (S::kFewRows + 1) >= S::kPanelRows);
+  const int passes = (n + S::kPanelRows - 1) / S::kPanelRows;
+  const int least = n / passes, larger = n % passes;
+  PanelRows part = rows;
+  for (int pass = 0; pass < passes; ++pass) {
+    const int now = least + (pass < larger ? 1 : 0);
+    add_panel_of<S, Shape, S::kPanelRows>(now, panel, subs, part);
+    part.row_ids += now;
+    part.sums += now;
+  }
 }
 
 template <class S, class Format>
 void many_rows(const MatmulTile& tile) {
+  using Shape = ShapeOf<S, Format>;
   constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
   constexpr int kBlocks = kPanelSubs / Format::kSubs;  // of a panel
   alignas(64) float sums[kMaxTileRows][16];
-  Panel<S, Format> panel;
+  Panel<S, Shape> panel;
   for (std::int64_t group = 0; group < tile.groups; ++group) {
     const std::byte* lines = tile.weights + group * tile.group_bytes;
     const std::byte* tail = lines + tile.tail_offset;
-    const ActivationRecord* x = tile.records;
+    PanelRows rows{tile.records, tile.record_step, tile.row_ids, sums};
     for (int r = 0; r < tile.n_rows; ++r) S::store(sums[r], S::zero_float());
     for (std::int64_t b = 0; b < tile.blocks; b += kBlocks) {
       int subs = 0;
@@ -189,7 +227,7 @@ void many_rows(const MatmulTile& tile) {
         Format format;
         format.begin(lines, tail);
         unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
-          Unpacked<S, Format>& u = panel.sub[subs + sub.value];
+          Unpacked<S, Shape>& u = panel.sub[subs + sub.value];
           format.template weights<sub.value>(lines, u.w);
           format.template scales<sub.value>(u.scale, u.bias);
         });
@@ -197,8 +235,8 @@ void many_rows(const MatmulTile& tile) {
         lines += kBlockBytes;
         tail += Format::kTail * 16;
       }
-      add_panel_rows<S, Format, S::kPanelRows>(tile, panel, subs, x, sums, 0);
-      x += subs * tile.record_step;
+      add_panel_rows<S, Shape>(tile.n_rows, panel, subs, rows);
+      rows.x += subs * rows.step;
     }
     for (int r = 0; r < tile.n_rows; ++r) store_group<S>(tile, group, r, S::load_float(sums[r]));
   }

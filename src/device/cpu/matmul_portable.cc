@@ -1,6 +1,8 @@
 // The matrix product in plain C++: 16 lanes as arrays, which any compiler can vectorise.
 #include <cstring>
 
+// Loops over arrays gain nothing from being unrolled, and cost the compiler minutes.
+#define TESSERA_UNROLL
 #include "device/cpu/matmul_loops.h"
 #include "quant/half.h"
 
@@ -15,7 +17,7 @@ struct Portable {
     float lane[16];
   };
   static constexpr bool kWideUnsigned = true;
-  static constexpr int kFewRows = 1;
+  static constexpr int kFewRows = 0;
   static constexpr int kInterleavedRows = 1;
   static constexpr int kPanelRows = 1;
   static constexpr int kDenseRows = 2;
