@@ -1,0 +1,49 @@
+// Listener: accepts connections and keeps those that are open, up to a limit. I/O thread only.
+//
+// At the limit the connection that has been idle longest makes room; when none is idle the new one
+// is told 503 and closed.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <memory>
+#include <unordered_set>
+
+#include "base/result.h"
+#include "server/connection.h"
+
+namespace tessera::server {
+
+class Listener {
+ public:
+  Listener(boost::asio::io_context& context, const ServerOptions& options, Service& service,
+           std::function<void()> on_empty);
+
+  Status listen();
+  std::uint16_t port() const { return port_; }
+  void accept();
+
+  void drain();      // no new connections; open ones close after their answer
+  void shut_down();  // answers in work end with an error
+  void close_all();
+  bool empty() const { return connections_.empty(); }
+
+ private:
+  Result<boost::asio::ip::tcp::endpoint> resolve() const;
+  void on_accept(const boost::system::error_code& ec, boost::asio::ip::tcp::socket socket);
+  bool make_room();
+  std::vector<std::shared_ptr<Connection>> snapshot() const;
+
+  boost::asio::io_context& context_;
+  const ServerOptions& options_;
+  Service& service_;
+  std::function<void()> on_empty_;
+  boost::asio::ip::tcp::acceptor acceptor_;
+  boost::asio::steady_timer retry_;
+  std::uint16_t port_ = 0;
+  std::unordered_set<std::shared_ptr<Connection>> connections_;
+};
+
+}  // namespace tessera::server
