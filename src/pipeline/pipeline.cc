@@ -64,6 +64,15 @@ void Pipeline::reset_slot(int slot) {
   for (Shard& shard : shards_) shard.device->reset_slot(slot);
 }
 
+SequencePoolLayout sequence_pool_layout(const Plan& plan) {
+  // Every shard has pages for the same positions, so the first one's numbers serve for all.
+  const ShardLayout& shard = plan.shards.front().layout;
+  SequencePoolLayout layout{.slots = shard.slots, .max_chunk = plan.prefill_chunk};
+  for (std::size_t group = 0; group < plan.kv_windows.size(); ++group)
+    layout.groups.push_back({.window = plan.kv_windows[group], .pages = shard.kv_pages[group]});
+  return layout;
+}
+
 Result<std::vector<std::unique_ptr<Device>>> open_devices(const Plan& plan,
                                                           const DeviceOptions& options) {
   cpu::Isa isa = cpu::detect_isa();

@@ -16,6 +16,7 @@
 #include "device/batch.h"
 #include "device/device.h"
 #include "plan/plan.h"
+#include "state/sequence_pool.h"
 
 namespace tessera {
 
@@ -52,6 +53,9 @@ class Pipeline final : public ForwardPass {
   std::vector<Shard> shards_;
   std::vector<float> boundary_;  // residual rows on their way to the next shard
 };
+
+// The pool that hands out the plan's pages and slots.
+SequencePoolLayout sequence_pool_layout(const Plan& plan);
 
 // The devices of a plan, ready to load.
 struct DeviceOptions {

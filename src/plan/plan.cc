@@ -28,6 +28,12 @@ int pages_of_sequence(int window, int context, int chunk) {
   return std::min(all, ceil_div(window + chunk, kPageTokens) + 1);
 }
 
+KvType default_kv_type(const Model& model) {
+  for (const TensorSlice& slice : model.tensors())
+    if (block_format(slice.type).elems > 1) return KvType::f16;
+  return KvType::f32;
+}
+
 ShardLayout layout_for(const Model& model, const PlanOptions& options, int context) {
   const ModelSpec& spec = model.spec();
   ShardLayout layout;
@@ -35,7 +41,7 @@ ShardLayout layout_for(const Model& model, const PlanOptions& options, int conte
   layout.max_rows = options.prefill_chunk + options.parallel;
   layout.max_logit_rows = std::max(options.logit_rows, options.parallel);
   layout.slots = options.parallel;
-  layout.kv_type = options.kv_type;
+  layout.kv_type = options.kv_type.value_or(default_kv_type(model));
   for (const KvGroup& group : kv_groups(spec))
     layout.kv_pages.push_back(options.parallel *
                               pages_of_sequence(group.window, context, options.prefill_chunk));
@@ -121,11 +127,11 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.parallel = options.parallel;
   plan.prefill_chunk = options.prefill_chunk;
   plan.max_rows = shard.layout.max_rows;
-  plan.kv_type = options.kv_type;
+  plan.kv_type = shard.layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = process_bytes;
   plan.shards.push_back(std::move(shard));
-  plan.decode_bytes_per_token = decode_bytes(model, options.kv_type, 0);
+  plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0);
   return plan;
 }
 

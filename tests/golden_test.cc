@@ -1,0 +1,147 @@
+// The whole forward pass against the reference implementation, and the sameness rule: a row's
+// logits have the same bits under any cut of the prompt, any neighbours in the batch and any number
+// of threads.
+#include "golden_data.h"
+
+#include <gtest/gtest.h>
+
+#include "device/cpu/isa.h"
+#include "model_runner.h"
+
+namespace tessera::testing {
+namespace {
+
+constexpr double kTolerance = 1e-3;  // of a log-probability
+
+const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
+const char* const kPrompts[] = {"p1", "p33", "p300"};
+
+std::string file(const std::string& name, const char* ending) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+};
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kModels),
+                         [](const auto& info) { return info.param; });
+
+double worst_difference(std::span<const float> got, std::span<const float> expected,
+                        std::size_t vocab) {
+  double worst = 0.0;
+  for (std::size_t row = 0; row * vocab < expected.size(); ++row) {
+    const std::vector<double> a = log_softmax(got.subspan(row * vocab, vocab));
+    const std::vector<double> b = log_softmax(expected.subspan(row * vocab, vocab));
+    for (std::size_t i = 0; i < vocab; ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  }
+  return worst;
+}
+
+TEST_P(Golden, LogProbabilitiesMatchOnEveryInstructionSet) {
+  const GoldenData golden = answers();
+  for (const char* isa : {"portable", "avx2", "avx512"}) {
+    if (!cpu::parse_isa(isa)) {
+      std::printf("no %s on this processor: not tested\n", isa);
+      continue;
+    }
+    for (const bool chunked : {false, true}) {
+      ModelRunner runner(model(), {.device = {.cpu_isa = isa, .chunked_delta = chunked}});
+      ASSERT_TRUE(runner.ready());
+      const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+      for (const std::string prompt : kPrompts) {
+        const std::vector<float> got = runner.logits(golden.ints(prompt + "_ids"), 512);
+        const std::span<const float> expected = golden.floats(prompt + "_logits");
+        ASSERT_EQ(got.size(), expected.size());
+        EXPECT_LT(worst_difference(got, expected, vocab), kTolerance) << prompt << " on " << isa;
+      }
+    }
+  }
+}
+
+TEST_P(Golden, GreedyContinuationMatches) {
+  const GoldenData golden = answers();
+  ModelRunner runner(model(), {});
+  ASSERT_TRUE(runner.ready());
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
+  const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
+  const std::span<const float> margin = golden.floats("greedy_margin");
+  ModelRunner::Sequence sequence = runner.start(128);
+  ModelRunner::Feed feed{&sequence, {prompt.begin(), prompt.end()}};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<float> logits = runner.step({&feed, 1});
+    const auto last = logits.end() - static_cast<std::ptrdiff_t>(vocab);
+    const auto best = static_cast<TokenId>(std::max_element(last, logits.end()) - last);
+    if (margin[i] > 1e-3f) {
+      EXPECT_EQ(best, expected[i]) << "step " << i;
+    }
+    feed.tokens = {expected[i]};
+  }
+}
+
+class Sameness : public ::testing::TestWithParam<std::tuple<const char*, KvType>> {
+ protected:
+  std::string model() const { return file(std::get<0>(GetParam()), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(file(std::get<0>(GetParam()), ".bin")); }
+  RunnerOptions options(int threads) const {
+    return {.threads = threads, .kv_type = std::get<1>(GetParam())};
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Models, Sameness,
+                         ::testing::Combine(::testing::ValuesIn(kModels),
+                                            ::testing::Values(KvType::f16, KvType::f32,
+                                                              KvType::q8_0)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  kv_type_name(std::get<1>(info.param));
+                         });
+
+TEST_P(Sameness, AnyCutOfThePromptAndAnyThreads) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner one(model(), options(1));
+  ASSERT_TRUE(one.ready());
+  const std::vector<float> whole = one.logits(ids, 512);
+  for (const int chunk : {1, 7, 64}) EXPECT_EQ(one.logits(ids, chunk), whole) << chunk;
+  for (const int threads : {2, 3}) {
+    ModelRunner runner(model(), options(threads));
+    ASSERT_TRUE(runner.ready());
+    for (const int chunk : {7, 512})
+      EXPECT_EQ(runner.logits(ids, chunk), whole) << "chunks of " << chunk << ", " << threads;
+  }
+}
+
+TEST_P(Sameness, AnyNeighboursInTheBatch) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner runner(model(), options(2));
+  ASSERT_TRUE(runner.ready());
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  const std::vector<float> alone = runner.logits(ids.first(200), 512);
+
+  // Sequence b is fed in odd pieces between the rows of two others that do something else.
+  ModelRunner::Sequence a = runner.start(400), b = runner.start(400), c = runner.start(400);
+  std::vector<float> together;
+  std::size_t at = 0;
+  for (int round = 0; at < 200; ++round) {
+    const std::size_t n =
+        std::min<std::size_t>(static_cast<std::size_t>(1 + round * 5 % 13), 200 - at);
+    ModelRunner::Feed feeds[] = {
+        {&a, {static_cast<TokenId>(round % 500)}},
+        {&b,
+         {ids.begin() + static_cast<std::ptrdiff_t>(at),
+          ids.begin() + static_cast<std::ptrdiff_t>(at + n)}},
+        {&c, {3, 5, 7}},
+    };
+    const std::vector<float> logits = runner.step(feeds);
+    const auto first = logits.begin() + static_cast<std::ptrdiff_t>(vocab);
+    together.insert(together.end(), first, first + static_cast<std::ptrdiff_t>(n * vocab));
+    at += n;
+  }
+  EXPECT_EQ(together, alone);
+}
+
+}  // namespace
+}  // namespace tessera::testing
