@@ -8,9 +8,12 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "model/model.h"
+#include "model/synth/vocabulary.h"
+#include "text/jinja/template.h"
 #include "text/tokenizer.h"
 
 namespace tessera {
@@ -189,6 +192,55 @@ TEST_P(SynthFamily, TokenizerRoundTrips) {
   EXPECT_EQ(tokenizer->decode(ids), text);
   EXPECT_LT(ids.size(), text.size());
   EXPECT_LE(tokenizer->encode("kibovu").size(), 3u);
+}
+
+std::string render(std::string_view architecture, bool tools) {
+  using Json = nlohmann::ordered_json;
+  const Json messages = Json::parse(R"([
+    {"role": "system", "content": "Be brief."},
+    {"role": "user", "content": "Weather?"},
+    {"role": "assistant", "content": "", "tool_calls": [
+      {"function": {"name": "weather", "arguments": {"city": "Rome", "days": 2}}}]},
+    {"role": "tool", "name": "weather", "content": "sunny"}])");
+  const Json tool_list = Json::parse(R"([{"type": "function", "function": {"name": "weather",
+    "parameters": {"type": "object"}}}])");
+  const Json yes = true;
+  const auto parsed = jinja::Template::parse(synth::chat_template(architecture));
+  if (!parsed) return parsed.error().message;
+  jinja::Inputs inputs;
+  inputs.data.emplace_back("messages", &messages);
+  inputs.data.emplace_back("add_generation_prompt", &yes);
+  if (tools) inputs.data.emplace_back("tools", &tool_list);
+  inputs.trusted.emplace_back("bos_token", "<bos>");
+  const auto segments = parsed->render(inputs);
+  return segments ? jinja::concatenated(*segments) : segments.error().message;
+}
+
+TEST(SynthTemplate, RendersTheFamilysTurns) {
+  EXPECT_EQ(render("qwen35moe", false),
+            "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWeather?<|im_end|>\n"
+            "<|im_start|>assistant\n\n<tool_call>\n<function=weather>\n<parameter=city>\nRome\n"
+            "</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call><|im_end|>\n"
+            "<|im_start|>user\n<tool_response>\nsunny\n</tool_response><|im_end|>\n"
+            "<|im_start|>assistant\n<think>\n");
+  EXPECT_EQ(render("laguna", false),
+            "〈|EOS|〉<system>Be brief.</system>\n<user>Weather?</user>\n<assistant></think>"
+            "<tool_call>weather<arg_key>city</arg_key><arg_value>Rome</arg_value><arg_key>days"
+            "</arg_key><arg_value>2</arg_value></tool_call></assistant>\n"
+            "<tool_response>sunny</tool_response>\n<assistant><think>");
+  EXPECT_EQ(render("gemma4", false),
+            "<bos><|turn>system\nBe brief.<turn|>\n<|turn>user\nWeather?<turn|>\n<|turn>model\n"
+            "<|tool_call>call:weather{city:<|\"|>Rome<|\"|>,days:2}<tool_call|>"
+            "<|tool_response>response:weather{value:<|\"|>sunny<|\"|>}<tool_response|>");
+  EXPECT_NE(
+      render("qwen3", false).find("{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\""),
+      std::string::npos)
+      << render("qwen3", false);
+  for (const char* architecture : {"qwen35", "qwen3", "laguna", "gemma4"}) {
+    EXPECT_NE(render(architecture, true).find("weather"), std::string::npos);
+    EXPECT_NE(render(architecture, true).find("object"), std::string::npos)
+        << render(architecture, true);
+  }
 }
 
 TEST(Synth, SameBytesWhateverTheThreads) {

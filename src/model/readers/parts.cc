@@ -61,8 +61,10 @@ Status read_suppressed(const gguf::Metadata& metadata, ModelSpec& spec) {
     }
   }
   std::ranges::sort(spec.suppressed_tokens);
-  const auto repeated = std::ranges::unique(spec.suppressed_tokens);
-  spec.suppressed_tokens.erase(repeated.begin(), repeated.end());
+  // std::ranges::unique does not compile with clang 14.
+  spec.suppressed_tokens.erase(
+      std::unique(spec.suppressed_tokens.begin(), spec.suppressed_tokens.end()),
+      spec.suppressed_tokens.end());
   return {};
 }
 
