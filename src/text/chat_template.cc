@@ -116,9 +116,10 @@ Status ChatTemplate::probe() {
   can.tool_calls = can.object_arguments || prints_call(object.dump());
   const ordered_json arguments = can.object_arguments ? object : ordered_json(object.dump());
   const ordered_json call = calling_message(content(""), {tool_call(kTool, arguments)});
-  can.null_content = shows(
-      prompt(list({user, calling_message(nullptr, {tool_call(kTool, arguments)})}), probe_tools()),
-      kValue);
+  // Null must read as empty text does: some templates print the word None.
+  const ordered_json null_call = calling_message(nullptr, {tool_call(kTool, arguments)});
+  const std::string from_null = prompt(list({user, null_call}), probe_tools());
+  can.null_content = !from_null.empty() && from_null == prompt(list({user, call}), probe_tools());
   can.parallel_tool_calls =
       shows(prompt(list({user, calling_message(content(""), {tool_call(kTool, arguments),
                                                              tool_call(kOtherTool, arguments)})})),

@@ -37,8 +37,8 @@ class Interpreter {
   // For loops and macros (callables.h).
   Value eval(const Expr& expr);
   void assign(const Target& target, Value value);
-  Text run_loop(const For& loop, std::vector<Value> items, const ScopePtr& scope,
-                std::size_t depth);
+  // `scope` is the one around the loop.
+  Text run_loop(const For& loop, std::vector<Value> items, ScopePtr scope, std::size_t depth);
   Text run_function(const Signature& signature, const Body& body, const ScopePtr& closure,
                     const Args& args);
   // Evaluates with `scope` as the current scope.

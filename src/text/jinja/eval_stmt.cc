@@ -89,7 +89,7 @@ Interpreter::Flow Interpreter::exec(const For& node) {
   return Flow::normal;
 }
 
-Text Interpreter::run_loop(const For& node, std::vector<Value> items, const ScopePtr& scope,
+Text Interpreter::run_loop(const For& node, std::vector<Value> items, ScopePtr scope,
                            std::size_t depth) {
   const ScopePtr outer = std::exchange(scope_, scope);
   const Text text = capture([&] {

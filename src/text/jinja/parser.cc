@@ -164,6 +164,8 @@ const Stmt* Parser::parse_for() {
   const int line = current().line;
   advance();
   Target items = target(false, "in");
+  if (items.kind == Target::Kind::name && items.symbol == kLoop)
+    fail("the variable of a loop cannot be named 'loop'");
   expect_name("in");
   const Expr* iterable = tuple(false, "recursive", false);
   const Expr* filter = skip_name("if") ? expression() : nullptr;

@@ -39,7 +39,7 @@ Value texts(Runtime& runtime, std::vector<Text> parts,
 
 std::vector<Text> split_words_from_end(Meter& meter, const Text& text, std::int64_t max_splits) {
   std::vector<Text> out;
-  Text rest = strip(text, nullptr, true, true);
+  Text rest = strip(text, nullptr, false, true);
   while (!rest.empty()) {
     meter.allocate(sizeof(Text) + rest.size());
     std::size_t begin = rest.size();

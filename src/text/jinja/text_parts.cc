@@ -122,7 +122,7 @@ std::vector<Text> split_words(Meter& meter, const Text& text, std::int64_t max_s
     skip_while(true);
     if (at >= bytes.size()) return out;
     if (max_splits >= 0 && out.size() == static_cast<std::size_t>(max_splits)) {
-      out.push_back(strip(text.substr(at), nullptr, false, max_splits == 0));
+      out.push_back(text.substr(at));
       return out;
     }
     meter.allocate(sizeof(Text));
