@@ -62,8 +62,10 @@ bool is_authorized(const HttpRequest& request, const std::vector<std::string>& k
   const std::string_view plain = request.header("x-api-key");
   bool found = false;
   for (const std::string& key : keys) {
-    found |=
-        !key.empty() && (equal_in_constant_time(bearer, key) | equal_in_constant_time(plain, key));
+    // Both are compared, whatever the first one gives.
+    const bool by_bearer = equal_in_constant_time(bearer, key);
+    const bool by_plain = equal_in_constant_time(plain, key);
+    if (!key.empty() && (by_bearer || by_plain)) found = true;
   }
   return found;
 }

@@ -81,33 +81,22 @@ void GenerationExchange::on_event(std::size_t index, GenerationEvent event) {
     return fail(
         unavailable("the generation was cancelled: the server is shutting down", "cancelled"));
   }
-  measure(choice, event);
+  if (!event.tokens.empty() && !std::exchange(first_token_, true)) {
+    setup_.metrics.ttft.observe(age());
+  }
   const std::string bytes = reply_->feed(static_cast<int>(index), std::move(event));
   if (!bytes.empty()) writer_->write(bytes);
   // A reader that is too slow is dropped inside write().
   if (writer_ && reply_->finished()) finish();
 }
 
-void GenerationExchange::measure(Choice& choice, const GenerationEvent& event) {
-  if (event.tokens.empty()) return;
-  const auto now = Clock::now();
-  const auto seconds = [&](Clock::time_point since) {
-    return std::chrono::duration<double>(now - since).count();
-  };
-  if (!std::exchange(first_token_, true)) setup_.metrics.ttft.observe(seconds(begin_));
-  if (choice.last_token) {
-    const auto count = event.tokens.size();
-    const double each = seconds(*choice.last_token) / static_cast<double>(count);
-    for (std::size_t i = 0; i < count; ++i) setup_.metrics.inter_token.observe(each);
-  }
-  choice.last_token = now;
+double GenerationExchange::age() const {
+  return std::chrono::duration<double>(Clock::now() - begin_).count();
 }
 
 void GenerationExchange::finish() {
   ResponseWriter& writer = *std::exchange(writer_, nullptr);
-  setup_.metrics.e2e.observe(std::chrono::duration<double>(Clock::now() - begin_).count());
-  setup_.metrics.prompt_tokens.add(static_cast<std::uint64_t>(reply_->prompt_tokens()));
-  setup_.metrics.generation_tokens.add(static_cast<std::uint64_t>(reply_->generated_tokens()));
+  setup_.metrics.e2e.observe(age());
   if (streaming_) {
     writer.write(reply_->stream_end());
     writer.end_stream();

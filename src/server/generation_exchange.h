@@ -42,13 +42,12 @@ class GenerationExchange : public Exchange,
   struct Choice {
     RequestId id = 0;
     bool open = true;
-    std::optional<Clock::time_point> last_token;
   };
 
   void prepared(Prepared result);
   void submit(PreparedGeneration prepared);
   void on_event(std::size_t choice, GenerationEvent event);
-  void measure(Choice& choice, const GenerationEvent& event);
+  double age() const;  // seconds since the body was complete
   void finish();
   void fail(const ApiError& error);
   void cancel_open();

@@ -5,27 +5,18 @@ namespace {
 
 const std::vector<double> kRequestBounds = {0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1,   2.5,
                                             5,    10,    30,   60,  120,  300, 600, 1800};
-const std::vector<double> kTokenBounds = {0.001, 0.0025, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03,
-                                          0.05,  0.075,  0.1,   0.2,    0.5,  1,     5};
-
 }  // namespace
 
 ServerMetrics::ServerMetrics(MetricsRegistry& registry)
     : connections(registry.gauge("tessera_http_connections", "Open client connections.")),
       running(registry.gauge("tessera_requests_running", "Sequences in the running batch.")),
       queued(registry.gauge("tessera_requests_queued", "Sequences that wait for a slot.")),
-      ttft(registry.histogram("tessera_ttft_seconds",
+      ttft(registry.histogram("tessera_http_ttft_seconds",
                               "Time from a request's last byte to its first token.",
                               kRequestBounds)),
-      inter_token(registry.histogram("tessera_inter_token_seconds",
-                                     "Time between two tokens of a choice.", kTokenBounds)),
       e2e(registry.histogram("tessera_e2e_seconds",
                              "Time from a request's last byte to the end of its generation.",
                              kRequestBounds)),
-      prompt_tokens(registry.counter("tessera_prompt_tokens_total",
-                                     "Prompt tokens of requests that were answered.")),
-      generation_tokens(registry.counter("tessera_generation_tokens_total",
-                                         "Tokens generated for requests that were answered.")),
       stream_errors(registry.counter("tessera_stream_errors_total",
                                      "Generations that failed after their head was sent.")),
       slow_readers(registry.counter("tessera_slow_readers_total",

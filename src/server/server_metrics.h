@@ -1,4 +1,4 @@
-// The series that the HTTP layer keeps.
+// The series that the HTTP layer keeps. Token counts and times between tokens are the engine's.
 #pragma once
 
 #include <string>
@@ -20,11 +20,8 @@ class ServerMetrics {
   Gauge& connections;
   Gauge& running;
   Gauge& queued;
-  Histogram& ttft;  // from the request's last byte to its first token
-  Histogram& inter_token;
-  Histogram& e2e;  // of generations that ended by themselves
-  Counter& prompt_tokens;
-  Counter& generation_tokens;
+  Histogram& ttft;         // from the request's last byte to its first token
+  Histogram& e2e;          // of generations that ended by themselves
   Counter& stream_errors;  // generations that failed after the head was sent
   Counter& slow_readers;   // clients dropped because they did not read
 

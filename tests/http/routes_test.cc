@@ -111,8 +111,8 @@ TEST(Routes, Metrics) {
   const std::string page = get(run.port(), "/metrics").body;
   for (const char* line :
        {"tessera_requests_total{route=\"/v1/chat/completions\",status=\"200\"} 1\n",
-        "tessera_requests_running 0\n", "tessera_generation_tokens_total 3\n",
-        "tessera_ttft_seconds_count 1\n", "tessera_inter_token_seconds_count 2\n"}) {
+        "tessera_requests_running 0\n", "tessera_e2e_seconds_count 1\n",
+        "tessera_http_ttft_seconds_count 1\n"}) {
     EXPECT_NE(page.find(line), std::string::npos) << line << page;
   }
 }
