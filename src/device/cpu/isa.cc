@@ -1,5 +1,9 @@
 #include "device/cpu/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace tessera::cpu {
 
 const char* isa_name(Isa isa) {
@@ -14,13 +18,27 @@ const char* isa_name(Isa isa) {
   return "unknown";
 }
 
+namespace {
+
+// clang 14's __builtin_cpu_supports does not know this one.
+bool has_f16c() {
+#if defined(__x86_64__)
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
+
 bool isa_supported(Isa isa) {
   if (isa == Isa::portable) return true;
 #if defined(__x86_64__)
   // The builtin also asks the operating system whether it saves the wide registers.
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-                    __builtin_cpu_supports("f16c") != 0 && __builtin_cpu_supports("bmi2") != 0;
+                    __builtin_cpu_supports("bmi2") != 0 && has_f16c();
   if (isa == Isa::avx2) return avx2;
   return avx2 && __builtin_cpu_supports("avx512f") != 0 &&
          __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512vl") != 0 &&
