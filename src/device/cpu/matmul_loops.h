@@ -16,11 +16,13 @@
 namespace tessera::cpu {
 namespace {
 
-// How far ahead of use weights are asked for.
-inline constexpr std::int64_t kPrefetchBytes = 4096;
-template <int kLines>
-TESSERA_INLINE void prefetch_ahead(const std::byte* lines) {
-  for (int i = 0; i < kLines; ++i) __builtin_prefetch(lines + kPrefetchBytes + i * kLine, 0, 3);
+// How far ahead of use weights are asked for, in bytes.
+inline constexpr std::int64_t kPrefetchLines = 4096, kPrefetchPanel = 2048;
+template <class Format>
+TESSERA_INLINE void prefetch_block(const std::byte* lines) {
+  for (int i = 0; i < Format::kWords; ++i) {
+    __builtin_prefetch(lines + kPrefetchLines + i * kLine, 0, 3);
+  }
 }
 
 template <class S>
@@ -123,7 +125,7 @@ void few_rows(const MatmulTile& tile) {
       acc[r] = S::zero_float();
     }
     for (std::int64_t b = 0; b < tile.blocks; ++b) {
-      prefetch_ahead<Format::kWords>(lines);
+      prefetch_block<Format>(lines);
       Format format;
       format.begin(lines, tail);
       unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
@@ -149,18 +151,24 @@ struct Panel {
   Unpacked<S, Shape> sub[kPanelSubs];
 };
 
-// What a panel meets: records from the panel's first column on, and the sums so far.
+// What a panel meets: records from the panel's first column on, and the sums so far. Meanwhile the
+// weights of a later panel are fetched, `fetch_lines` with each run of elements: all at once would
+// keep the activations out.
 struct PanelRows {
   const ActivationRecord* x;
   std::int64_t step;
   const std::int32_t* row_ids;
   float (*sums)[16];
+  const std::byte* fetch;
+  const std::byte* fetch_end;
+  int fetch_lines;
 };
 
 // Adds `subs` runs of 32 elements to kRows sums.
 template <class S, class Shape, int kRows>
 TESSERA_INLINE void add_panel(const Panel<S, Shape>& panel, int subs, const PanelRows& rows) {
   const ActivationRecord* x = rows.x;
+  const std::byte* fetch = rows.fetch;
   typename S::F acc[kRows];
   std::int64_t row[kRows];
   TESSERA_UNROLL
@@ -175,6 +183,9 @@ TESSERA_INLINE void add_panel(const Panel<S, Shape>& panel, int subs, const Pane
     for (int r = 0; r < kRows; ++r) records[r] = x + row[r];
     add_all_records<S, Shape, kRows>(u, records, acc);
     x += rows.step;
+    for (int i = 0; i < rows.fetch_lines && fetch < rows.fetch_end; ++i, fetch += kLine) {
+      __builtin_prefetch(fetch, 0, 3);
+    }
   }
   TESSERA_UNROLL
   for (int r = 0; r < kRows; ++r) S::store(rows.sums[r], acc[r]);
@@ -200,11 +211,14 @@ void add_panel_rows(int n, const Panel<S, Shape>& panel, int subs, const PanelRo
   const int passes = (n + S::kPanelRows - 1) / S::kPanelRows;
   const int least = n / passes, larger = n % passes;
   PanelRows part = rows;
+  const auto lines = static_cast<int>((rows.fetch_end - rows.fetch) / kLine);
+  part.fetch_lines = (lines + kPanelSubs * passes - 1) / (kPanelSubs * passes);
   for (int pass = 0; pass < passes; ++pass) {
     const int now = least + (pass < larger ? 1 : 0);
     add_panel_of<S, Shape, S::kPanelRows>(now, panel, subs, part);
     part.row_ids += now;
     part.sums += now;
+    part.fetch += kPanelSubs * part.fetch_lines * kLine;
   }
 }
 
@@ -218,12 +232,11 @@ void many_rows(const MatmulTile& tile) {
   for (std::int64_t group = 0; group < tile.groups; ++group) {
     const std::byte* lines = tile.weights + group * tile.group_bytes;
     const std::byte* tail = lines + tile.tail_offset;
-    PanelRows rows{tile.records, tile.record_step, tile.row_ids, sums};
+    PanelRows rows{tile.records, tile.record_step, tile.row_ids, sums, nullptr, nullptr, 0};
     for (int r = 0; r < tile.n_rows; ++r) S::store(sums[r], S::zero_float());
     for (std::int64_t b = 0; b < tile.blocks; b += kBlocks) {
       int subs = 0;
       for (std::int64_t end = b + kBlocks, i = b; i < end && i < tile.blocks; ++i) {
-        prefetch_ahead<Format::kWords>(lines);
         Format format;
         format.begin(lines, tail);
         unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
@@ -235,6 +248,8 @@ void many_rows(const MatmulTile& tile) {
         lines += kBlockBytes;
         tail += Format::kTail * 16;
       }
+      rows.fetch = lines + kPrefetchPanel;
+      rows.fetch_end = rows.fetch + kBlocks * kBlockBytes;
       add_panel_rows<S, Shape>(tile.n_rows, panel, subs, rows);
       rows.x += subs * rows.step;
     }
@@ -297,7 +312,7 @@ void dense_block(const MatmulTile& tile, std::int64_t group, int row) {
     TESSERA_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       w[g] = Element::template load<S>(weights + g * tile.group_bytes);
-      __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchBytes, 0, 3);
+      __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchLines, 0, 3);
     }
     TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) {
