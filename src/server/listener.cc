@@ -24,8 +24,7 @@ static_assert(kTooMany.size() - kTooMany.find("\r\n\r\n") - 4 == 118);
 
 Listener::Listener(asio::io_context& context, const ServerOptions& options, Service& service,
                    std::function<void()> on_empty)
-    : context_(context),
-      options_(options),
+    : options_(options),
       service_(service),
       on_empty_(std::move(on_empty)),
       acceptor_(context),

@@ -36,7 +36,6 @@ class Listener {
   bool make_room();
   std::vector<std::shared_ptr<Connection>> snapshot() const;
 
-  boost::asio::io_context& context_;
   const ServerOptions& options_;
   Service& service_;
   std::function<void()> on_empty_;

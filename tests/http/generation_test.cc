@@ -148,7 +148,7 @@ TEST(Chat, ClampsAndSaysSo) {
 TEST(Chat, PromptsAroundTheLimit) {
   Running run({}, {.context = 64});
   const std::size_t frame = 1 + 5 + 1 + 1 + 1 + 10;  // tokens of the template around the content
-  for (const std::size_t size : {62, 63, 64, 65}) {
+  for (const std::size_t size : {62u, 63u, 64u, 65u}) {
     const Reply reply = run.chat("", std::string(size - frame, 'x'));
     EXPECT_EQ(reply.status, size < 64 ? 200 : 400) << size << reply.body;
     if (size < 64) continue;
