@@ -7,7 +7,7 @@
 namespace tessera::synth {
 namespace {
 
-constexpr float kRouterStd = 1.5f;  // of router logits
+constexpr float kRouterStd = 2.5f;  // of router logits
 
 float inverse_root(std::int64_t n) {
   return 1 / std::sqrt(static_cast<float>(n));
@@ -42,7 +42,7 @@ void add_gated_delta(LayoutBuilder& builder) {
   builder.vector("ssm_dt.bias", {heads}, {Fill::Kind::normal, 1.0f, 0});
   builder.vector("ssm_a", {heads}, {Fill::Kind::negative_decay, 0.01f, 2.0f});
   builder.norm("ssm_norm.weight", values / heads);
-  builder.matrix("ssm_out.weight", Use::plain, {values, n_embd}, 1.0f);
+  builder.matrix("ssm_out.weight", Use::plain, {values, n_embd}, builder.residual_gain());
 }
 
 void add_gated_attention(LayoutBuilder& builder) {
@@ -127,7 +127,8 @@ Status build_laguna(LayoutBuilder& builder) {
     const std::int64_t n_expert = knobs.integer("expert_count");
     builder.matrix("ffn_gate_inp.weight", Use::float32, {n_embd, n_expert}, kRouterStd);
     builder.vector("exp_probs_b.bias", {n_expert}, {Fill::Kind::normal, 0.1f, 0});
-    builder.experts(n_expert, knobs.integer("expert_feed_forward_length"));
+    builder.experts(n_expert, knobs.integer("expert_feed_forward_length"),
+                    knobs.number_or("expert_weights_scale", 1.0f));
     builder.dense("_shexp", knobs.integer("expert_shared_feed_forward_length") *
                                 knobs.integer_or("expert_shared_count", 1));
   }
@@ -157,7 +158,7 @@ void add_gemma4_ffn(LayoutBuilder& builder, int layer) {
   const std::int64_t n_embd = builder.n_embd();
   builder.norm("ffn_norm.weight", n_embd);
   builder.dense("", knobs.at("feed_forward_length", layer));
-  builder.norm("post_ffw_norm.weight", n_embd);
+  builder.norm("post_ffw_norm.weight", n_embd, builder.residual_gain());
   if (!knobs.has("expert_count")) return;
   const std::int64_t n_expert = knobs.integer("expert_count");
   builder.norm("post_ffw_norm_1.weight", n_embd);
@@ -179,7 +180,7 @@ Status build_gemma4(LayoutBuilder& builder) {
   const std::int64_t dim = knobs.integer("attention.key_length");
   TESSERA_TRY(need(dim > 1 && knobs.integer("attention.key_length_swa") > 0, "attention.key_length",
                    "must be positive"));
-  builder.globals(inverse_root(n_embd));
+  builder.globals(std::sqrt(static_cast<float>(n_embd)));
   if (knobs.flag("rope_freqs")) {
     builder.vector("rope_freqs.weight", {dim / 2},
                    {Fill::Kind::rope_factors, static_cast<float>(dim / 8), 0});
@@ -188,11 +189,11 @@ Status build_gemma4(LayoutBuilder& builder) {
     builder.begin_layer(layer);
     builder.norm("attn_norm.weight", n_embd);
     add_gemma4_attention(builder, layer);
-    builder.norm("post_attention_norm.weight", n_embd);
+    builder.norm("post_attention_norm.weight", n_embd, builder.residual_gain());
     add_gemma4_ffn(builder, layer);
     // At most 1, so that the residual of a deep model stays bounded.
     if (knobs.flag("layer_output_scale")) {
-      builder.vector("layer_output_scale.weight", {1}, {Fill::Kind::uniform, 0.5f, 1.0f});
+      builder.vector("layer_output_scale.weight", {1}, {Fill::Kind::uniform, 0.8f, 1.2f});
     }
   }
   return {};

@@ -198,6 +198,11 @@ std::int64_t Knobs::integer_or(std::string_view name, std::int64_t fallback) con
   return has(name) ? integer(name) : fallback;
 }
 
+float Knobs::number_or(std::string_view name, float fallback) const {
+  const auto* number = has(name) ? std::get_if<double>(&value(name)) : nullptr;
+  return number != nullptr ? static_cast<float>(*number) : fallback;
+}
+
 bool Knobs::flag(std::string_view name) const {
   return has(name) && std::get<bool>(value(name));
 }

@@ -58,6 +58,7 @@ class Knobs {
   bool has(std::string_view name) const;
   std::int64_t integer(std::string_view name) const;  // the knob must be present
   std::int64_t integer_or(std::string_view name, std::int64_t fallback) const;
+  float number_or(std::string_view name, float fallback) const;
   bool flag(std::string_view name) const;  // false if absent or not a knob of this family
   // Element `layer` of a list that repeats; a scalar knob is the same everywhere.
   std::int64_t at(std::string_view name, int layer) const;

@@ -145,6 +145,10 @@ void LayoutBuilder::add(std::string_view name, BlockType type, std::vector<std::
   layout_.tensors.push_back(std::move(tensor));
 }
 
+float LayoutBuilder::residual_gain() const {
+  return stream_std_ / std::sqrt(8.0f * static_cast<float>(n_layer()));
+}
+
 void LayoutBuilder::matrix(std::string_view name, Use use, std::vector<std::int64_t> ne,
                            float gain) {
   const std::int64_t cols = std::max<std::int64_t>(ne[0], 1);
@@ -161,16 +165,17 @@ void LayoutBuilder::norm(std::string_view name, std::int64_t n, float scale) {
   vector(name, {n}, {Fill::Kind::uniform, 0.5f * scale, 1.5f * scale});
 }
 
-void LayoutBuilder::globals(float embedding_std) {
+void LayoutBuilder::globals(float embedding_scale) {
   const std::int64_t n_vocab = knobs_.integer("vocab_size");
   const float width = std::sqrt(static_cast<float>(n_embd()));
   if (!knobs_.flag("tied_head")) {
-    matrix("token_embd.weight", Use::embedding, {n_embd(), n_vocab}, embedding_std * width);
+    matrix("token_embd.weight", Use::embedding, {n_embd(), n_vocab}, width / embedding_scale);
     norm("output_norm.weight", n_embd());
     matrix("output.weight", Use::output, {n_embd(), n_vocab}, kLogitStd);
     return;
   }
   matrix("token_embd.weight", Use::embedding, {n_embd(), n_vocab}, kLogitStd);
+  stream_std_ = kLogitStd / width * embedding_scale;
   // The residual still holds the embedding of the token just read; without the signs a tied head
   // would answer with that token for ever.
   vector("output_norm.weight", {n_embd()}, {Fill::Kind::uniform_signed, 0.5f, 1.5f});
@@ -185,7 +190,7 @@ void LayoutBuilder::attention(std::int64_t q_rows, std::int64_t k_rows, std::int
     if (k_rows > 0) matrix("attn_k.weight", Use::plain, {n_embd(), k_rows}, 1.0f);
     if (v_rows > 0) matrix("attn_v.weight", Use::sensitive, {n_embd(), v_rows}, 1.0f);
   }
-  matrix("attn_output.weight", Use::plain, {out_cols, n_embd()}, 1.0f);
+  matrix("attn_output.weight", Use::plain, {out_cols, n_embd()}, residual_gain());
 }
 
 void LayoutBuilder::qk_norms(std::int64_t head_dim, float score_scale) {
@@ -199,17 +204,19 @@ void LayoutBuilder::qk_norms(std::int64_t head_dim, float score_scale) {
 void LayoutBuilder::dense(std::string_view suffix, std::int64_t n_ff) {
   matrix(fmt::format("ffn_gate{}.weight", suffix), Use::plain, {n_embd(), n_ff}, 1.0f);
   matrix(fmt::format("ffn_up{}.weight", suffix), Use::plain, {n_embd(), n_ff}, 1.0f);
-  matrix(fmt::format("ffn_down{}.weight", suffix), Use::sensitive, {n_ff, n_embd()}, 1.0f);
+  matrix(fmt::format("ffn_down{}.weight", suffix), Use::sensitive, {n_ff, n_embd()},
+         residual_gain());
 }
 
-void LayoutBuilder::experts(std::int64_t n_expert, std::int64_t n_ff) {
+void LayoutBuilder::experts(std::int64_t n_expert, std::int64_t n_ff, float weight_scale) {
   if (knobs_.flag("fused_gate_up")) {
     matrix("ffn_gate_up_exps.weight", Use::plain, {n_embd(), 2 * n_ff, n_expert}, 1.0f);
   } else {
     matrix("ffn_gate_exps.weight", Use::plain, {n_embd(), n_ff, n_expert}, 1.0f);
     matrix("ffn_up_exps.weight", Use::plain, {n_embd(), n_ff, n_expert}, 1.0f);
   }
-  matrix("ffn_down_exps.weight", Use::sensitive, {n_ff, n_embd(), n_expert}, 1.0f);
+  matrix("ffn_down_exps.weight", Use::sensitive, {n_ff, n_embd(), n_expert},
+         residual_gain() / weight_scale);
 }
 
 Result<Layout> LayoutBuilder::take() && {

@@ -64,6 +64,9 @@ class LayoutBuilder {
 
   const Knobs& knobs() const { return knobs_; }
   std::int64_t n_embd() const { return knobs_.integer("embedding_length"); }
+  // Of matrices that write into the residual stream: all layers together add about half of what the
+  // embedding brought, so that rounding is not amplified from layer to layer.
+  float residual_gain() const;
   int n_layer() const { return static_cast<int>(knobs_.integer("block_count")); }
 
   // Tensors from here on belong to this layer: "blk.N." goes before their names.
@@ -77,12 +80,14 @@ class LayoutBuilder {
   void norm(std::string_view name, std::int64_t n, float scale = 1.0f);
 
   // What families have alike.
-  void globals(float embedding_std);
+  // embedding_scale: what the model multiplies an embedding by.
+  void globals(float embedding_scale);
   void attention(std::int64_t q_rows, std::int64_t k_rows, std::int64_t v_rows,
                  std::int64_t out_cols);
   void qk_norms(std::int64_t head_dim, float score_scale);
   void dense(std::string_view suffix, std::int64_t n_ff);
-  void experts(std::int64_t n_expert, std::int64_t n_ff);
+  // weight_scale: what the router multiplies the experts' weights by.
+  void experts(std::int64_t n_expert, std::int64_t n_ff, float weight_scale = 1.0f);
 
   Result<Layout> take() &&;
 
@@ -94,6 +99,7 @@ class LayoutBuilder {
   const Knobs& knobs_;
   TypeMix mix_;
   int layer_ = -1;
+  float stream_std_ = 1.0f;  // of the residual stream after the embedding
   Layout layout_;
   std::optional<Error> error_;
 };
