@@ -1,0 +1,68 @@
+#include "cli/output.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+namespace tessera::cli {
+namespace {
+
+void print_error_line(const Error& error) {
+  std::string line = error.message;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  std::fprintf(stderr, "tessera: %s\n", line.c_str());
+}
+
+}  // namespace
+
+void print_out(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+}
+
+void flush_out() {
+  std::fflush(stdout);
+}
+
+Status finish_output() {
+  errno = 0;
+  const bool flushed = std::fflush(stdout) == 0;
+  if ((flushed && std::ferror(stdout) == 0) || errno == EPIPE) return {};
+  return Error::make(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
+}
+
+int fail(const Error& error) {
+  flush_out();
+  print_error_line(error);
+  return kExitFailure;
+}
+
+int misuse(const Error& error) {
+  print_error_line(error);
+  return kExitUsage;
+}
+
+int exit_code(const Status& status) {
+  return status ? kExitOk : fail(status.error());
+}
+
+Result<std::string> read_text_file(const std::string& path) {
+  std::ostringstream text;
+  if (path == "-") {
+    text << std::cin.rdbuf();
+    return text.str();
+  }
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error::make(ErrorCode::io, "{}: {}", path, std::strerror(errno));
+  if (file.peek() == std::ifstream::traits_type::eof() && !file.eof())
+    return Error::make(ErrorCode::io, "{}: cannot be read", path);
+  file.clear();
+  text << file.rdbuf();
+  if (file.bad()) return Error::make(ErrorCode::io, "{}: cannot be read", path);
+  return text.str();
+}
+
+}  // namespace tessera::cli

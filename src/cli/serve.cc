@@ -1,0 +1,196 @@
+// tessera serve: listens at once, loads, answers until a signal, drains.
+#include <csignal>
+#include <ctime>
+#include <optional>
+#include <semaphore>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/loading.h"
+#include "cli/output.h"
+#include "cli/signals.h"
+#include "cli/text_model.h"
+#include "server/server.h"
+
+namespace tessera::cli {
+namespace {
+
+using server::ServedModel;
+using server::Server;
+
+constexpr int kDefaultParallel = 4;
+
+// The first signal asks for a drain, or ends a program that still loads; the second ends it.
+class StopRequest {
+ public:
+  StopRequest() : watch_([this](int signal) { handle(signal); }) {}
+
+  void set_ready() { ready_ = true; }
+  void wait() { asked_.acquire(); }
+
+ private:
+  void handle(int signal) {
+    if (!ready_) {
+      log_info("stopped while loading");
+      std::_Exit(kExitOk);
+    }
+    if (seen_) end_at_once(signal);
+    seen_ = true;
+    asked_.release();
+  }
+
+  std::atomic<bool> ready_{false};
+  bool seen_ = false;
+  std::binary_semaphore asked_{0};
+  SignalWatch watch_;
+};
+
+Result<std::vector<std::string>> api_keys(const Config& config) {
+  std::vector<std::string> keys = config.list("server.api_key");
+  const std::string& path = config.text("server.api_key_file");
+  if (path.empty()) return keys;
+  TESSERA_ASSIGN(const std::string text, read_text_file(path));
+  std::string key;
+  for (const char c : text + "\n") {
+    if (c != '\n' && c != '\r') {
+      key += c;
+    } else if (!key.empty()) {
+      keys.push_back(std::exchange(key, {}));
+    }
+  }
+  if (keys.empty()) return Error::make(ErrorCode::invalid, "{}: no key in this file", path);
+  return keys;
+}
+
+std::chrono::milliseconds milliseconds(double seconds) {
+  return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000.0));
+}
+
+Result<server::ServerOptions> server_options(const Config& config) {
+  server::ServerOptions options;
+  options.host = config.text("server.host");
+  options.port = static_cast<std::uint16_t>(config.integer("server.port"));
+  TESSERA_ASSIGN(options.api_keys, api_keys(config));
+  options.insecure = config.flag("server.insecure");
+  options.cors_origins = config.list("server.cors_origin");
+  options.max_body = static_cast<std::size_t>(config.integer("server.max_body"));
+  options.max_connections = static_cast<std::size_t>(config.integer("server.max_connections"));
+  options.timeouts.keep_alive = milliseconds(config.number("server.idle_timeout"));
+  options.version = TESSERA_VERSION;
+  return options;
+}
+
+void set_chat(const TextModel& text, ServedModel& served) {
+  served.encode_chat = [&text](const std::vector<server::PromptSegment>& segments) {
+    std::vector<text::Segment> views;
+    for (const auto& segment : segments) views.push_back({segment.text, segment.trusted});
+    return text.tokenizer.encode(views, {.add_bos = true});
+  };
+  if (!text.chat) return;
+  served.render_chat =
+      [&text](const server::ChatPrompt& prompt) -> Result<std::vector<server::PromptSegment>> {
+    TESSERA_ASSIGN(std::vector<jinja::Segment> segments,
+                   text.chat->render({.messages = prompt.messages,
+                                      .tools = prompt.tools,
+                                      .add_generation_prompt = prompt.add_generation_prompt,
+                                      .kwargs = prompt.kwargs,
+                                      .now = clock_now()}));
+    std::vector<server::PromptSegment> out;
+    for (jinja::Segment& segment : segments)
+      out.push_back({std::move(segment.text), segment.trusted});
+    return out;
+  };
+}
+
+// `text` must outlive the server.
+ServedModel served_model(const Config& config, const ModelPath& path, const Model& model,
+                         const TextModel& text, const Plan& plan) {
+  std::int64_t parameters = 0;
+  for (const TensorSlice& slice : model.tensors()) parameters += slice.elements();
+  ServedModel served;
+  const std::string& alias = config.text("server.alias");
+  served.id = alias.empty() ? model_stem(path.path) : alias;
+  served.created = static_cast<std::int64_t>(std::time(nullptr));
+  served.vocabulary = text.tokenizer.vocabulary().size();
+  served.trained_context = model.spec().context_length;
+  served.sampling = sampling_params(config);
+  served.meta = {{"n_params", parameters}, {"size", model.file().file_bytes()}};
+  served.props = {{"model",
+                   {{"architecture", model.spec().architecture},
+                    {"name", model.spec().name},
+                    {"synthetic", path.synthetic}}}};
+  served.plan = plan_json(plan);
+  served.encode = [&text](std::string_view content, server::EncodeRules rules) {
+    return text.tokenizer.encode(content,
+                                 {.parse_special = rules.parse_special, .add_bos = rules.add_bos});
+  };
+  served.decode = [&text](const std::vector<TokenId>& ids) {
+    return text.tokenizer.decode(ids, true);
+  };
+  served.piece = [&text](TokenId id) { return std::string(text.tokenizer.piece(id, true)); };
+  set_chat(text, served);
+  return served;
+}
+
+std::string address(const Config& config, std::uint16_t port) {
+  std::string host = config.text("server.host");
+  if (host == "0.0.0.0" || host == "::") host = "127.0.0.1";
+  if (host.find(':') != std::string::npos) host = "[" + host + "]";
+  return fmt::format("http://{}:{}", host, port);
+}
+
+void greet(const std::string& url, const server::ServerOptions& options, const Plan& plan,
+           const ServedModel& served, const TextModel& text) {
+  print_out("\n{}\n{} is ready on {}\n", plan_table(plan), served.id, url);
+  if (!text.chat) log_warn("{}; chat requests will be refused", text.no_chat);
+  const char* key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer KEY'";
+  const char* route = text.chat ? "chat/completions" : "completions";
+  const char* body = text.chat
+                         ? R"({"messages":[{"role":"user","content":"Hello"}],"max_tokens":32})"
+                         : R"({"prompt":"Hello","max_tokens":32})";
+  print_out("Try: curl {}/v1/{}{} -H 'Content-Type: application/json' -d '{}'\n", url, route, key,
+            body);
+  flush_out();
+}
+
+Status serve(const Config& config) {
+  StopRequest stop;
+  MetricsRegistry metrics;
+  // In this order: the server goes first, then the engine, then what both use.
+  std::optional<Model> model;
+  std::optional<TextModel> text;
+  LoadedModel loaded;
+  std::unique_ptr<LocalEngine> engine;
+
+  TESSERA_ASSIGN(const server::ServerOptions options, server_options(config));
+  TESSERA_ASSIGN(const std::unique_ptr<Server> http, Server::start(options, metrics));
+  const std::string url = address(config, http->port());
+  log_info("listening on {}", url);
+
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(model, Model::open(path.path));
+  TESSERA_ASSIGN(text, read_text_model(model->file(), config));
+  TESSERA_ASSIGN(loaded, load_model(config, *model, {.parallel = kDefaultParallel}));
+  TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
+  const ServedModel served = served_model(config, path, *model, *text, loaded.plan);
+  http->set_ready(served, *engine);
+  stop.set_ready();
+  greet(url, options, loaded.plan, served, *text);
+
+  stop.wait();
+  log_info("stopping: running answers may end within {:g} s", config.number("server.drain"));
+  http->drain(milliseconds(config.number("server.drain")));
+  engine->drain(0.0);
+  log_info("stopped");
+  return {};
+}
+
+}  // namespace
+
+int serve_command(const Config& config) {
+  // A reader of the output that goes away must not end the server.
+  std::signal(SIGPIPE, SIG_IGN);
+  return exit_code(serve(config));
+}
+
+}  // namespace tessera::cli
