@@ -14,6 +14,14 @@ namespace tessera {
 
 inline constexpr int kPageTokens = 64;  // tokens in one KV page
 
+// Pages that one sequence can hold at a time in a group with a window, when at most `chunk` rows
+// are added between two trims: the window - 1 keys before a chunk and the chunk, starting anywhere
+// in a page.
+constexpr int window_pages(int window, int chunk) {
+  const std::int64_t span = std::int64_t{window} - 1 + chunk;
+  return static_cast<int>((span - 1 + kPageTokens - 1) / kPageTokens + 1);
+}
+
 struct SequenceRows {
   int first_row = 0;
   int n_rows = 0;

@@ -24,8 +24,7 @@ std::int64_t tokenizer_bytes(const Model& model) {
 int pages_of_sequence(int window, int context, int chunk) {
   const int all = ceil_div(context, kPageTokens);
   if (window == 0) return all;
-  // The window before the first row of a chunk, the chunk, and a page begun at either end.
-  return std::min(all, ceil_div(window + chunk, kPageTokens) + 1);
+  return std::min(all, window_pages(window, chunk));
 }
 
 KvType default_kv_type(const Model& model) {

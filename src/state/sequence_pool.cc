@@ -104,24 +104,17 @@ SequencePool::SequencePool(SequencePoolLayout layout) : layout_(std::move(layout
   }
 }
 
-int SequencePool::window_pages(const SequencePoolLayout::Group& group) const {
-  // Live at once: the window - 1 keys before a chunk, and the chunk; the span may start anywhere
-  // in a page.
-  const std::int64_t span = std::int64_t{group.window} - 1 + layout_.max_chunk;
-  return page_count(span - 1) + 1;
-}
-
 int SequencePool::pages_needed(std::size_t group, int max_positions) const {
   const int all = page_count(max_positions);
   const SequencePoolLayout::Group& g = layout_.groups[group];
-  return g.window == 0 ? all : std::min(all, window_pages(g));
+  return g.window == 0 ? all : std::min(all, window_pages(g.window, layout_.max_chunk));
 }
 
 int SequencePool::max_positions() const {
   if (layout_.slots == 0) return 0;
   std::int64_t most = std::numeric_limits<int>::max();
   for (const SequencePoolLayout::Group& group : layout_.groups) {
-    if (group.window > 0 && window_pages(group) <= group.pages) continue;
+    if (group.window > 0 && window_pages(group.window, layout_.max_chunk) <= group.pages) continue;
     most = std::min(most, std::int64_t{group.pages} * kPageTokens);
   }
   return static_cast<int>(most);

@@ -88,7 +88,6 @@ class SequencePool {
  private:
   friend class SequenceState;
   int pages_needed(std::size_t group, int max_positions) const;
-  int window_pages(const SequencePoolLayout::Group& group) const;
 
   SequencePoolLayout layout_;
   std::vector<int> free_slots_;
