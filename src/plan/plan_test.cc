@@ -1,0 +1,119 @@
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera {
+namespace {
+
+Model golden(const std::string& name) {
+  Result<Model> model =
+      Model::open(std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf");
+  EXPECT_TRUE(model) << model.error().message;
+  return *std::move(model);
+}
+
+Inventory machine(std::int64_t free_bytes) {
+  return {.devices = {{.name = "cpu",
+                       .threads = 2,
+                       .memory_total = std::int64_t{64} << 30,
+                       .memory_free = free_bytes}}};
+}
+constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
+
+TEST(Plan, CountsKvFromTheGeometryOfEachGroup) {
+  // gemma4: full layers 2 and 5 (1 KV head of 64), windows of 64 on the others (2 KV heads of 32).
+  const Model model = golden("gemma4");
+  Result<Plan> plan =
+      make_plan(model, machine(kPlenty),
+                {.context = 1024, .parallel = 3, .prefill_chunk = 128, .kv_type = KvType::f16});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const ShardPlan& shard = plan->shards.front();
+  std::int64_t expected = 0;
+  ASSERT_EQ(plan->kv_windows.size(), 2u);
+  for (std::size_t group = 0; group < 2; ++group) {
+    const bool full = plan->kv_windows[group] == 0;
+    const std::int64_t pages = 3 * (full ? 1024 / 64 : window_pages(64, 128));
+    EXPECT_EQ(shard.layout.kv_pages[group], pages);
+    const std::int64_t layers = full ? 2 : 4;
+    const std::int64_t elements = full ? 2 * 1 * 64 : 2 * 2 * 32;  // K and V of a token
+    expected += pages * 64 * layers * elements * 2;
+  }
+  EXPECT_EQ(shard.kv_bytes, expected);
+  EXPECT_EQ(shard.recurrent_bytes, 0);
+}
+
+TEST(Plan, CountsRecurrentStateByTheSlot) {
+  const Model model = golden("qwen35moe");
+  Result<Plan> plan = make_plan(model, machine(kPlenty), {.context = 256, .parallel = 5});
+  ASSERT_TRUE(plan) << plan.error().message;
+  // Three layers; history of 3 x 256 channels, S of 4 heads of 32 x 32; f32.
+  EXPECT_EQ(plan->shards.front().recurrent_bytes, 5 * 3 * (3 * 256 + 4 * 32 * 32) * 4);
+}
+
+TEST(Plan, ComputesUnquantisedModelsInF32Throughout) {
+  Result<Plan> plan = make_plan(golden("qwen3"), machine(kPlenty), {.context = 256});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->kv_type, KvType::f32);
+}
+
+TEST(Plan, ShortensAContextThatNobodyAskedFor) {
+  const Model model = golden("qwen3");
+  Result<Plan> roomy = make_plan(model, machine(kPlenty), {.parallel = 8});
+  ASSERT_TRUE(roomy) << roomy.error().message;
+  EXPECT_EQ(roomy->context, 4096);
+  const std::int64_t budget = roomy->total_bytes() - roomy->shards.front().kv_bytes / 4;
+  Result<Plan> tight = make_plan(model, machine(budget), {.parallel = 8});
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_EQ(tight->context, 2048);
+  EXPECT_LE(tight->total_bytes(), budget);
+}
+
+TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
+  const Model model = golden("qwen3");
+  Result<Plan> plan =
+      make_plan(model, machine(kPlenty), {.context = 4096, .parallel = 64, .budget = 40 << 20});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::exhausted);
+  EXPECT_NE(plan.error().message.find("cpu lacks"), std::string::npos) << plan.error().message;
+  EXPECT_NE(plan.error().message.find("lower --ctx or --parallel"), std::string::npos)
+      << plan.error().message;
+}
+
+TEST(Plan, RefusesWhatCannotBe) {
+  const Model model = golden("qwen3");
+  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.context = 4097}));
+  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.parallel = 0}));
+  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.prefill_chunk = 0}));
+  EXPECT_FALSE(make_plan(model, {}, {}));
+}
+
+TEST(Plan, CountsOnlyTheExpertsATokenReads) {
+  const Model model = golden("qwen35moe");
+  double all = 0.0;
+  for (const TensorSlice& slice : model.tensors())
+    if (slice.role != TensorRole::token_embd)
+      all += static_cast<double>(slice.elements() / slice.cols * row_bytes(slice.type, slice.cols));
+  const double experts =
+      4.0 * 8 * 3 * 128 * 64 * 2;  // layers, experts, matrices of 128 x 64 in BF16
+  const double state = 2.0 * 3 * (3 * 256 + 4 * 32 * 32) * 4;
+  EXPECT_DOUBLE_EQ(decode_bytes(model, KvType::f32, 0), all - experts * 5 / 8 + state);
+  // One attention layer of 2 KV heads of 32.
+  EXPECT_DOUBLE_EQ(decode_bytes(model, KvType::f32, 1000) - decode_bytes(model, KvType::f32, 0),
+                   1000.0 * 2 * 2 * 32 * 4);
+}
+
+TEST(Plan, PrintsEveryByte) {
+  Result<Plan> plan =
+      make_plan(golden("laguna"), machine(kPlenty), {.context = 512, .parallel = 2});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const nlohmann::ordered_json json = plan_json(*plan);
+  const auto& shard = json["shards"][0];
+  EXPECT_EQ(shard["total_bytes"].get<std::int64_t>(),
+            shard["weight_bytes"].get<std::int64_t>() + shard["kv_bytes"].get<std::int64_t>() +
+                shard["recurrent_bytes"].get<std::int64_t>() +
+                shard["scratch_bytes"].get<std::int64_t>());
+  EXPECT_NE(plan_table(*plan).find("cpu"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace tessera
