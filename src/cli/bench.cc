@@ -1,2 +1,222 @@
+// tessera bench: speed of prompts and generation beside what the machine could do.
+#include <algorithm>
+#include <cmath>
+
+#include "base/log.h"
+#include "cli/bandwidth.h"
+#include "cli/bench_run.h"
 #include "cli/commands.h"
-namespace tessera::cli { int bench_command(const Config&) { return 1; } }
+#include "cli/output.h"
+#include "cli/progress.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kMostTokens = 1 << 24;
+
+struct BenchTest {
+  std::string name;  // "pp512", "tg128", "tg32 x8"
+  bool prompt = false;
+  BenchCase size;
+  double bytes_per_token = 0.0;
+  double operations_per_token = 0.0;  // of the layers' matrices
+  std::vector<double> rates{};        // tokens a second, rising
+};
+
+struct Lists {
+  std::vector<int> prompt, generate, depth, batch;
+};
+
+Result<std::vector<int>> list(const Config& config, std::string_view key, int min, int max) {
+  Result<std::vector<int>> numbers = parse_int_list(config.text(key), min, max);
+  if (!numbers) return std::move(numbers).error().in(config.name_as_given(key));
+  return numbers;
+}
+
+Result<Lists> read_lists(const Config& config) {
+  Lists lists;
+  TESSERA_ASSIGN(lists.prompt, list(config, "bench.prompt", 0, kMostTokens));
+  TESSERA_ASSIGN(lists.generate, list(config, "bench.generate", 0, kMostTokens));
+  TESSERA_ASSIGN(lists.depth, list(config, "bench.depth", 0, kMostTokens));
+  TESSERA_ASSIGN(lists.batch, list(config, "bench.batch", 1, 256));
+  return lists;
+}
+
+// A length of 0 leaves that kind of test out.
+std::vector<BenchTest> make_tests(const Lists& lists) {
+  std::vector<BenchTest> tests;
+  for (const int depth : lists.depth) {
+    for (const int n : lists.prompt)
+      if (n > 0)
+        tests.push_back({fmt::format("pp{}", n), true, {.depth = depth, .tokens = n, .batch = 1}});
+    for (const int n : lists.generate)
+      for (const int batch : lists.batch)
+        if (n > 0)
+          tests.push_back({batch > 1 ? fmt::format("tg{} x{}", n, batch) : fmt::format("tg{}", n),
+                           false,
+                           {.depth = depth, .tokens = n, .batch = batch}});
+  }
+  return tests;
+}
+
+// Multiplications and additions with the layers' matrices for one token.
+double layer_operations(const Model& model) {
+  double elements = 0.0;
+  for (const TensorSlice& slice : model.tensors()) {
+    if (slice.layer < 0) continue;
+    double part = static_cast<double>(slice.elements());
+    if (slice.matrices > 1)
+      part *= static_cast<double>(
+                  model.spec().layers[static_cast<std::size_t>(slice.layer)].moe->n_used) /
+              static_cast<double>(slice.matrices);
+    elements += part;
+  }
+  return 2.0 * elements;
+}
+
+void add_costs(const Model& model, const Plan& plan, std::vector<BenchTest>& tests) {
+  for (BenchTest& test : tests) {
+    const int rows = test.prompt ? std::min(test.size.tokens, plan.prefill_chunk) : test.size.batch;
+    const int depth = test.size.depth + test.size.tokens / 2;
+    test.bytes_per_token = decode_bytes(model, plan.kv_type, test.prompt ? 0 : depth, rows);
+    test.operations_per_token = layer_operations(model);
+  }
+}
+
+Status run_tests(BenchRun& run, int repeat, std::vector<BenchTest>& tests) {
+  Progress progress({.what = "measuring", .unit = ProgressUnit::steps});
+  const auto total = static_cast<std::int64_t>(tests.size()) * (repeat + 1);
+  std::int64_t done = 0;
+  for (BenchTest& test : tests) {
+    // The first run of each is not counted: it brings memory and caches into their usual state.
+    for (int i = 0; i <= repeat; ++i) {
+      progress.update(done++, total, test.name);
+      BenchCase size = test.size;
+      if (i == 0) size = {.depth = 0, .tokens = std::min(size.tokens, 64), .batch = size.batch};
+      TESSERA_ASSIGN(const double seconds,
+                     test.prompt ? run.time_prompt(size) : run.time_generation(size));
+      if (i > 0) test.rates.push_back(size.tokens * size.batch / seconds);
+    }
+    std::sort(test.rates.begin(), test.rates.end());
+  }
+  return {};
+}
+
+double median(const std::vector<double>& sorted) {
+  const std::size_t middle = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+}
+
+double int8_fraction(const BenchTest& test, const MachineSpeed& speed, int threads) {
+  if (speed.int8_op_per_s <= 0.0) return 0.0;
+  return median(test.rates) * test.operations_per_token / (speed.int8_op_per_s * threads);
+}
+
+Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
+  const double bytes_per_s = median(test.rates) * test.bytes_per_token;
+  Json json = {
+      {"test", test.name},
+      {"depth", test.size.depth},
+      {"batch", test.size.batch},
+      {"tokens_per_s",
+       {{"min", test.rates.front()}, {"median", median(test.rates)}, {"max", test.rates.back()}}},
+      {"bytes_per_token", test.bytes_per_token},
+      {"gb_per_s", bytes_per_s / 1e9},
+      {"fraction_of_measured_bandwidth", bytes_per_s / speed.read_bytes_per_s}};
+  if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
+  json["machine"] = {{"threads", threads},
+                     {"read_gb_per_s", speed.read_bytes_per_s / 1e9},
+                     {"f32_gflop_per_s_per_thread", speed.f32_flop_per_s / 1e9},
+                     {"int8_gop_per_s_per_thread", speed.int8_op_per_s / 1e9}};
+  return json;
+}
+
+void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const MachineSpeed& speed,
+                 const char* isa) {
+  const int threads = plan.shards.front().threads;
+  print_out(
+      "{} ({}), KV in {}, prefill chunks of {}\n"
+      "machine: {} threads, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
+      "Gop/s int8\n\n",
+      plan.model.empty() ? "model" : plan.model, plan.architecture, kv_type_name(plan.kv_type),
+      plan.prefill_chunk, threads, isa, speed.read_bytes_per_s / 1e9, speed.f32_flop_per_s / 1e9,
+      speed.int8_op_per_s / 1e9);
+  print_out("{:<12}{:>8}{:>12}{:>22}{:>13}{:>10}{:>12}{:>10}\n", "test", "depth", "tokens/s",
+            "min - max", "bytes/token", "GB/s", "of reading", "of int8");
+  for (const BenchTest& test : tests) {
+    const double bytes_per_s = median(test.rates) * test.bytes_per_token;
+    print_out("{:<12}{:>8}{:>12.2f}{:>22}{:>13}{:>10.2f}{:>11.1f}%{:>10}\n", test.name,
+              test.size.depth, median(test.rates),
+              fmt::format("{:.2f} - {:.2f}", test.rates.front(), test.rates.back()),
+              format_bytes(static_cast<std::int64_t>(test.bytes_per_token)), bytes_per_s / 1e9,
+              100.0 * bytes_per_s / speed.read_bytes_per_s,
+              test.prompt && speed.int8_op_per_s > 0.0
+                  ? fmt::format("{:.1f}%", 100.0 * int8_fraction(test, speed, threads))
+                  : "");
+  }
+}
+
+// What the tests need of the context and of sequences.
+Result<LoadNeeds> needs_of(const Config& config, const std::vector<BenchTest>& tests,
+                           const ModelSpec& spec) {
+  LoadNeeds needs;
+  for (const BenchTest& test : tests) {
+    needs.context = std::max(needs.context, test.size.depth + test.size.tokens);
+    needs.parallel = std::max(needs.parallel, test.size.batch);
+  }
+  const int ctx = config.small("kv.ctx"), parallel = config.small("engine.parallel");
+  const int most = ctx > 0 ? ctx : spec.context_length;
+  if (needs.context > most)
+    return Error::make(ErrorCode::invalid, "the tests reach {} tokens, the context has {}",
+                       needs.context, most);
+  if (parallel > 0 && parallel < needs.parallel)
+    return Error::make(ErrorCode::invalid, "--batch {} needs --parallel {} or more", needs.parallel,
+                       needs.parallel);
+  needs.context = std::max(needs.context, 64);
+  if (needs.context > spec.context_length) needs.context = spec.context_length;
+  return needs;
+}
+
+Status bench(const Config& config, std::vector<BenchTest> tests) {
+  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  TESSERA_ASSIGN(const LoadNeeds needs, needs_of(config, tests, model.spec()));
+  const Inventory inventory = probe_inventory(config.small("placement.threads"));
+  cpu::Isa isa = cpu::detect_isa();
+  if (config.text("placement.cpu_isa") != "auto") {
+    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
+  }
+  MachineSpeed speed;
+  {
+    log_info("measuring what the machine can do");
+    ThreadTeam team({.threads = inventory.devices.front().threads});
+    TESSERA_ASSIGN(speed, measure_machine(team, isa, inventory.devices.front().memory_free));
+  }
+  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs));
+  add_costs(model, loaded.plan, tests);
+  BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));
+  TESSERA_TRY(run_tests(run, config.small("bench.repeat"), tests));
+  if (!config.flag("output.json")) {
+    print_table(loaded.plan, tests, speed, cpu::isa_name(isa));
+    return {};
+  }
+  Json out = Json::array();
+  for (const BenchTest& test : tests)
+    out.push_back(test_json(test, speed, loaded.plan.shards.front().threads));
+  print_out(json_text(out, 2) + "\n");
+  return {};
+}
+
+}  // namespace
+
+int bench_command(const Config& config) {
+  const Result<Lists> lists = read_lists(config);
+  if (!lists) return misuse(lists.error());
+  std::vector<BenchTest> tests = make_tests(*lists);
+  if (tests.empty())
+    return misuse(Error::make(ErrorCode::invalid, "nothing to measure: -p and -n are both 0"));
+  return exit_code(bench(config, std::move(tests)));
+}
+
+}  // namespace tessera::cli

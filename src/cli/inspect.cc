@@ -1,4 +1,5 @@
 // tessera inspect: a file as it is, without judging whether it can be run.
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
@@ -21,13 +22,21 @@ Json json_of(const Result<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+// The shortest decimal number that is this float, not this float as a double.
+double decimal(float value) {
+  return std::strtod(fmt::format("{}", value).c_str(), nullptr);
+}
+
 Json scalar_json(const Value& value) {
   if (value.element_type() == ValueType::string) {
     const auto text = value.as_string();
     return text ? Json(std::string(*text)) : Json(nullptr);
   }
   if (value.element_type() == ValueType::boolean) return json_of(value.as_bool());
-  if (gguf::is_float(value.element_type())) return json_of(value.as_f32());
+  if (gguf::is_float(value.element_type())) {
+    const Result<float> number = value.as_f32();
+    return number ? Json(decimal(*number)) : Json(nullptr);
+  }
   if (value.element_type() == ValueType::u64) return json_of(value.as_u64());
   return json_of(value.as_i64());
 }
@@ -47,8 +56,12 @@ Json array_json(const Value& value) {
       for (const bool flag : *flags) out.push_back(flag);
     return out;
   }
-  return gguf::is_float(value.element_type()) ? json_of(value.as_floats())
-                                              : json_of(value.as_ints());
+  if (!gguf::is_float(value.element_type())) return json_of(value.as_ints());
+  const auto numbers = value.as_floats();
+  Json out = Json::array();
+  if (numbers)
+    for (const float number : *numbers) out.push_back(decimal(number));
+  return out;
 }
 
 // One line for a person: long texts and arrays are cut.

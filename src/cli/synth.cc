@@ -9,6 +9,7 @@
 #include "cli/nearest.h"
 #include "cli/output.h"
 #include "cli/progress.h"
+#include "plan/plan.h"
 
 namespace tessera::cli {
 namespace {
@@ -22,7 +23,7 @@ Status synth(const SynthOptions& options, const std::string& path) {
       progress.update(done, total);
     }));
   }
-  log_info("wrote {}: {} of random {} weights", path, bytes, options.family);
+  log_info("wrote {}: {} of random {} weights", path, format_bytes(bytes), options.family);
   return {};
 }
 

@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
@@ -134,7 +135,7 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   return plan;
 }
 
-double decode_bytes(const Model& model, KvType kv_type, int depth) {
+double decode_bytes(const Model& model, KvType kv_type, int depth, int rows) {
   const ModelSpec& spec = model.spec();
   double bytes = 0.0;
   for (const TensorSlice& slice : model.tensors()) {
@@ -142,10 +143,12 @@ double decode_bytes(const Model& model, KvType kv_type, int depth) {
     if (table) continue;  // one row
     double read = static_cast<double>(slice.matrices) * static_cast<double>(slice.rows) *
                   static_cast<double>(row_bytes(slice.type, slice.cols));
-    if (slice.matrices > 1)
-      read *= static_cast<double>(spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used) /
-              static_cast<double>(slice.matrices);
-    bytes += read;
+    if (slice.matrices > 1) {
+      const int used = spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used;
+      const double missed = 1.0 - used / static_cast<double>(slice.matrices);
+      read *= 1.0 - std::pow(missed, rows);
+    }
+    bytes += read / rows;
   }
   ShardLayout one;
   one.end_layer = spec.n_layer();

@@ -82,8 +82,9 @@ struct Plan {
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
 
-// Weights, recurrent state and (at `depth`) KV that one decoded token reads.
-double decode_bytes(const Model& model, KvType kv_type, int depth);
+// Weights, recurrent state and (at `depth`) KV that one decoded token reads. Of a step of several
+// rows, each of its own sequence: a row's share, with experts drawn evenly.
+double decode_bytes(const Model& model, KvType kv_type, int depth, int rows = 1);
 
 nlohmann::ordered_json plan_json(const Plan& plan);
 std::string plan_table(const Plan& plan);

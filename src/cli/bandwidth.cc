@@ -1,0 +1,91 @@
+#include "cli/bandwidth.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstring>
+
+#include "base/buffer.h"
+#include "cli/bandwidth_kernels.h"
+
+namespace tessera::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t kPiece = std::int64_t{4} << 20;
+constexpr int kPasses = 5;
+constexpr int kArithmeticTries = 5;
+constexpr std::int64_t kRounds = 1'000'000;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+SpeedKernels kernels_for(cpu::Isa isa) {
+#if defined(__x86_64__)
+  if (isa == cpu::Isa::avx512) return speed_kernels_avx512();
+  if (isa == cpu::Isa::avx2) return speed_kernels_avx2();
+#endif
+  static_cast<void>(isa);
+  return speed_kernels_portable();
+}
+
+// At least 1 GiB and four times the last cache, as far as memory allows.
+std::int64_t buffer_bytes(std::int64_t memory_free) {
+  const std::int64_t cache = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
+  const std::int64_t wanted = std::max(kGiB, 4 * cache);
+  return std::max(kPiece, std::min(wanted, memory_free / 4) / kPiece * kPiece);
+}
+
+Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels, std::int64_t bytes) {
+  TESSERA_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
+  const int pieces = static_cast<int>(bytes / kPiece);
+  std::atomic<std::uint64_t> sum{0};
+  const auto pass = [&](auto&& work) {
+    const Clock::time_point begin = Clock::now();
+    team.run([&](TeamMember& member) {
+      member.for_each(pieces, 1, [&](int first, int last) {
+        work(buffer.data() + first * kPiece, static_cast<std::size_t>((last - first) * kPiece));
+      });
+    });
+    return seconds_since(begin);
+  };
+  // Pages that were never written are all the same one.
+  pass([](std::byte* data, std::size_t size) { std::memset(data, 0x5a, size); });
+  double best = 1e9;
+  for (int i = 0; i < kPasses; ++i)
+    best = std::min(best, pass([&](const std::byte* data, std::size_t size) {
+                      sum.fetch_xor(kernels.read(data, size), std::memory_order_relaxed);
+                    }));
+  return static_cast<double>(bytes) / best;
+}
+
+template <typename Multiply>
+double measure_arithmetic(Multiply multiply, double operations_per_round) {
+  double best = 1e9;
+  for (int i = 0; i < kArithmeticTries; ++i) {
+    const Clock::time_point begin = Clock::now();
+    const volatile auto kept = multiply(kRounds);
+    static_cast<void>(kept);
+    best = std::min(best, seconds_since(begin));
+  }
+  return static_cast<double>(kRounds) * operations_per_round / best;
+}
+
+}  // namespace
+
+Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
+  const SpeedKernels kernels = kernels_for(isa);
+  MachineSpeed speed{.buffer_bytes = buffer_bytes(memory_free)};
+  TESSERA_ASSIGN(speed.read_bytes_per_s, measure_read(team, kernels, speed.buffer_bytes));
+  speed.f32_flop_per_s = measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round);
+  if (kernels.multiply_int8 != nullptr)
+    speed.int8_op_per_s = measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round);
+  return speed;
+}
+
+}  // namespace tessera::cli

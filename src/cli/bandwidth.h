@@ -1,0 +1,26 @@
+// What this machine can do at most: the denominators of a benchmark.
+//
+// Reading is measured with all threads of the team over a buffer that no cache holds, several
+// passes, and the best counts. Arithmetic is measured on one thread in registers; a team of n does
+// at most n times as much.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "base/thread_team.h"
+#include "device/cpu/isa.h"
+
+namespace tessera::cli {
+
+struct MachineSpeed {
+  double read_bytes_per_s = 0.0;  // all threads together
+  double f32_flop_per_s = 0.0;    // one thread; a fused multiply-add is 2
+  double int8_op_per_s = 0.0;     // one thread; a multiply and an add are 2; 0: not measured
+  std::int64_t buffer_bytes = 0;  // that were read
+};
+
+// Takes about a second and `memory_free` / 4 bytes at most.
+Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
+
+}  // namespace tessera::cli

@@ -1,0 +1,47 @@
+// BenchRun: timed forward passes of a loaded model on made-up tokens.
+//
+//   BenchRun run(loaded, model.spec());
+//   TESSERA_ASSIGN(double seconds, run.time_prompt({.depth = 4096, .tokens = 512}));
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "cli/loading.h"
+
+namespace tessera::cli {
+
+struct BenchCase {
+  int depth = 0;   // tokens in the context of every sequence before
+  int tokens = 0;  // of every sequence
+  int batch = 1;   // sequences
+};
+
+class BenchRun {
+ public:
+  BenchRun(LoadedModel& loaded, int vocabulary);
+
+  // Seconds for the prompt alone (the logits of its last token included), after filling to depth.
+  Result<double> time_prompt(const BenchCase& test);
+  // Seconds for `tokens` steps of one token of every sequence, with logits.
+  Result<double> time_generation(const BenchCase& test);
+
+ private:
+  struct Sequence {
+    SequenceState state;
+    int position = 0;
+  };
+  Result<std::vector<Sequence>> start(const BenchCase& test);
+  Status feed_prompt(Sequence& sequence, int tokens, bool last_logits);
+  Status decode_step(std::vector<Sequence>& sequences);
+  TokenId random_token() { return tokens_(random_); }
+
+  LoadedModel& loaded_;
+  std::mt19937 random_{20240229};  // the same tokens in every run
+  std::uniform_int_distribution<TokenId> tokens_;
+  std::vector<TokenId> row_tokens_;
+  std::vector<SequenceRows> rows_;
+  std::vector<std::int32_t> logit_rows_;
+};
+
+}  // namespace tessera::cli
