@@ -128,6 +128,7 @@ Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
   if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
   json["machine"] = {{"threads", threads},
                      {"read_gb_per_s", speed.read_bytes_per_s / 1e9},
+                     {"read_buffer_bytes", speed.buffer_bytes},
                      {"f32_gflop_per_s_per_thread", speed.f32_flop_per_s / 1e9},
                      {"int8_gop_per_s_per_thread", speed.int8_op_per_s / 1e9}};
   return json;
@@ -191,7 +192,10 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   {
     log_info("measuring what the machine can do");
     ThreadTeam team({.threads = inventory.devices.front().threads});
-    TESSERA_ASSIGN(speed, measure_machine(team, isa, inventory.devices.front().memory_free));
+    const std::int64_t budget = config.integer("placement.budget");
+    TESSERA_ASSIGN(
+        speed,
+        measure_machine(team, isa, budget > 0 ? budget : inventory.devices.front().memory_free));
   }
   TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs));
   add_costs(model, loaded.plan, tests);

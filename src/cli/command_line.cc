@@ -71,6 +71,10 @@ Result<CommandLine> parse_command_line(const CommandInfo& command,
         given.values.erase(given.values.begin(), given.values.end() - 1);
       line.options.push_back(std::move(given));
     }
+  } catch (const CLI::ArgumentMismatch&) {
+    // Every option takes exactly one value, so the last word is the one that lacks it.
+    return Error::make(ErrorCode::invalid, "{} needs a value; see 'tessera {} --help'",
+                       words.back(), command.name);
   } catch (const CLI::Error& error) {
     return Error::make(ErrorCode::invalid, "{}; see 'tessera {} --help'", error.what(),
                        command.name);

@@ -98,10 +98,10 @@ int command_main(const CommandInfo& info, const std::vector<std::string>& words)
 }
 
 int program_main(const std::vector<std::string>& words) {
-  if (words.empty()) {
-    print_out(program_help());
-    return kExitUsage;
-  }
+  if (words.empty())
+    return misuse(
+        Error::make(ErrorCode::invalid,
+                    "give a command, as in 'tessera serve model.gguf'; see 'tessera --help'"));
   if (words[0] == "--help" || words[0] == "-h" || words[0] == "help") {
     const CommandInfo* info = words.size() > 1 ? find_command(words[1]) : nullptr;
     if (words.size() > 1 && info == nullptr) return unknown_command(words[1]);

@@ -37,9 +37,9 @@ int synth_command(const Config& config) {
                              .overrides = config.list("synth.set")};
   const std::vector<std::string> families = synth_families();
   if (std::find(families.begin(), families.end(), options.family) == families.end())
-    return misuse(Error::make(ErrorCode::invalid, "'{}' is no family{}; there are {}",
-                              options.family, did_you_mean(options.family, families),
-                              fmt::join(families, ", ")));
+    return misuse(Error::make(ErrorCode::invalid, "'{}' is none of the families {}{}",
+                              options.family, fmt::join(families, ", "),
+                              did_you_mean(options.family, families)));
   return exit_code(synth(options, config.arguments()[1]));
 }
 

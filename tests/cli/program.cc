@@ -1,0 +1,127 @@
+#include "tests/cli/program.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+namespace tessera::testing {
+namespace {
+
+// In the child.
+[[noreturn]] void become(const std::vector<std::string>& arguments,
+                         const std::vector<std::string>& environment) {
+  std::vector<std::string> words = {TESSERA_PROGRAM};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  std::vector<std::string> names = {"PATH=/usr/bin:/bin", "HOME=" + scratch_folder()};
+  names.insert(names.end(), environment.begin(), environment.end());
+  std::vector<char*> argv, envp;
+  for (std::string& word : words) argv.push_back(word.data());
+  for (std::string& name : names) envp.push_back(name.data());
+  argv.push_back(nullptr);
+  envp.push_back(nullptr);
+  execve(argv[0], argv.data(), envp.data());
+  _exit(127);
+}
+
+void redirect(const std::string& path, int flags, int to) {
+  const int file = open(path.c_str(), flags, 0600);
+  dup2(file, to);
+  close(file);
+}
+
+int exit_code(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+}  // namespace
+
+const std::string& scratch_folder() {
+  static const std::string folder = [] {
+    std::string pattern = (std::filesystem::temp_directory_path() / "tessera-cli-XXXXXX").string();
+    const char* made = mkdtemp(pattern.data());
+    return made != nullptr ? std::string(made) : std::string("/nonexistent");
+  }();
+  return folder;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+Outcome run_program(const Call& call) {
+  const std::string in = scratch_folder() + "/in", out = scratch_folder() + "/out",
+                    err = scratch_folder() + "/err";
+  write_file(in, call.input);
+  const int pid = fork();
+  if (pid == 0) {
+    redirect(in, O_RDONLY, STDIN_FILENO);
+    redirect(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
+    alarm(60);
+    become(call.arguments, call.environment);
+  }
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return {exit_code(status), read_file(out), read_file(err)};
+}
+
+ServerProcess::ServerProcess(std::vector<std::string> arguments)
+    : log_(scratch_folder() + "/serve.log") {
+  arguments.insert(arguments.begin(), "serve");
+  write_file(log_, "");
+  pid_ = fork();
+  if (pid_ == 0) {
+    redirect("/dev/null", O_RDONLY, STDIN_FILENO);
+    redirect(log_, O_WRONLY | O_APPEND, STDOUT_FILENO);
+    redirect(log_, O_WRONLY | O_APPEND, STDERR_FILENO);
+    become(arguments, {});
+  }
+}
+
+ServerProcess::~ServerProcess() {
+  if (pid_ > 0) {
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+  }
+}
+
+bool ServerProcess::wait_for(const std::string& text) {
+  for (int i = 0; i < 600; ++i) {
+    if (output().find(text) != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  return false;
+}
+
+void ServerProcess::signal(int number) const {
+  kill(pid_, number);
+}
+
+int ServerProcess::wait() {
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  pid_ = -1;
+  return exit_code(status);
+}
+
+std::string ServerProcess::output() const {
+  return read_file(log_);
+}
+
+}  // namespace tessera::testing

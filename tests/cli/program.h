@@ -1,0 +1,45 @@
+// Runs the built program as a person would, and collects what it says.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tessera::testing {
+
+struct Outcome {
+  int code = -1;  // exit code, or 128 + signal
+  std::string out;
+  std::string err;
+};
+
+struct Call {
+  std::vector<std::string> arguments;
+  std::string input;                     // standard input
+  std::vector<std::string> environment;  // "NAME=VALUE", beside PATH and HOME
+};
+
+// Killed after a minute.
+Outcome run_program(const Call& call);
+
+// A folder for this process's files; also HOME of what run_program starts.
+const std::string& scratch_folder();
+std::string read_file(const std::string& path);
+void write_file(const std::string& path, const std::string& text);
+
+// A running `tessera serve`; killed by the destructor.
+class ServerProcess {
+ public:
+  explicit ServerProcess(std::vector<std::string> arguments);
+  ~ServerProcess();
+  // Waits until the output has this text; false after half a minute or at the program's end.
+  bool wait_for(const std::string& text);
+  void signal(int number) const;
+  int wait();  // exit code
+  std::string output() const;
+
+ private:
+  int pid_ = -1;
+  std::string log_;
+};
+
+}  // namespace tessera::testing
