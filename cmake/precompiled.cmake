@@ -1,0 +1,35 @@
+# tessera_precompile(TARGET) and tessera_precompile_test(TARGET)
+#
+# Large headers that many files read are parsed once for the libraries and once for the tests. No
+# source may rely on this: builds with ccache, which would then find nothing, and the fuzz preset do
+# without.
+if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
+  set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
+endif()
+
+set(TESSERA_LARGE_HEADERS
+    <algorithm> <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string>
+    <string_view> <thread> <unordered_map> <variant> <vector> <fmt/format.h>
+    <nlohmann/json.hpp>)
+
+function(tessera_precompiled_headers target)
+  cmake_parse_arguments(PRE "" "" "LIBS;HEADERS" ${ARGN})
+  set(empty ${CMAKE_BINARY_DIR}/${target}.cc)
+  file(CONFIGURE OUTPUT ${empty} CONTENT "")
+  add_library(${target} OBJECT ${empty})
+  target_link_libraries(${target} PRIVATE fmt::fmt nlohmann_json::nlohmann_json ${PRE_LIBS})
+  target_precompile_headers(${target} PRIVATE ${TESSERA_LARGE_HEADERS} ${PRE_HEADERS})
+endfunction()
+
+tessera_precompiled_headers(tessera_headers)
+if(TESSERA_TESTS)
+  tessera_precompiled_headers(tessera_test_headers LIBS GTest::gtest HEADERS <gtest/gtest.h>)
+endif()
+
+function(tessera_precompile target)
+  target_precompile_headers(${target} REUSE_FROM tessera_headers)
+endfunction()
+
+function(tessera_precompile_test target)
+  target_precompile_headers(${target} REUSE_FROM tessera_test_headers)
+endfunction()
