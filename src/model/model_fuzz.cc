@@ -56,7 +56,7 @@ void read_tokenizer(std::span<const std::byte> bytes) {
 }  // namespace tessera
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  static std::vector<std::byte> file(kFileBytes);
+  static std::vector<std::byte> file(tessera::kFileBytes);
   if (size > file.size()) return 0;
   std::ranges::copy(std::as_bytes(std::span(data, size)), file.begin());
   tessera::read_model(file);
