@@ -41,8 +41,8 @@ struct PlanOptions {
   int parallel = 1;         // sequences at a time
   int prefill_chunk = 512;  // prompt rows of one step
   int logit_rows = 0;       // rows whose logits one step can return; 0: one a sequence
-  // Absent: f32 where every weight matrix is F32, F16 or BF16, so that such a model is computed in f32
-  // throughout, else f16.
+  // Absent: f32 where every weight matrix is F32, F16 or BF16, so that such a model is computed in
+  // f32 throughout, else f16.
   std::optional<KvType> kv_type;
   std::optional<std::int64_t> budget;  // bytes the device may use; absent: what is free
 };
