@@ -1,6 +1,7 @@
 // tessera COMMAND ...: finds the command, resolves its options, runs it.
 #include <fmt/core.h>
 
+#include <csignal>
 #include <string>
 #include <vector>
 
@@ -121,6 +122,8 @@ int program_main(const std::vector<std::string>& words) {
 }  // namespace tessera::cli
 
 int main(int argc, char** argv) {
+  // A reader that goes away ends the program without a word, also where the parent ignores this.
+  std::signal(SIGPIPE, SIG_DFL);
   const int code = tessera::cli::program_main({argv + 1, argv + argc});
   const tessera::Status written = tessera::cli::finish_output();
   if (!written && code == tessera::cli::kExitOk) return tessera::cli::fail(written.error());

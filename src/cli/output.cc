@@ -28,10 +28,10 @@ void flush_out() {
 }
 
 Status finish_output() {
-  errno = 0;
-  const bool flushed = std::fflush(stdout) == 0;
-  if ((flushed && std::ferror(stdout) == 0) || errno == EPIPE) return {};
-  return Error::make(ErrorCode::io, "cannot write to standard output: {}", std::strerror(errno));
+  const bool failed_before = std::ferror(stdout) != 0;
+  if (std::fflush(stdout) == 0 && !failed_before) return {};
+  return Error::make(ErrorCode::io, "cannot write to standard output{}{}",
+                     failed_before ? "" : ": ", failed_before ? "" : std::strerror(errno));
 }
 
 int fail(const Error& error) {

@@ -21,7 +21,7 @@ void print_out(fmt::format_string<Args...> format, Args&&... args) {
   print_out(std::string_view(fmt::format(format, std::forward<Args>(args)...)));
 }
 void flush_out();
-// Whether all output arrived; a reader that went away is no error.
+// Whether all output arrived.
 Status finish_output();
 
 // Prints "tessera: ..." and returns the exit code.

@@ -1,5 +1,6 @@
 // tessera serve: listens at once, loads, answers until a signal, drains.
 #include <csignal>
+#include <cstdio>
 #include <ctime>
 #include <optional>
 #include <semaphore>
@@ -151,6 +152,8 @@ void greet(const std::string& url, const server::ServerOptions& options, const P
   print_out("Try: curl {}/v1/{}{} -H 'Content-Type: application/json' -d '{}'\n", url, route, key,
             body);
   flush_out();
+  // Whoever read this may be gone; that is no failure of the server.
+  std::clearerr(stdout);
 }
 
 Status serve(const Config& config) {

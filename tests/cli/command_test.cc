@@ -178,5 +178,19 @@ TEST(Serve, AnswersAndEndsOnSigterm) {
   EXPECT_EQ(server.wait(), 0) << server.output();
 }
 
+TEST(Serve, EndsOnCtrlC) {
+  ServerProcess server({synthetic(), "--port", "0", "--drain", "30s"});
+  ASSERT_TRUE(server.wait_for("Try: curl http://")) << server.output();
+  server.signal(SIGINT);
+  EXPECT_EQ(server.wait(), 0) << server.output();
+  EXPECT_NE(server.output().find("stopped"), std::string::npos);
+}
+
+TEST(Output, AFullDeviceIsAFailure) {
+  const Outcome outcome = run_program({.arguments = {"--help"}, .output = "/dev/full"});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_TRUE(outcome.err.starts_with("tessera: cannot write to standard output")) << outcome.err;
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -71,7 +71,7 @@ Outcome run_program(const Call& call) {
   const int pid = fork();
   if (pid == 0) {
     redirect(in, O_RDONLY, STDIN_FILENO);
-    redirect(out, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
+    redirect(call.output.empty() ? out : call.output, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
     redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
     alarm(60);
     become(call.arguments, call.environment);

@@ -16,6 +16,7 @@ struct Call {
   std::vector<std::string> arguments;
   std::string input;                     // standard input
   std::vector<std::string> environment;  // "NAME=VALUE", beside PATH and HOME
+  std::string output;                    // where standard output goes; empty: into Outcome::out
 };
 
 // Killed after a minute.
