@@ -1,10 +1,7 @@
 #include "cli/option_table.h"
 
 #include <array>
-#include <cstdlib>
 #include <utility>
-
-#include "base/check.h"
 
 namespace tessera::cli {
 namespace {
@@ -428,30 +425,6 @@ constexpr auto kOptions = std::to_array<Option>({
      .choices = "debug|info|warn|error|off"},
 });
 
-constexpr auto kCommands = std::to_array<CommandInfo>({
-    {kServe, "serve", "[MODEL]", "answer an OpenAI-style HTTP API",
-     "tessera serve model.gguf --port 8080"},
-    {kRun, "run", "[MODEL]", "answer one prompt, or chat on the terminal",
-     "tessera run model.gguf -p 'Why is the sky blue?'"},
-    {kPlan, "plan", "MODEL", "show where everything would lie and what it takes",
-     "tessera plan model.gguf --ctx 8192"},
-    {kBench, "bench", "MODEL", "measure prompt and generation speed",
-     "tessera bench model.gguf -p 512,4096 -n 128"},
-    {kInspect, "inspect", "FILE", "show a GGUF file's metadata and tensors",
-     "tessera inspect model.gguf"},
-    {kTokenize, "tokenize", "MODEL", "text to token ids", "tessera tokenize model.gguf --text Hi"},
-    {kDetokenize, "detokenize", "MODEL", "token ids to text",
-     "tessera detokenize model.gguf --ids 1,2,3"},
-    {kTemplate, "template", "MODEL", "render a conversation with the chat template",
-     "tessera template model.gguf --messages chat.json"},
-    {kLogits, "logits", "MODEL", "write the logits of a token sequence",
-     "tessera logits model.gguf --ids 1,2,3 --out logits.f32"},
-    {kSynth, "synth", "FAMILY OUT", "write a model file with random weights",
-     "tessera synth qwen35moe mini.gguf --preset mini"},
-});
-
-}  // namespace
-
 constexpr auto kGroups = std::to_array<std::pair<std::string_view, std::string_view>>({
     {"run", "This call"},
     {"logits", "This call"},
@@ -466,6 +439,8 @@ constexpr auto kGroups = std::to_array<std::pair<std::string_view, std::string_v
     {"server", "Server"},
     {"log", "General"},
 });
+
+}  // namespace
 
 std::span<const Option> option_table() {
   return kOptions;
@@ -489,17 +464,6 @@ std::string variable_name(const Option& option) {
   for (const char c : option.key)
     name += c == '.' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   return name;
-}
-
-std::span<const CommandInfo> command_table() {
-  return kCommands;
-}
-
-const CommandInfo& command_info(Command command) {
-  for (const CommandInfo& info : kCommands)
-    if (info.command == command) return info;
-  CHECK(false, "a command without an entry");
-  std::abort();
 }
 
 }  // namespace tessera::cli
