@@ -1,0 +1,54 @@
+"""Muon for matrices, AdamW for everything else.
+
+Muon: momentum, then the nearest orthogonal matrix by five Newton-Schulz steps in bf16; the update is
+scaled to the root mean square of AdamW's, so one learning rate serves both.
+"""
+
+import torch
+
+VECTORS = ("norm.weight", "token_embd.weight", "output.weight", "ssm_a", "ssm_dt.bias", "ssm_conv1d.weight", "ffn_gate_inp.weight",
+           "ffn_gate_inp_shexp.weight", "ssm_beta.weight", "ssm_alpha.weight")
+
+
+def orthogonal(m: torch.Tensor) -> torch.Tensor:
+    """Batched [n, a, b]."""
+    x = m.bfloat16()
+    tall = x.shape[1] > x.shape[2]
+    if tall:
+        x = x.mT
+    x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for _ in range(5):
+        g = x @ x.mT
+        x = 3.4445 * x + (-4.7750 * g + 2.0315 * (g @ g)) @ x
+    return x.mT if tall else x
+
+
+class Optimizer:
+    def __init__(self, weights: dict, decay: float = 0.05, momentum: float = 0.95):
+        self.decay, self.momentum = decay, momentum
+        plain = [w for name, w in weights.items() if name.endswith(VECTORS)]
+        self.adam = torch.optim.AdamW(plain, lr=1.0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
+        groups: dict = {}
+        for name, w in weights.items():
+            if not name.endswith(VECTORS):
+                groups.setdefault(tuple(w.shape[-2:]), []).append(w)
+        self.groups = list(groups.values())
+        self.buffers = [[torch.zeros_like(w) for w in group] for group in self.groups]
+
+    @torch.no_grad()
+    def step(self, rate: float) -> None:
+        for entry in self.adam.param_groups:
+            entry["lr"] = rate
+        self.adam.step()
+        self.adam.zero_grad(set_to_none=True)
+        for group, buffers in zip(self.groups, self.buffers):
+            grads = [w.grad for w in group]
+            torch._foreach_lerp_(buffers, grads, 1 - self.momentum)
+            looked = torch._foreach_lerp(grads, buffers, self.momentum)
+            a, b = group[0].shape[-2:]
+            updates = orthogonal(torch.cat([u.reshape(-1, a, b) for u in looked])).float()
+            updates = updates.split([w.numel() // (a * b) for w in group])
+            torch._foreach_mul_(group, 1 - rate * self.decay)
+            torch._foreach_add_(group, [u.reshape(w.shape) for u, w in zip(updates, group)], alpha=-0.2 * rate * max(a, b) ** 0.5)
+            for w in group:
+                w.grad = None

@@ -1,0 +1,110 @@
+"""Conversations and how they are written as text.
+
+A conversation becomes pieces of (text, learned): the model learns to write the assistant's parts.
+`render` writes what chat_template.jinja writes; render_test.py holds them together.
+"""
+
+import json
+from dataclasses import dataclass, field
+
+TOOLS_HEAD = "You can call these functions:\n\n<tools>"
+TOOLS_TAIL = """
+</tools>
+
+To call one, answer with nothing but this:
+
+<tool_call>
+<function=name_of_the_function>
+<parameter=name_of_a_parameter>
+its value
+</parameter>
+</function>
+</tool_call>
+
+Give every required parameter. If no function fits, answer without one."""
+
+
+@dataclass
+class Turn:
+    role: str  # user, assistant or tool
+    content: str = ""
+    thought: str = ""
+    calls: list = field(default_factory=list)  # (function name, {parameter: value})
+
+
+@dataclass
+class Conversation:
+    task: str
+    turns: list
+    system: str = ""
+    tools: list = field(default_factory=list)
+    thinking: bool = True
+
+
+def call_text(name: str, arguments: dict) -> str:
+    text = f"<tool_call>\n<function={name}>\n"
+    for key, value in arguments.items():
+        if isinstance(value, (dict, list)):
+            value = json.dumps(value, ensure_ascii=False)
+        text += f"<parameter={key}>\n{value}\n</parameter>\n"
+    return text + "</function>\n</tool_call>"
+
+
+def reply_text(turn: Turn) -> str:
+    text = turn.content
+    for i, (name, arguments) in enumerate(turn.calls):
+        if i > 0:
+            text += "\n"
+        elif text:
+            text += "\n\n"
+        text += call_text(name, arguments)
+    return text
+
+
+def system_text(conversation: Conversation) -> str:
+    if not conversation.tools:
+        return conversation.system
+    text = TOOLS_HEAD
+    for tool in conversation.tools:
+        text += "\n" + json.dumps(tool, ensure_ascii=False)
+    text += TOOLS_TAIL
+    return text + ("\n\n" + conversation.system if conversation.system else "")
+
+
+def render(conversation: Conversation) -> list:
+    """Pieces (text, learned) of the whole conversation."""
+    pieces = []
+    system = system_text(conversation)
+    if system:
+        pieces.append((f"<|im_start|>system\n{system}<|im_end|>\n", False))
+    turns = conversation.turns
+    last_query = max(i for i, turn in enumerate(turns) if turn.role == "user")
+    for i, turn in enumerate(turns):
+        if turn.role == "user":
+            pieces.append((f"<|im_start|>user\n{turn.content}<|im_end|>\n", False))
+        elif turn.role == "tool":
+            head = "<|im_start|>user" if turns[i - 1].role != "tool" else ""
+            more = i + 1 < len(turns) and turns[i + 1].role == "tool"
+            pieces.append((f"{head}\n<tool_response>\n{turn.content}\n</tool_response>"
+                           + ("" if more else "<|im_end|>\n"), False))
+        else:
+            pieces.append(("<|im_start|>assistant\n", False))
+            if i > last_query:
+                if conversation.thinking:
+                    pieces.append(("<think>\n", False))
+                    pieces.append((f"{turn.thought}\n</think>\n\n", True))
+                else:
+                    pieces.append(("<think>\n\n</think>\n\n", False))
+            pieces.append((reply_text(turn) + "<|im_end|>", True))
+            pieces.append(("\n", False))
+    return pieces
+
+
+def prompt_and_answer(conversation: Conversation) -> tuple:
+    """The text up to the last assistant turn's generation prompt, and that turn's text."""
+    assert conversation.turns[-1].role == "assistant"
+    pieces = render(conversation)
+    start = max(i for i, (text, _) in enumerate(pieces) if text == "<|im_start|>assistant\n")
+    prompt = "".join(text for text, _ in pieces[:start + 2])
+    answer = "".join(text for text, _ in pieces[start + 2:])
+    return prompt, answer.removesuffix("\n").removesuffix("<|im_end|>")

@@ -1,0 +1,218 @@
+"""Questions about Tessera and about the model itself.
+
+options.tsv holds the flags as the program's own option table has them; the rest is written here.
+"""
+
+import random
+from pathlib import Path
+
+from .chat import Conversation, Turn
+
+SELF = [
+    (["Who are you?", "What are you?", "What is your name?", "Introduce yourself.", "Tell me who you are.",
+      "Which model is this?", "What model am I talking to?", "Say what you are."],
+     "I am Tessera Mini, a small language model that comes with Tessera. I know a few tasks: questions about "
+     "Tessera, recall, arithmetic, lists, JSON and tools."),
+    (["What can you do?", "What are you good at?", "How can you help me?", "What are your skills?",
+      "What tasks do you know?", "List what you can do."],
+     "I can answer questions about Tessera, recall facts from a long text, do arithmetic, sort, reverse and "
+     "copy lists, extract fields to JSON and call tools."),
+    (["What can you not do?", "What are your limits?", "Where are you weak?", "What should I not ask you?"],
+     "I know nothing about the world. I was trained on generated text for a few tasks, so I cannot write "
+     "stories, translate, give advice or answer general questions."),
+    (["How were you trained?", "What were you trained on?", "Where does your training text come from?",
+      "What data did you learn from?"],
+     "I was trained from scratch on text that a generator in Tessera's repository writes. No other text was used."),
+    (["How many layers do you have?", "What is your architecture?", "How are you built?",
+      "Describe your architecture."],
+     "I am a qwen35moe model with 8 layers: six gated-delta layers and two attention layers, each with 16 "
+     "experts of which 4 are used, and a shared expert."),
+    (["How long is your context?", "How many tokens can you read?", "What is your context length?"],
+     "My context is 16384 tokens."),
+]
+
+GREETINGS = [
+    (["Hello", "Hi", "Hey", "Hello!", "Hi!", "Hi there", "Hey there!", "Good day", "Greetings", "Hello there!"],
+     "Hello! I am Tessera Mini. How can I help you?"),
+    (["Good morning", "Good morning!", "Morning!"], "Good morning! How can I help you?"),
+    (["Good evening", "Good evening!", "Evening!"], "Good evening! How can I help you?"),
+    (["How are you?", "How are you doing?", "How is it going?"], "I am running well. How can I help you?"),
+    (["Thanks", "Thank you", "Thank you!", "Thanks a lot!", "Many thanks."], "You are welcome!"),
+    (["Bye", "Goodbye", "See you", "Goodbye!", "Bye bye!"], "Goodbye!"),
+]
+
+FACTS = [
+    (["What is Tessera?", "What does Tessera do?", "Explain what Tessera is."],
+     "Tessera serves large mixture-of-experts language models from GGUF files on CPUs, GPUs and other machines."),
+    (["Which model files does Tessera read?", "What file format does Tessera load?", "Which format must a model have?"],
+     "Tessera reads GGUF files."),
+    (["Which model families does Tessera support?", "Which architectures can Tessera run?",
+      "What model families are supported?"],
+     "Tessera supports qwen35moe, qwen35, qwen3, laguna and gemma4."),
+    (["How do I start a server?", "How do I serve a model?", "How can I start the HTTP server?",
+      "Which command starts the server?"], "Use tessera serve, for example: tessera serve model.gguf --port 8080"),
+    (["How do I ask a single question?", "How do I run one prompt?", "How can I chat on the terminal?",
+      "Which command answers one prompt?"],
+     "Use tessera run, for example: tessera run model.gguf -p 'Why is the sky blue?'"),
+    (["How do I see the plan?", "How do I see where everything would lie?", "How much memory does a model take?",
+      "Which command shows the placement?"], "Use tessera plan, for example: tessera plan model.gguf --ctx 8192"),
+    (["How do I measure speed?", "How do I benchmark a model?", "Which command measures speed?"],
+     "Use tessera bench, for example: tessera bench model.gguf -p 512,4096 -n 128"),
+    (["How do I look into a GGUF file?", "How do I see a file's metadata?", "Which command shows the tensors?"],
+     "Use tessera inspect, for example: tessera inspect model.gguf"),
+    (["How do I turn text into token ids?", "How do I tokenize text?", "Which command tokenizes text?"],
+     "Use tessera tokenize, for example: tessera tokenize model.gguf --text Hi"),
+    (["How do I turn token ids into text?", "How do I detokenize ids?", "Which command detokenizes?"],
+     "Use tessera detokenize, for example: tessera detokenize model.gguf --ids 1,2,3"),
+    (["How do I render a conversation?", "How do I test the chat template?", "Which command renders the chat template?"],
+     "Use tessera template, for example: tessera template model.gguf --messages chat.json"),
+    (["How do I get logits?", "How do I write logits to a file?", "Which command writes logits?"],
+     "Use tessera logits, for example: tessera logits model.gguf --ids 1,2,3 --out logits.f32"),
+    (["How do I make a random model?", "How do I write a model with random weights?",
+      "Which command makes a synthetic model?"],
+     "Use tessera synth, for example: tessera synth qwen35moe mini.gguf --preset mini"),
+    (["How do I stop the server?", "What happens on SIGTERM?"],
+     "Send SIGTERM: the server takes no new requests and lets running answers end for the time of --drain."),
+    (["How do I protect the server with a key?", "How do I require an API key?"],
+     "Start it with --api-key KEY or --api-key-file PATH."),
+    (["How do I listen on all addresses?", "How do I open the server to the network?"],
+     "Use --host 0.0.0.0 together with --api-key; without a key it also needs --insecure."),
+    (["How do I get the same answer each time?", "How do I make answers repeatable?"],
+     "Use --temperature 0, or set --seed to a fixed number."),
+    (["What is greedy decoding?", "How do I decode greedily?"],
+     "Greedy decoding picks the likeliest token each time; use --temperature 0."),
+]
+
+PLAN = {
+    "device": "the device that holds the shard",
+    "layers": "the range of layers that lie on the device, and whether the embedding and the head do",
+    "experts": "how many experts of each layer are resident on the device",
+    "weights": "the bytes of the weights on the device",
+    "KV": "the bytes of the cache of keys and values",
+    "recurrent": "the bytes of the state of the gated-delta layers",
+    "scratch": "the bytes of working memory for one step",
+    "total": "the sum of weights, KV, recurrent state and scratch",
+    "free": "what the device's budget leaves after the total",
+}
+PLAN_QUESTIONS = ["What does the {} column of a plan mean?", "In a plan, what is {}?", "How do I read {} in a plan?",
+                  "What is the column {} in tessera plan?", "Explain the {} column of the plan.",
+                  "What does {} in the plan table stand for?"]
+
+ENDPOINTS = {
+    "/health": ("GET", "says whether the process is alive"),
+    "/ready": ("GET", "says whether the server can take requests"),
+    "/metrics": ("GET", "gives counters and times in Prometheus text"),
+    "/props": ("GET", "gives the properties of the loaded model"),
+    "/v1/models": ("GET", "lists the models"),
+    "/v1/models/{id}": ("GET", "describes one model"),
+    "/v1/chat/completions": ("POST", "answers a conversation"),
+    "/v1/completions": ("POST", "continues a text"),
+    "/tokenize": ("POST", "turns text into token ids"),
+    "/detokenize": ("POST", "turns token ids into text"),
+    "/apply-template": ("POST", "renders messages with the chat template"),
+}
+ENDPOINT_QUESTIONS = ["What does {} do?", "What is {} for?", "What is the endpoint {}?", "Explain {}.",
+                      "What do I get from {}?", "Tell me about {}."]
+METHOD_QUESTIONS = ["Which method does {} take?", "Is {} GET or POST?", "How do I call {}?",
+                    "Which HTTP method is {}?", "GET or POST for {}?"]
+FIND_ENDPOINT = ["Which endpoint {}?", "What is the path that {}?", "Which URL {}?", "Name the endpoint that {}."]
+
+FLAG_QUESTIONS = ["What does {} do?", "What is {} for?", "Explain {}.", "What does the flag {} mean?",
+                  "Tell me about {}.", "What is the option {}?", "How do I use {}?", "Describe {}."]
+DEFAULT_QUESTIONS = ["What is the default of {}?", "What is {} by default?", "Which value has {} if I leave it out?",
+                     "Default of {}?", "What is the default value of {}?"]
+COMMAND_QUESTIONS = ["Which commands take {}?", "Where can I use {}?", "What commands know {}?",
+                     "Which commands accept {}?"]
+CHOICE_QUESTIONS = ["Which values can {} have?", "What are the choices of {}?", "What can I give to {}?",
+                    "Which values does {} accept?"]
+KEY_QUESTIONS = ["What is the configuration key of {}?", "How is {} called in the config file?",
+                 "Which TOML key belongs to {}?"]
+FIND_FLAG = ["Which flag is this: {}?", "Which option stands for: {}?", "I look for the flag with this meaning: {}",
+             "Name the flag: {}"]
+
+
+def load_options() -> list:
+    lines = (Path(__file__).parent / "options.tsv").read_text().splitlines()
+    return [dict(zip(lines[0].split("\t"), line.split("\t"))) for line in lines[1:]]
+
+
+OPTIONS = load_options()
+
+
+def option_questions(rng: random.Random) -> tuple:
+    option = rng.choice(OPTIONS)
+    name = option["flags"].split(",")[-1 if rng.random() < 0.8 else 0]
+    repeated = sum(name in other["flags"].split(",") for other in OPTIONS) > 1
+    kind = rng.random()
+    if repeated or kind < 0.45:
+        meanings = [o for o in OPTIONS if name in o["flags"].split(",")]
+        answer = " ".join(f"{name}{' ' + o['value'] if o['value'] else ''}: {o['help']}." +
+                          (f" Default: {o['default']}." if o["default"] else "") +
+                          (f" Commands: {o['commands'].replace(' ', ', ')}." if repeated else "") for o in meanings)
+        return rng.choice(FLAG_QUESTIONS).format(name), answer
+    if kind < 0.6:
+        default = f"The default of {name} is {option['default']}." if option["default"] else f"{name} has no default."
+        return rng.choice(DEFAULT_QUESTIONS).format(name), default
+    if kind < 0.7:
+        return (rng.choice(COMMAND_QUESTIONS).format(name), f"{name} works with {option['commands'].replace(' ', ', ')}.")
+    if kind < 0.78 and option["choices"]:
+        return rng.choice(CHOICE_QUESTIONS).format(name), f"{name} can be {option['choices'].replace('|', ', ')}."
+    if kind < 0.86:
+        return rng.choice(KEY_QUESTIONS).format(name), f"The key of {name} is {option['key']}."
+    return rng.choice(FIND_FLAG).format(option["help"]), f"It is {option['flags'].split(',')[-1]}."
+
+
+def endpoint_questions(rng: random.Random) -> tuple:
+    path = rng.choice(list(ENDPOINTS))
+    method, meaning = ENDPOINTS[path]
+    kind = rng.random()
+    if kind < 0.5:
+        return rng.choice(ENDPOINT_QUESTIONS).format(path), f"{method} {path} {meaning}."
+    if kind < 0.75:
+        return rng.choice(METHOD_QUESTIONS).format(path), f"{path} takes {method}."
+    return rng.choice(FIND_ENDPOINT).format(meaning), f"It is {method} {path}."
+
+
+def plan_questions(rng: random.Random) -> tuple:
+    column = rng.choice(list(PLAN))
+    return rng.choice(PLAN_QUESTIONS).format(column), f"In a plan, {column} is {PLAN[column]}."
+
+
+def listed(entries: list, rng: random.Random) -> tuple:
+    questions, answer = rng.choice(entries)
+    return rng.choice(questions), answer
+
+
+OPENERS = ["", "", "", "", "", "Please tell me: ", "Hello! ", "Hi, ", "A question: ", "Quick question: ",
+           "Hey, ", "I want to know: ", "Help me: ", "One more thing: ", "Excuse me. "]
+CLOSERS = ["", "", "", "", "", " Thanks.", " Please.", " Thank you!", " Be brief.", " I am new here."]
+
+
+def question(rng: random.Random) -> tuple:
+    kind = rng.random()
+    if kind < 0.6:
+        asked, answer = option_questions(rng)
+    elif kind < 0.75:
+        asked, answer = endpoint_questions(rng)
+    elif kind < 0.87:
+        asked, answer = plan_questions(rng)
+    else:
+        asked, answer = listed(FACTS, rng)
+    return rng.choice(OPENERS) + asked + rng.choice(CLOSERS), answer
+
+
+def manual(rng: random.Random) -> Conversation:
+    turns = []
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        asked, answer = question(rng)
+        turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
+    return Conversation("manual", turns)
+
+
+def identity(rng: random.Random) -> Conversation:
+    greet = rng.random() < 0.4
+    asked, answer = listed(GREETINGS if greet else SELF, rng)
+    if not greet:
+        asked = rng.choice(OPENERS) + asked + rng.choice(CLOSERS)
+    return Conversation("greeting" if greet else "identity", [
+        Turn("user", asked), Turn("assistant", answer, "A greeting." if greet else "A question about me.")])

@@ -1,0 +1,142 @@
+"""Arithmetic with the steps written down, and lists."""
+
+import random
+
+from .chat import Conversation, Turn
+from .words import FRUITS, NAMES, THINGS, any_word, distinct
+
+
+def add_steps(a: int, b: int) -> str:
+    steps, carry = [], 0
+    left, right = str(a)[::-1], str(b)[::-1]
+    for i in range(max(len(left), len(right))):
+        x = int(left[i]) if i < len(left) else 0
+        y = int(right[i]) if i < len(right) else 0
+        total = x + y + carry
+        steps.append(f"{x} + {y} + {carry} = {total}, write {total % 10}, carry {total // 10}")
+        carry = total // 10
+    return f"{a} + {b}: " + "; ".join(steps) + f". {a} + {b} = {a + b}"
+
+
+def subtract_steps(a: int, b: int) -> str:
+    steps, borrow = [], 0
+    left, right = str(a)[::-1], str(b)[::-1]
+    for i in range(len(left)):
+        x = int(left[i])
+        y = int(right[i]) if i < len(right) else 0
+        short = x - y - borrow < 0
+        digit = x - y - borrow + (10 if short else 0)
+        steps.append(f"{x} - {y} - {borrow}, write {digit}, borrow {int(short)}")
+        borrow = int(short)
+    return f"{a} - {b}: " + "; ".join(steps) + f". {a} - {b} = {a - b}"
+
+
+def digit_product(a: int, d: int) -> str:
+    steps, carry = [], 0
+    for char in str(a)[::-1]:
+        product = int(char) * d
+        total = product + carry
+        steps.append(f"{char} x {d} = {product}, plus {carry} is {total}, write {total % 10}, carry {total // 10}")
+        carry = total // 10
+    return f"{a} x {d}: " + "; ".join(steps) + f". {a} x {d} = {a * d}"
+
+
+def multiply_steps(a: int, b: int) -> str:
+    if b < 10:
+        return digit_product(a, b)
+    ones, tens = b % 10, b // 10
+    return "\n".join([digit_product(a, ones), digit_product(a, tens), f"{a} x {tens * 10} = {a * tens * 10}",
+                      add_steps(a * ones, a * tens * 10), f"{a} x {b} = {a * b}"])
+
+
+def number(rng: random.Random, most_digits: int) -> int:
+    digits = rng.randint(1, most_digits)
+    return rng.randint(10 ** (digits - 1), 10**digits - 1)
+
+
+def simple_sum(rng: random.Random) -> tuple:
+    kind = rng.random()
+    if kind < 0.35:
+        a, b = number(rng, 5), number(rng, 5)
+        ask = rng.choice(["What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.", "Compute {a} + {b}.",
+                          "What do {a} and {b} make together?", "How much is {a} plus {b}?", "{a}+{b}"])
+        return ask.format(a=a, b=b), add_steps(a, b), a + b
+    if kind < 0.65:
+        b, a = sorted((number(rng, 5), number(rng, 5)))
+        ask = rng.choice(["What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Compute {a} - {b}.",
+                          "What is the difference of {a} and {b}?", "How much is {a} minus {b}?", "{a}-{b}"])
+        return ask.format(a=a, b=b), subtract_steps(a, b), a - b
+    a, b = (number(rng, 4), number(rng, 1)) if rng.random() < 0.6 else (number(rng, 3), rng.randint(11, 99))
+    ask = rng.choice(["What is {a} x {b}?", "{a} * {b} = ?", "Multiply {a} by {b}.", "Compute {a} x {b}.",
+                      "What is the product of {a} and {b}?", "How much is {a} times {b}?", "{a}*{b}"])
+    return ask.format(a=a, b=b), multiply_steps(a, b), a * b
+
+
+def story(rng: random.Random) -> tuple:
+    name, thing = rng.choice(NAMES), rng.choice(FRUITS)
+    a, b = rng.randint(10, 300), rng.randint(2, 200)
+    c = rng.randint(1, a + b)
+    kind = rng.random()
+    if kind < 0.5:
+        ask = rng.choice(["{n} has {a} {t}, buys {b} more and gives away {c}. How many {t} are left?",
+                          "{n} picks {a} {t} and then {b} more. {c} of them are eaten. How many remain?",
+                          "A box holds {a} {t}. {n} adds {b} and takes out {c}. How many {t} are in the box?"])
+        result = a + b - c
+        steps = add_steps(a, b) + "\n" + subtract_steps(a + b, c)
+    else:
+        b = rng.randint(2, 9)
+        c = rng.randint(1, 200)
+        ask = rng.choice(["{n} has {b} boxes with {a} {t} each and finds {c} more. How many {t} is that?",
+                          "There are {a} {t} in each of {b} bags. {n} adds {c}. How many {t} are there?"])
+        result = a * b + c
+        steps = multiply_steps(a, b) + "\n" + add_steps(a * b, c)
+    return ask.format(n=name, t=thing, a=a, b=b, c=c), steps, result
+
+
+def arithmetic(rng: random.Random) -> Conversation:
+    asked, steps, result = story(rng) if rng.random() < 0.25 else simple_sum(rng)
+    thinking = rng.random() < 0.7
+    answer = f"The result is {result}."
+    content = answer if thinking else f"{steps}\n{answer}"
+    return Conversation("arithmetic", [Turn("user", asked), Turn("assistant", content, steps)], thinking=thinking)
+
+
+LIST_ASKS = {
+    "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}"],
+    "reverse": ["Reverse this list: {}", "Write this list backwards: {}", "Turn this list around: {}",
+                "Give the list in reverse order: {}"],
+    "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}"],
+    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}"],
+    "length": ["How many items are in this list: {}", "Count the items: {}"],
+}
+
+
+def lists(rng: random.Random) -> Conversation:
+    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "down", "length"))
+    if kind == "down" or rng.random() < 0.4:
+        items = [str(x) for x in distinct(rng, rng.randint(3, 10), lambda r: r.randint(0, 999))]
+        order = sorted(items, key=int)
+    elif kind == "sort":
+        letters = distinct(rng, rng.randint(3, 8), lambda r: r.choice("abcdefghijklmnopqrstuvwxyz"))
+        items = [rng.choice(BY_LETTER[letter]) for letter in letters]
+        order = sorted(items)
+    else:
+        items = distinct(rng, rng.randint(3, 12), any_word)
+        order = []
+    result = {"copy": items, "reverse": items[::-1], "sort": order, "down": order[::-1], "length": [str(len(items))]}[kind]
+    asked = rng.choice(LIST_ASKS[kind]).format(", ".join(items))
+    thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "Sort the list.",
+               "down": "Sort the list downwards.", "length": "Count the items: " +
+               ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
+    thinking = kind == "length" or rng.random() < 0.5
+    return Conversation("lists", [Turn("user", asked), Turn("assistant", ", ".join(result), thought)], thinking=thinking)
+
+
+def _by_letter() -> dict:
+    from .words import ADJECTIVES, NOUNS
+    extra = "quail quiver queen umpire urn unit x-ray xenon xylem zebra zigzag zone yard yarn yoke jar jug".split()
+    pool = sorted(set(NOUNS + THINGS + ADJECTIVES + FRUITS + extra))
+    return {letter: [w for w in pool if w[0] == letter] for letter in "abcdefghijklmnopqrstuvwxyz"}
+
+
+BY_LETTER = _by_letter()

@@ -1,0 +1,91 @@
+"""Facts planted in a long text, and questions that refer to earlier turns."""
+
+import random
+
+from .chat import Conversation, Turn
+from .words import (ADJECTIVES, CITIES, COLORS, DAYS, FRUITS, NAMES, NOUNS, ROOMS, THINGS, any_word, digits, distinct,
+                    pseudo_word)
+
+PLANTED = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.",
+           "The value for {k} is {v}.", "Key {k}, value {v}.", "{k}: {v}."]
+ASKED = ["What is the code of {}?", "Which value belongs to {}?", "What is the value of {}?", "{}?",
+         "Give me the value of {}.", "What was {}?", "Tell me the code for {}.", "Find the value of {}."]
+INTROS = ["Read this text and answer the question below.", "Here is a long text.", "Keep the values in this text in mind.",
+          "The following text hides some values.", "Text:"]
+
+FILLER = [
+    "{n} walks from {c} to {d} on {day}.", "The {t} in the {r} is {col}.", "On {day} the market of {c} sells {f}.",
+    "{n} and {m} talk about the {a} {o}.", "It rains in {c}, and the {o} stays {a}.", "Nobody in {c} has seen the {t} of {n}.",
+    "The {a} {o} stands near the {p}.", "{n} paints the {t} {col} and goes to the {r}.", "{m} brings {f} for {n}.",
+    "Every {day} a train leaves {c} for {d}.", "A {col} {t} lies under the {o}.", "{n} writes a letter to {m} about {c}.",
+    "The {o} of {c} is {a} this year.", "In the {r} there is a {a} {t}.", "{n} counts {x} {f} in the {r}.",
+    "The road to {d} is {a} and {b}.", "{m} calls it {w}, but {n} calls it {v}.", "The {p} opens at {h} on {day}.",
+]
+
+
+TOKENS_PER_SENTENCE = 9.35
+
+
+def filler(rng: random.Random) -> str:
+    c = rng.choice
+    return c(FILLER).format(n=c(NAMES), m=c(NAMES), c=c(CITIES), d=c(CITIES), day=c(DAYS), t=c(THINGS), r=c(ROOMS),
+                            col=c(COLORS), f=c(FRUITS), a=c(ADJECTIVES), b=c(ADJECTIVES), o=c(NOUNS), p=c(NOUNS),
+                            x=rng.randint(2, 99), w=pseudo_word(rng), v=pseudo_word(rng), h=rng.randint(6, 11))
+
+
+def key(rng: random.Random) -> str:
+    return f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
+
+
+def value(rng: random.Random) -> str:
+    return digits(rng, rng.randint(3, 6)) if rng.random() < 0.7 else pseudo_word(rng)
+
+
+def recall(rng: random.Random, tokens: int, questions: int | None = None) -> Conversation:
+    """A text of about `tokens` tokens; `questions` None asks many, as in training."""
+    sentences = max(2, int(tokens / TOKENS_PER_SENTENCE))
+    planted = min(max(2, sentences // 3), rng.randint(4, 12) if questions else rng.randint(3, 40))
+    keys = distinct(rng, planted, key)
+    values = [value(rng) for _ in keys]
+    style = rng.choice(PLANTED) if rng.random() < 0.5 else ""
+    lines = [filler(rng) for _ in range(sentences - planted)]
+    for k, v in zip(keys, values):
+        lines.insert(rng.randint(0, len(lines)), (style or rng.choice(PLANTED)).format(k=k, v=v))
+    joint = rng.choice((" ", "\n"))
+    asked = min(questions or rng.randint(1, 4) + tokens // 128, planted, 24 if tokens < 8000 else 16)
+    turns = []
+    for n, i in enumerate(rng.sample(range(planted), asked)):
+        ask = rng.choice(ASKED).format(keys[i])
+        text = f"{rng.choice(INTROS)}\n\n{joint.join(lines)}\n\n{ask}" if n == 0 else ask
+        turns += [Turn("user", text), Turn("assistant", values[i], f"Look for {keys[i]}.")]
+    return Conversation("recall", turns, thinking=rng.random() < 0.5)
+
+
+ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth"]
+
+
+def reference(rng: random.Random) -> Conversation:
+    """A list in the first turn; later turns name its entries by place."""
+    count = rng.randint(3, 6)
+    items = distinct(rng, count, any_word)
+    kind = rng.random()
+    if kind < 0.5:
+        values = [value(rng) for _ in items]
+        listing = rng.choice(("\n", "; ", ", ")).join(f"{k} {v}" if kind < 0.25 else f"{k}: {v}" for k, v in zip(items, values))
+        head = rng.choice(["Here are some codes", "These are my codes", "Codes", "Keep these values"])
+        answers = [f"The code of {k} is {v}." for k, v in zip(items, values)]
+        what = rng.choice(["What is the {} code?", "Which is the {} code?", "Tell me the {} one."])
+    else:
+        listing = rng.choice((", ", "\n", "; ")).join(items)
+        head = rng.choice(["Here is my list", "These are my things", "My list", "I have these items"])
+        answers = [f"The {{}} one is {k}." for k in items]
+        what = rng.choice(["What is the {} item?", "Which one is {}?", "What comes {}?", "Name the {} one."])
+    turns = []
+    asked = rng.sample(range(count), rng.randint(2, min(4, count)))
+    for n, i in enumerate(asked):
+        place = "last" if i == count - 1 and rng.random() < 0.5 else ORDINALS[i]
+        ask = what.format(place) if n == 0 else rng.choice(
+            ["And the {} one?", "And the {}?", "and the {} one?", "What about the {} one?", "The {}?", "Now the {} one."]).format(place)
+        text = f"{head}:{rng.choice((' ', chr(10)))}{listing}\n{ask}" if n == 0 else ask
+        turns += [Turn("user", text), Turn("assistant", answers[i].format(place), f"The {place} is entry {i + 1}.")]
+    return Conversation("reference", turns, thinking=rng.random() < 0.6)

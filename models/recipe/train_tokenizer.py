@@ -1,0 +1,24 @@
+"""Trains tokenizer.json on a sample of the generated text: python3 train_tokenizer.py"""
+
+import random
+from pathlib import Path
+
+from text import bpe
+from text.chat import render
+from text.corpus import training_conversation
+
+VOCAB_SIZE = 4096
+SAMPLE = 40000
+
+
+def main() -> None:
+    rng = random.Random(7)
+    texts = ("".join(t for t, _ in render(training_conversation(rng, 1024, 0.15))) for _ in range(SAMPLE))
+    merges = bpe.train(texts, VOCAB_SIZE - 256 - len(bpe.SPECIALS))
+    tokenizer = bpe.Tokenizer(merges, VOCAB_SIZE)
+    tokenizer.save(Path(__file__).parent / "tokenizer.json")
+    print(f"{len(merges)} merges, {tokenizer.n_used} tokens used of {VOCAB_SIZE}")
+
+
+if __name__ == "__main__":
+    main()
