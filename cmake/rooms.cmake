@@ -2,12 +2,23 @@
 #
 # Builds src/NAME/**.cc into the library tessera_NAME and, when tests are on, src/NAME/**_test.cc
 # into the program NAME_test. A file whose name ends in _portable.cc, _avx2.cc or _avx512.cc holds
-# kernels and is compiled for that instruction set; nothing but run-time dispatch may call into it. main.cc is left to the room's
-# own rules (see below).
+# kernels and is compiled for that instruction set; nothing but run-time dispatch may call into it.
+# main.cc is left to the room's own rules (see below).
 set(TESSERA_PORTABLE_FLAGS -O3)
-set(TESSERA_AVX2_FLAGS -O3 -mavx2 -mfma -mf16c -mbmi2)
-set(TESSERA_AVX512_FLAGS -O3 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni -mavx512bf16
-                         -mavx512vbmi -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
+if(TESSERA_FUZZ)
+  # No fuzzer calls a kernel, and an instrumented one takes clang minutes.
+  set(TESSERA_PORTABLE_FLAGS -O1 -fno-sanitize=all)
+elseif(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # Checks of the heap as calls, none of the stack: with both inline a kernel takes g++ minutes.
+  set(TESSERA_PORTABLE_FLAGS -O1 --param=asan-instrumentation-with-call-threshold=0
+                             --param=asan-stack=0 -fno-sanitize-address-use-after-scope)
+elseif(TESSERA_SANITIZE)
+  set(TESSERA_PORTABLE_FLAGS -O1)
+endif()
+set(TESSERA_AVX2_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx2 -mfma -mf16c -mbmi2)
+set(TESSERA_AVX512_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq
+                         -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c -mbmi2
+                         -mprefer-vector-width=512)
 
 function(tessera_room name)
   cmake_parse_arguments(ROOM "" "" "ROOMS;LIBS;PRIVATE" ${ARGN})
