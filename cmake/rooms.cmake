@@ -59,7 +59,7 @@ function(tessera_room name)
     target_link_libraries(tessera PRIVATE tessera_${name})
   endif()
 
-  if(TESSERA_TESTS AND tests)
+  if(TESSERA_TESTS AND tests AND (NOT TESSERA_TEST_ROOMS OR name IN_LIST TESSERA_TEST_ROOMS))
     add_executable(${name}_test ${tests})
     tessera_precompile_test(${name}_test)
     target_link_libraries(${name}_test PRIVATE tessera_${name} GTest::gtest_main)
