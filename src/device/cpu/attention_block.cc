@@ -194,7 +194,7 @@ void attention_block(StepContext& context, int layer) {
   const Scratch& s = context.scratch;
   const Shape shape(a);
   const PackedMatrix& w_out = weights.matrix(TensorRole::attn_output);
-  const Activations mixed = activations(s.wide_out, context.max_rows, shape.out, s.wide_records);
+  const Activations mixed = activations(s.wide_out, context.max_rows, shape.out, s.mixed_records);
   const Product output{.w = &w_out,
                        .x = mixed,
                        .n_rows = context.rows(),

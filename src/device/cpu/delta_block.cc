@@ -135,7 +135,7 @@ void delta_block(StepContext& context, int layer) {
   const Scratch& s = context.scratch;
   const PackedMatrix& w_out = weights.matrix(TensorRole::gdn_out);
   const Activations mixed =
-      activations(s.side_v, context.max_rows, d.value_width(), s.wide_records);
+      activations(s.side_v, context.max_rows, d.value_width(), s.mixed_records);
   const Product output{.w = &w_out,
                        .x = mixed,
                        .n_rows = context.rows(),

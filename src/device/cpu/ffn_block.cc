@@ -223,17 +223,18 @@ void dense_block(StepContext& context, int layer) {
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
   const Activations x = activations(s.normed, context.max_rows, context.n_embd(), s.normed_records);
-  const Activations hidden = activations(s.wide, context.max_rows, dense.n_ff, s.wide_records);
+  const Activations hidden =
+      activations(s.dense_gate, context.max_rows, dense.n_ff, s.dense_records);
   const PackedMatrix& down = weights.matrix(TensorRole::dense_down);
   const std::array<Product, 2> up = {Product{.w = &weights.matrix(TensorRole::dense_gate),
                                              .x = x,
                                              .n_rows = context.rows(),
-                                             .out = s.wide,
+                                             .out = s.dense_gate,
                                              .out_stride = dense.n_ff},
                                      Product{.w = &weights.matrix(TensorRole::dense_up),
                                              .x = x,
                                              .n_rows = context.rows(),
-                                             .out = s.wide_out,
+                                             .out = s.dense_up,
                                              .out_stride = dense.n_ff}};
   const Product output{.w = &down,
                        .x = hidden,
@@ -244,8 +245,8 @@ void dense_block(StepContext& context, int layer) {
     multiply(context, member, up);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row)
-        activate(context, dense.activation, s.wide + std::int64_t{row} * dense.n_ff,
-                 s.wide_out + std::int64_t{row} * dense.n_ff, dense.n_ff);
+        activate(context, dense.activation, s.dense_gate + std::int64_t{row} * dense.n_ff,
+                 s.dense_up + std::int64_t{row} * dense.n_ff, dense.n_ff);
       quantize_for(context, down, hidden, begin, end);
     });
     multiply(context, member, {&output, 1});

@@ -12,7 +12,7 @@ namespace {
 // The largest of every width over the shard's layers.
 struct Widths {
   std::int64_t wide = 0, wide_out = 0, side = 0, side_v = 0, gate = 0, heads = 0, records = 0;
-  std::int64_t experts = 0, used = 0, expert_ff = 0;
+  std::int64_t dense_ff = 0, experts = 0, used = 0, expert_ff = 0;
   bool own_moe_norm = false, own_router_input = false;
   std::size_t thread_bytes = 0;
   std::size_t partial_floats = 0;
@@ -48,11 +48,7 @@ struct Widths {
   }
 
   void add(const LayerSpec& layer) {
-    if (layer.dense) {
-      raise(wide, layer.dense->n_ff);
-      raise(wide_out, layer.dense->n_ff);
-      raise(records, layer.dense->n_ff);
-    }
+    if (layer.dense) raise(dense_ff, layer.dense->n_ff);
     if (layer.moe) {
       raise(experts, layer.moe->n_expert);
       raise(used, layer.moe->n_used);
@@ -80,11 +76,41 @@ class Carver {
     used_ += round_up<std::int64_t>(bytes, 64);
   }
   std::int64_t used() const { return used_; }
+  void rewind(std::int64_t used) { used_ = used; }
 
  private:
   std::byte* base_;
   std::int64_t used_ = 0;
 };
+
+void carve_mixer(Carver& carve, const Widths& w, std::int64_t rows, Scratch& out) {
+  carve.take(out.wide, rows * w.wide);
+  carve.take(out.wide_out, rows * w.wide_out);
+  carve.take(out.side, rows * w.side);
+  carve.take(out.side_v, rows * w.side_v);
+  carve.take(out.gate, rows * w.gate);
+  carve.take(out.heads, 4 * rows * w.heads);
+  carve.take_bytes(out.mixed_records, activation_bytes(rows, w.records));
+}
+
+void carve_ffn(Carver& carve, const Widths& w, std::int64_t rows, std::int64_t embd, Scratch& out) {
+  carve.take(out.dense_gate, rows * w.dense_ff);
+  carve.take(out.dense_up, rows * w.dense_ff);
+  carve.take_bytes(out.dense_records, activation_bytes(rows, w.dense_ff));
+  const std::int64_t pairs = rows * w.used;
+  if (pairs == 0) return;
+  if (w.own_router_input) carve.take(out.router_input, rows * embd);
+  carve.take(out.router_logits, rows * w.experts);
+  carve.take(out.pairs, pairs);
+  carve.take(out.pair_rows, pairs);
+  carve.take(out.pair_places, pairs);
+  carve.take(out.expert_ends, w.experts + 1);
+  carve.take(out.expert_gate, pairs * w.expert_ff);
+  carve.take(out.expert_up, pairs * w.expert_ff);
+  carve.take_bytes(out.pair_records, activation_bytes(pairs, w.expert_ff));
+  carve.take(out.pair_out, pairs * embd);
+  carve.take(out.moe_sum, rows * embd);
+}
 
 }  // namespace
 
@@ -132,7 +158,6 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard, int 
   }
   const std::int64_t rows = shard.max_rows;
   const std::int64_t embd = spec.n_embd;
-  const std::int64_t pairs = rows * w.used;
 
   Carver carve(base);
   carve.take(out.hidden, rows * embd);
@@ -143,25 +168,13 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard, int 
     carve.take(out.moe_normed, rows * embd);
     carve.take_bytes(out.moe_records, activation_bytes(rows, embd));
   }
-  carve.take(out.wide, rows * w.wide);
-  carve.take(out.wide_out, rows * w.wide_out);
-  carve.take(out.side, rows * w.side);
-  carve.take(out.side_v, rows * w.side_v);
-  carve.take(out.gate, rows * w.gate);
-  carve.take(out.heads, 4 * rows * w.heads);
-  carve.take_bytes(out.wide_records, activation_bytes(rows, w.records));
-
-  if (w.own_router_input) carve.take(out.router_input, rows * embd);
-  carve.take(out.router_logits, rows * w.experts);
-  carve.take(out.pairs, pairs);
-  carve.take(out.pair_rows, pairs);
-  carve.take(out.pair_places, pairs);
-  carve.take(out.expert_ends, w.experts + 1);
-  carve.take(out.expert_gate, pairs * w.expert_ff);
-  carve.take(out.expert_up, pairs * w.expert_ff);
-  carve.take_bytes(out.pair_records, activation_bytes(pairs, w.expert_ff));
-  carve.take(out.pair_out, pairs * embd);
-  if (w.used > 0) carve.take(out.moe_sum, rows * embd);
+  // A layer's mixer is done before its FFN begins, so the two take turns in the same memory.
+  const std::int64_t shared = carve.used();
+  carve_mixer(carve, w, rows, out);
+  const std::int64_t mixer_end = carve.used();
+  carve.rewind(shared);
+  carve_ffn(carve, w, rows, embd, out);
+  carve.rewind(std::max(mixer_end, carve.used()));
 
   if (shard.head) {
     carve.take(out.head_normed, shard.max_logit_rows * embd);

@@ -31,14 +31,20 @@ struct Scratch {
   ActivationRecord* normed_records = nullptr;
   ActivationRecord* moe_records = nullptr;
 
-  // Mixers and dense FFN; widths are the largest of any layer
-  float* wide = nullptr;      // [R][q | conv input | gate]
-  float* wide_out = nullptr;  // [R][attention output | conv output | up]
+  // The mixer's; widths are the largest of any layer. The FFN's buffers below lie in the same
+  // memory.
+  float* wide = nullptr;      // [R][q | conv input]
+  float* wide_out = nullptr;  // [R][attention output | conv output]
   float* side = nullptr;      // [R][k | z]
   float* side_v = nullptr;    // [R][v | delta output]
   float* gate = nullptr;      // [R][attention gate]
   float* heads = nullptr;     // [4][R][n_value_head]: alpha, beta logits, g, beta
-  ActivationRecord* wide_records = nullptr;
+  ActivationRecord* mixed_records = nullptr;
+
+  // Dense FFN; F is the widest
+  float* dense_gate = nullptr;  // [R][F]
+  float* dense_up = nullptr;    // [R][F]
+  ActivationRecord* dense_records = nullptr;
 
   // Mixture of experts
   float* router_input = nullptr;        // [R][E] where the router reads its own norm
