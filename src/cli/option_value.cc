@@ -90,7 +90,7 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') out += '\\';
@@ -143,7 +143,7 @@ Result<OptionValue> parse_value(const Option& option, std::string_view text) {
 std::string value_text(const Option& option, const OptionValue& value) {
   switch (option.type) {
     case OptionType::text:
-      return quoted(std::get<std::string>(value));
+      return in_quotes(std::get<std::string>(value));
     case OptionType::integer:
     case OptionType::bytes:
       return fmt::format("{}", std::get<std::int64_t>(value));
@@ -158,7 +158,7 @@ std::string value_text(const Option& option, const OptionValue& value) {
   }
   std::string out = "[";
   for (const std::string& part : std::get<std::vector<std::string>>(value))
-    out += (out.size() > 1 ? ", " : "") + quoted(part);
+    out += (out.size() > 1 ? ", " : "") + in_quotes(part);
   return out + "]";
 }
 

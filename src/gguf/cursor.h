@@ -53,6 +53,6 @@ class Cursor {
 inline constexpr std::uint64_t kLongestString = std::uint64_t{16} << 20;
 
 // Text from a file as it may appear in a message: printable, quoted, not too long.
-std::string quoted(std::string_view text);
+std::string in_quotes(std::string_view text);
 
 }  // namespace tessera::gguf

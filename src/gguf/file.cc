@@ -152,7 +152,7 @@ Status File::index_tensors() {
     const std::string& here = shard_path(tensors_[i].shard);
     const std::string& there = shard_path(tensors_[other->second].shard);
     return Error::make(ErrorCode::invalid, "{}: tensor {} appears twice{}", here,
-                       quoted(tensors_[i].name),
+                       in_quotes(tensors_[i].name),
                        here == there ? std::string() : fmt::format(" (also in {})", there));
   }
   return {};

@@ -122,7 +122,7 @@ Result<Metadata> read_metadata(Cursor& cursor, std::uint64_t count) {
                          count);
     }
     Result<Value> value = read_value(cursor);
-    if (!value) return std::move(value).error().in(fmt::format("metadata key {}", quoted(*key)));
+    if (!value) return std::move(value).error().in(fmt::format("metadata key {}", in_quotes(*key)));
     TESSERA_TRY(metadata.add(*key, *value));
   }
   return metadata;
@@ -212,7 +212,7 @@ Result<std::vector<Record>> read_records(Cursor& cursor, std::uint64_t count, Op
     Record record;
     record.info.name = *name;
     if (Status status = read_layout(cursor, options, record); !status) {
-      return std::move(status).error().in(fmt::format("tensor {}", quoted(*name)));
+      return std::move(status).error().in(fmt::format("tensor {}", in_quotes(*name)));
     }
     records.push_back(std::move(record));
   }
@@ -226,13 +226,13 @@ Status place(std::span<const std::byte> data, std::uint64_t alignment,
     const std::string& name = record.info.name;
     if (record.offset % alignment != 0) {
       return Error::make(ErrorCode::invalid, "tensor {} is at offset {}, not a multiple of {}",
-                         quoted(name), record.offset, alignment);
+                         in_quotes(name), record.offset, alignment);
     }
     if (record.offset > data.size() || record.info.bytes > data.size() - record.offset) {
       return Error::make(ErrorCode::invalid,
                          "tensor {} ({} bytes at offset {}) reaches past the end of the file ({} "
                          "bytes of data); the file is cut short or damaged",
-                         quoted(name), record.info.bytes, record.offset, data.size());
+                         in_quotes(name), record.info.bytes, record.offset, data.size());
     }
     record.info.data = data.data() + record.offset;
   }
@@ -250,7 +250,7 @@ Status check_overlap(const std::vector<Record>& records) {
     // place() has shown that the sum stays within the file.
     if (sorted[i - 1]->offset + sorted[i - 1]->info.bytes > sorted[i]->offset) {
       return Error::make(ErrorCode::invalid, "tensors {} and {} overlap",
-                         quoted(sorted[i - 1]->info.name), quoted(sorted[i]->info.name));
+                         in_quotes(sorted[i - 1]->info.name), in_quotes(sorted[i]->info.name));
     }
   }
   return {};

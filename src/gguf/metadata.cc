@@ -12,7 +12,7 @@ constexpr std::size_t kLongestKey = std::size_t{64} << 10;
 
 template <typename T>
 Result<T> name_key(Result<T> result, std::string_view key) {
-  if (!result) return std::move(result).error().in(fmt::format("metadata key {}", quoted(key)));
+  if (!result) return std::move(result).error().in(fmt::format("metadata key {}", in_quotes(key)));
   return result;
 }
 
@@ -49,7 +49,7 @@ const Value* Metadata::find(std::string_view key) const {
 Result<const Value*> Metadata::need(std::string_view key) const {
   const Value* value = find(key);
   if (value == nullptr) {
-    return Error::make(ErrorCode::not_found, "metadata key {} is missing", quoted(key));
+    return Error::make(ErrorCode::not_found, "metadata key {} is missing", in_quotes(key));
   }
   return value;
 }
@@ -58,10 +58,10 @@ Status Metadata::add(std::string_view key, Value value) {
   if (key.empty()) return Error::make(ErrorCode::invalid, "a metadata key is empty");
   if (key.size() > kLongestKey) {
     return Error::make(ErrorCode::invalid, "metadata key {} has {} bytes, at most {} are allowed",
-                       quoted(key), key.size(), kLongestKey);
+                       in_quotes(key), key.size(), kLongestKey);
   }
   if (!index_.emplace(std::string(key), entries_.size()).second) {
-    return Error::make(ErrorCode::invalid, "metadata key {} appears twice", quoted(key));
+    return Error::make(ErrorCode::invalid, "metadata key {} appears twice", in_quotes(key));
   }
   entries_.push_back({std::string(key), value});
   return {};

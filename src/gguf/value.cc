@@ -142,7 +142,7 @@ bool is_integer(ValueType type) {
   return value_type_bytes(type) != 0 && !is_float(type) && type != ValueType::boolean;
 }
 
-std::string quoted(std::string_view text) {
+std::string in_quotes(std::string_view text) {
   constexpr std::size_t kLongest = 80;
   std::string out = "'";
   for (const char c : text.substr(0, kLongest)) {

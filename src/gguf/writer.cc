@@ -131,11 +131,12 @@ void Writer::fail(Error error) {
 void Writer::add_packed(std::string_view key, ValueType element, std::optional<std::uint64_t> count,
                         std::span<const std::byte> packed) {
   if (in_data_) {
-    return fail(Error::make(ErrorCode::invalid, "metadata key {} comes after data", quoted(key)));
+    return fail(
+        Error::make(ErrorCode::invalid, "metadata key {} comes after data", in_quotes(key)));
   }
   if (key.empty() || key.size() > kLongestKey || !keys_.emplace(key).second) {
     return fail(Error::make(ErrorCode::invalid, "metadata key {} is empty, too long or there twice",
-                            quoted(key)));
+                            in_quotes(key)));
   }
   append_string(entries_, key);
   if (count) {
@@ -179,13 +180,13 @@ void Writer::add_array(std::string_view key, const std::vector<std::string>& val
 
 void Writer::add_tensor(std::string_view name, BlockType type, std::span<const std::int64_t> ne) {
   const Result<std::uint64_t> bytes = checked_bytes(type, ne);
-  if (!bytes) return fail(Error(bytes.error()).in(fmt::format("tensor {}", quoted(name))));
+  if (!bytes) return fail(Error(bytes.error()).in(fmt::format("tensor {}", in_quotes(name))));
   if (in_data_ || name.empty() || name.size() > kLongestTensorName ||
       !names_.emplace(name).second) {
     return fail(Error::make(ErrorCode::invalid,
                             "tensor {} comes after data, or its name is empty, longer than {} "
                             "bytes or there twice",
-                            quoted(name), kLongestTensorName));
+                            in_quotes(name), kLongestTensorName));
   }
   append_string(records_, name);
   append_number(records_, static_cast<std::uint32_t>(ne.size()));
@@ -223,7 +224,7 @@ Status Writer::write(std::span<const std::byte> bytes) {
   const Tensor& tensor = tensors_[current_];
   if (bytes.size() > tensor.bytes - current_written_) {
     fail(Error::make(ErrorCode::invalid, "tensor {} has {} bytes, {} and {} more were written",
-                     quoted(tensor.name), tensor.bytes, current_written_, bytes.size()));
+                     in_quotes(tensor.name), tensor.bytes, current_written_, bytes.size()));
     return *error_;
   }
   TESSERA_TRY(put(bytes));
@@ -276,7 +277,8 @@ Status Writer::finish() {
   if (!in_data_) TESSERA_TRY(begin_data());
   if (current_ < tensors_.size()) {
     fail(Error::make(ErrorCode::invalid, "tensor {} has {} bytes, only {} were written",
-                     quoted(tensors_[current_].name), tensors_[current_].bytes, current_written_));
+                     in_quotes(tensors_[current_].name), tensors_[current_].bytes,
+                     current_written_));
     return *error_;
   }
   TESSERA_TRY(flush());
