@@ -17,7 +17,7 @@ elseif(TESSERA_SANITIZE)
 endif()
 set(TESSERA_AVX2_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx2 -mfma -mf16c -mbmi2)
 set(TESSERA_AVX512_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx512f -mavx512bw -mavx512vl -mavx512dq
-                         -mavx512vnni -mavx512bf16 -mavx512vbmi -mavx2 -mfma -mf16c -mbmi2
+                         -mavx512vnni -mavx2 -mfma -mf16c -mbmi2
                          -mprefer-vector-width=512)
 
 function(tessera_room name)

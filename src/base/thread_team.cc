@@ -14,28 +14,18 @@ inline void pause() {
 #endif
 }
 
-// Spins until `done`, giving the processor away now and then: with fewer cores than threads the one
-// that is waited for may need this core.
-template <typename Done>
-void spin_until(Done done) {
-  for (int round = 0; !done(); ++round) {
-    if (round % 2048 == 2047) {
-      std::this_thread::yield();
-    } else {
-      pause();
-    }
-  }
-}
-
 template <typename Done>
 bool spin_for(std::chrono::microseconds limit, Done done) {
   const auto end = std::chrono::steady_clock::now() + limit;
-  for (;;) {
+  // Giving the processor away now and then: with fewer cores than threads, who is waited for may
+  // need this one.
+  for (int round = 0;; ++round) {
     for (int i = 0; i < 128; ++i) {
       if (done()) return true;
       pause();
     }
     if (std::chrono::steady_clock::now() >= end) return done();
+    if (round % 8 == 7) std::this_thread::yield();
   }
 }
 
@@ -82,10 +72,15 @@ void ThreadTeam::arrive_and_wait() {
     // Everyone is here, so nobody takes pieces: the counter is free for the next for_each.
     next_.store(0, std::memory_order_relaxed);
     waiting_.store(0, std::memory_order_relaxed);
-    generation_.fetch_add(1, std::memory_order_release);
+    generation_.fetch_add(1, std::memory_order_seq_cst);
+    if (parked_at_barrier_.load(std::memory_order_seq_cst) > 0) generation_.notify_all();
     return;
   }
-  spin_until([&] { return generation_.load(std::memory_order_acquire) != generation; });
+  const auto passed = [&] { return generation_.load(std::memory_order_acquire) != generation; };
+  if (spin_for(spin_, passed)) return;
+  parked_at_barrier_.fetch_add(1, std::memory_order_seq_cst);
+  while (generation_.load(std::memory_order_seq_cst) == generation) generation_.wait(generation);
+  parked_at_barrier_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 void ThreadTeam::run_erased(Entry entry, void* function) {

@@ -6,11 +6,12 @@
 //     member.for_each(groups, 4, [&](int begin, int end) { ... });
 //   });
 //
-// The caller is member 0. Between runs the others spin for `spin` and then sleep, so a steady
-// stream of short runs costs no system call and an idle team costs no CPU. Work is handed out in
-// pieces of `grain` to whoever is free; which member computes a piece must not change the result.
-// run() is called by one thread at a time and is not re-entrant; the function must not throw.
-// Inside a run every member must make the same sequence of for_each and barrier calls.
+// The caller is member 0. Who waits, between runs or at a barrier, spins for `spin` and then
+// sleeps, so a steady stream of short runs costs no system call and an idle team costs no CPU. Work
+// is handed out in pieces of `grain` to whoever is free; which member computes a piece must not
+// change the result. run() is called by one thread at a time and is not re-entrant; the function
+// must not throw. Inside a run every member must make the same sequence of for_each and barrier
+// calls.
 #pragma once
 
 #include <atomic>
@@ -92,6 +93,7 @@ class ThreadTeam {
   std::atomic<bool> stop_{false};
   alignas(64) std::atomic<int> waiting_{0};  // members at the barrier
   std::atomic<std::uint32_t> generation_{0};
+  std::atomic<int> parked_at_barrier_{0};
   alignas(64) std::atomic<int> next_{0};  // next piece of the for_each under way
 };
 

@@ -4,7 +4,7 @@
 // A device implements blocks, not tensor operations. The caller (pipeline/) drives one step as
 //
 //   begin(batch); embed();
-//   for each layer: mixer(l); route(l); experts(l, pairs); dense(l); finish_ffn(l);
+//   for each layer: mixer(l); route(l); all_experts(l); dense(l); finish_ffn(l);
 //   head(); logits();
 //
 // Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and
@@ -72,9 +72,10 @@ class Device {
   virtual void embed() = 0;
   virtual void mixer(int layer) = 0;
   virtual void route(int layer) = 0;
-  // Adds the given pairs of the routing to the layer's MoE sum; an empty span means all of them.
-  // Every pair must be given exactly once before finish_ffn, by one call or several.
+  // Computes the given pairs of the last route() for the layer's MoE sum. Every pair must be given
+  // exactly once before finish_ffn, by one call or several; the weights are those of the routing.
   virtual void experts(int layer, std::span<const RoutedPair> pairs) = 0;
+  virtual void all_experts(int layer) = 0;  // every pair, without the host having seen them
   virtual void dense(int layer) = 0;
   virtual void finish_ffn(int layer) = 0;
   virtual void head() = 0;

@@ -1,5 +1,6 @@
 #include "engine/logit_kernels.h"
 
+#include "device/cpu/isa.h"
 #include "engine/logit_kernels_inl.h"
 
 namespace tessera {
@@ -16,13 +17,8 @@ constexpr LogitKernels kPortable = {"portable", max_value, weigh_values, sum_of_
 std::vector<const LogitKernels*> runnable_logit_kernels() {
   std::vector<const LogitKernels*> kernels = {&kPortable};
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2"))
-    kernels.push_back(&kLogitKernelsAvx2);
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-      __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vnni"))
-    kernels.push_back(&kLogitKernelsAvx512);
+  if (cpu::isa_supported(cpu::Isa::avx2)) kernels.push_back(&kLogitKernelsAvx2);
+  if (cpu::isa_supported(cpu::Isa::avx512)) kernels.push_back(&kLogitKernelsAvx512);
 #endif
   return kernels;
 }

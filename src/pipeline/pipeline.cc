@@ -50,7 +50,7 @@ Status Pipeline::forward(const BatchView& batch) {
     for (int layer = shards_[i].first_layer; layer < shards_[i].end_layer; ++layer) {
       device.mixer(layer);
       device.route(layer);
-      device.experts(layer, {});
+      device.all_experts(layer);
       device.dense(layer);
       device.finish_ffn(layer);
     }

@@ -103,6 +103,7 @@ std::int64_t Plan::total_bytes() const {
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   const ModelSpec& spec = model.spec();
+  TESSERA_TRY(cpu_supports(spec));
   TESSERA_TRY(check_options(spec, options));
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
   const DeviceInventory& device = inventory.devices.front();

@@ -98,7 +98,7 @@ Pretokenizer::Words::Words(const Pretokenizer& pretokenizer, std::string_view te
     : pretokenizer_(pretokenizer),
       match_(pcre2_match_data_create(1, nullptr)),
       limits_(pcre2_match_context_create(nullptr)) {
-  if (!match_ || !limits_) throw std::bad_alloc();
+  CHECK(match_ && limits_, "no memory for a match");
   pcre2_set_match_limit(limits_.get(), kMatchLimit);
   pcre2_set_heap_limit(limits_.get(), kHeapLimitKiB);
   restart(text);

@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <array>
 
-#include "base/checked.h"
+#include "base/check.h"
 #include "device/cpu/step_context.h"
 
 namespace tessera::cpu {
@@ -49,11 +49,7 @@ void place_row(const StepContext& context, const AttentionSpec& a, const LayerWe
   const Scratch& s = context.scratch;
   const float eps = context.spec.norm_eps;
   const std::int64_t half = a.rope.n_rot / 2;
-  std::int64_t table = 0;  // floats before this layer's rotary table
-  for (int i = 0; i < context.ropes.of_layer[static_cast<std::size_t>(layer)]; ++i)
-    table += context.max_rows *
-             static_cast<std::int64_t>(
-                 context.ropes.distinct[static_cast<std::size_t>(i)]->inv_freq.size());
+  const std::int64_t table = context.ropes.offset(layer) * context.max_rows;
   const float* cos = s.rope_cos + table + row * half;
   const float* sin = s.rope_sin + table + row * half;
 
@@ -128,10 +124,12 @@ void plan_work(StepContext& context, const AttentionSpec& a, const Shape& shape,
   if (context.team.size() == 1 || whole >= 2 * static_cast<std::size_t>(context.team.size()))
     return;
   float* partial = context.scratch.partials;
+  const float* end = partial + context.scratch.partial_count * context.scratch.partial_floats;
   for (std::size_t i = 0; i < whole; ++i) {
     const AttentionTask task = work[i].task;
     const int spans = attention_spans(task);
     if (task.rows != 1 || spans < 2) continue;
+    CHECK(partial + spans * context.scratch.partial_floats <= end);
     work[i].span = 0;
     work[i].partial = partial;
     for (int span = 1; span < spans; ++span)

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <system_error>
 
 #include "base/check.h"
 #include "device/cpu/step_context.h"
@@ -33,6 +34,7 @@ class CpuDevice final : public Device {
   void experts(int layer, std::span<const RoutedPair> pairs) override {
     experts_block(*context_, layer, pairs);
   }
+  void all_experts(int layer) override { experts_block(*context_, layer, routed_pairs()); }
   void dense(int layer) override { dense_block(*context_, layer); }
   void finish_ffn(int layer) override { finish_ffn_block(*context_, layer); }
   void head() override { head_block(*context_); }
@@ -73,12 +75,30 @@ class CpuDevice final : public Device {
   std::unique_ptr<StepContext> context_;
 };
 
+// The lists of a step at their longest, so that a step allocates nothing.
+void reserve_work(StepContext& context, const ShardLayout& layout) {
+  std::size_t kv_heads = 0;
+  std::size_t experts = 0;
+  for (const LayerSpec& layer : context.spec.layers) {
+    if (const AttentionSpec* a = layer.attention())
+      kv_heads = std::max(kv_heads, static_cast<std::size_t>(a->n_kv_head));
+    if (layer.moe) experts = std::max(experts, static_cast<std::size_t>(layer.moe->n_expert));
+  }
+  const auto rows = static_cast<std::size_t>(layout.max_rows);
+  context.row_position.reserve(rows);
+  context.row_sequence.reserve(rows);
+  context.attention_work.reserve(rows * kv_heads +
+                                 static_cast<std::size_t>(context.scratch.partial_count));
+  context.active_experts.reserve(experts);
+}
+
 Status CpuDevice::load(const Model& model, const ShardLayout& layout,
                        const LoadProgress& progress) {
   CHECK(context_ == nullptr, "a device loads once");
   spec_ = model.spec();
   layout_ = layout;
   ropes_ = rope_tables(spec_);
+  TESSERA_TRY(cpu_supports(spec_));
   TESSERA_ASSIGN(state_, StateMemory::allocate(spec_, layout_, team_));
   const std::int64_t bytes = carve_scratch(spec_, layout_, team_.size(), nullptr, scratch_);
   TESSERA_ASSIGN(scratch_memory_, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
@@ -97,6 +117,7 @@ Status CpuDevice::load(const Model& model, const ShardLayout& layout,
                                  .chunked_delta = options_.chunked_delta,
                                  .max_rows = layout_.max_rows,
                                  .max_logit_rows = layout_.max_logit_rows});
+  reserve_work(*context_, layout_);
   return {};
 }
 
@@ -199,7 +220,21 @@ Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options)
   if (!cpu::isa_supported(options.isa))
     return Error::make(ErrorCode::unsupported, "this processor has no {}",
                        cpu::isa_name(options.isa));
-  return std::unique_ptr<Device>(std::make_unique<cpu::CpuDevice>(options));
+  try {
+    return std::unique_ptr<Device>(std::make_unique<cpu::CpuDevice>(options));
+  } catch (const std::system_error& error) {
+    return Error::make(ErrorCode::exhausted, "cannot start {} threads: {}; give fewer --threads",
+                       options.threads, error.what());
+  }
+}
+
+Status cpu_supports(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers) {
+    if (const GatedDeltaSpec* delta = layer.gated_delta()) TESSERA_TRY(cpu::validate(*delta));
+    if (const AttentionSpec* a = layer.attention())
+      TESSERA_TRY(cpu::validate(cpu::KvGeometry{a->n_kv_head, a->head_dim_k, a->head_dim_v}));
+  }
+  return {};
 }
 
 CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int threads) {

@@ -28,6 +28,9 @@ struct CpuDeviceOptions {
 
 Result<std::unique_ptr<Device>> make_cpu_device(const CpuDeviceOptions& options);
 
+// Whether the CPU device can compute every layer; one line that says what it cannot otherwise.
+Status cpu_supports(const ModelSpec& spec);
+
 // The bytes that a CPU device needs for a shard. What it allocates is this, to the byte.
 struct CpuFootprint {
   std::int64_t weights = 0;

@@ -2,7 +2,6 @@
 #include <array>
 #include <cmath>
 
-#include "base/check.h"
 #include "device/cpu/step_context.h"
 
 namespace tessera::cpu {
@@ -47,21 +46,15 @@ void norm_expert_rows(const StepContext& context, const LayerWeights& weights, c
 void choose_experts(const StepContext& context, TeamMember& member, const LayerWeights& weights,
                     const MoeSpec& moe, int row) {
   const Scratch& s = context.scratch;
-  float* logits = s.router_logits + std::int64_t{row} * moe.n_expert;
-  if (moe.router.logit_softcap > 0.0f)
-    context.ops.softcap(logits, moe.router.logit_softcap, moe.n_expert, logits);
-  constexpr int kMostUsed = 256;
-  std::array<std::int32_t, kMostUsed> ids;
-  std::array<float, kMostUsed> pair_weights;
-  CHECK(moe.n_used <= kMostUsed);
+  const float* logits = s.router_logits + std::int64_t{row} * moe.n_expert;
+  auto* scratch = reinterpret_cast<float*>(context.thread_bytes(member));
+  float* pair_weights = scratch + 2 * moe.n_expert;
+  auto* ids = reinterpret_cast<std::int32_t*>(pair_weights + moe.n_used);
   route_row(context.ops, moe, logits, weights.vector(TensorRole::router_bias),
-            weights.vector(TensorRole::expert_scale),
-            reinterpret_cast<float*>(context.thread_bytes(member)), ids.data(),
-            pair_weights.data());
+            weights.vector(TensorRole::expert_scale), scratch, ids, pair_weights);
   RoutedPair* pairs = s.pairs + std::int64_t{row} * moe.n_used;
   for (int slot = 0; slot < moe.n_used; ++slot) {
-    const auto i = static_cast<std::size_t>(slot);
-    pairs[slot] = {.row = row, .expert = ids[i], .slot = slot, .weight = pair_weights[i]};
+    pairs[slot] = {.row = row, .expert = ids[slot], .slot = slot, .weight = pair_weights[slot]};
   }
 }
 
@@ -194,9 +187,7 @@ void experts_block(StepContext& context, int layer, std::span<const RoutedPair> 
   const MoeSpec& moe = *spec.moe;
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
-  if (pairs.empty())
-    pairs = {s.pairs,
-             static_cast<std::size_t>(context.rows()) * static_cast<std::size_t>(moe.n_used)};
+  if (pairs.empty()) return;
   sort_by_expert(context, moe, pairs);
   const Activations hidden = activations(s.expert_gate, std::int64_t{context.max_rows} * moe.n_used,
                                          moe.n_ff, s.pair_records);

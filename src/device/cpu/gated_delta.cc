@@ -6,6 +6,18 @@ extern const DeltaKernels kDeltaKernels_portable;
 extern const DeltaKernels kDeltaKernels_avx2;
 extern const DeltaKernels kDeltaKernels_avx512;
 
+Status validate(const GatedDeltaSpec& spec) {
+  if (spec.conv_width < 1 || spec.conv_width > kMaxConvWidth)
+    return Error::make(ErrorCode::unsupported,
+                       "a convolution of width {}; the CPU device computes widths of 1 to {}",
+                       spec.conv_width, kMaxConvWidth);
+  if (spec.dim_k % kDeltaPanel != 0 || spec.dim_v % kDeltaPanel != 0)
+    return Error::make(ErrorCode::unsupported,
+                       "gated-delta heads of {} x {}; the CPU device computes multiples of {}",
+                       spec.dim_k, spec.dim_v, kDeltaPanel);
+  return {};
+}
+
 const DeltaKernels& delta_kernels(Isa isa) {
   switch (isa) {
     case Isa::avx512:

@@ -24,7 +24,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/result.h"
 #include "device/cpu/isa.h"
+#include "model/spec.h"
 
 namespace tessera::cpu {
 
@@ -75,6 +77,10 @@ struct DeltaKernels {
   void (*recurrent)(const DeltaTask& task);
   void (*chunked)(const DeltaTask& task, float* scratch);  // delta_chunk_scratch_floats
 };
+
+// What the kernels can compute: conv_width up to kMaxConvWidth, head dimensions multiples of 16.
+// One line for a person otherwise.
+Status validate(const GatedDeltaSpec& spec);
 
 const DeltaKernels& delta_kernels(Isa isa);
 

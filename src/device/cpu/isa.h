@@ -12,7 +12,7 @@ namespace tessera::cpu {
 enum class Isa {
   portable,  // whatever the compiler targets by default
   avx2,      // AVX2, FMA, F16C
-  avx512,    // AVX-512 F/BW/VL/DQ, VNNI, BF16, VBMI
+  avx512,    // AVX-512 F/BW/VL/DQ and VNNI
 };
 
 const char* isa_name(Isa isa);

@@ -51,7 +51,10 @@ void store_f32(const float* x, int head_dim, const TokenPlaces& at, std::byte* h
 
 void store_f16(const float* x, int head_dim, const TokenPlaces& at, std::byte* head) {
   auto* out = reinterpret_cast<std::uint16_t*>(head) + at.first;
-  for (std::size_t d = 0; d < size(head_dim); ++d) out[d * at.stride] = float_to_half(x[d]);
+  // An infinity at one position would make NaN of the zero weight that other rows give it.
+  constexpr float kLargest = 65504.0f;
+  for (std::size_t d = 0; d < size(head_dim); ++d)
+    out[d * at.stride] = float_to_half(std::clamp(x[d], -kLargest, kLargest));
 }
 
 void store_q8(const float* x, int head_dim, const TokenPlaces& at, std::byte* head) {

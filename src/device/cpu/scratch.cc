@@ -55,8 +55,8 @@ struct Widths {
       raise(expert_ff, layer.moe->n_ff);
       own_moe_norm |= layer.moe->own_norm;
       own_router_input |= layer.moe->router.own_input;
-      thread_bytes =
-          std::max(thread_bytes, 2 * static_cast<std::size_t>(layer.moe->n_expert) * sizeof(float));
+      const std::int64_t routing = 2 * std::int64_t{layer.moe->n_expert} + 2 * layer.moe->n_used;
+      thread_bytes = std::max(thread_bytes, static_cast<std::size_t>(routing) * sizeof(float));
     }
   }
 };
@@ -190,8 +190,10 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard, int 
   int pages = 0;
   for (int group_pages : shard.kv_pages) pages = std::max(pages, group_pages);
   // Spans are used only while there are fewer than two whole tasks a thread (attention_block.cc).
-  const std::int64_t spans = 2 * threads * std::int64_t{ceil_div(pages, kSpanPages)};
+  // The pages of a window may begin anywhere in a span, hence one more than they would fill.
+  const std::int64_t spans = 2 * threads * (std::int64_t{ceil_div(pages, kSpanPages)} + 1);
   out.partial_floats = static_cast<std::int64_t>(w.partial_floats);
+  out.partial_count = spans;
   carve.take(out.partials, spans * out.partial_floats);
   return carve.used();
 }

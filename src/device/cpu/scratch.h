@@ -73,6 +73,7 @@ struct Scratch {
   std::int64_t thread_stride = 0;
   float* partials = nullptr;  // attention split over spans of the context
   std::int64_t partial_floats = 0;
+  std::int64_t partial_count = 0;
 };
 
 // Sets the pointers when `base` is not null; returns the bytes either way. base is 64-byte aligned.

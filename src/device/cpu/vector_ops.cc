@@ -31,18 +31,6 @@ void fill_rope_row(std::span<const float> inv_freq, float magnitude, std::int64_
   }
 }
 
-std::int64_t argmax(const float* x, std::int64_t n) {
-  std::int64_t best = 0;
-  float top = -std::numeric_limits<float>::infinity();
-  for (std::int64_t i = 0; i < n; ++i) {
-    if (x[i] > top) {
-      top = x[i];
-      best = i;
-    }
-  }
-  return best;
-}
-
 namespace {
 
 // Keeps the `used` best of `scores` in falling order; the lower id wins a tie because it is met

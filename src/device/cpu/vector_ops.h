@@ -66,9 +66,6 @@ const VectorKernels& vector_kernels(Isa isa);
 void fill_rope_row(std::span<const float> inv_freq, float magnitude, std::int64_t position,
                    float* cos, float* sin);
 
-// The index of the largest value, the lowest one on ties. NaN counts as -inf. n >= 1.
-std::int64_t argmax(const float* x, std::int64_t n);
-
 // Chooses spec.n_used experts of one row from its router logits and gives them their weights, in
 // falling order of their selection score. Order is total: NaN counts as -inf, ties go to the lower
 // id. `bias` (selection only) and `expert_scale` are [n_expert] or null. `scratch` holds

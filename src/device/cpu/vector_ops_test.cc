@@ -251,13 +251,6 @@ TEST_P(VectorOps, RopeOfZeroFrequency) {
   EXPECT_EQ(sin, 0.0f);
 }
 
-TEST_P(VectorOps, ArgmaxIsTotal) {
-  const std::vector<float> x = {kNan, -kInf, 2, 5, 5, kNan, 1};
-  EXPECT_EQ(argmax(x.data(), length(x)), 3);
-  const std::vector<float> none = {kNan, -kInf, kNan};
-  EXPECT_EQ(argmax(none.data(), 3), 0);
-}
-
 struct Routed {
   std::vector<std::int32_t> ids;
   std::vector<float> weights;

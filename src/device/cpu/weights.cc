@@ -47,6 +47,19 @@ std::vector<Piece> cut(const WeightLayout& layout) {
   return pieces;
 }
 
+// Whether the matrix multiplies the normed residual, rather than what a mixer or an FFN made of it.
+bool reads_normed_rows(TensorRole role) {
+  switch (role) {
+    case TensorRole::attn_output:
+    case TensorRole::gdn_out:
+    case TensorRole::dense_down:
+    case TensorRole::moe_down:
+      return false;
+    default:
+      return true;
+  }
+}
+
 const std::byte* source_of(const Piece& piece) {
   return piece.entry->slice->data + piece.matrix * piece.entry->slice->matrix_stride;
 }
@@ -126,7 +139,10 @@ Result<Weights> Weights::load(const Model& model, const ShardLayout& shard, Thre
   TESSERA_ASSIGN(weights.arena_, AlignedBuffer::allocate(static_cast<std::size_t>(layout.bytes)));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
-  for (const WeightEntry& entry : layout.entries) weights.place(entry);
+  for (const WeightEntry& entry : layout.entries) {
+    weights.place(entry);
+    model.file().will_need(*entry.slice->tensor);
+  }
 
   const std::vector<Piece> pieces = cut(layout);
   std::int64_t total = 0;
@@ -158,7 +174,7 @@ void Weights::place(const WeightEntry& entry) {
     layer.matrices[role] =
         PackedMatrix(entry.type, slice.rows, slice.cols, arena_.data() + entry.offset);
     layer.matrix_stride[role] = entry.matrix_bytes;
-    layer.reads_records |= uses_records(entry.type);
+    layer.reads_records |= reads_normed_rows(slice.role) && uses_records(entry.type);
   } else {
     layer.vectors[role] = arena_.as<float>(static_cast<std::size_t>(entry.offset));
   }

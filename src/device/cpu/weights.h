@@ -23,7 +23,7 @@ struct LayerWeights {
   std::array<PackedMatrix, kRoles> matrices;         // the first matrix of the role
   std::array<std::int64_t, kRoles> matrix_stride{};  // bytes from one expert to the next
   std::array<const float*, kRoles> vectors{};
-  bool reads_records = false;  // some matrix multiplies quantised activations
+  bool reads_records = false;  // some matrix multiplies the normed rows in their quantised form
 
   const PackedMatrix& matrix(TensorRole role) const {
     return matrices[static_cast<std::size_t>(role)];

@@ -9,7 +9,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kMaxConvWidth = 64;
+constexpr int kMaxConvWidth = 64;  // of the format; a device may compute less
 constexpr int kDefaultInterval = 4;
 
 // A file may name the architecture with "_mtp" and its keys without.

@@ -17,10 +17,10 @@
 namespace tessera::jinja {
 
 struct RenderLimits {
-  std::size_t max_steps = 50'000'000;             // evaluations, iterations, 64-byte units of work
-  std::size_t max_output_bytes = 256u << 20;      // of the rendered text
-  std::size_t max_allocated_bytes = 1024u << 20;  // of all values made, freed ones included
-  std::size_t max_depth = 800;                    // nested evaluations (macro recursion included)
+  std::size_t max_steps = 5'000'000;             // evaluations, iterations, 64-byte units of work
+  std::size_t max_output_bytes = 64u << 20;      // of the rendered text
+  std::size_t max_allocated_bytes = 256u << 20;  // of all values made, freed ones included
+  std::size_t max_depth = 800;                   // nested evaluations (macro recursion included)
 };
 
 struct Failure {
