@@ -4,16 +4,21 @@
 #include <algorithm>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "plan/plan.h"
 
 namespace tessera {
 namespace {
 
-int usable_processors() {
+std::vector<int> usable_processors() {
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) != 0) return 1;
-  return std::max(1, CPU_COUNT(&set));
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof(set), &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
 }
 
 // "MemAvailable:   123 kB" and the like; 0 if the key is not there.
@@ -37,12 +42,9 @@ std::int64_t cgroup_bytes(const char* name) {
   return file ? bytes : -1;
 }
 
-}  // namespace
-
-Inventory probe_inventory(int threads) {
+DeviceInventory probe_memory() {
   DeviceInventory cpu;
   cpu.name = "cpu";
-  cpu.threads = threads > 0 ? threads : usable_processors();
   cpu.memory_total = meminfo_bytes("MemTotal");
   cpu.memory_free = meminfo_bytes("MemAvailable");
   const std::int64_t limit = cgroup_bytes("memory.max");
@@ -51,8 +53,52 @@ Inventory probe_inventory(int threads) {
     const std::int64_t used = std::max<std::int64_t>(0, cgroup_bytes("memory.current"));
     cpu.memory_free = std::min(cpu.memory_free, std::max<std::int64_t>(0, limit - used));
   }
-  cpu.memory_free = std::min(cpu.memory_free, cpu.memory_total);
+  return cpu;
+}
+
+// The part of a team: part `team` of `teams` equal ones. Empty where there are more teams than
+// cores: then nothing is gained by binding threads.
+std::vector<int> cores_of(const std::vector<int>& cpus, int team, int teams) {
+  const int n = static_cast<int>(cpus.size());
+  if (teams > n) return {};
+  return {cpus.begin() + team * n / teams, cpus.begin() + (team + 1) * n / teams};
+}
+
+}  // namespace
+
+Inventory probe_inventory(int threads) {
+  DeviceInventory cpu = probe_memory();
+  cpu.threads = threads > 0 ? threads : static_cast<int>(usable_processors().size());
   return {.devices = {cpu}};
+}
+
+Result<Inventory> probe_inventory(const Placement& placement, int threads) {
+  const int devices = static_cast<int>(placement.devices.size());
+  if (threads > 0 && threads < devices)
+    return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
+                       threads, devices);
+  int teams = 1;
+  for (const DeviceName& name : placement.devices) teams = std::max(teams, name.team.value_or(0) + 1);
+  const std::vector<int> cpus = usable_processors();
+  const DeviceInventory machine = probe_memory();
+  Inventory inventory;
+  for (int i = 0; i < devices; ++i) {
+    const DeviceName& name = placement.devices[static_cast<std::size_t>(i)];
+    DeviceInventory device = machine;
+    device.name = name.text();
+    const std::vector<int> cores =
+        name.team ? cores_of(cpus, *name.team, teams) : std::vector<int>(cpus);
+    const int share = threads / devices + (i < threads % devices ? 1 : 0);
+    device.threads = threads > 0 ? share : std::max(1, static_cast<int>(cores.size()));
+    // One team over all cores is left to the system.
+    if (name.team && !cores.empty())
+      for (int t = 0; t < device.threads; ++t)
+        device.cpus.push_back(cores[static_cast<std::size_t>(t) % cores.size()]);
+    for (const DeviceBudget& budget : placement.budgets)
+      if (budget.device == name) device.budget = budget.bytes;
+    inventory.devices.push_back(std::move(device));
+  }
+  return inventory;
 }
 
 }  // namespace tessera

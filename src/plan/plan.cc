@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
+#include "plan/shard_planner.h"
 
 namespace tessera {
 namespace {
@@ -21,33 +22,6 @@ std::int64_t tokenizer_bytes(const Model& model) {
   return model.spec().n_token * kPerToken;
 }
 
-// Pages that one sequence of `context` positions can hold at a time in a group.
-int pages_of_sequence(int window, int context, int chunk) {
-  const int all = ceil_div(context, kPageTokens);
-  if (window == 0) return all;
-  return std::min(all, window_pages(window, chunk));
-}
-
-KvType default_kv_type(const Model& model) {
-  for (const TensorSlice& slice : model.tensors())
-    if (block_format(slice.type).elems > 1) return KvType::f16;
-  return KvType::f32;
-}
-
-ShardLayout layout_for(const Model& model, const PlanOptions& options, int context) {
-  const ModelSpec& spec = model.spec();
-  ShardLayout layout;
-  layout.end_layer = spec.n_layer();
-  layout.max_rows = options.prefill_chunk + options.parallel;
-  layout.max_logit_rows = std::max(options.logit_rows, options.parallel);
-  layout.slots = options.parallel;
-  layout.kv_type = options.kv_type.value_or(default_kv_type(model));
-  for (const KvGroup& group : kv_groups(spec))
-    layout.kv_pages.push_back(options.parallel *
-                              pages_of_sequence(group.window, context, options.prefill_chunk));
-  return layout;
-}
-
 Status check_options(const ModelSpec& spec, const PlanOptions& options) {
   if (options.context < 0 || options.context > spec.context_length)
     return Error::make(ErrorCode::invalid, "--ctx {}: {} was made for contexts of 1 to {} tokens",
@@ -60,37 +34,6 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
     return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
                        options.prefill_chunk);
   return {};
-}
-
-ShardPlan shard_plan(const Model& model, const DeviceInventory& device, const PlanOptions& options,
-                     int context) {
-  ShardPlan shard;
-  shard.device = device.name;
-  shard.threads = device.threads;
-  shard.layout = layout_for(model, options, context);
-  const CpuFootprint bytes = cpu_footprint(model, shard.layout, device.threads);
-  shard.weight_bytes = bytes.weights;
-  shard.kv_bytes = bytes.kv;
-  shard.recurrent_bytes = bytes.recurrent;
-  shard.scratch_bytes = bytes.scratch;
-  shard.budget_bytes = options.budget.value_or(device.memory_free);
-  for (const LayerSpec& layer : model.spec().layers)
-    shard.experts += layer.moe ? layer.moe->n_expert : 0;
-  return shard;
-}
-
-Error does_not_fit(const ShardPlan& shard, std::int64_t process_bytes, int context) {
-  const std::int64_t lacks = shard.total_bytes() + process_bytes - shard.budget_bytes;
-  const std::int64_t fixed = shard.weight_bytes + shard.scratch_bytes + process_bytes;
-  return Error::make(
-      ErrorCode::exhausted,
-      "{} lacks {}: weights {}, KV of {} sequences of {} tokens {}, recurrent state {}, scratch {} "
-      "against a budget of {}; {}",
-      shard.device, format_bytes(lacks), format_bytes(shard.weight_bytes), shard.layout.slots,
-      context, format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
-      format_bytes(shard.scratch_bytes), format_bytes(shard.budget_bytes),
-      fixed > shard.budget_bytes ? "take a smaller or more strongly quantised model"
-                                 : "lower --ctx or --parallel, or raise --budget");
 }
 
 }  // namespace
@@ -106,19 +49,21 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   TESSERA_TRY(cpu_supports(spec));
   TESSERA_TRY(check_options(spec, options));
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
-  const DeviceInventory& device = inventory.devices.front();
   const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
 
   int context =
       options.context > 0 ? options.context : std::min(spec.context_length, kDefaultContext);
-  ShardPlan shard = shard_plan(model, device, options, context);
-  const auto fits = [&] { return shard.total_bytes() + process_bytes <= shard.budget_bytes; };
+  const auto attempt = [&] {
+    return ShardPlanner(model, inventory, options, {context, process_bytes}).plan();
+  };
+  Result<std::vector<ShardPlan>> shards = attempt();
   // A context that nobody asked for gives way to the budget.
-  while (!fits() && options.context == 0 && context / 2 >= kLeastContext) {
+  while (!shards && shards.error().code == ErrorCode::exhausted && options.context == 0 &&
+         context / 2 >= kLeastContext) {
     context /= 2;
-    shard = shard_plan(model, device, options, context);
+    shards = attempt();
   }
-  if (!fits()) return does_not_fit(shard, process_bytes, context);
+  if (!shards) return std::move(shards).error();
 
   Plan plan;
   plan.model = spec.name;
@@ -127,11 +72,12 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.context = context;
   plan.parallel = options.parallel;
   plan.prefill_chunk = options.prefill_chunk;
-  plan.max_rows = shard.layout.max_rows;
-  plan.kv_type = shard.layout.kv_type;
+  plan.max_rows = options.prefill_chunk + options.parallel;
+  plan.shards = *std::move(shards);
+  plan.piece_rows = plan.shards.front().layout.max_rows;
+  plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = process_bytes;
-  plan.shards.push_back(std::move(shard));
   plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0);
   return plan;
 }

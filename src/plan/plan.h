@@ -5,8 +5,9 @@
 //   device->load(model, plan.shards[0].layout, progress);
 //
 // make_plan is a pure function of its arguments: the inventory is probed elsewhere
-// (probe_inventory), and loading uses the plan's numbers as they are. A plan that does not fit is
-// an error that says which device lacks how much and what would fit.
+// (probe_inventory), and loading uses the plan's numbers as they are. Each device of the inventory
+// gets one range of layers, in its order. A plan that does not fit is an error
+// (ErrorCode::exhausted) that says which device lacks how much and what would fit.
 #pragma once
 
 #include <cstdint>
@@ -18,22 +19,29 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "plan/placement.h"
 
 namespace tessera {
 
 struct DeviceInventory {
-  std::string name;  // "cpu"
+  std::string name;  // "cpu", "cpu:0"
   int threads = 0;
+  std::vector<int> cpus;          // where they run; empty: wherever the system puts them
+  int memory = 0;                 // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
-  std::int64_t memory_free = 0;   // what a plan may use of them
+  std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
+  std::optional<std::int64_t> budget;  // bytes the device may use; absent: its share of what is free
 };
 
 struct Inventory {
-  std::vector<DeviceInventory> devices;
+  std::vector<DeviceInventory> devices;  // in the order of the layers that they get
 };
 
-// This machine: its processors and memory (a cgroup's limit, where one is set).
+// This machine as one device: its processors and memory (a cgroup's limit, where one is set).
 Inventory probe_inventory(int threads);
+// The devices of a placement; `threads` is shared out among them, 0: one for each of their cores.
+// ErrorCode::invalid where there are fewer threads than devices.
+Result<Inventory> probe_inventory(const Placement& placement, int threads);
 
 struct PlanOptions {
   int context =
@@ -44,23 +52,32 @@ struct PlanOptions {
   // Absent: f32 where every weight matrix is F32, F16 or BF16, so that such a model is computed in
   // f32 throughout, else f16.
   std::optional<KvType> kv_type;
-  std::optional<std::int64_t> budget;  // bytes the device may use; absent: what is free
+  // One a device: its share of the layers (layer_cuts.h). Empty: so that the devices take the same
+  // time for a prompt and none is over its budget.
+  std::vector<double> layer_weights;
 };
+
+// Pieces of a batch between two shards: one is computed on, the next waits.
+inline constexpr int kPiecesPerBoundary = 2;
 
 struct ShardPlan {
   std::string device;
   int threads = 0;
+  std::vector<int> cpus;  // DeviceInventory::cpus
   ShardLayout layout;
   std::int64_t weight_bytes = 0;
   std::int64_t kv_bytes = 0;
   std::int64_t recurrent_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t budget_bytes = 0;
-  int experts = 0;  // resident, over all layers
+  std::int64_t handoff_bytes = 0;  // rows between shards, logits of several pieces
+  std::int64_t host_bytes = 0;     // Plan::process_bytes, with the first shard
+  std::int64_t budget_bytes = 0;   // for all of these
+  int experts = 0;                 // resident, over its layers
 
   std::int64_t total_bytes() const {
-    return weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
+    return weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes + handoff_bytes;
   }
+  std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
 };
 
 struct Plan {
@@ -70,7 +87,8 @@ struct Plan {
   int context = 0;
   int parallel = 0;
   int prefill_chunk = 0;
-  int max_rows = 0;
+  int max_rows = 0;    // of a batch
+  int piece_rows = 0;  // rows that go through the shards together, at most
   KvType kv_type = KvType::f16;
   std::vector<int> kv_windows;     // by KV group; 0: whole context
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices

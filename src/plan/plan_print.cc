@@ -15,6 +15,7 @@ std::string layers_text(const ShardPlan& shard) {
 nlohmann::ordered_json shard_json(const ShardPlan& shard) {
   return {{"device", shard.device},
           {"threads", shard.threads},
+          {"cpus", shard.cpus},
           {"first_layer", shard.layout.first_layer},
           {"end_layer", shard.layout.end_layer},
           {"embedding", shard.layout.embedding},
@@ -26,8 +27,10 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"kv_bytes", shard.kv_bytes},
           {"recurrent_bytes", shard.recurrent_bytes},
           {"scratch_bytes", shard.scratch_bytes},
+          {"handoff_bytes", shard.handoff_bytes},
           {"total_bytes", shard.total_bytes()},
-          {"budget_bytes", shard.budget_bytes}};
+          {"budget_bytes", shard.budget_bytes},
+          {"free_bytes", shard.free_bytes()}};
 }
 
 }  // namespace
@@ -64,14 +67,16 @@ std::string plan_table(const Plan& plan) {
       "{} ({}), {} layers; {} sequence{} of {} tokens, KV in {}, prefill chunks of {}\n\n",
       plan.model.empty() ? "model" : plan.model, plan.architecture, plan.n_layer, plan.parallel,
       plan.parallel == 1 ? "" : "s", plan.context, kv_type_name(plan.kv_type), plan.prefill_chunk);
-  text += fmt::format("{:<8}{:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "device", "layers",
-                      "experts", "weights", "KV", "recurrent", "scratch", "total", "free");
+  constexpr const char* kRow =
+      "{:<8}{:>8}  {:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
+  text += fmt::format(fmt::runtime(kRow), "device", "threads", "layers", "experts", "weights", "KV",
+                      "recurrent", "scratch", "total", "free");
   for (const ShardPlan& shard : plan.shards)
-    text += fmt::format("{:<8}{:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", shard.device,
-                        layers_text(shard), shard.experts, format_bytes(shard.weight_bytes),
+    text += fmt::format(fmt::runtime(kRow), shard.device, shard.threads, layers_text(shard),
+                        shard.experts, format_bytes(shard.weight_bytes),
                         format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
-                        format_bytes(shard.scratch_bytes), format_bytes(shard.total_bytes()),
-                        format_bytes(shard.budget_bytes - shard.total_bytes()));
+                        format_bytes(shard.scratch_bytes + shard.handoff_bytes),
+                        format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
   text += fmt::format("\nOne token reads {}; the process peaks at about {}.\n",
                       format_bytes(static_cast<std::int64_t>(plan.decode_bytes_per_token)),
                       format_bytes(plan.total_bytes()));

@@ -70,8 +70,9 @@ TEST(Plan, ShortensAContextThatNobodyAskedFor) {
 
 TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
   const Model model = golden("qwen3");
-  Result<Plan> plan =
-      make_plan(model, machine(kPlenty), {.context = 4096, .parallel = 64, .budget = 40 << 20});
+  Inventory inventory = machine(kPlenty);
+  inventory.devices.front().budget = 40 << 20;
+  Result<Plan> plan = make_plan(model, inventory, {.context = 4096, .parallel = 64});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::exhausted);
   EXPECT_NE(plan.error().message.find("cpu lacks"), std::string::npos) << plan.error().message;
@@ -111,7 +112,8 @@ TEST(Plan, PrintsEveryByte) {
   EXPECT_EQ(shard["total_bytes"].get<std::int64_t>(),
             shard["weight_bytes"].get<std::int64_t>() + shard["kv_bytes"].get<std::int64_t>() +
                 shard["recurrent_bytes"].get<std::int64_t>() +
-                shard["scratch_bytes"].get<std::int64_t>());
+                shard["scratch_bytes"].get<std::int64_t>() +
+                shard["handoff_bytes"].get<std::int64_t>());
   EXPECT_NE(plan_table(*plan).find("cpu"), std::string::npos);
 }
 

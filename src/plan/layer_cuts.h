@@ -1,0 +1,40 @@
+// Layer cuts: which layers go to which shard of a row of devices.
+//
+//   std::vector<bool> legal = legal_cuts(spec);
+//   TESSERA_ASSIGN(std::vector<int> wanted, ends_by_weights(spec.n_layer(), {{3, 1}}));
+//   std::optional<std::vector<int>> ends = best_ends(legal, 2, nearest_to(wanted));
+//
+// A split of L layers over n shards is given by the n ends of its ranges, rising, the last one L;
+// every shard has a layer. A cut stands before layer c, 0 < c < L. All functions are pure.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/spec.h"
+
+namespace tessera {
+
+// [c]: whether a cut may stand before layer c; [0] and [L] are true. A layer that attends over the
+// KV of an earlier one must be in the same shard with it.
+std::vector<bool> legal_cuts(const ModelSpec& spec);
+
+// Ranges in proportion to the weights: end i is L * (w_0 + ... + w_i) / (w_0 + ... + w_n-1), halves
+// rounded away from zero, then moved so that every shard has a layer.
+// ErrorCode::invalid for no weight, more weights than layers, or one that is not finite and above 0.
+Result<std::vector<int>> ends_by_weights(int n_layer, std::span<const double> weights);
+
+// What it costs that `shard` has layers [begin, end); nothing where it cannot be.
+using RangeCost = std::function<std::optional<double>(int shard, int begin, int end)>;
+
+// The legal split of the least summed cost, if there is one; among equals, the earliest cuts.
+std::optional<std::vector<int>> best_ends(const std::vector<bool>& legal, int n_shard,
+                                          const RangeCost& cost);
+
+// The cost for best_ends that finds the legal cuts nearest to the given ones.
+RangeCost nearest_to(std::vector<int> wanted);
+
+}  // namespace tessera

@@ -1,0 +1,53 @@
+// Placement: what a person says about where a model should lie, as text, checked before a file is
+// opened.
+//
+//   TESSERA_ASSIGN(Placement placement,
+//                  parse_placement({.devices = "cpu:0,cpu:1",
+//                                   .layer_split = "3,1",
+//                                   .budgets = {{"cpu:1", std::int64_t{2} << 30}}}));
+//
+// A device is `cpu`, all cores in one team of threads, or `cpu:0`, `cpu:1`, ...: the usable cores
+// in as many equal parts as the highest number asks for, a team for each. Errors are
+// ErrorCode::invalid and name the flag.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace tessera {
+
+struct DeviceName {
+  std::optional<int> team;  // absent: plain `cpu`
+  std::string text() const;
+  bool operator==(const DeviceName&) const = default;
+};
+Result<DeviceName> parse_device_name(std::string_view text);
+
+struct DeviceBudget {
+  DeviceName device;
+  std::int64_t bytes = 0;
+};
+
+struct Placement {
+  std::vector<DeviceName> devices = {DeviceName{}};  // in the order of the layers
+  std::vector<double> layer_weights;                 // one a device; empty: the planner's choice
+  std::vector<DeviceBudget> budgets;                 // at most one a device
+};
+
+struct PlacementText {
+  std::string_view devices;      // --target-devices; empty: cpu
+  std::string_view layer_split;  // --target-layer-split; empty: automatic
+  struct Budget {
+    std::string device;      // empty: the only one
+    std::int64_t bytes = 0;  // 0: what is free
+  };
+  std::vector<Budget> budgets;  // --budget, each BYTES or DEVICE=BYTES
+};
+Result<Placement> parse_placement(const PlacementText& text);
+
+}  // namespace tessera

@@ -1,0 +1,251 @@
+#include "plan/shard_planner.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "base/checked.h"
+#include "device/cpu/cpu_device.h"
+#include "plan/layer_cuts.h"
+
+namespace tessera {
+namespace {
+
+// Rows that go through several shards together. Few, so that all shards soon have work; enough that
+// a product reads its weights from memory for many rows.
+constexpr int kPieceRows = 128;
+
+// Pages that one sequence of `context` positions can hold at a time in a group.
+int pages_of_sequence(int window, int context, int chunk) {
+  const int all = ceil_div(context, kPageTokens);
+  if (window == 0) return all;
+  return std::min(all, window_pages(window, chunk));
+}
+
+KvType default_kv_type(const Model& model) {
+  for (const TensorSlice& slice : model.tensors())
+    if (block_format(slice.type).elems > 1) return KvType::f16;
+  return KvType::f32;
+}
+
+// Weight bytes that one row reads of each layer.
+std::vector<double> layer_costs(const Model& model) {
+  std::vector<double> costs(model.spec().layers.size(), 0.0);
+  for (const TensorSlice& slice : model.tensors()) {
+    if (slice.layer < 0) continue;
+    const auto layer = static_cast<std::size_t>(slice.layer);
+    double bytes = static_cast<double>(slice.rows) *
+                   static_cast<double>(row_bytes(slice.type, slice.cols));
+    if (slice.matrices > 1) bytes *= model.spec().layers[layer].moe->n_used;
+    costs[layer] += bytes;
+  }
+  return costs;
+}
+
+std::string range_text(const ShardLayout& layout) {
+  return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
+}
+
+std::string counts_text(const std::vector<int>& ends) {
+  std::string text;
+  int begin = 0;
+  for (const int end : ends) {
+    text += fmt::format("{}{}", text.empty() ? "" : ",", end - begin);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace
+
+ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
+                           const PlanOptions& options, const Sizes& sizes)
+    : model_(model),
+      spec_(model.spec()),
+      devices_(inventory.devices),
+      options_(options),
+      sizes_(sizes),
+      kv_type_(options.kv_type.value_or(default_kv_type(model))),
+      legal_(legal_cuts(model.spec())) {}
+
+Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
+  TESSERA_TRY(check_cuts());
+  TESSERA_ASSIGN(const Ends ends, choose_ends());
+  std::vector<ShardPlan> result = shards(ends);
+  for (const ShardPlan& shard : result)
+    if (shard.free_bytes() < 0) return does_not_fit(result);
+  return result;
+}
+
+// Whether there can be that many shards at all.
+Status ShardPlanner::check_cuts() const {
+  const auto most = std::count(legal_.begin() + 1, legal_.end(), true);
+  const auto n = static_cast<std::ptrdiff_t>(devices_.size());
+  if (n <= most) return {};
+  if (most == spec_.n_layer())
+    return Error::make(ErrorCode::invalid, "--target-devices: {} devices for {} layers", n, most);
+  return Error::make(ErrorCode::invalid,
+                     "--target-devices: {} devices, but layers that share their KV stay together, "
+                     "which leaves {} parts",
+                     n, most);
+}
+
+Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
+  const int n = static_cast<int>(devices_.size());
+  if (options_.layer_weights.empty()) {
+    if (std::optional<Ends> ends = balanced_ends(/*within_budgets=*/true)) return *std::move(ends);
+    return *balanced_ends(false);  // plan() says what lacks
+  }
+  if (options_.layer_weights.size() != devices_.size())
+    return Error::make(ErrorCode::invalid, "--target-layer-split: {} weights for {} devices",
+                       options_.layer_weights.size(), n);
+  Result<Ends> wanted = ends_by_weights(spec_.n_layer(), options_.layer_weights);
+  if (!wanted) return std::move(wanted).error().in("--target-layer-split");
+  return *best_ends(legal_, n, nearest_to(*std::move(wanted)));
+}
+
+std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budgets) const {
+  std::vector<double> before(legal_.size(), 0.0);
+  const std::vector<double> costs = layer_costs(model_);
+  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
+  const auto cost = [&](int device, int begin, int end) -> std::optional<double> {
+    const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+    if (within_budgets && on.budget && shard(device, begin, end).free_bytes() < 0)
+      return std::nullopt;
+    const double share =
+        (before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)]) /
+        before.back() / on.threads;
+    // The slowest shard sets the pace. A high power stands for the maximum and, unlike it, also
+    // evens out the others.
+    return std::pow(share, 8.0);
+  };
+  return best_ends(legal_, static_cast<int>(devices_.size()), cost);
+}
+
+ShardLayout ShardPlanner::layout(int begin, int end) const {
+  ShardLayout layout;
+  layout.first_layer = begin;
+  layout.end_layer = end;
+  layout.embedding = begin == 0;
+  layout.head = end == spec_.n_layer();
+  layout.max_rows = options_.prefill_chunk + options_.parallel;
+  if (devices_.size() > 1) layout.max_rows = std::min(layout.max_rows, kPieceRows);
+  layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
+  layout.slots = options_.parallel;
+  layout.kv_type = kv_type_;
+  for (const KvGroup& group : kv_groups(spec_))
+    layout.kv_pages.push_back(
+        options_.parallel *
+        pages_of_sequence(group.window, sizes_.context, options_.prefill_chunk));
+  return layout;
+}
+
+ShardPlan ShardPlanner::shard(int device, int begin, int end) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  ShardPlan shard;
+  shard.device = on.name;
+  shard.threads = on.threads;
+  shard.cpus = on.cpus;
+  shard.layout = layout(begin, end);
+  const CpuFootprint bytes = cpu_footprint(model_, shard.layout, on.threads);
+  shard.weight_bytes = bytes.weights;
+  shard.kv_bytes = bytes.kv;
+  shard.recurrent_bytes = bytes.recurrent;
+  shard.scratch_bytes = bytes.scratch;
+  if (devices_.size() > 1) {
+    const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
+    shard.handoff_bytes = pieces * shard.layout.max_rows * spec_.n_embd * std::int64_t{sizeof(float)};
+    if (shard.layout.head)
+      shard.handoff_bytes += std::int64_t{shard.layout.max_logit_rows} * spec_.n_vocab *
+                             std::int64_t{sizeof(float)};
+  }
+  if (device == 0) shard.host_bytes = sizes_.process_bytes;
+  shard.budget_bytes = on.budget.value_or(free_memory(device));
+  for (int l = begin; l < end; ++l) {
+    const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
+    shard.experts += layer.moe ? layer.moe->n_expert : 0;
+  }
+  return shard;
+}
+
+// Memory may be shared with a display or another processor, and then a probe can report more free
+// than there is.
+std::int64_t ShardPlanner::free_memory(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  const std::int64_t most = on.memory_total > 0 ? on.memory_total : on.memory_free;
+  return std::clamp<std::int64_t>(on.memory_free, 0, std::max<std::int64_t>(0, most));
+}
+
+std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
+  std::vector<ShardPlan> result;
+  int begin = 0;
+  for (const int end : ends) {
+    result.push_back(shard(static_cast<int>(result.size()), begin, end));
+    begin = end;
+  }
+  // Of memory that they share, a device without a budget may use what the others leave.
+  for (std::size_t i = 0; i < result.size(); ++i) {
+    if (devices_[i].budget) continue;
+    for (std::size_t j = 0; j < result.size(); ++j)
+      if (j != i && devices_[j].memory == devices_[i].memory)
+        result[i].budget_bytes -= result[j].total_bytes() + result[j].host_bytes;
+  }
+  return result;
+}
+
+Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
+  const ShardPlan& worst = *std::min_element(
+      shards.begin(), shards.end(),
+      [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
+  return Error::make(
+      ErrorCode::exhausted,
+      "{} lacks {}: {} with weights {}, KV of {} sequences of {} tokens {}, recurrent state {}, "
+      "scratch {} and {} besides, against a budget of {}; {}",
+      worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
+      format_bytes(worst.weight_bytes), worst.layout.slots, sizes_.context,
+      format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
+      format_bytes(worst.scratch_bytes), format_bytes(worst.handoff_bytes + worst.host_bytes),
+      format_bytes(worst.budget_bytes), advice(worst));
+}
+
+std::string ShardPlanner::advice(const ShardPlan& worst) const {
+  if (devices_.size() == 1) {
+    const std::int64_t fixed = worst.weight_bytes + worst.scratch_bytes + worst.host_bytes;
+    return fixed > worst.budget_bytes ? "take a smaller or more strongly quantised model"
+                                      : "lower --ctx or --parallel, or raise --budget";
+  }
+  if (!options_.layer_weights.empty())
+    if (const std::optional<Ends> ends = balanced_ends(true)) {
+      const std::vector<ShardPlan> other = shards(*ends);
+      if (std::all_of(other.begin(), other.end(),
+                      [](const ShardPlan& shard) { return shard.free_bytes() >= 0; }))
+        return fmt::format("--target-layer-split {} would fit", counts_text(*ends));
+    }
+  return fmt::format(
+      "together the devices hold {} of {} layers: lower --ctx or --parallel, raise --budget, or "
+      "name more devices",
+      layers_that_fit(), spec_.n_layer());
+}
+
+// Filling the devices in turn.
+int ShardPlanner::layers_that_fit() const {
+  int begin = 0;
+  std::vector<ShardPlan> filled;
+  for (std::size_t i = 0; i < devices_.size() && begin < spec_.n_layer(); ++i) {
+    std::int64_t shared = 0;
+    for (std::size_t j = 0; j < filled.size(); ++j)
+      if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
+        shared += filled[j].total_bytes() + filled[j].host_bytes;
+    for (int end = spec_.n_layer(); end > begin; --end) {
+      if (!legal_[static_cast<std::size_t>(end)]) continue;
+      ShardPlan candidate = shard(static_cast<int>(i), begin, end);
+      if (candidate.free_bytes() - shared < 0) continue;
+      begin = end;
+      filled.push_back(std::move(candidate));
+      break;
+    }
+  }
+  return begin;
+}
+
+}  // namespace tessera

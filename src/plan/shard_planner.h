@@ -1,0 +1,54 @@
+// ShardPlanner: the layers and bytes of each device for one context length. Part of make_plan.
+//
+//   ShardPlanner planner(model, inventory, options, {.context = 4096, .process_bytes = bytes});
+//   TESSERA_ASSIGN(std::vector<ShardPlan> shards, planner.plan());
+//
+// A layer's time is taken to be the bytes of weights that one row reads of it, over the device's
+// threads. The head is left out: a prompt needs it for one row.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tessera {
+
+class ShardPlanner {
+ public:
+  struct Sizes {
+    int context = 0;
+    std::int64_t process_bytes = 0;
+  };
+  ShardPlanner(const Model& model, const Inventory& inventory, const PlanOptions& options,
+               const Sizes& sizes);
+
+  // ErrorCode::exhausted where memory lacks, ErrorCode::invalid where the layers cannot be split so.
+  Result<std::vector<ShardPlan>> plan() const;
+
+ private:
+  using Ends = std::vector<int>;
+
+  Result<Ends> choose_ends() const;
+  std::optional<Ends> balanced_ends(bool within_budgets) const;
+  Status check_cuts() const;
+
+  ShardLayout layout(int begin, int end) const;
+  ShardPlan shard(int device, int begin, int end) const;
+  std::vector<ShardPlan> shards(const Ends& ends) const;
+  std::int64_t free_memory(int device) const;
+
+  Error does_not_fit(const std::vector<ShardPlan>& shards) const;
+  std::string advice(const ShardPlan& worst) const;
+  int layers_that_fit() const;
+
+  const Model& model_;
+  const ModelSpec& spec_;
+  const std::vector<DeviceInventory>& devices_;
+  const PlanOptions& options_;
+  Sizes sizes_;
+  KvType kv_type_;
+  std::vector<bool> legal_;
+};
+
+}  // namespace tessera
