@@ -1,20 +1,31 @@
 // Pipeline: the one way to run a model. One device is a pipeline of one shard.
 //
-//   TESSERA_ASSIGN(Pipeline pipeline, Pipeline::load(model, plan, std::move(devices), progress));
-//   TESSERA_TRY(pipeline.forward(batch));                // all layers of all shards
-//   std::span<const float> logits = pipeline.logits();   // [logit rows][n_vocab]
+//   TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(devices), progress));
+//   TESSERA_TRY(pipeline->forward(batch));               // all layers of all shards
+//   std::span<const float> logits = pipeline->logits();  // [logit rows][n_vocab]
 //
-// One thread (the engine's) drives it. logits() is valid until the next forward(). forward() fails
-// only when a device is lost; the batch must keep to the plan's limits (CHECKed by the device).
+// One thread (the engine's) drives it and computes the first shard; every other shard has a thread
+// of its own. forward() cuts a batch of many rows into pieces, which go through the shards one
+// after the other, so that all shards work at the same time. A batch that asks for logits is done
+// when forward() returns; one that asks for none may still be in the later shards, and the next one
+// follows it. The batch and what it points to may change as soon as forward() returns.
+//
+// logits() is valid until the next forward(). State is that of a sequence over all shards: it is
+// reset and copied as one, in order with the batches. forward() fails with ErrorCode::unavailable
+// after stop(); the batch must keep to the plan's limits (CHECKed by the device). One shard runs
+// without further threads and copies.
 #pragma once
 
 #include <memory>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "base/result.h"
 #include "device/batch.h"
 #include "device/device.h"
+#include "pipeline/stage.h"
+#include "pipeline/thread_binding.h"
 #include "plan/plan.h"
 #include "state/sequence_pool.h"
 
@@ -36,22 +47,47 @@ class Pipeline final : public ForwardPass {
   static Result<std::unique_ptr<Pipeline>> load(const Model& model, const Plan& plan,
                                                 std::vector<std::unique_ptr<Device>> devices,
                                                 const LoadProgress& progress);
+  ~Pipeline() override;
 
   const ModelSpec& spec() const override { return spec_; }
   Status forward(const BatchView& batch) override;
-  std::span<const float> logits() override { return shards_.back().device->logits(); }
-  void reset_slot(int slot) override;
+  std::span<const float> logits() override { return logits_; }
+  void reset_slot(int slot) override {
+    change({.kind = StateChange::Kind::reset_slot, .to = slot});
+  }
+  void copy_slot(int from, int to) {
+    change({.kind = StateChange::Kind::copy_slot, .from = from, .to = to});
+  }
+  void copy_page(int kv_group, int from, int to) {
+    change({.kind = StateChange::Kind::copy_page, .kv_group = kv_group, .from = from, .to = to});
+  }
+
+  // Ends the shards' threads after what is under way. May be called again; forward() then fails.
+  void stop();
 
  private:
-  struct Shard {
-    std::unique_ptr<Device> device;
-    int first_layer = 0;
-    int end_layer = 0;
-  };
+  Pipeline() = default;
+  void start_threads(const Plan& plan);
+  void drive(std::size_t stage, std::vector<int> cpus);
+  void change(const StateChange& change);
+  Piece& next_piece();
+  void send(const BatchView& batch, int begin, int end, bool gather, std::size_t& gathered);
 
   ModelSpec spec_;
-  std::vector<Shard> shards_;
-  std::vector<float> boundary_;  // residual rows on their way to the next shard
+  int piece_rows_ = 0;
+  bool stopped_ = false;
+  std::vector<std::unique_ptr<Stage>> stages_;
+  std::span<const float> logits_;
+
+  // Several shards only.
+  std::unique_ptr<PieceRing> ring_;
+  std::uint64_t sent_ = 0;              // pieces given to the stages
+  std::vector<int> ends_;               // of the batch's pieces
+  std::vector<StateChange> changes_;    // to come before the next piece
+  std::vector<float> gathered_logits_;  // of a batch whose logit rows lie in several pieces
+  std::vector<int> first_cpus_;         // of the thread that calls forward()
+  ThreadBinding binding_;
+  std::vector<std::thread> threads_;
 };
 
 // The pool that hands out the plan's pages and slots.

@@ -78,7 +78,8 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads) {
     return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
                        threads, devices);
   int teams = 1;
-  for (const DeviceName& name : placement.devices) teams = std::max(teams, name.team.value_or(0) + 1);
+  for (const DeviceName& name : placement.devices)
+    teams = std::max(teams, name.team.value_or(0) + 1);
   const std::vector<int> cpus = usable_processors();
   const DeviceInventory machine = probe_memory();
   Inventory inventory;

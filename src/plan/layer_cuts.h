@@ -24,7 +24,8 @@ std::vector<bool> legal_cuts(const ModelSpec& spec);
 
 // Ranges in proportion to the weights: end i is L * (w_0 + ... + w_i) / (w_0 + ... + w_n-1), halves
 // rounded away from zero, then moved so that every shard has a layer.
-// ErrorCode::invalid for no weight, more weights than layers, or one that is not finite and above 0.
+// ErrorCode::invalid for no weight, more weights than layers, or one that is not finite and above
+// 0.
 Result<std::vector<int>> ends_by_weights(int n_layer, std::span<const double> weights);
 
 // What it costs that `shard` has layers [begin, end); nothing where it cannot be.

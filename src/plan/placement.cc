@@ -38,7 +38,8 @@ Result<std::vector<DeviceName>> parse_devices(std::string_view text) {
       return Error::make(ErrorCode::invalid, "--target-devices: {} stands there twice", part);
     devices.push_back(*name);
   }
-  if (devices.size() > 1 && std::find(devices.begin(), devices.end(), DeviceName{}) != devices.end())
+  if (devices.size() > 1 &&
+      std::find(devices.begin(), devices.end(), DeviceName{}) != devices.end())
     return Error::make(ErrorCode::invalid,
                        "--target-devices: cpu is all cores; to split them name cpu:0,cpu:1,...");
   return devices;

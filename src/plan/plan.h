@@ -30,7 +30,8 @@ struct DeviceInventory {
   int memory = 0;                 // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
-  std::optional<std::int64_t> budget;  // bytes the device may use; absent: its share of what is free
+  std::optional<std::int64_t>
+      budget;  // bytes the device may use; absent: its share of what is free
 };
 
 struct Inventory {

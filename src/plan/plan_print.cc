@@ -67,8 +67,7 @@ std::string plan_table(const Plan& plan) {
       "{} ({}), {} layers; {} sequence{} of {} tokens, KV in {}, prefill chunks of {}\n\n",
       plan.model.empty() ? "model" : plan.model, plan.architecture, plan.n_layer, plan.parallel,
       plan.parallel == 1 ? "" : "s", plan.context, kv_type_name(plan.kv_type), plan.prefill_chunk);
-  constexpr const char* kRow =
-      "{:<8}{:>8}  {:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
+  constexpr const char* kRow = "{:<8}{:>8}  {:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
   text += fmt::format(fmt::runtime(kRow), "device", "threads", "layers", "experts", "weights", "KV",
                       "recurrent", "scratch", "total", "free");
   for (const ShardPlan& shard : plan.shards)

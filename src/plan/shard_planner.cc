@@ -34,8 +34,8 @@ std::vector<double> layer_costs(const Model& model) {
   for (const TensorSlice& slice : model.tensors()) {
     if (slice.layer < 0) continue;
     const auto layer = static_cast<std::size_t>(slice.layer);
-    double bytes = static_cast<double>(slice.rows) *
-                   static_cast<double>(row_bytes(slice.type, slice.cols));
+    double bytes =
+        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(slice.type, slice.cols));
     if (slice.matrices > 1) bytes *= model.spec().layers[layer].moe->n_used;
     costs[layer] += bytes;
   }
@@ -134,9 +134,8 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   layout.slots = options_.parallel;
   layout.kv_type = kv_type_;
   for (const KvGroup& group : kv_groups(spec_))
-    layout.kv_pages.push_back(
-        options_.parallel *
-        pages_of_sequence(group.window, sizes_.context, options_.prefill_chunk));
+    layout.kv_pages.push_back(options_.parallel * pages_of_sequence(group.window, sizes_.context,
+                                                                    options_.prefill_chunk));
   return layout;
 }
 
@@ -154,10 +153,11 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end) const {
   shard.scratch_bytes = bytes.scratch;
   if (devices_.size() > 1) {
     const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
-    shard.handoff_bytes = pieces * shard.layout.max_rows * spec_.n_embd * std::int64_t{sizeof(float)};
+    shard.handoff_bytes =
+        pieces * shard.layout.max_rows * spec_.n_embd * std::int64_t{sizeof(float)};
     if (shard.layout.head)
-      shard.handoff_bytes += std::int64_t{shard.layout.max_logit_rows} * spec_.n_vocab *
-                             std::int64_t{sizeof(float)};
+      shard.handoff_bytes +=
+          std::int64_t{shard.layout.max_logit_rows} * spec_.n_vocab * std::int64_t{sizeof(float)};
   }
   if (device == 0) shard.host_bytes = sizes_.process_bytes;
   shard.budget_bytes = on.budget.value_or(free_memory(device));

@@ -23,7 +23,8 @@ class ShardPlanner {
   ShardPlanner(const Model& model, const Inventory& inventory, const PlanOptions& options,
                const Sizes& sizes);
 
-  // ErrorCode::exhausted where memory lacks, ErrorCode::invalid where the layers cannot be split so.
+  // ErrorCode::exhausted where memory lacks, ErrorCode::invalid where the layers cannot be split
+  // so.
   Result<std::vector<ShardPlan>> plan() const;
 
  private:

@@ -1,0 +1,84 @@
+#include "pipeline/piece.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+
+namespace tessera {
+namespace {
+
+// The last place in (begin, limit] where the rows may be cut, or the first one after begin.
+int cut_before(const BatchView& batch, int begin, int limit) {
+  int best = begin;
+  for (const SequenceRows& sequence : batch.sequences) {
+    const int end = sequence.first_row + sequence.n_rows;
+    if (end <= begin) continue;
+    const auto consider = [&](int cut) {
+      if (cut > begin && (cut <= limit || best == begin)) best = cut;
+    };
+    // A single row is computed by another form of the delta net than a row of a chunk: none is left
+    // over.
+    for (int at = sequence.first_row + kCutRows; at + 1 < end; at += kCutRows) consider(at);
+    consider(end);
+    if (end >= limit) break;
+  }
+  return best;
+}
+
+}  // namespace
+
+void cut_batch(const BatchView& batch, int max_rows, std::vector<int>& ends) {
+  ends.clear();
+  const int rows = batch.rows();
+  const int pieces = std::max(1, ceil_div(rows, max_rows));
+  const int size = ceil_div(rows, pieces);
+  for (int begin = 0; begin < rows; begin = ends.back())
+    ends.push_back(rows - begin <= size ? rows : cut_before(batch, begin, begin + size));
+}
+
+void Piece::allocate(int max_rows, int n_embd) {
+  n_embd_ = n_embd;
+  hidden_.resize(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(n_embd));
+}
+
+void Piece::take(const BatchView& batch, int begin, int end) {
+  tokens_.assign(batch.tokens.begin() + begin, batch.tokens.begin() + end);
+  logit_rows_.clear();
+  for (const std::int32_t row : batch.logit_rows)
+    if (row >= begin && row < end) logit_rows_.push_back(row - begin);
+  sequences_.clear();
+  for (const SequenceRows& sequence : batch.sequences) {
+    const int first = std::max(begin, sequence.first_row);
+    const int last = std::min(end, sequence.first_row + sequence.n_rows);
+    if (first >= last) continue;
+    SequenceRows& part = sequences_.emplace_back(sequence);
+    part.first_row = first - begin;
+    part.n_rows = last - first;
+    part.first_position += first - sequence.first_row;
+  }
+  take_tables();
+}
+
+// Replaces the page tables of sequences_ by copies.
+void Piece::take_tables() {
+  std::size_t pages = 0, tables = 0;
+  for (const SequenceRows& sequence : sequences_) {
+    tables += sequence.pages.size();
+    for (const std::span<const std::int32_t> table : sequence.pages) pages += table.size();
+  }
+  // Sized before any span points into them.
+  pages_.resize(pages);
+  tables_.resize(tables);
+  std::size_t page = 0, table = 0;
+  for (SequenceRows& sequence : sequences_) {
+    const std::size_t first_table = table;
+    for (const std::span<const std::int32_t> from : sequence.pages) {
+      std::copy(from.begin(), from.end(), pages_.begin() + static_cast<std::ptrdiff_t>(page));
+      tables_[table++] = {pages_.data() + page, from.size()};
+      page += from.size();
+    }
+    sequence.pages = {tables_.data() + first_table, table - first_table};
+  }
+}
+
+}  // namespace tessera

@@ -1,0 +1,31 @@
+// StageCounter: how far a stage of the pipeline has come. One thread counts up, others wait for a
+// number.
+//
+//   announced.advance();            // the stage: piece 7 will be ready soon
+//   announced.wait_for(8);          // the next one: eight pieces were announced
+//
+// A wait spins for a while and then sleeps until the counter moves, so that a hand-over costs no
+// system call while both sides run and an idle stage costs no processor time. What was written
+// before advance() is visible after the wait. Numbers may wrap.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+
+namespace tessera {
+
+class StageCounter {
+ public:
+  void advance();
+  // Until advance() was called `count` times in all.
+  void wait_for(std::uint32_t count, std::chrono::microseconds spin);
+
+ private:
+  bool reached(std::uint32_t count) const;
+
+  alignas(64) std::atomic<std::uint32_t> count_{0};
+  alignas(64) std::atomic<int> parked_{0};
+};
+
+}  // namespace tessera
