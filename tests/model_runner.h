@@ -25,6 +25,7 @@ struct RunnerOptions {
   int context = 1024;
   std::optional<KvType> kv_type;
   DeviceOptions device;
+  Placement placement = {};  // `threads` is for all of its devices
 };
 
 class ModelRunner {
@@ -33,13 +34,17 @@ class ModelRunner {
     Result<Model> model = Model::open(path);
     EXPECT_TRUE(model) << model.error().message;
     if (!model) return;
+    const Result<Inventory> inventory = probe_inventory(options.placement, options.threads);
+    EXPECT_TRUE(inventory) << inventory.error().message;
+    if (!inventory) return;
     Result<Plan> plan =
-        make_plan(*model, probe_inventory(options.threads),
+        make_plan(*model, *inventory,
                   {.context = std::min(options.context, model->spec().context_length),
                    .parallel = options.parallel,
                    .prefill_chunk = options.prefill_chunk,
                    .logit_rows = options.logit_rows,
-                   .kv_type = options.kv_type});
+                   .kv_type = options.kv_type,
+                   .layer_weights = options.placement.layer_weights});
     EXPECT_TRUE(plan) << plan.error().message;
     if (!plan) return;
     auto devices = open_devices(*plan, options.device);

@@ -7,6 +7,7 @@
 #include "cli/bench_run.h"
 #include "cli/commands.h"
 #include "cli/output.h"
+#include "cli/placement_options.h"
 #include "cli/progress.h"
 
 namespace tessera::cli {
@@ -136,7 +137,7 @@ Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
 
 void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const MachineSpeed& speed,
                  const char* isa) {
-  const int threads = plan.shards.front().threads;
+  const int threads = plan.threads();
   print_out(
       "{} ({}), KV in {}, prefill chunks of {}\n"
       "machine: {} threads, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
@@ -183,7 +184,9 @@ Result<LoadNeeds> needs_of(const Config& config, const std::vector<BenchTest>& t
 Status bench(const Config& config, std::vector<BenchTest> tests) {
   TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
   TESSERA_ASSIGN(const LoadNeeds needs, needs_of(config, tests, model.spec()));
-  const Inventory inventory = probe_inventory(config.small("placement.threads"));
+  TESSERA_ASSIGN(const Inventory inventory, inventory_of(config));
+  int threads = 0;
+  for (const DeviceInventory& device : inventory.devices) threads += device.threads;
   cpu::Isa isa = cpu::detect_isa();
   if (config.text("placement.cpu_isa") != "auto") {
     TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
@@ -191,11 +194,9 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   MachineSpeed speed;
   {
     log_info("measuring what the machine can do");
-    ThreadTeam team({.threads = inventory.devices.front().threads});
-    const std::int64_t budget = config.integer("placement.budget");
-    TESSERA_ASSIGN(
-        speed,
-        measure_machine(team, isa, budget > 0 ? budget : inventory.devices.front().memory_free));
+    ThreadTeam team({.threads = threads});
+    const DeviceInventory& first = inventory.devices.front();
+    TESSERA_ASSIGN(speed, measure_machine(team, isa, first.budget.value_or(first.memory_free)));
   }
   TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs));
   add_costs(model, loaded.plan, tests);
@@ -206,8 +207,7 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
     return {};
   }
   Json out = Json::array();
-  for (const BenchTest& test : tests)
-    out.push_back(test_json(test, speed, loaded.plan.shards.front().threads));
+  for (const BenchTest& test : tests) out.push_back(test_json(test, speed, threads));
   print_out(json_text(out, 2) + "\n");
   return {};
 }

@@ -25,6 +25,7 @@ Result<std::vector<BenchRun::Sequence>> BenchRun::start(const BenchCase& test) {
     sequences.push_back({.state = std::move(state)});
     if (test.depth > 0) TESSERA_TRY(feed_prompt(sequences.back(), test.depth, false));
   }
+  loaded_.pipeline->logits();  // waits for what is under way
   return sequences;
 }
 

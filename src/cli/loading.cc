@@ -4,6 +4,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "model/synth.h"
 
@@ -30,7 +31,8 @@ Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
   if (config.text("kv.type") != "auto") {
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
-  if (config.integer("placement.budget") > 0) options.budget = config.integer("placement.budget");
+  TESSERA_ASSIGN(const Placement placement, placement_of(config));
+  options.layer_weights = placement.layer_weights;
   return options;
 }
 
@@ -56,7 +58,8 @@ Status write_small_model(const Config& config, const std::string& path) {
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   TESSERA_ASSIGN(const PlanOptions options, plan_options(config, needs));
-  return make_plan(model, probe_inventory(config.small("placement.threads")), options);
+  TESSERA_ASSIGN(const Inventory inventory, inventory_of(config));
+  return make_plan(model, inventory, options);
 }
 
 Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs) {

@@ -11,6 +11,7 @@
 #include "cli/help.h"
 #include "cli/nearest.h"
 #include "cli/output.h"
+#include "cli/placement_options.h"
 
 namespace tessera::cli {
 namespace {
@@ -94,6 +95,8 @@ int command_main(const CommandInfo& info, const std::vector<std::string>& words)
     return kExitOk;
   }
   if (const Status status = check_arguments(*config); !status) return misuse(status.error());
+  if ((info.command & kModelCommands) != 0)
+    if (const Status status = check_placement(*config); !status) return misuse(status.error());
   apply_log_level(config->text("log.level"));
   return run(*config);
 }

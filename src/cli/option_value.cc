@@ -104,6 +104,13 @@ std::string in_quotes(std::string_view text) {
 
 }  // namespace
 
+std::optional<std::int64_t> parse_bytes(std::string_view text) {
+  constexpr double kMost = 9e18;
+  const auto value = parse_quantity(text, kByteUnits);
+  if (!value || !(*value >= 0.0 && *value <= kMost)) return std::nullopt;
+  return static_cast<std::int64_t>(*value);
+}
+
 Result<OptionValue> parse_value(const Option& option, std::string_view text) {
   switch (option.type) {
     case OptionType::text:

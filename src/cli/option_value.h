@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -18,6 +19,9 @@ using OptionValue = std::variant<std::string, std::int64_t, double, bool, std::v
 
 // The error says what would be right ("give 1 to 8192"); the caller puts before it what was given.
 Result<OptionValue> parse_value(const Option& option, std::string_view text);
+
+// "512MiB", "2GB", "1048576"; nothing if it is no such quantity.
+std::optional<std::int64_t> parse_bytes(std::string_view text);
 
 // As TOML.
 std::string value_text(const Option& option, const OptionValue& value);

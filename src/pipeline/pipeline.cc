@@ -96,12 +96,19 @@ Status Pipeline::forward(const BatchView& batch) {
     send(batch, begin, end, gather, gathered);
     begin = end;
   }
-  logits_ = {};
-  if (batch.logit_rows.empty()) return {};
+  if (batch.logit_rows.empty()) {
+    logits_ = {};
+    return {};
+  }
   last.wait_done(sent_);
   logits_ =
       gather ? std::span<const float>(gathered_logits_).first(gathered) : last.device().logits();
   return {};
+}
+
+std::span<const float> Pipeline::logits() {
+  if (ring_ != nullptr && sent_ > 0) stages_.back()->wait_done(sent_);
+  return logits_;
 }
 
 void Pipeline::send(const BatchView& batch, int begin, int end, bool gather,

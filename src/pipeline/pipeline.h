@@ -10,7 +10,7 @@
 // when forward() returns; one that asks for none may still be in the later shards, and the next one
 // follows it. The batch and what it points to may change as soon as forward() returns.
 //
-// logits() is valid until the next forward(). State is that of a sequence over all shards: it is
+// logits() waits for all batches and is valid until the next forward(). State is that of a sequence over all shards: it is
 // reset and copied as one, in order with the batches. forward() fails with ErrorCode::unavailable
 // after stop(); the batch must keep to the plan's limits (CHECKed by the device). One shard runs
 // without further threads and copies.
@@ -51,7 +51,7 @@ class Pipeline final : public ForwardPass {
 
   const ModelSpec& spec() const override { return spec_; }
   Status forward(const BatchView& batch) override;
-  std::span<const float> logits() override { return logits_; }
+  std::span<const float> logits() override;
   void reset_slot(int slot) override {
     change({.kind = StateChange::Kind::reset_slot, .to = slot});
   }

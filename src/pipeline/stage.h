@@ -15,6 +15,7 @@
 #include "device/device.h"
 #include "pipeline/piece.h"
 #include "pipeline/stage_counter.h"
+#include "plan/plan.h"
 
 namespace tessera {
 

@@ -38,6 +38,12 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
 
 }  // namespace
 
+int Plan::threads() const {
+  int threads = 0;
+  for (const ShardPlan& shard : shards) threads += shard.threads;
+  return threads;
+}
+
 std::int64_t Plan::total_bytes() const {
   std::int64_t bytes = process_bytes;
   for (const ShardPlan& shard : shards) bytes += shard.total_bytes();

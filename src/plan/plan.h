@@ -96,6 +96,7 @@ struct Plan {
   std::vector<ShardPlan> shards;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
 
+  int threads() const;               // of all shards
   std::int64_t total_bytes() const;  // predicted peak of the process
 };
 
