@@ -54,11 +54,15 @@ class ModelRunner {
     EXPECT_TRUE(pipeline) << pipeline.error().message;
     if (!pipeline) return;
     pipeline_ = *std::move(pipeline);
-    pool_ = std::make_unique<SequencePool>(sequence_pool_layout(*plan));
+    plan_ = *std::move(plan);
+    pool_ = std::make_unique<SequencePool>(sequence_pool_layout(plan_));
   }
 
   bool ready() const { return pipeline_ != nullptr; }
   const ModelSpec& spec() const { return pipeline_->spec(); }
+  const Plan& plan() const { return plan_; }
+  Pipeline& pipeline() { return *pipeline_; }
+  const SequencePool& pool() const { return *pool_; }
 
   // One sequence that grows by feed().
   struct Sequence {
@@ -118,7 +122,34 @@ class ModelRunner {
     return all;
   }
 
+  // Logits of the last token only: the steps before ask for none.
+  std::vector<float> last_logits(std::span<const TokenId> ids, int chunk) {
+    Sequence sequence = start(static_cast<int>(ids.size()));
+    std::vector<TokenId> tokens;
+    for (std::size_t at = 0; at < ids.size();) {
+      const auto n = std::min(static_cast<std::size_t>(chunk), ids.size() - at);
+      tokens.assign(ids.begin() + static_cast<std::ptrdiff_t>(at),
+                    ids.begin() + static_cast<std::ptrdiff_t>(at + n));
+      sequence.state.extend(static_cast<int>(n));
+      SequenceRows rows{.n_rows = static_cast<int>(n),
+                        .first_position = static_cast<int>(at),
+                        .slot = sequence.state.slot(),
+                        .pages = sequence.state.page_tables()};
+      at += n;
+      std::vector<std::int32_t> logit_rows;
+      if (at == ids.size()) logit_rows.push_back(static_cast<std::int32_t>(n) - 1);
+      EXPECT_TRUE(pipeline_->forward(
+          {.tokens = tokens, .sequences = {&rows, 1}, .logit_rows = logit_rows}));
+      std::fill(tokens.begin(), tokens.end(), 0);
+      rows = {};
+      sequence.state.trim(static_cast<int>(at));
+    }
+    const std::span<const float> logits = pipeline_->logits();
+    return {logits.begin(), logits.end()};
+  }
+
  private:
+  Plan plan_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<SequencePool> pool_;
 };

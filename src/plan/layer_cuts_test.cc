@@ -1,0 +1,99 @@
+#include "plan/layer_cuts.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+namespace tessera {
+namespace {
+
+using Ends = std::vector<int>;
+
+ModelSpec layers(int n) {
+  ModelSpec spec;
+  spec.layers.resize(static_cast<std::size_t>(n));
+  return spec;
+}
+
+TEST(LayerCuts, FollowTheWeights) {
+  const struct {
+    int layers;
+    std::vector<double> weights;
+    Ends ends;
+  } cases[] = {
+      {40, {1, 1}, {20, 40}},
+      {64, {1, 3}, {16, 64}},
+      {43, {24, 19}, {24, 43}},
+      {40, {100, 1}, {39, 40}},
+      {3, {1, 1, 1}, {1, 2, 3}},
+      {40, {1, 100}, {1, 40}},
+      {5, {1, 1}, {3, 5}},
+      {40, {1e-300, 1, 1e300}, {1, 2, 40}},
+      {10, {1e308, 1e308}, {5, 10}},
+      {4, {1000, 1, 1, 1}, {1, 2, 3, 4}},
+      {1, {7}, {1}},
+  };
+  for (const auto& [n, weights, ends] : cases) {
+    const Result<Ends> got = ends_by_weights(n, weights);
+    ASSERT_TRUE(got) << got.error().message;
+    EXPECT_EQ(*got, ends) << n;
+  }
+}
+
+TEST(LayerCuts, RefuseWhatCannotBe) {
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const double infinite = std::numeric_limits<double>::infinity();
+  const std::vector<double> cases[] = {{}, {1, 1, 1, 1}, {1, 0}, {1, -1}, {nan, 1}, {1, infinite}};
+  for (const std::vector<double>& weights : cases) {
+    const Result<Ends> got = ends_by_weights(3, weights);
+    ASSERT_FALSE(got);
+    EXPECT_EQ(got.error().code, ErrorCode::invalid);
+  }
+}
+
+TEST(LayerCuts, LayersThatShareKvStayTogether) {
+  ModelSpec spec = layers(10);
+  for (auto& layer : spec.layers) layer.mixer = AttentionSpec{};
+  for (const std::size_t user : {7u, 8u, 9u})
+    std::get<AttentionSpec>(spec.layers[user].mixer).kv_source = 6;
+  const std::vector<bool> legal = legal_cuts(spec);
+  for (int cut = 0; cut <= 10; ++cut)
+    EXPECT_EQ(legal[static_cast<std::size_t>(cut)], cut < 7 || cut == 10) << cut;
+
+  // Each cut goes to the nearest legal place and every shard keeps a layer.
+  EXPECT_EQ(best_ends(legal, 2, nearest_to({8, 10})), Ends({6, 10}));
+  EXPECT_EQ(best_ends(legal, 3, nearest_to({7, 8, 10})), Ends({5, 6, 10}));
+  EXPECT_EQ(best_ends(legal, 3, nearest_to({3, 9, 10})), Ends({3, 6, 10}));
+  EXPECT_EQ(best_ends(legal, 7, nearest_to({2, 4, 6, 7, 8, 9, 10})), Ends({1, 2, 3, 4, 5, 6, 10}));
+  EXPECT_EQ(best_ends(legal, 8, nearest_to({1, 2, 3, 4, 5, 6, 7, 10})), std::nullopt);
+}
+
+TEST(LayerCuts, KeepLegalWishes) {
+  const std::vector<bool> legal = legal_cuts(layers(40));
+  for (const Ends& ends : {Ends{20, 40}, Ends{1, 40}, Ends{39, 40}, Ends{13, 14, 40}})
+    EXPECT_EQ(best_ends(legal, static_cast<int>(ends.size()), nearest_to(ends)), ends);
+}
+
+TEST(LayerCuts, TheLeastCostWins) {
+  const std::vector<bool> legal = legal_cuts(layers(12));
+  const std::vector<int> cost_of = {1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1};
+  const auto cost = [&](int, int begin, int end) -> std::optional<double> {
+    double sum = 0.0;
+    for (int l = begin; l < end; ++l) sum += cost_of[static_cast<std::size_t>(l)];
+    return std::pow(sum, 8.0);
+  };
+  EXPECT_EQ(best_ends(legal, 2, cost), Ends({5, 12}));
+  EXPECT_EQ(best_ends(legal, 3, cost), Ends({4, 5, 12}));
+  // Where the third shard may have no more than two layers.
+  const auto bounded = [&](int shard, int begin, int end) -> std::optional<double> {
+    if (shard == 2 && end - begin > 2) return std::nullopt;
+    return cost(shard, begin, end);
+  };
+  EXPECT_EQ(best_ends(legal, 3, bounded), Ends({5, 10, 12}));
+  const auto never = [](int, int, int) { return std::optional<double>(); };
+  EXPECT_EQ(best_ends(legal, 2, never), std::nullopt);
+}
+
+}  // namespace
+}  // namespace tessera
