@@ -1,26 +1,29 @@
 #include "pipeline/piece.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/checked.h"
 
 namespace tessera {
 namespace {
 
-// The last place in (begin, limit] where the rows may be cut, or the first one after begin.
-int cut_before(const BatchView& batch, int begin, int limit) {
+// Where the rows may be cut: the place nearest to `wanted` in (begin, limit]. There is one within
+// kCutRows + 1 rows.
+int cut_near(const BatchView& batch, int begin, int wanted, int limit) {
   int best = begin;
+  const auto consider = [&](int cut) {
+    if (cut <= begin || cut > limit) return;
+    if (best == begin || std::abs(cut - wanted) < std::abs(best - wanted)) best = cut;
+  };
   for (const SequenceRows& sequence : batch.sequences) {
     const int end = sequence.first_row + sequence.n_rows;
     if (end <= begin) continue;
-    const auto consider = [&](int cut) {
-      if (cut > begin && (cut <= limit || best == begin)) best = cut;
-    };
+    if (sequence.first_row >= limit) break;
     // A single row is computed by another form of the delta net than a row of a chunk: none is left
     // over.
     for (int at = sequence.first_row + kCutRows; at + 1 < end; at += kCutRows) consider(at);
     consider(end);
-    if (end >= limit) break;
   }
   return best;
 }
@@ -30,10 +33,12 @@ int cut_before(const BatchView& batch, int begin, int limit) {
 void cut_batch(const BatchView& batch, int max_rows, std::vector<int>& ends) {
   ends.clear();
   const int rows = batch.rows();
-  const int pieces = std::max(1, ceil_div(rows, max_rows));
-  const int size = ceil_div(rows, pieces);
-  for (int begin = 0; begin < rows; begin = ends.back())
-    ends.push_back(rows - begin <= size ? rows : cut_before(batch, begin, begin + size));
+  for (int begin = 0; begin < rows; begin = ends.back()) {
+    const int left = rows - begin;
+    const int size = ceil_div(left, ceil_div(left, max_rows));
+    const int limit = begin + std::max(max_rows, kCutRows + 1);
+    ends.push_back(size == left ? rows : cut_near(batch, begin, begin + size, limit));
+  }
 }
 
 void Piece::allocate(int max_rows, int n_embd) {

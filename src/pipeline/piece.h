@@ -23,8 +23,8 @@ namespace tessera {
 // chunked form of the gated delta net has its own borders.
 inline constexpr int kCutRows = 64;
 
-// The ends of pieces of nearly equal size, at most max(max_rows, kCutRows + 1) each. A function of
-// the batch and max_rows only.
+// The ends of pieces of nearly equal size, at most max(max_rows, kCutRows + 1) rows each. A
+// function of the batch and max_rows only.
 void cut_batch(const BatchView& batch, int max_rows, std::vector<int>& ends);
 
 // A change of state that must come before a piece's rows.

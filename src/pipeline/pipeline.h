@@ -10,10 +10,10 @@
 // when forward() returns; one that asks for none may still be in the later shards, and the next one
 // follows it. The batch and what it points to may change as soon as forward() returns.
 //
-// logits() waits for all batches and is valid until the next forward(). State is that of a sequence over all shards: it is
-// reset and copied as one, in order with the batches. forward() fails with ErrorCode::unavailable
-// after stop(); the batch must keep to the plan's limits (CHECKed by the device). One shard runs
-// without further threads and copies.
+// logits() waits for all batches and is valid until the next forward(). State is that of a sequence
+// over all shards: it is reset and copied as one, in order with the batches. forward() fails with
+// ErrorCode::unavailable after stop(); the batch must keep to the plan's limits (CHECKed by the
+// device). One shard runs without further threads and copies.
 #pragma once
 
 #include <memory>

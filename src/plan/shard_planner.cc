@@ -11,9 +11,19 @@
 namespace tessera {
 namespace {
 
-// Rows that go through several shards together. Few, so that all shards soon have work; enough that
-// a product reads its weights from memory for many rows.
-constexpr int kPieceRows = 128;
+// Rows that go through several shards together: few, so that all shards soon have work and soon end
+// (a prompt takes the time of one piece longer than of its rows), but enough that a matrix is read
+// for several rows.
+constexpr int kLeastPieceRows = 128;
+constexpr int kMostPieceRows = 512;
+constexpr int kRowsPerExpert = 8;
+
+int piece_rows(const ModelSpec& spec) {
+  int rows = kLeastPieceRows;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) rows = std::max(rows, kRowsPerExpert * layer.moe->n_expert / layer.moe->n_used);
+  return std::min(round_up(rows, 64), kMostPieceRows);
+}
 
 // Pages that one sequence of `context` positions can hold at a time in a group.
 int pages_of_sequence(int window, int context, int chunk) {
@@ -129,7 +139,7 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   layout.embedding = begin == 0;
   layout.head = end == spec_.n_layer();
   layout.max_rows = options_.prefill_chunk + options_.parallel;
-  if (devices_.size() > 1) layout.max_rows = std::min(layout.max_rows, kPieceRows);
+  if (devices_.size() > 1) layout.max_rows = std::min(layout.max_rows, piece_rows(spec_));
   layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
   layout.slots = options_.parallel;
   layout.kv_type = kv_type_;
