@@ -73,7 +73,7 @@ void Stage::layers(int begin, int end) {
   for (int layer = begin; layer < end; ++layer) {
     device_->mixer(layer);
     device_->route(layer);
-    device_->experts(layer, {});
+    device_->all_experts(layer);
     device_->dense(layer);
     device_->finish_ffn(layer);
   }

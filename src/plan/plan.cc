@@ -12,6 +12,8 @@ namespace {
 
 constexpr int kDefaultContext = 32768;
 constexpr int kLeastContext = 512;
+// Of all sequences together: page counts stay far from the end of an int, and bytes of an int64.
+constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
 // The program itself, its libraries, thread stacks and the engine's queues (measured,
 // docs/results.md).
 constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
@@ -30,6 +32,10 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
   if (options.parallel < 1 || options.parallel > 256)
     return Error::make(ErrorCode::invalid, "--parallel {}: give 1 to 256 sequences",
                        options.parallel);
+  if (std::int64_t{options.context} * options.parallel > kMostPositions)
+    return Error::make(ErrorCode::invalid,
+                       "--ctx {} for --parallel {} sequences is more than {} tokens; lower one",
+                       options.context, options.parallel, kMostPositions);
   if (options.prefill_chunk < 1 || options.prefill_chunk > 8192)
     return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
                        options.prefill_chunk);
