@@ -1,8 +1,10 @@
 #!/bin/sh
-# Runs the OpenAI client tests against a scripted server: run.sh PATH_OF_fake_server
+# Runs a file of OpenAI client tests against a server that runs until its standard input ends:
+#   run.sh TEST SERVER
 # Exit status 77: skipped, because node, npm or the package registry is missing.
 set -u
-server=${1:?usage: run.sh PATH_OF_fake_server}
+file=${1:?usage: run.sh TEST SERVER [ARGUMENT]...}
+shift
 cd "$(dirname "$0")" || exit 1
 
 skip() {
@@ -17,16 +19,16 @@ fi
 
 dir=$(mktemp -d)
 mkfifo "$dir/in"
-"$server" test-key <"$dir/in" >"$dir/out" &
+"$@" test-key <"$dir/in" >"$dir/out" &
 pid=$!
 # The server runs for as long as this end is open.
 exec 3>"$dir/in"
 trap 'exec 3>&-; wait $pid; rm -r "$dir"' EXIT
 port=
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-  port=$(sed -n 's/^listening on //p' "$dir/out")
+for _ in $(seq 100); do
+  port=$(sed -n 's|^listening on ||p; s|.* is ready on http://127.0.0.1:||p' "$dir/out")
   [ -n "$port" ] && break
   sleep 0.1
 done
 [ -n "$port" ] || { echo "the server did not start"; exit 1; }
-TESSERA_BASE_URL="http://127.0.0.1:$port/v1" TESSERA_API_KEY=test-key node --test
+TESSERA_BASE_URL="http://127.0.0.1:$port/v1" TESSERA_API_KEY=test-key node --test "$file"
