@@ -168,12 +168,13 @@ std::string Config::print() const {
   for (const Option& option : option_table()) {
     if ((option.commands & command_->command) == 0) continue;
     const Entry& value = entry(option.key);
-    const std::string shown =
-        is_secret(option) && value.given ? "[]  # hidden" : value_text(option, value.value);
+    const bool hidden = is_secret(option) && value.given;
+    const std::string shown = hidden ? "(hidden)" : value_text(option, value.value);
     // What a file may not hold is a comment, so that the output is itself a configuration file.
-    out += fmt::format("{:<44} # {}\n",
-                       fmt::format("{}{} = {}", option.file ? "" : "# ", option.key, shown),
-                       value.origin);
+    out +=
+        fmt::format("{:<44} # {}\n",
+                    fmt::format("{}{} = {}", option.file && !hidden ? "" : "# ", option.key, shown),
+                    value.origin);
   }
   return out;
 }

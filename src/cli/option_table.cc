@@ -25,7 +25,7 @@ constexpr auto kOptions = std::to_array<Option>({
      .type = list,
      .commands = kModelCommands,
      .value = "[DEVICE=]BYTES",
-     .help = "memory that weights, KV and scratch may take; default: what is free (repeatable)"},
+     .help = "memory the process may take on the device; default: what is free (repeatable)"},
     {.key = "placement.target_devices",
      .flags = "--target-devices",
      .type = text,

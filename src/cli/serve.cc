@@ -48,6 +48,8 @@ class StopRequest {
 
 Result<std::vector<std::string>> api_keys(const Config& config) {
   std::vector<std::string> keys = config.list("server.api_key");
+  for (const std::string& key : keys)
+    if (key.empty()) return Error::make(ErrorCode::invalid, "--api-key is empty; give a key");
   const std::string& path = config.text("server.api_key_file");
   if (path.empty()) return keys;
   TESSERA_ASSIGN(const std::string text, read_text_file(path));
@@ -166,13 +168,14 @@ Status serve(const Config& config) {
   std::unique_ptr<LocalEngine> engine;
 
   TESSERA_ASSIGN(const server::ServerOptions options, server_options(config));
+  // A file that cannot be served is found before anyone is told to wait for it.
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(model, Model::open(path.path));
+  TESSERA_ASSIGN(text, read_text_model(model->file(), config));
   TESSERA_ASSIGN(const std::unique_ptr<Server> http, Server::start(options, metrics));
   const std::string url = address(config, http->port());
   log_info("listening on {}", url);
 
-  TESSERA_ASSIGN(const ModelPath path, model_path(config));
-  TESSERA_ASSIGN(model, Model::open(path.path));
-  TESSERA_ASSIGN(text, read_text_model(model->file(), config));
   TESSERA_ASSIGN(loaded, load_model(config, *model, {.parallel = kDefaultParallel}));
   TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
   const ServedModel served = served_model(config, path, *model, *text, loaded.plan);

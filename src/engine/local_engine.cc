@@ -171,7 +171,8 @@ Result<RequestId> LocalEngine::submit(GenerationRequest request, EventSink sink)
     }
     ++outstanding_;
     id = submission.id = ++last_id_;
-    const std::uint64_t random_seed = seeds_();
+    // Within 53 bits: clients read numbers as doubles, and the seed is there to be sent again.
+    const std::uint64_t random_seed = seeds_() >> 11;
     submission.seed = submission.request.sampling.seed.value_or(random_seed);
     inbox_.push_back(std::move(submission));
     resting_ = false;

@@ -1,6 +1,7 @@
 #include "gguf/writer.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <bit>
@@ -66,6 +67,19 @@ Result<std::uint64_t> checked_bytes(BlockType type, std::span<const std::int64_t
 
 }  // namespace
 
+namespace {
+
+// Names the open file `path`, unless it was created with a name.
+bool give_name(int fd, const std::string& path) {
+  struct stat file {};
+  if (fstat(fd, &file) != 0) return false;
+  if (file.st_nlink > 0) return true;
+  const std::string open_file = fmt::format("/proc/self/fd/{}", fd);
+  return linkat(AT_FDCWD, open_file.c_str(), AT_FDCWD, path.c_str(), AT_SYMLINK_FOLLOW) == 0;
+}
+
+}  // namespace
+
 Result<Writer> Writer::create(const std::string& path, WriterOptions options) {
   if (!std::has_single_bit(options.alignment) || options.alignment < 8 ||
       options.alignment > 65536) {
@@ -73,8 +87,18 @@ Result<Writer> Writer::create(const std::string& path, WriterOptions options) {
                        "{}: an alignment of {}; it must be a power of two from 8 to 65536", path,
                        options.alignment);
   }
+  struct stat present {};
+  if (stat(path.c_str(), &present) == 0 && !S_ISREG(present.st_mode))
+    return Error::make(ErrorCode::invalid, "{} is there and is no ordinary file; give another name",
+                       path);
   std::string temporary = fmt::format("{}.partial-{}", path, getpid());
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  // Without a name until it is finished, where the file system can: nothing stays behind if the
+  // process ends.
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  int fd = ::open(folder.c_str(), O_TMPFILE | O_WRONLY | O_CLOEXEC, 0666);
+  if (fd >= 0) return Writer(path, std::move(temporary), fd, options);
+  fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) return system_error(temporary, "create the file");
   return Writer(path, std::move(temporary), fd, options);
 }
@@ -283,7 +307,7 @@ Status Writer::finish() {
   }
   TESSERA_TRY(flush());
   // A full disk may show only now.
-  const bool synced = fsync(fd_) == 0;
+  const bool synced = fsync(fd_) == 0 && give_name(fd_, temporary_path_);
   const bool closed = close(std::exchange(fd_, -1)) == 0;
   if (!synced || !closed || rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     error_ = system_error(path_, "finish the file");

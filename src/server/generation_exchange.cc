@@ -31,19 +31,20 @@ GenerationExchange::GenerationExchange(Setup setup, ResponseWriter& writer)
     : setup_(std::move(setup)), writer_(&writer) {}
 
 void GenerationExchange::start(GenerationKind kind, std::string body) {
-  const int context = setup_.engine.status().context;
-  setup_.executors.worker([self = weak_from_this(), model = setup_.model, limits = setup_.limits,
-                           fingerprint = setup_.fingerprint, io = setup_.executors.io, kind,
-                           context, body = std::move(body)] {
-    if (self.expired()) return;
-    const PrepareContext prepare{*model, limits, context, fingerprint};
-    auto result = std::make_shared<Prepared>(kind == GenerationKind::chat
-                                                 ? prepare_chat(body, prepare)
-                                                 : prepare_completion(body, prepare));
-    io([self, result] {
-      if (const auto exchange = self.lock()) exchange->prepared(std::move(*result));
-    });
-  });
+  const EngineStatus engine = setup_.engine.status();
+  setup_.executors.worker(
+      [self = weak_from_this(), model = setup_.model, limits = setup_.limits,
+       fingerprint = setup_.fingerprint, io = setup_.executors.io, kind, context = engine.context,
+       most_choices = engine.parallel + engine.max_queue, body = std::move(body)] {
+        if (self.expired()) return;
+        const PrepareContext prepare{*model, limits, context, most_choices, fingerprint};
+        auto result = std::make_shared<Prepared>(kind == GenerationKind::chat
+                                                     ? prepare_chat(body, prepare)
+                                                     : prepare_completion(body, prepare));
+        io([self, result] {
+          if (const auto exchange = self.lock()) exchange->prepared(std::move(*result));
+        });
+      });
 }
 
 void GenerationExchange::prepared(Prepared result) {

@@ -43,8 +43,8 @@ Result<tcp::endpoint> Listener::resolve() const {
   if (!endpoint.address().is_loopback() && options_.api_keys.empty() && !options_.insecure) {
     return Error::make(
         ErrorCode::invalid,
-        "refusing to listen on {} without an API key: set one, listen on 127.0.0.1, or "
-        "allow it as insecure",
+        "refusing to listen on {} without an API key: set one (--api-key), listen on 127.0.0.1, or "
+        "allow it (--insecure)",
         endpoint.address().to_string());
   }
   return endpoint;

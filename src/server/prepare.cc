@@ -54,6 +54,15 @@ void add_choices(GenerationRequest base, int n, std::vector<GenerationRequest>& 
   }
 }
 
+std::optional<ApiError> check_choices(int choices, const PrepareContext& context) {
+  if (choices <= context.most_choices) return {};
+  return bad_request(
+      fmt::format("{} answers were asked for (n for each prompt); this server holds at most {} "
+                  "at once",
+                  choices, context.most_choices),
+      "n");
+}
+
 Headers notes(const GenerationFields& fields, bool clamped) {
   Headers headers;
   if (clamped) headers.emplace_back("x-clamped", "max_tokens");
@@ -101,6 +110,7 @@ Prepared prepare_chat(std::string_view body, const PrepareContext& context) {
   auto parsed = parse_chat_request(*json, context.model, context.limits);
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   auto& chat = std::get<ChatRequest>(parsed);
+  if (auto error = check_choices(chat.generation.n, context)) return *std::move(error);
   auto rendered = render_prompt(chat.prompt, context.model);
   if (auto* error = std::get_if<ApiError>(&rendered)) return std::move(*error);
 
@@ -128,6 +138,9 @@ Prepared prepare_completion(std::string_view body, const PrepareContext& context
   if (auto* error = std::get_if<ApiError>(&parsed)) return std::move(*error);
   auto& completion = std::get<CompletionRequest>(parsed);
   const GenerationFields& fields = completion.generation;
+
+  const int choices = static_cast<int>(completion.prompts.size()) * fields.n;
+  if (auto error = check_choices(choices, context)) return *std::move(error);
 
   PreparedGeneration out;
   std::vector<CompletionReply::Prompt> prompts;

@@ -18,6 +18,7 @@ struct PrepareContext {
   const ServedModel& model;
   RequestLimits limits;
   int context = 0;          // most positions of a sequence
+  int most_choices = 0;     // generations that the server can hold at once
   std::string fingerprint;  // for the reply
 };
 

@@ -63,7 +63,7 @@ void check(const Prepared& prepared, int context) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   static const ServedModel model = byte_model();
   const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  const PrepareContext context{model, {}, 512, "fuzz"};
+  const PrepareContext context{model, {}, 512, 64, "fuzz"};
   check(prepare_chat(bytes, context), 512);
   check(prepare_completion(bytes, context), 512);
 

@@ -186,7 +186,7 @@ std::shared_ptr<Exchange> Service::convert(RouteId id, HttpRequest request,
   exchange->start(executors_,
                   [id, model = model_, limits = options_.requests,
                    context = engine_->status().context, body = std::move(request.body)] {
-                    const PrepareContext prepare{*model, limits, context, ""};
+                    const PrepareContext prepare{*model, limits, context, 0, ""};
                     if (id == RouteId::tokenize) return answer_tokenize(body, prepare);
                     if (id == RouteId::detokenize) return answer_detokenize(body, prepare);
                     return answer_apply_template(body, prepare);
