@@ -1,0 +1,59 @@
+// RingChannel: frames through shared memory, for two processes of one host.
+//
+// A receiver spins for a while and then sleeps in poll() on the connection's socket; a sender that
+// finds it asleep writes one byte there. The socket also tells when the peer is gone, so sleeping,
+// waking and the end of the peer are one wait without a helper thread. How long to spin follows
+// what came of it: it grows to `max_spin` where frames come soon and shrinks to nearly nothing on
+// an idle connection, so that an idle worker costs no CPU.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "worker/fd.h"
+#include "worker/ring.h"
+#include "worker/ring_memory.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+enum class RingEnd { client, worker };
+
+struct SpinOptions {
+  std::chrono::nanoseconds max_spin = std::chrono::microseconds(50);
+};
+
+class RingChannel final : public Channel {
+ public:
+  // `socket` is connected to the peer that maps the same memory, and non-blocking.
+  RingChannel(Fd socket, RingMemory memory, RingEnd end, const SpinOptions& spin);
+
+  using Channel::send;
+  Status send(FrameHeader header, Parts parts, Deadline deadline) override;
+  Result<bool> receive(Frame& frame, Deadline deadline) override;
+  bool bulk_both_ways() const override { return true; }
+  void close() override;
+  bool closed() const override { return closed_.load(std::memory_order_relaxed); }
+  std::string describe() const override { return "shared rings"; }
+
+ private:
+  Result<bool> take(Frame& frame);
+  Result<bool> spin(Frame& frame, Deadline deadline);
+  Result<bool> sleep(Frame& frame, Deadline deadline);
+  bool drain_bells();  // false at the end of the socket
+  void ring_bell();
+  void learn(std::chrono::nanoseconds waited);
+  Error fail(Error error);
+  Error gone();
+
+  Fd socket_;
+  RingMemory memory_;
+  RingSender sender_;
+  RingReceiver receiver_;
+  std::chrono::nanoseconds max_spin_;
+  std::chrono::nanoseconds spin_;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace tessera::worker
