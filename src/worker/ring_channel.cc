@@ -14,6 +14,8 @@ namespace tessera::worker {
 namespace {
 
 constexpr std::chrono::nanoseconds kLeastSpin = std::chrono::microseconds(1);
+// Every so many waits this long a spin is tried, whatever was learnt.
+constexpr std::uint32_t kTrialEvery = 16;
 // A full ring is rare (credits keep it from filling), so a lost wake-up there may cost this much.
 constexpr auto kFullRingNap = std::chrono::milliseconds(1);
 
@@ -87,14 +89,22 @@ Result<bool> RingChannel::receive(Frame& frame, Deadline deadline) {
   TESSERA_ASSIGN(const bool at_once, take(frame));
   if (at_once) return true;
   const Deadline start = Clock::now();
-  // Even without time to wait the end of the peer must be noticed.
-  if (start < deadline) {
-    TESSERA_ASSIGN(const bool soon, spin(frame, std::min(deadline, start + spin_)));
-    if (soon) return true;
-  }
-  TESSERA_ASSIGN(const bool came, sleep(frame, deadline));
-  if (start < deadline) learn(Clock::now() - start);
-  return came;
+  if (start >= deadline) return peek(frame);
+  const bool trial = ++waits_ % kTrialEvery == 0;
+  const std::chrono::nanoseconds limit = trial ? max_spin_ : spin_;
+  TESSERA_ASSIGN(const bool soon, spin(frame, std::min(deadline, start + limit)));
+  // Spinning pays where it is the frame that ends it. Where it is not, either nothing is going on
+  // or the two ends share a core, and spinning keeps the peer from answering.
+  spin_ = soon ? max_spin_ : std::max(kLeastSpin, spin_ / 2);
+  if (soon) return true;
+  return sleep(frame, deadline);
+}
+
+Result<bool> RingChannel::peek(Frame& frame) {
+  if (!wait_for(socket_.get(), 0, Deadline::min()).hung_up) return false;
+  TESSERA_ASSIGN(const bool last, take(frame));
+  if (!last) return gone();
+  return true;
 }
 
 Result<bool> RingChannel::spin(Frame& frame, Deadline until) {
@@ -123,15 +133,6 @@ Result<bool> RingChannel::sleep(Frame& frame, Deadline deadline) {
     if (after) return true;
     if (!open || woken.hung_up || closed()) return gone();
     if (Clock::now() >= deadline) return false;
-  }
-}
-
-void RingChannel::learn(std::chrono::nanoseconds waited) {
-  // Worth spinning for: about the time that sleeping and waking take by themselves.
-  if (waited < 2 * max_spin_) {
-    spin_ = max_spin_;
-  } else {
-    spin_ = std::min(max_spin_, std::max(kLeastSpin, spin_ / 2));
   }
 }
 

@@ -3,8 +3,8 @@
 // A receiver spins for a while and then sleeps in poll() on the connection's socket; a sender that
 // finds it asleep writes one byte there. The socket also tells when the peer is gone, so sleeping,
 // waking and the end of the peer are one wait without a helper thread. How long to spin follows
-// what came of it: it grows to `max_spin` where frames come soon and shrinks to nearly nothing on
-// an idle connection, so that an idle worker costs no CPU.
+// what came of it: `max_spin` while frames end the spin, nearly nothing on an idle connection or
+// where both ends share a core; now and then `max_spin` is tried again.
 #pragma once
 
 #include <atomic>
@@ -39,11 +39,11 @@ class RingChannel final : public Channel {
 
  private:
   Result<bool> take(Frame& frame);
+  Result<bool> peek(Frame& frame);  // without waiting, but seeing the end of the peer
   Result<bool> spin(Frame& frame, Deadline deadline);
   Result<bool> sleep(Frame& frame, Deadline deadline);
   bool drain_bells();  // false at the end of the socket
   void ring_bell();
-  void learn(std::chrono::nanoseconds waited);
   Error fail(Error error);
   Error gone();
 
@@ -53,6 +53,7 @@ class RingChannel final : public Channel {
   RingReceiver receiver_;
   std::chrono::nanoseconds max_spin_;
   std::chrono::nanoseconds spin_;
+  std::uint32_t waits_ = 0;
   std::atomic<bool> closed_{false};
 };
 

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <system_error>
@@ -13,8 +12,8 @@ namespace tessera::worker {
 Readiness wait_for(int fd, short events, Deadline deadline) {
   pollfd entry{.fd = fd, .events = events, .revents = 0};
   for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::nanoseconds>(deadline - Clock::now());
-    const std::int64_t ns = std::max<std::int64_t>(0, left.count());
+    const Deadline now = Clock::now();
+    const std::int64_t ns = deadline <= now ? 0 : std::chrono::nanoseconds(deadline - now).count();
     const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
                            .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
     const int n = ::ppoll(&entry, 1, &timeout, nullptr);
