@@ -35,6 +35,7 @@ class RingChannel final : public Channel {
   bool bulk_both_ways() const override { return true; }
   void close() override;
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
+  int descriptor() const override { return socket_.get(); }
   std::string describe() const override { return "shared rings"; }
 
  private:

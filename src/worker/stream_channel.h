@@ -26,6 +26,7 @@ class StreamChannel final : public Channel {
   void close() override;
   bool bulk_both_ways() const override { return false; }
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
+  int descriptor() const override { return socket_.get(); }
   std::string describe() const override { return description_; }
 
   // During set-up: the next frame may bring a descriptor (SCM_RIGHTS) along.

@@ -81,6 +81,8 @@ class Channel {
   // Ends the connection for both ends; idempotent.
   virtual void close() = 0;
   virtual bool closed() const = 0;
+  // For poll() with no events: hung up when the peer is gone. Not to be read.
+  virtual int descriptor() const = 0;
   virtual std::string describe() const = 0;  // for messages: "unix stream", "shared rings", ...
 
   // What may be received from now on; called by the receiving thread.
