@@ -2,8 +2,9 @@
 // result of a row is the sum over its pairs of weight x (expert + 1) x row.
 #pragma once
 
+#include <array>
 #include <functional>
-#include <thread>
+#include <mutex>
 #include <vector>
 
 #include "worker/jobs.h"
@@ -41,14 +42,22 @@ inline Hello scale_hello() {
 
 class ScaleHandler final : public JobHandler {
  public:
-  std::function<void(const FrameHeader&)> before_job;  // may be null
+  void set_before_job(std::function<void(const FrameHeader&)> function) {
+    const std::lock_guard lock(mutex_);
+    before_job_ = std::move(function);
+  }
 
   Result<Prepared> prepare(const Hello&, const HelloAck&) override {
     return Prepared{.memory_used = 1, .bytes_per_second = 1e9};
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits) override {
-    if (before_job) before_job(header);
+    std::function<void(const FrameHeader&)> before;
+    {
+      const std::lock_guard lock(mutex_);
+      before = before_job_;
+    }
+    if (before) before(header);
     TESSERA_ASSIGN(const ExpertsBody job, decode_experts(header, body, limits));
     if (header.layer == 3) return Error::make(ErrorCode::not_found, "layer 3 is not here");
     std::vector<float> in(std::size_t{header.rows} * limits.n_embd), out(in.size());
@@ -63,6 +72,8 @@ class ScaleHandler final : public JobHandler {
   }
 
  private:
+  std::mutex mutex_;
+  std::function<void(const FrameHeader&)> before_job_;
   std::vector<std::byte> result_;
 };
 

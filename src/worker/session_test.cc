@@ -38,7 +38,7 @@ class Serving : public testing::TestWithParam<AttachKind> {
   std::promise<void> hold_worker() {
     std::promise<void> promise;
     std::shared_future<void> future = promise.get_future().share();
-    handler_.before_job = [future](const FrameHeader&) { future.wait(); };
+    handler_.set_before_job([future](const FrameHeader&) { future.wait(); });
     return promise;
   }
 
@@ -207,7 +207,7 @@ TEST(Serve, DrainStatsUnknownOpsAndTooManyJobs) {
   EXPECT_EQ(decode_error(frame.body())->code, WireError::unknown_op);
   std::promise<void> go;
   std::shared_future<void> future = go.get_future().share();
-  handler.before_job = [future](const FrameHeader&) { future.wait(); };
+  handler.set_before_job([future](const FrameHeader&) { future.wait(); });
   ScaleJob job;
   for (job.header.sequence = 10; job.header.sequence < 17; ++job.header.sequence) {
     const auto parts = job.parts();
