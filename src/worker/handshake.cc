@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+#include "worker/ring_memory.h"
+
 namespace tessera::worker {
 namespace {
 
@@ -52,10 +55,24 @@ WireLimits agreed_limits(const Hello& hello, const HelloAck& ack) {
           .n_vocab = hello.dims.n_vocab,
           .n_expert = hello.dims.n_expert,
           .max_rows = ack.max_rows,
+          .max_logit_rows = std::min(hello.max_logit_rows, ack.max_rows),
           .max_pairs = ack.max_pairs,
           .max_page_changes = ack.max_page_changes,
           .in_types = ack.in_types,
           .out_types = ack.out_types};
+}
+
+AttachOptions ring_sizes(const Hello& hello) {
+  const HelloAck all{.credits = hello.credits,
+                     .in_types = hello.in_types,
+                     .out_types = hello.out_types,
+                     .max_rows = hello.max_rows,
+                     .max_pairs = hello.max_pairs,
+                     .max_page_changes = hello.max_page_changes};
+  const WireLimits limits = agreed_limits(hello, all);
+  const std::uint64_t bytes =
+      hello.credits * round_up(max_body_bytes(limits), kArenaAlign) + kMaxHelloBytes;
+  return {.to_worker_bytes = bytes, .to_client_bytes = bytes};
 }
 
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline) {

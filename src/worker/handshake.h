@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "base/result.h"
+#include "worker/attach.h"
 #include "worker/messages.h"
 #include "worker/transport.h"
 
@@ -50,6 +51,9 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer);
 
 // Limits of both ends after a handshake.
 WireLimits agreed_limits(const Hello& hello, const HelloAck& ack);
+
+// Rings in which `hello`'s credits all have room for the largest job and the largest result.
+AttachOptions ring_sizes(const Hello& hello);
 
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline);
 

@@ -111,6 +111,24 @@ TEST(Handshake, GreedyWorkersAndStrangers) {
   }
 }
 
+TEST(Handshake, RingsHoldTheLargestJobs) {
+  const Hello hello = scale_hello();
+  ChannelPair pair = make_pair(ring_sizes(hello));
+  const HelloAck ack = std::get<HelloAck>(judge(hello, scale_offer()));
+  pair.worker->set_limits(agreed_limits(hello, ack));
+  const std::vector<std::byte> body(64 * 64 * 4 + 256 * 8);
+  const FrameHeader job{.op = Op::compute_experts,
+                        .layer = 0,
+                        .rows = 64,
+                        .items = 256,
+                        .in_type = WireType::f32,
+                        .out_type = WireType::f32};
+  for (int i = 0; i < hello.credits; ++i)
+    ASSERT_TRUE(pair.client->send(job, body, Deadline::min()).ok());
+  Frame frame;
+  for (int i = 0; i < hello.credits; ++i) ASSERT_TRUE(*pair.worker->receive(frame, after(1s)));
+}
+
 TEST(Handshake, SilenceEnds) {
   ChannelPair pair = make_pair({});
   EXPECT_EQ(client_handshake(*pair.client, scale_hello(), after(20ms)).error().code,

@@ -121,7 +121,7 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
   in.u32();
   // The counts are held against the length before anything of their size is made.
   if (counts.sequences > counts.rows || counts.logit_rows > counts.rows ||
-      counts.page_changes > limits.max_page_changes ||
+      counts.logit_rows > limits.max_logit_rows || counts.page_changes > limits.max_page_changes ||
       body.size() != forward_body_bytes(counts, limits.n_embd, header.in_type))
     return Error::make(ErrorCode::invalid,
                        "FORWARD_LAYERS of {} bytes with {} rows, {} sequences, {} page changes and "

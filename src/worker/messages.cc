@@ -141,7 +141,7 @@ std::vector<std::byte> encode(const Hello& hello) {
   for (const std::uint32_t value :
        {hello.dims.n_layer, hello.dims.n_embd, hello.dims.n_vocab, hello.dims.n_expert,
         hello.dims.n_expert_used, hello.dims.n_ff_expert, hello.first_layer, hello.end_layer,
-        hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.slots})
+        hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.slots, hello.max_logit_rows})
     out.u32(value);
   out.u16(hello.credits);
   out.u16(0);
@@ -163,7 +163,8 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
   for (std::uint32_t* value :
        {&hello.dims.n_layer, &hello.dims.n_embd, &hello.dims.n_vocab, &hello.dims.n_expert,
         &hello.dims.n_expert_used, &hello.dims.n_ff_expert, &hello.first_layer, &hello.end_layer,
-        &hello.max_rows, &hello.max_pairs, &hello.max_page_changes, &hello.slots})
+        &hello.max_rows, &hello.max_pairs, &hello.max_page_changes, &hello.slots,
+        &hello.max_logit_rows})
     *value = in.u32();
   hello.credits = in.u16();
   in.u16();
@@ -181,7 +182,8 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
                        "columns and {} experts",
                        hello.first_layer, hello.end_layer, hello.dims.n_layer, hello.dims.n_embd,
                        hello.dims.n_expert);
-  if (!valid_counts(hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.credits))
+  if (!valid_counts(hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.credits) ||
+      hello.max_logit_rows > hello.max_rows)
     return Error::make(ErrorCode::invalid, "HELLO asks for {} rows, {} pairs and {} credits",
                        hello.max_rows, hello.max_pairs, hello.credits);
   if (owned != owned_bytes(hello))

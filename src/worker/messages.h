@@ -81,14 +81,15 @@ struct Hello {
   std::uint32_t max_rows = 0;
   std::uint32_t max_pairs = 0;
   std::uint32_t max_page_changes = 0;
-  std::uint32_t slots = 0;  // role layers: sequence slots
+  std::uint32_t slots = 0;           // role layers: sequence slots
+  std::uint32_t max_logit_rows = 0;  // role layers: rows of one answer with logits
   std::uint16_t credits = 1;
   // Role experts: for each layer of the range n_expert bits, least significant first, each layer
   // from a new byte: the experts that the worker is to hold.
   std::vector<std::byte> owned;
   bool operator==(const Hello&) const = default;
 };
-inline constexpr std::size_t kHelloFixedBytes = 96;
+inline constexpr std::size_t kHelloFixedBytes = 100;
 
 struct HelloAck {
   std::uint16_t version = kVersionMax;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
 
 #include "worker/job_layout.h"
 #include "worker/jobs.h"
@@ -70,6 +71,26 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(*decode_error(encode(error)), error);
 }
 
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<int>(b));
+  return text;
+}
+
+// Written down from the tables of docs/workers.md.
+TEST(Messages, GoldenBodies) {
+  EXPECT_EQ(hex(encode(example_hello())),
+            "01000100010e0e0000000000004d000000000000000000000000000000000000"
+            "00000000000000000400000040000000e80300000c0000000200000020000000"
+            "0100000003000000100000002000000000000000000000000000000004000000"
+            "0400000001020304");
+  EXPECT_EQ(hex(encode(example_ack())),
+            "010002000e020000080000004000000000000000000000000000100000000000"
+            "0000004000000000000000205fa02242f168e388b5f8d43e");
+  EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
+            "050000000000000002010000000000000100000000000000");
+}
+
 TEST(Messages, LengthsAreExact) {
   expect_exact_length(encode(example_hello()), decode_hello);
   expect_exact_length(encode(example_ack()), decode_hello_ack);
@@ -97,6 +118,7 @@ TEST(Messages, HelloIsChecked) {
   EXPECT_TRUE(refused([](Hello& h) { h.dims.n_expert_used = 13; }));
   EXPECT_TRUE(refused([](Hello& h) { h.max_rows = kMaxWireRows + 1; }));
   EXPECT_TRUE(refused([](Hello& h) { h.credits = 0; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.max_logit_rows = 17; }));
   EXPECT_TRUE(refused([](Hello& h) { h.role = Role::layers; }));  // with owned experts
 }
 
@@ -120,6 +142,7 @@ const WireLimits kLimits{.n_layer = 4,
                          .n_vocab = 100,
                          .n_expert = 12,
                          .max_rows = 8,
+                         .max_logit_rows = 2,
                          .max_pairs = 8,
                          .max_page_changes = 4,
                          .in_types = kFloatTypes,
@@ -225,6 +248,7 @@ TEST(Jobs, ForwardIsChecked) {
   EXPECT_TRUE(refused([](ForwardBody& j) { j.page_changes[0].kv_group = 2; }));
   EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {2, 1}; }));
   EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {3}; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {0, 1, 2}; }));
 }
 
 }  // namespace

@@ -101,9 +101,11 @@ Status check_result(const FrameHeader& header, const WireLimits& limits) {
     if (header.body_bytes != 0) return wrong_size(header, 0);
     return {};
   }
-  if (header.rows == 0 || header.rows > limits.max_rows)
-    return Error::make(ErrorCode::invalid, "RESULT with {} rows where 1 to {} were agreed",
-                       header.rows, limits.max_rows);
+  const bool logits = header.items == limits.n_vocab && header.items != limits.n_embd;
+  const std::uint32_t most = logits ? limits.max_logit_rows : limits.max_rows;
+  if (header.rows == 0 || header.rows > most)
+    return Error::make(ErrorCode::invalid, "RESULT with {} rows of {} where 1 to {} were agreed",
+                       header.rows, header.items, most);
   if (header.items == 0 || (header.items != limits.n_embd && header.items != limits.n_vocab))
     return Error::make(ErrorCode::invalid,
                        "RESULT with {} columns where rows have {} and logits {}", header.items,
@@ -229,7 +231,6 @@ Status check_frame(const FrameHeader& header, const WireLimits& limits) {
 }
 
 std::uint64_t max_body_bytes(const WireLimits& limits) {
-  const std::uint64_t columns = std::max(limits.n_embd, limits.n_vocab);
   const std::uint64_t job =
       std::max(experts_body_bytes(limits.max_rows, limits.max_pairs, limits.n_embd, WireType::f32),
                forward_body_bytes({.rows = limits.max_rows,
@@ -237,9 +238,9 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                                    .page_changes = limits.max_page_changes,
                                    .logit_rows = limits.max_rows},
                                   limits.n_embd, WireType::f32));
-  return std::max(
-      {kMaxHelloBytes, job,
-       result_body_bytes(limits.max_rows, static_cast<std::uint32_t>(columns), WireType::f32)});
+  return std::max({kMaxHelloBytes, job,
+                   result_body_bytes(limits.max_rows, limits.n_embd, WireType::f32),
+                   result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
 }
 
 }  // namespace tessera::worker

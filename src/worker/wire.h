@@ -99,6 +99,7 @@ struct WireLimits {
   std::uint32_t n_vocab = 0;
   std::uint32_t n_expert = 0;
   std::uint32_t max_rows = 0;
+  std::uint32_t max_logit_rows = 0;  // rows of a result of n_vocab columns
   std::uint32_t max_pairs = 0;
   std::uint32_t max_page_changes = 0;
   std::uint8_t in_types = 0;   // type_bit() of what a job's rows may be

@@ -49,6 +49,7 @@ const WireLimits kLimits{.version = 1,
                          .n_vocab = 1000,
                          .n_expert = 8,
                          .max_rows = 16,
+                         .max_logit_rows = 2,
                          .max_pairs = 32,
                          .max_page_changes = 4,
                          .in_types = kFloatTypes,
@@ -172,6 +173,14 @@ TEST(Wire, HoldsResultsAgainstLimits) {
                      .items = 64,
                      .out_type = WireType::f32};
   EXPECT_TRUE(check_frame(header, kLimits).ok());
+  header.items = 1000;  // logits, of fewer rows than a job may have
+  header.body_bytes = 2 * 1000 * 4;
+  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  header.rows = 3;
+  header.body_bytes = 3 * 1000 * 4;
+  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  header.rows = 2;
+  header.body_bytes = 2 * 64 * 4;
   header.items = 65;
   EXPECT_FALSE(check_frame(header, kLimits).ok());
   header.items = 64;
