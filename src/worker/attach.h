@@ -1,0 +1,47 @@
+// Attaching: what happens on a fresh connection before the handshake.
+//
+//   client                                  worker
+//   ATTACH{stream|rings, nonce} [memory] ->
+//                                        <- CHALLENGE{nonce}     tcp only
+//   PROOF{hmac}                          ->
+//                                        <- ATTACHED{hmac}       tcp with the worker's proof
+//
+// After ATTACHED both ends speak through the channel that was chosen. A worker that will not go on
+// answers REFUSE or just closes.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "worker/fd.h"
+#include "worker/ring_channel.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+enum class SocketKind { unix_socket, tcp };
+
+struct AttachOptions {
+  AttachKind kind = AttachKind::rings;  // on tcp always stream
+  // Bodies under way in one direction must fit: credits x the longest body.
+  std::uint64_t to_worker_bytes = 1 << 20;
+  std::uint64_t to_client_bytes = 1 << 20;
+  std::string token;  // tcp
+  SpinOptions spin;
+};
+
+Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind,
+                                               const AttachOptions& options, Deadline deadline);
+
+// What a worker accepts.
+struct AcceptOptions {
+  std::string token;                                       // tcp
+  std::uint64_t max_arena_bytes = std::uint64_t{1} << 30;  // each way
+  SpinOptions spin;
+};
+
+Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind,
+                                               const AcceptOptions& options, Deadline deadline);
+
+}  // namespace tessera::worker

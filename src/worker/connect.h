@@ -1,0 +1,45 @@
+// Connecting and listening by address.
+//
+//   TESSERA_ASSIGN(auto channel, connect_to(address, {.token = token}, after(5s)));
+//   TESSERA_ASSIGN(Listener listener, Listener::open(address));
+//   TESSERA_ASSIGN(auto accepted, listener.accept({.token = token}, after(1s)));   // may be null
+//
+// Host names are resolved by the system, which may take longer than the deadline.
+#pragma once
+
+#include <memory>
+
+#include "base/result.h"
+#include "worker/address.h"
+#include "worker/attach.h"
+
+namespace tessera::worker {
+
+Result<std::unique_ptr<Channel>> connect_to(const Address& address, const AttachOptions& options,
+                                            Deadline deadline);
+
+class Listener {
+ public:
+  // A socket file that nobody listens on any more is replaced.
+  static Result<Listener> open(const Address& address);
+
+  Listener(Listener&&) noexcept = default;
+  Listener& operator=(Listener&&) noexcept = default;
+  ~Listener();
+
+  // Null when nobody came before the deadline. A client that fails to attach is an error of that
+  // client: the listener goes on. A client has `kAttachTime` for it, whatever the deadline.
+  Result<std::unique_ptr<Channel>> accept(const AcceptOptions& options, Deadline deadline);
+  // As bound: with the port that the system chose for port 0.
+  const Address& address() const { return address_; }
+
+ private:
+  Listener(Fd socket, Address address) : socket_(std::move(socket)), address_(std::move(address)) {}
+
+  Fd socket_;
+  Address address_;
+};
+
+inline constexpr auto kAttachTime = std::chrono::seconds(5);
+
+}  // namespace tessera::worker

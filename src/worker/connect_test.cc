@@ -1,0 +1,126 @@
+#include "worker/connect.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+const std::string kToken = "a token for the tests";
+
+TEST(Address, Parses) {
+  const Address unix_address = *Address::parse("unix:/run/w.sock");
+  EXPECT_EQ(unix_address.kind, Address::Kind::unix_path);
+  EXPECT_EQ(unix_address.host, "/run/w.sock");
+  const Address tcp = *Address::parse("tcp:gpu2.lan:7000");
+  EXPECT_EQ(tcp.host, "gpu2.lan");
+  EXPECT_EQ(tcp.port, "7000");
+  EXPECT_EQ(Address::parse("tcp:[::1]:7")->host, "::1");
+  for (const char* text : {"unix:/run/w.sock", "tcp:gpu2.lan:7000", "tcp:[::1]:7"})
+    EXPECT_EQ(Address::parse(text)->text(), text);
+}
+
+TEST(Address, RefusesOthers) {
+  for (const std::string text :
+       {"", "unix:", "unix:relative", "tcp:", "tcp:host", "tcp::7", "tcp:host:", "tcp:host:70000",
+        "tcp:host:7x", "tcp:host:-1", "tcp:::1:7", "http://host", "host:7", "tcp:[]:7"})
+    EXPECT_FALSE(Address::parse(text).ok()) << text;
+  EXPECT_FALSE(Address::parse("unix:/" + std::string(200, 'a')).ok());
+}
+
+class Listening : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "tessera_worker_XXXXXX").string();
+    ASSERT_NE(::mkdtemp(name.data()), nullptr);
+    folder_ = name;
+    address_ = *Address::parse("unix:" + folder_ + "/socket");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  std::string folder_;
+  Address address_;
+};
+
+void expect_ping(Channel& from, Channel& to, std::uint64_t sequence) {
+  Frame frame;
+  ASSERT_TRUE(from.send({.op = Op::ping, .sequence = sequence}, after(1s)).ok());
+  ASSERT_TRUE(*to.receive(frame, after(1s)));
+  EXPECT_EQ(frame.header.sequence, sequence);
+}
+
+TEST_F(Listening, TwoClientsByUnixSocket) {
+  Listener listener = *Listener::open(address_);
+  EXPECT_EQ(*listener.accept({}, Deadline::min()), nullptr);
+  std::unique_ptr<Channel> clients[2], workers[2];
+  for (int i = 0; i < 2; ++i) {
+    std::thread client([&] {
+      clients[i] = *connect_to(address_, {.kind = i == 0 ? AttachKind::stream : AttachKind::rings},
+                               after(5s));
+    });
+    workers[i] = *listener.accept({}, after(5s));
+    client.join();
+    ASSERT_NE(workers[i], nullptr);
+  }
+  EXPECT_EQ(clients[0]->describe(), "unix stream");
+  EXPECT_EQ(clients[1]->describe(), "shared rings");
+  for (int i = 0; i < 2; ++i) expect_ping(*clients[i], *workers[i], 10u + static_cast<unsigned>(i));
+  workers[0].reset();
+  expect_ping(*workers[1], *clients[1], 5);
+}
+
+TEST_F(Listening, SocketFiles) {
+  {
+    const Listener first = *Listener::open(address_);
+    EXPECT_FALSE(Listener::open(address_).ok()) << "somebody listens there";
+  }
+  EXPECT_FALSE(std::filesystem::exists(address_.host)) << "removed with its listener";
+  EXPECT_FALSE(connect_to(address_, {}, after(1s)).ok());
+  std::ofstream(address_.host) << "text";
+  EXPECT_FALSE(Listener::open(address_).ok()) << "not ours to remove";
+}
+
+TEST_F(Listening, ALeftOverSocketFileIsReplaced) {
+  const std::string aside = folder_ + "/aside";
+  {
+    const Listener first = *Listener::open(address_);
+    std::filesystem::rename(address_.host, aside);
+  }
+  std::filesystem::rename(aside, address_.host);
+  EXPECT_TRUE(Listener::open(address_).ok());
+}
+
+TEST(ListeningTcp, WithTokens) {
+  Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
+  EXPECT_NE(listener.address().port, "0");
+  EXPECT_FALSE(listener.accept({}, Deadline::min()).ok()) << "no token, no tcp";
+  EXPECT_FALSE(connect_to(listener.address(), {}, after(1s)).ok());
+  std::unique_ptr<Channel> client;
+  std::thread other([&] {
+    EXPECT_FALSE(connect_to(listener.address(), {.token = "of somebody else"}, after(5s)).ok());
+    client = *connect_to(listener.address(), {.token = kToken}, after(5s));
+  });
+  EXPECT_FALSE(listener.accept({.token = kToken}, after(5s)).ok());
+  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(5s));
+  other.join();
+  ASSERT_NE(worker, nullptr);
+  EXPECT_EQ(worker->describe(), "tcp stream");
+  expect_ping(*client, *worker, 1);
+  expect_ping(*worker, *client, 2);
+}
+
+TEST(ListeningTcp, NobodyThere) {
+  Address address;
+  { address = Listener::open(*Address::parse("tcp:127.0.0.1:0"))->address(); }
+  const auto made = connect_to(address, {.token = kToken}, after(1s));
+  ASSERT_FALSE(made.ok());
+  EXPECT_EQ(made.error().code, ErrorCode::unavailable);
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,131 @@
+#include "worker/handshake.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "worker/ring_memory.h"
+
+namespace tessera::worker {
+namespace {
+
+Refuse refuse(RefuseReason reason, std::uint64_t need = 0, std::uint64_t have = 0) {
+  return {.reason = reason, .need = need, .have = have};
+}
+
+// A worker must not grant what was not asked for.
+bool fits(const HelloAck& ack, const Hello& hello) {
+  return ack.version >= hello.version_min && ack.version <= hello.version_max &&
+         (ack.in_types & ~hello.in_types) == 0 && (ack.out_types & ~hello.out_types) == 0 &&
+         ack.max_rows <= hello.max_rows && ack.max_pairs <= hello.max_pairs &&
+         ack.max_page_changes <= hello.max_page_changes && ack.credits <= hello.credits;
+}
+
+Status expect_frame(Channel& channel, Frame& frame, const char* what, Deadline deadline) {
+  TESSERA_ASSIGN(const bool came, channel.receive(frame, deadline));
+  if (came) return {};
+  return Error::make(ErrorCode::unavailable, "{}: no {} before the deadline", channel.describe(),
+                     what);
+}
+
+}  // namespace
+
+HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
+  const std::uint16_t version = std::min(hello.version_max, offer.version_max);
+  if (version < std::max(hello.version_min, offer.version_min))
+    return refuse(RefuseReason::version, hello.version_min, offer.version_max);
+  if ((offer.roles & role_bit(hello.role)) == 0) return refuse(RefuseReason::role);
+  if (hello.model != offer.model) return refuse(RefuseReason::model);
+  if (hello.dims != offer.dims) return refuse(RefuseReason::dims);
+  HelloAck ack{.version = version,
+               .credits = std::min(hello.credits, offer.credits),
+               .in_types = static_cast<std::uint8_t>(hello.in_types & offer.in_types),
+               .out_types = static_cast<std::uint8_t>(hello.out_types & offer.out_types),
+               .max_rows = std::min(hello.max_rows, offer.max_rows),
+               .max_pairs = std::min(hello.max_pairs, offer.max_pairs),
+               .max_page_changes = std::min(hello.max_page_changes, offer.max_page_changes)};
+  if (ack.in_types == 0 || ack.out_types == 0) return refuse(RefuseReason::types);
+  if (ack.credits == 0) return refuse(RefuseReason::limits, hello.credits, offer.credits);
+  return ack;
+}
+
+WireLimits agreed_limits(const Hello& hello, const HelloAck& ack) {
+  return {.version = ack.version,
+          .n_layer = hello.dims.n_layer,
+          .n_embd = hello.dims.n_embd,
+          .n_vocab = hello.dims.n_vocab,
+          .n_expert = hello.dims.n_expert,
+          .max_rows = ack.max_rows,
+          .max_logit_rows = std::min(hello.max_logit_rows, ack.max_rows),
+          .max_pairs = ack.max_pairs,
+          .max_page_changes = ack.max_page_changes,
+          .in_types = ack.in_types,
+          .out_types = ack.out_types};
+}
+
+AttachOptions ring_sizes(const Hello& hello) {
+  const HelloAck all{.credits = hello.credits,
+                     .in_types = hello.in_types,
+                     .out_types = hello.out_types,
+                     .max_rows = hello.max_rows,
+                     .max_pairs = hello.max_pairs,
+                     .max_page_changes = hello.max_page_changes};
+  const WireLimits limits = agreed_limits(hello, all);
+  const std::uint64_t bytes =
+      hello.credits * round_up(max_body_bytes(limits), kArenaAlign) + kMaxHelloBytes;
+  return {.to_worker_bytes = bytes, .to_client_bytes = bytes};
+}
+
+Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline) {
+  TESSERA_TRY(
+      channel.send({.version = hello.version_max, .op = Op::hello}, encode(hello), deadline));
+  Frame frame;
+  TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", deadline));
+  if (frame.header.op == Op::refuse) {
+    TESSERA_ASSIGN(const Refuse refused, decode_refuse(frame.body()));
+    return HandshakeReply(refused);
+  }
+  if (frame.header.op != Op::hello_ack)
+    return Error::make(ErrorCode::invalid, "{}: {} where the answer to HELLO is due",
+                       channel.describe(), op_name(frame.header.op));
+  TESSERA_ASSIGN(const HelloAck ack, decode_hello_ack(frame.body()));
+  if (!fits(ack, hello))
+    return Error::make(ErrorCode::invalid, "{}: the worker granted more than was asked for",
+                       channel.describe());
+  channel.set_limits(agreed_limits(hello, ack));
+  return HandshakeReply(ack);
+}
+
+Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
+                                   const Prepare& prepare, Deadline deadline) {
+  Frame frame;
+  TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
+  if (frame.header.op != Op::hello)
+    return Error::make(ErrorCode::invalid, "{}: {} where HELLO is due", channel.describe(),
+                       op_name(frame.header.op));
+  TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
+  HandshakeReply reply = judge(hello, offer);
+  if (HelloAck* ack = std::get_if<HelloAck>(&reply)) {
+    if (!channel.bulk_both_ways()) ack->credits = 1;
+    Result<Prepared> ready = prepare(hello, *ack);
+    if (ready) {
+      ack->memory_used = ready->memory_used;
+      ack->memory_free = ready->memory_free;
+      ack->bytes_per_second = ready->bytes_per_second;
+      ack->call_seconds = ready->call_seconds;
+      const Agreement agreement{hello, *ack};
+      channel.set_limits(agreed_limits(hello, *ack));
+      // Loading may have taken longer than the client's HELLO had; the client judges that.
+      TESSERA_TRY(channel.send({.version = ack->version, .op = Op::hello_ack}, encode(*ack),
+                               after(std::chrono::seconds(5))));
+      return agreement;
+    }
+    if (ready.error().code != ErrorCode::exhausted) return std::move(ready).error();
+    reply = refuse(RefuseReason::memory);
+  }
+  const Refuse& refused = std::get<Refuse>(reply);
+  TESSERA_TRY(channel.send({.op = Op::refuse}, encode(refused), after(std::chrono::seconds(5))));
+  return Error::make(ErrorCode::unsupported, "{}: a client was refused ({})", channel.describe(),
+                     refuse_reason_name(refused.reason));
+}
+
+}  // namespace tessera::worker

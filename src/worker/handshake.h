@@ -1,0 +1,68 @@
+// The handshake: HELLO from the client, HELLO_ACK or REFUSE from the worker.
+//
+//   client                                       worker
+//   client_handshake(channel, hello, deadline)   worker_handshake(channel, offer, prepare,
+//   deadline)
+//
+// The client says what it wants (role, model, layers, experts, largest job); the worker holds that
+// against what it offers (judge), loads what it was asked for (prepare), and answers with what was
+// agreed: the smaller of both sides' counts and the types that both know. Both ends then set the
+// channel's limits to the same values.
+#pragma once
+
+#include <functional>
+#include <variant>
+
+#include "base/result.h"
+#include "worker/attach.h"
+#include "worker/messages.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+struct WorkerOffer {
+  std::uint16_t version_min = kVersionMin;
+  std::uint16_t version_max = kVersionMax;
+  std::uint32_t roles = 0;  // role_bit()s
+  ModelDigest model{};
+  ModelDims dims;
+  std::uint8_t in_types = kFloatTypes;
+  std::uint8_t out_types = kFloatTypes;
+  std::uint32_t max_rows = 4096;
+  std::uint32_t max_pairs = 65536;
+  std::uint32_t max_page_changes = 4096;
+  std::uint16_t credits = 4;
+};
+
+// What the worker found out while it loaded.
+struct Prepared {
+  std::uint64_t memory_used = 0;
+  std::uint64_t memory_free = 0;
+  double bytes_per_second = 0;
+  double call_seconds = 0;
+};
+// An Error of code exhausted becomes REFUSE{memory}.
+using Prepare = std::function<Result<Prepared>(const Hello&, const HelloAck&)>;
+
+using HandshakeReply = std::variant<HelloAck, Refuse>;
+
+// Pure: what a worker with this offer answers, before it loads anything.
+HandshakeReply judge(const Hello& hello, const WorkerOffer& offer);
+
+// Limits of both ends after a handshake.
+WireLimits agreed_limits(const Hello& hello, const HelloAck& ack);
+
+// Rings in which `hello`'s credits all have room for the largest job and the largest result.
+AttachOptions ring_sizes(const Hello& hello);
+
+Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline);
+
+struct Agreement {
+  Hello hello;
+  HelloAck ack;
+};
+// An Error when the client was refused or did not keep to the protocol.
+Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
+                                   const Prepare& prepare, Deadline deadline);
+
+}  // namespace tessera::worker

@@ -1,0 +1,139 @@
+#include "worker/handshake.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "worker/channel_pair.h"
+#include "worker/scale_handler.h"
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+RefuseReason refusal(const Hello& hello, const WorkerOffer& offer = scale_offer()) {
+  const HandshakeReply reply = judge(hello, offer);
+  return std::holds_alternative<Refuse>(reply) ? std::get<Refuse>(reply).reason : RefuseReason{};
+}
+
+TEST(Judge, GrantsTheSmaller) {
+  WorkerOffer offer = scale_offer();
+  offer.max_rows = 16;
+  offer.in_types = type_bit(WireType::f32);
+  const HandshakeReply reply = judge(scale_hello(), offer);
+  const HelloAck& ack = std::get<HelloAck>(reply);
+  EXPECT_EQ(ack.max_rows, 16u);
+  EXPECT_EQ(ack.max_pairs, 256u);
+  EXPECT_EQ(ack.in_types, type_bit(WireType::f32));
+  EXPECT_EQ(ack.credits, 4);
+}
+
+TEST(Judge, RefusesWithReasons) {
+  Hello hello = scale_hello();
+  hello.version_min = hello.version_max = 2;
+  EXPECT_EQ(refusal(hello), RefuseReason::version);
+  hello = scale_hello();
+  hello.model[31] = std::byte{1};
+  EXPECT_EQ(refusal(hello), RefuseReason::model);
+  hello = scale_hello();
+  hello.dims.n_ff_expert += 1;
+  EXPECT_EQ(refusal(hello), RefuseReason::dims);
+  hello = scale_hello();
+  hello.role = Role::drafter;
+  EXPECT_EQ(refusal(hello), RefuseReason::role);
+  WorkerOffer offer = scale_offer();
+  offer.out_types = type_bit(WireType::f16);
+  hello = scale_hello();
+  hello.out_types = type_bit(WireType::f32);
+  EXPECT_EQ(refusal(hello, offer), RefuseReason::types);
+}
+
+struct Shaken {
+  Result<HandshakeReply> client = HandshakeReply(Refuse{});
+  Result<Agreement> worker = Agreement{};
+  ChannelPair pair;
+};
+
+Shaken shake(const Hello& hello, const Prepare& prepare, AttachKind kind) {
+  Shaken s{.pair = make_pair({.kind = kind})};
+  std::thread other(
+      [&] { s.worker = worker_handshake(*s.pair.worker, scale_offer(), prepare, after(5s)); });
+  s.client = client_handshake(*s.pair.client, hello, after(5s));
+  other.join();
+  return s;
+}
+
+const Prepare kReady = [](const Hello&, const HelloAck&) -> Result<Prepared> {
+  return Prepared{.memory_free = 99};
+};
+
+TEST(Handshake, SetsTheSameLimits) {
+  const Shaken s = shake(scale_hello(), kReady, AttachKind::rings);
+  ASSERT_TRUE(s.client.ok() && s.worker.ok());
+  EXPECT_EQ(std::get<HelloAck>(*s.client), s.worker->ack);
+  EXPECT_EQ(s.worker->ack.memory_free, 99u);
+  EXPECT_EQ(s.pair.client->limits(), s.pair.worker->limits());
+  EXPECT_EQ(s.pair.client->limits().max_rows, 64u);
+}
+
+TEST(Handshake, AStreamGetsOneJobAtATime) {
+  const Shaken s = shake(scale_hello(), kReady, AttachKind::stream);
+  EXPECT_EQ(std::get<HelloAck>(*s.client).credits, 1);
+}
+
+TEST(Handshake, NoMemory) {
+  const Prepare full = [](const Hello&, const HelloAck&) -> Result<Prepared> {
+    return Error::make(ErrorCode::exhausted, "device memory is full");
+  };
+  const Shaken s = shake(scale_hello(), full, AttachKind::rings);
+  EXPECT_EQ(std::get<Refuse>(*s.client).reason, RefuseReason::memory);
+  EXPECT_FALSE(s.worker.ok());
+}
+
+TEST(Handshake, GreedyWorkersAndStrangers) {
+  for (int kind = 0; kind < 3; ++kind) {
+    ChannelPair pair = make_pair({.kind = AttachKind::stream});
+    std::thread other([&] {
+      Frame frame;
+      ASSERT_TRUE(*pair.worker->receive(frame, after(5s)));
+      HelloAck ack = std::get<HelloAck>(judge(scale_hello(), scale_offer()));
+      if (kind == 0) ack.max_rows = 65;
+      if (kind == 1) ack.version = 2;
+      const Op op = kind == 2 ? Op::pong : Op::hello_ack;
+      const std::vector<std::byte> body = kind == 2 ? std::vector<std::byte>() : encode(ack);
+      ASSERT_TRUE(pair.worker->send({.op = op}, body, after(5s)).ok());
+    });
+    const auto reply = client_handshake(*pair.client, scale_hello(), after(5s));
+    other.join();
+    ASSERT_FALSE(reply.ok()) << kind;
+    EXPECT_EQ(reply.error().code, ErrorCode::invalid);
+  }
+}
+
+TEST(Handshake, RingsHoldTheLargestJobs) {
+  const Hello hello = scale_hello();
+  ChannelPair pair = make_pair(ring_sizes(hello));
+  const HelloAck ack = std::get<HelloAck>(judge(hello, scale_offer()));
+  pair.worker->set_limits(agreed_limits(hello, ack));
+  const std::vector<std::byte> body(64 * 64 * 4 + 256 * 8);
+  const FrameHeader job{.op = Op::compute_experts,
+                        .layer = 0,
+                        .rows = 64,
+                        .items = 256,
+                        .in_type = WireType::f32,
+                        .out_type = WireType::f32};
+  for (int i = 0; i < hello.credits; ++i)
+    ASSERT_TRUE(pair.client->send(job, body, Deadline::min()).ok());
+  Frame frame;
+  for (int i = 0; i < hello.credits; ++i) ASSERT_TRUE(*pair.worker->receive(frame, after(1s)));
+}
+
+TEST(Handshake, SilenceEnds) {
+  ChannelPair pair = make_pair({});
+  EXPECT_EQ(client_handshake(*pair.client, scale_hello(), after(20ms)).error().code,
+            ErrorCode::unavailable);
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,329 @@
+// Peers that lie: through a stream, through shared memory, and while attaching.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstdio>
+#include <cstring>
+#include <thread>
+
+#include "worker/auth.h"
+#include "worker/byte_codec.h"
+#include "worker/channel_pair.h"
+#include "worker/connect.h"
+#include "worker/crc32c.h"
+#include "worker/stream_channel.h"
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+using Raw = std::array<std::byte, kHeaderBytes>;
+
+Raw encoded(const FrameHeader& header) {
+  Raw raw;
+  encode_header(header, raw);
+  return raw;
+}
+
+void write_all(const Fd& fd, std::span<const std::byte> bytes) {
+  ASSERT_EQ(::write(fd.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+}
+
+struct RawStream {
+  RawStream() {
+    auto [a, b] = socket_pair();
+    raw = std::move(a);
+    channel = *StreamChannel::adopt(std::move(b), "test stream");
+  }
+  Fd raw;
+  std::unique_ptr<StreamChannel> channel;
+  Frame frame;
+};
+
+TEST(HostileStream, ByteByByteWithDeadlines) {
+  RawStream s;
+  std::vector<std::byte> bytes;
+  const std::vector<std::byte> body = encode(Stats{.jobs = 9});
+  const Raw header = encoded({.op = Op::stats, .body_bytes = body.size()});
+  bytes.insert(bytes.end(), header.begin(), header.end());
+  bytes.insert(bytes.end(), body.begin(), body.end());
+  for (int round = 0; round < 3; ++round) {
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      Frame other;  // another frame each time: the place in the stream is the channel's
+      ASSERT_FALSE(*s.channel->receive(other, Deadline::min()));
+      write_all(s.raw, std::span(bytes).subspan(i, 1));
+    }
+    ASSERT_TRUE(*s.channel->receive(s.frame, after(1s)));
+    EXPECT_EQ(decode_stats(s.frame.body())->jobs, 9u);
+  }
+}
+
+TEST(HostileStream, CorruptHeaders) {
+  for (int kind = 0; kind < 4; ++kind) {
+    RawStream s;
+    Raw raw = encoded({.op = Op::hello, .body_bytes = 200});
+    if (kind == 0) raw[17] ^= std::byte{1};                                   // checksum
+    if (kind == 1) std::memcpy(raw.data(), "GET / HTTP/1.1\r\n", 16);         // another protocol
+    if (kind == 2) raw = encoded({.op = Op::hello, .body_bytes = 1u << 30});  // too long
+    if (kind == 3) raw = encoded({.op = static_cast<Op>(500), .body_bytes = 1u << 30});
+    write_all(s.raw, raw);
+    const Result<bool> came = s.channel->receive(s.frame, after(1s));
+    ASSERT_FALSE(came.ok());
+    EXPECT_EQ(came.error().code, ErrorCode::invalid);
+    EXPECT_TRUE(s.channel->closed());
+    char byte;
+    EXPECT_EQ(::read(s.raw.get(), &byte, 1), 0) << "the peer is told";
+  }
+}
+
+TEST(HostileStream, UnknownOpsAreSkipped) {
+  RawStream s;
+  write_all(s.raw, encoded({.op = static_cast<Op>(500), .sequence = 4, .body_bytes = 5}));
+  write_all(s.raw, std::vector<std::byte>(5));
+  write_all(s.raw, encoded({.op = Op::ping, .sequence = 5}));
+  ASSERT_TRUE(*s.channel->receive(s.frame, after(1s)));
+  EXPECT_FALSE(known_op(s.frame.header.op));
+  ASSERT_TRUE(*s.channel->receive(s.frame, after(1s)));
+  EXPECT_EQ(s.frame.header.sequence, 5u);
+}
+
+TEST(HostileStream, EndsInsideAFrame) {
+  RawStream s;
+  const Raw raw = encoded({.op = Op::ping});
+  write_all(s.raw, std::span(raw).first(30));
+  s.raw.reset();
+  EXPECT_EQ(s.channel->receive(s.frame, after(1s)).error().code, ErrorCode::unavailable);
+}
+
+TEST(HostileStream, ADescriptorThatNobodyAskedForIsClosed) {
+  auto [a, b] = socket_pair();
+  auto sender = *StreamChannel::adopt(std::move(a), "a");
+  auto receiver = *StreamChannel::adopt(std::move(b), "b");
+  auto [kept, given] = socket_pair();
+  ASSERT_TRUE(sender->send_with_descriptor({.op = Op::ping}, {}, given.get(), after(1s)).ok());
+  given.reset();
+  Frame frame;
+  ASSERT_TRUE(*receiver->receive(frame, after(1s)));
+  char byte;
+  EXPECT_EQ(::read(kept.get(), &byte, 1), 0);
+}
+
+// The worker's channel over memory whose other mapping the test holds.
+struct RawRings {
+  RawRings() {
+    Fd memory;
+    const RingMemory::Sizes sizes{1 << 16, 1 << 16};
+    mine.emplace(*RingMemory::create(sizes, 7, memory));
+    RingMemory theirs = *RingMemory::open({.kind = AttachKind::rings,
+                                           .region_id = 7,
+                                           .to_worker_bytes = 1 << 16,
+                                           .to_client_bytes = 1 << 16},
+                                          memory);
+    auto [a, b] = socket_pair();
+    socket = std::move(a);
+    channel = std::make_unique<RingChannel>(std::move(b), std::move(theirs), RingEnd::worker,
+                                            SpinOptions{});
+  }
+  void expect_broken() {
+    const Result<bool> came = channel->receive(frame, after(1s));
+    ASSERT_FALSE(came.ok());
+    EXPECT_EQ(came.error().code, ErrorCode::invalid) << came.error().message;
+    EXPECT_TRUE(channel->closed());
+  }
+  std::optional<RingMemory> mine;
+  Fd socket;
+  std::unique_ptr<RingChannel> channel;
+  Frame frame;
+};
+
+TEST(HostileRings, WildProducedIndex) {
+  for (const std::uint32_t value : {65u, 1000u, 0x80000000u, 0xffffffffu}) {
+    RawRings r;
+    r.mine->to_worker().words->produced.store(value);
+    r.expect_broken();
+  }
+}
+
+TEST(HostileRings, WildConsumedIndex) {
+  for (const std::uint32_t value : {2u, 0xffffffffu, 0x7fffffffu}) {
+    RawRings r;
+    ASSERT_TRUE(r.channel->send({.op = Op::ping}, after(1s)).ok());
+    r.mine->to_client().words->consumed.store(value);
+    const Status status = r.channel->send({.op = Op::ping}, after(1s));
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::invalid);
+    EXPECT_TRUE(r.channel->closed());
+  }
+}
+
+TEST(HostileRings, ConsumedIndexThatGoesBack) {
+  RawRings r;
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(r.channel->send({.op = Op::ping}, after(1s)).ok());
+  r.mine->to_client().words->consumed.store(2);
+  ASSERT_TRUE(r.channel->send({.op = Op::ping}, after(1s)).ok());
+  r.mine->to_client().words->consumed.store(1);
+  EXPECT_EQ(r.channel->send({.op = Op::ping}, after(1s)).error().code, ErrorCode::invalid);
+}
+
+TEST(HostileRings, CorruptHeader) {
+  RawRings r;  // a header of zeros
+  r.mine->to_worker().words->produced.store(1);
+  r.expect_broken();
+}
+
+TEST(HostileRings, BodyLongerThanTheArena) {
+  RawRings r;
+  const Raw raw = encoded({.op = Op::hello, .body_bytes = (1 << 16) + 64});
+  std::memcpy(r.mine->to_worker().headers, raw.data(), raw.size());
+  r.mine->to_worker().words->produced.store(1);
+  r.expect_broken();
+}
+
+TEST(HostileRings, BellsWithoutFrames) {
+  RawRings r;
+  char bells[10] = {};
+  while (::send(r.socket.get(), bells, sizeof(bells), MSG_DONTWAIT) > 0) {
+  }
+  EXPECT_FALSE(*r.channel->receive(r.frame, after(20ms)));
+  EXPECT_FALSE(r.channel->closed());
+}
+
+TEST(HostileRings, IndicesWrapAround) {
+  ChannelPair pair = make_pair({.to_worker_bytes = 4096, .to_client_bytes = 4096});
+  Frame frame;
+  for (std::uint64_t i = 0; i < 70'000; ++i) {
+    ASSERT_TRUE(pair.client->send({.op = Op::ping, .sequence = i}, after(1s)).ok());
+    ASSERT_TRUE(*pair.worker->receive(frame, after(1s)));
+    ASSERT_EQ(frame.header.sequence, i);
+  }
+}
+
+Attach ring_attach() {
+  return {
+      .kind = AttachKind::rings, .region_id = 7, .to_worker_bytes = 4096, .to_client_bytes = 4096};
+}
+
+TEST(StaleMemory, AnotherRegionIsRefused) {
+  Fd memory;
+  const RingMemory made = *RingMemory::create({4096, 4096}, 8, memory);
+  EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+}
+
+TEST(StaleMemory, UsedMemoryIsRefused) {
+  Fd memory;
+  RingMemory made = *RingMemory::create({4096, 4096}, 7, memory);
+  made.to_client().words->consumed.store(1);
+  EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+}
+
+TEST(StaleMemory, AnotherSizeIsRefused) {
+  Fd memory;
+  const RingMemory made = *RingMemory::create({4096, 8192}, 7, memory);
+  EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+  Attach odd = ring_attach();
+  odd.to_worker_bytes = 100;
+  EXPECT_FALSE(RingMemory::open(odd, memory).ok());
+  EXPECT_FALSE(RingMemory::open(ring_attach(), Fd()).ok());
+}
+
+TEST(StaleMemory, MemoryThatCouldShrinkIsRefused) {
+  const Fd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(::ftruncate(memory.get(), 32768), 0);
+  EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+  std::FILE* file = std::tmpfile();  // and a file, which cannot be sealed at all
+  EXPECT_FALSE(RingMemory::open(ring_attach(), Fd(::dup(::fileno(file)))).ok());
+  std::fclose(file);
+}
+
+TEST(Attaching, ArenasAreBounded) {
+  auto [a, b] = socket_pair();
+  std::thread client([fd = std::move(a)]() mutable {
+    const auto made =
+        attach_client(std::move(fd), SocketKind::unix_socket,
+                      {.to_worker_bytes = 1 << 24, .to_client_bytes = 4096}, after(5s));
+    EXPECT_NE(made.error().message.find("limits"), std::string::npos);
+  });
+  EXPECT_FALSE(
+      attach_worker(std::move(b), SocketKind::unix_socket, {.max_arena_bytes = 1 << 20}, after(5s))
+          .ok());
+  client.join();
+}
+
+TEST(Attaching, OtherFramesAndSilence) {
+  auto [a, b] = socket_pair();
+  write_all(a, encoded({.op = Op::ping}));
+  EXPECT_FALSE(attach_worker(std::move(b), SocketKind::unix_socket, {}, after(1s)).ok());
+  auto [c, d] = socket_pair();
+  EXPECT_FALSE(attach_worker(std::move(d), SocketKind::unix_socket, {}, after(20ms)).ok());
+}
+
+TEST(Attaching, RingsWithoutMemory) {
+  auto [a, b] = socket_pair();
+  const std::vector<std::byte> body = encode(ring_attach());
+  write_all(a, encoded({.op = Op::attach, .body_bytes = body.size()}));
+  write_all(a, body);
+  EXPECT_FALSE(attach_worker(std::move(b), SocketKind::unix_socket, {}, after(1s)).ok());
+}
+
+const std::string kToken = "a token for the tests";
+
+// What each end says when the two tokens differ.
+std::pair<std::string, std::string> attach_with(const std::string& client_token,
+                                                const std::string& worker_token) {
+  auto [a, b] = socket_pair();
+  std::string client_said = "ok", worker_said = "ok";
+  std::thread client([&, fd = std::move(a)]() mutable {
+    const auto made =
+        attach_client(std::move(fd), SocketKind::tcp, {.token = client_token}, after(5s));
+    if (!made) client_said = made.error().message;
+  });
+  const auto made =
+      attach_worker(std::move(b), SocketKind::tcp, {.token = worker_token}, after(5s));
+  if (!made) worker_said = made.error().message;
+  client.join();
+  return {client_said, worker_said};
+}
+
+TEST(Token, BothEndsMustKnowIt) {
+  EXPECT_EQ(attach_with(kToken, kToken), std::pair(std::string("ok"), std::string("ok")));
+  const auto [client, worker] = attach_with(kToken, "another token of theirs");
+  EXPECT_NE(client.find("authentication"), std::string::npos) << client;
+  EXPECT_NE(worker.find("does not know the token"), std::string::npos) << worker;
+}
+
+TEST(Token, ShortOnesAreRefusedAtBothEnds) {
+  const auto [client, worker] = attach_with("short", "short");
+  EXPECT_NE(client.find("at least 16 bytes"), std::string::npos);
+  EXPECT_NE(worker.find("at least 16 bytes"), std::string::npos);
+}
+
+TEST(Token, ProofsDependOnEverything) {
+  const Nonce a = random_nonce(), b = random_nonce();
+  const Proof proof = make_proof(kToken, ProofOf::client, a, b);
+  EXPECT_TRUE(same_proof(proof, make_proof(kToken, ProofOf::client, a, b)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kToken, ProofOf::worker, a, b)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kToken, ProofOf::client, b, a)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kToken + "x", ProofOf::client, a, b)));
+  EXPECT_FALSE(same_proof(proof, std::span(proof).first(31)));
+  EXPECT_FALSE(same_proof(proof, {}));
+}
+
+TEST(Token, AWorkerWithoutProofIsRefused) {
+  auto [a, b] = socket_pair();
+  std::thread impostor([fd = std::move(b)]() mutable {
+    auto channel = *StreamChannel::adopt(std::move(fd), "impostor");
+    Frame frame;
+    ASSERT_TRUE(*channel->receive(frame, after(5s)));
+    ASSERT_TRUE(channel->send({.op = Op::challenge}, random_nonce(), after(5s)).ok());
+    ASSERT_TRUE(*channel->receive(frame, after(5s)));
+    ASSERT_TRUE(channel->send({.op = Op::attached}, after(5s)).ok());
+  });
+  const auto made = attach_client(std::move(a), SocketKind::tcp, {.token = kToken}, after(5s));
+  ASSERT_FALSE(made.ok());
+  EXPECT_NE(made.error().message.find("does not know the token"), std::string::npos);
+  impostor.join();
+}
+
+}  // namespace
+}  // namespace tessera::worker

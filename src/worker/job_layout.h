@@ -1,0 +1,47 @@
+// Lengths of the bodies of jobs and results. Counts are at most kMaxWireRows rows, 2^24 columns and
+// 2^32 of the rest, so no sum here passes 2^64.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/wire.h"
+
+namespace tessera::worker {
+
+inline constexpr std::uint64_t kPairBytes = 8;
+inline constexpr std::uint64_t kForwardFixedBytes = 16;
+inline constexpr std::uint64_t kForwardSequenceBytes = 16;
+inline constexpr std::uint64_t kPageChangeBytes = 16;
+
+constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, WireType type) {
+  const std::uint64_t size = type == WireType::none ? 0 : type == WireType::f32 ? 4 : 2;
+  return std::uint64_t{rows} * (std::uint64_t{columns} * size);
+}
+
+// pairs, then rows
+constexpr std::uint64_t experts_body_bytes(std::uint32_t rows, std::uint32_t pairs,
+                                           std::uint32_t n_embd, WireType type) {
+  return pairs * kPairBytes + rows_bytes(rows, n_embd, type);
+}
+
+constexpr std::uint64_t result_body_bytes(std::uint32_t rows, std::uint32_t columns,
+                                          WireType type) {
+  return rows_bytes(rows, columns, type);
+}
+
+struct ForwardCounts {
+  std::uint32_t rows = 0;
+  std::uint32_t sequences = 0;
+  std::uint32_t page_changes = 0;
+  std::uint32_t logit_rows = 0;
+};
+
+// counts, tokens, sequences, page changes, logit rows, then rows
+constexpr std::uint64_t forward_body_bytes(const ForwardCounts& counts, std::uint32_t n_embd,
+                                           WireType type) {
+  return kForwardFixedBytes + 4 * std::uint64_t{counts.rows} +
+         kForwardSequenceBytes * counts.sequences + kPageChangeBytes * counts.page_changes +
+         4 * std::uint64_t{counts.logit_rows} + rows_bytes(counts.rows, n_embd, type);
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,185 @@
+#include "worker/jobs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "quant/half.h"
+#include "worker/byte_codec.h"
+#include "worker/job_layout.h"
+
+namespace tessera::worker {
+namespace {
+
+Status check_sequences(const ForwardBody& job, std::uint32_t rows, const ForwardLimits& limits) {
+  std::vector<bool> seen(limits.slots);
+  std::uint64_t covered = 0;
+  for (const WireSequence& sequence : job.sequences) {
+    const std::uint64_t end = std::uint64_t{sequence.first_position} + sequence.rows;
+    if (sequence.rows == 0 || end > limits.max_positions || sequence.slot >= limits.slots)
+      return Error::make(ErrorCode::invalid,
+                         "FORWARD_LAYERS with {} rows from position {} in slot {}; there are {} "
+                         "positions and {} slots",
+                         sequence.rows, sequence.first_position, sequence.slot,
+                         limits.max_positions, limits.slots);
+    if (seen[sequence.slot])
+      return Error::make(ErrorCode::invalid, "FORWARD_LAYERS names slot {} twice", sequence.slot);
+    seen[sequence.slot] = true;
+    covered += sequence.rows;
+  }
+  if (covered != rows)
+    return Error::make(ErrorCode::invalid, "FORWARD_LAYERS whose sequences have {} of {} rows",
+                       covered, rows);
+  return {};
+}
+
+Status check_page_changes(const ForwardBody& job, const ForwardLimits& limits) {
+  for (const PageChange& change : job.page_changes) {
+    const bool known = change.slot < limits.slots && change.kv_group < limits.kv_pages.size() &&
+                       change.index < limits.max_positions;
+    if (!known || change.page < -1 ||
+        change.page >= static_cast<std::int64_t>(limits.kv_pages[change.kv_group]))
+      return Error::make(ErrorCode::invalid,
+                         "FORWARD_LAYERS puts page {} at entry {} of KV group {} of slot {}",
+                         change.page, change.index, change.kv_group, change.slot);
+  }
+  return {};
+}
+
+Status check_logit_rows(const ForwardBody& job, std::uint32_t rows) {
+  for (std::size_t i = 0; i < job.logit_rows.size(); ++i) {
+    if (job.logit_rows[i] >= rows || (i > 0 && job.logit_rows[i] <= job.logit_rows[i - 1]))
+      return Error::make(ErrorCode::invalid, "FORWARD_LAYERS wants logits of row {} of {}",
+                         job.logit_rows[i], rows);
+  }
+  return {};
+}
+
+}  // namespace
+
+void encode_experts_head(std::span<const WirePair> pairs, std::vector<std::byte>& out) {
+  out.resize(pairs.size() * kPairBytes);
+  std::byte* at = out.data();
+  for (const WirePair& pair : pairs) {
+    store_le(at, pair.row);
+    store_le(at + 2, pair.expert);
+    store_le(at + 4, std::bit_cast<std::uint32_t>(pair.weight));
+    at += kPairBytes;
+  }
+}
+
+Result<ExpertsBody> decode_experts(const FrameHeader& header, std::span<const std::byte> body,
+                                   const WireLimits& limits) {
+  CHECK(body.size() == experts_body_bytes(header.rows, header.items, limits.n_embd, header.in_type),
+        "the frame was not checked");
+  ExpertsBody job;
+  job.pairs.resize(header.items);
+  const std::byte* at = body.data();
+  for (WirePair& pair : job.pairs) {
+    pair = {load_le<std::uint16_t>(at), load_le<std::uint16_t>(at + 2),
+            std::bit_cast<float>(load_le<std::uint32_t>(at + 4))};
+    at += kPairBytes;
+    if (pair.row >= header.rows || pair.expert >= limits.n_expert || !std::isfinite(pair.weight))
+      return Error::make(ErrorCode::invalid,
+                         "COMPUTE_EXPERTS with row {} of {}, expert {} of {}, weight {}", pair.row,
+                         header.rows, pair.expert, limits.n_expert, pair.weight);
+  }
+  job.rows = body.subspan(header.items * kPairBytes);
+  return job;
+}
+
+void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
+  out.clear();
+  ByteWriter writer(out);
+  writer.u32(static_cast<std::uint32_t>(job.sequences.size()));
+  writer.u32(static_cast<std::uint32_t>(job.page_changes.size()));
+  writer.u32(static_cast<std::uint32_t>(job.logit_rows.size()));
+  writer.u32(0);
+  for (const std::int32_t token : job.tokens) writer.i32(token);
+  for (const WireSequence& sequence : job.sequences) {
+    writer.u32(sequence.rows);
+    writer.u32(sequence.first_position);
+    writer.u32(sequence.slot);
+    writer.u32(0);
+  }
+  for (const PageChange& change : job.page_changes) {
+    writer.u32(change.slot);
+    writer.u16(change.kv_group);
+    writer.u16(0);
+    writer.u32(change.index);
+    writer.i32(change.page);
+  }
+  for (const std::uint32_t row : job.logit_rows) writer.u32(row);
+}
+
+Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const std::byte> body,
+                                   const WireLimits& limits, const ForwardLimits& forward) {
+  ByteReader in(body);
+  const ForwardCounts counts{
+      .rows = header.rows, .sequences = in.u32(), .page_changes = in.u32(), .logit_rows = in.u32()};
+  in.u32();
+  // The counts are held against the length before anything of their size is made.
+  if (counts.sequences > counts.rows || counts.logit_rows > counts.rows ||
+      counts.logit_rows > limits.max_logit_rows || counts.page_changes > limits.max_page_changes ||
+      body.size() != forward_body_bytes(counts, limits.n_embd, header.in_type))
+    return Error::make(ErrorCode::invalid,
+                       "FORWARD_LAYERS of {} bytes with {} rows, {} sequences, {} page changes and "
+                       "{} logit rows",
+                       body.size(), counts.rows, counts.sequences, counts.page_changes,
+                       counts.logit_rows);
+  ForwardBody job;
+  job.tokens.resize(counts.rows);
+  for (std::int32_t& token : job.tokens) {
+    token = in.i32();
+    if (token < 0 || static_cast<std::uint32_t>(token) >= limits.n_vocab)
+      return Error::make(ErrorCode::invalid, "FORWARD_LAYERS with token {} of a vocabulary of {}",
+                         token, limits.n_vocab);
+  }
+  job.sequences.resize(counts.sequences);
+  for (WireSequence& sequence : job.sequences) {
+    sequence = {in.u32(), in.u32(), in.u32()};
+    in.u32();
+  }
+  job.page_changes.resize(counts.page_changes);
+  for (PageChange& change : job.page_changes) {
+    change.slot = in.u32();
+    change.kv_group = in.u16();
+    in.u16();
+    change.index = in.u32();
+    change.page = in.i32();
+  }
+  job.logit_rows.resize(counts.logit_rows);
+  for (std::uint32_t& row : job.logit_rows) row = in.u32();
+  job.rows = in.rest();
+  TESSERA_TRY(check_sequences(job, counts.rows, forward));
+  TESSERA_TRY(check_page_changes(job, forward));
+  TESSERA_TRY(check_logit_rows(job, counts.rows));
+  return job;
+}
+
+void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out) {
+  CHECK(out.size() == values.size() * wire_type_bytes(type));
+  if (type == WireType::f32) {
+    static_assert(std::endian::native == std::endian::little, "rows are copied as they lie");
+    std::memcpy(out.data(), values.data(), out.size());
+    return;
+  }
+  for (std::size_t i = 0; i < values.size(); ++i)
+    store_u16(out.data() + 2 * i,
+              type == WireType::f16 ? float_to_half(values[i]) : float_to_bf16(values[i]));
+}
+
+void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out) {
+  CHECK(bytes.size() == out.size() * wire_type_bytes(type));
+  if (type == WireType::f32) {
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
+  }
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::uint16_t bits = load_u16(bytes.data() + 2 * i);
+    out[i] = type == WireType::f16 ? half_to_float(bits) : bf16_to_float(bits);
+  }
+}
+
+}  // namespace tessera::worker

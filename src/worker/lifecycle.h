@@ -1,0 +1,79 @@
+// Lifecycle: the states of a supervised worker, as a pure function of events and time.
+//
+//     Starting --started--> Healthy <--frames--> Suspect --too long--> Dead
+//        |                     |                    |                   |
+//        +----failed, refused--+------- lost -------+--> Dead --buried--> Backoff --time-->
+//        Starting
+//
+// A worker is expected to answer heartbeats while it has no job; with jobs under way it may be
+// silent, and is held to the age of the oldest job instead. Suspect costs nothing yet: executors go
+// on and use their fallback where a deadline passes. Backoff doubles from `backoff_first` to
+// `backoff_most` and starts again after a worker has lived for `settled`.
+//
+// No clock and no thread in here: every call says what time it is.
+#pragma once
+
+#include <chrono>
+#include <optional>
+
+#include "worker/session.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+enum class WorkerState { starting, healthy, suspect, dead, backoff, stopped };
+const char* worker_state_name(WorkerState state);
+
+enum class DeathReason {
+  start_failed,  // not spawned, not connected, or no handshake in time
+  refused,
+  exited,        // its process ended
+  disconnected,  // its connection ended
+  protocol,      // it broke the protocol
+  hung,          // no heartbeat, or a job far past any deadline
+};
+const char* death_reason_name(DeathReason reason);
+
+struct LifecycleOptions {
+  // Wider than a wake-up of a loaded machine takes, so that load alone makes nobody suspect.
+  std::chrono::milliseconds heartbeat{50};
+  int suspect_after = 3;                        // heartbeats
+  std::chrono::milliseconds dead_after{1000};   // of silence without a job
+  std::chrono::milliseconds job_limit{60'000};  // the oldest job's age
+  std::chrono::milliseconds backoff_first{1000};
+  std::chrono::milliseconds backoff_most{60'000};
+  std::chrono::milliseconds settled{60'000};
+};
+
+class Lifecycle {
+ public:
+  Lifecycle(const LifecycleOptions& options, Deadline now) : options_(options), since_(now) {}
+
+  WorkerState state() const { return state_; }
+  Deadline since() const { return since_; }
+
+  void started(Deadline now);  // starting -> healthy
+  void lost(Deadline now);     // any -> dead
+  void buried(Deadline now);   // dead -> backoff: process reaped, connection closed
+  void stop(Deadline now);     // any -> stopped, for good
+
+  // Healthy and suspect: judges; a reason when the worker is to be given up, which is for the
+  // caller to do (lost). Backoff: to starting when its time is over.
+  std::optional<DeathReason> tick(Deadline now, const Session::Health& health);
+  void tick(Deadline now);
+
+  // When to look again at the latest.
+  Deadline next_look(Deadline now) const;
+  std::chrono::milliseconds backoff() const { return backoff_; }
+
+ private:
+  void enter(WorkerState state, Deadline now);
+
+  LifecycleOptions options_;
+  WorkerState state_ = WorkerState::starting;
+  Deadline since_;
+  std::optional<Deadline> alive_since_;
+  std::chrono::milliseconds backoff_{0};
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,91 @@
+#include "worker/lifecycle.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+class States : public testing::Test {
+ protected:
+  States()
+      : life_({.heartbeat = 10ms, .dead_after = 100ms, .job_limit = 1s, .settled = 60s}, now_) {}
+  Session::Health silent_for(Clock::duration silence) const { return {.heard = now_ - silence}; }
+  Session::Health busy_for(Clock::duration age, int abandoned = 0) const {
+    return {.heard = now_ - age, .oldest_job = now_ - age, .abandoned = abandoned};
+  }
+  void die() {
+    life_.lost(now_);
+    life_.buried(now_);
+  }
+
+  Deadline now_ = Deadline(1000s);
+  Lifecycle life_;
+};
+
+TEST_F(States, HeartbeatsDecideWhileIdle) {
+  EXPECT_EQ(life_.state(), WorkerState::starting);
+  EXPECT_EQ(life_.tick(now_, silent_for(1h)), std::nullopt) << "not judged while it starts";
+  life_.started(now_);
+  EXPECT_EQ(life_.tick(now_, silent_for(29ms)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+  EXPECT_EQ(life_.tick(now_, silent_for(30ms)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::suspect);
+  EXPECT_EQ(life_.tick(now_, silent_for(1ms)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+  EXPECT_EQ(life_.tick(now_, silent_for(100ms)), DeathReason::hung);
+}
+
+TEST_F(States, TheOldestJobDecidesWhileBusy) {
+  life_.started(now_);
+  EXPECT_EQ(life_.tick(now_, busy_for(900ms)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+  EXPECT_EQ(life_.tick(now_, busy_for(900ms, 1)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::suspect) << "a job passed its deadline";
+  EXPECT_EQ(life_.tick(now_, busy_for(1s, 1)), DeathReason::hung);
+}
+
+TEST_F(States, BackoffDoublesToItsMost) {
+  for (const auto want : {1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s}) {
+    die();
+    EXPECT_EQ(life_.state(), WorkerState::backoff);
+    EXPECT_EQ(life_.backoff(), want);
+    EXPECT_EQ(life_.next_look(now_), now_ + want);
+    now_ += want - 1ms;
+    life_.tick(now_);
+    EXPECT_EQ(life_.state(), WorkerState::backoff);
+    now_ += 1ms;
+    life_.tick(now_);
+    EXPECT_EQ(life_.state(), WorkerState::starting);
+  }
+}
+
+TEST_F(States, ALongLifeForgivesEarlierDeaths) {
+  die();
+  die();
+  EXPECT_EQ(life_.backoff(), 2s);
+  now_ += 2s;
+  life_.tick(now_);
+  life_.started(now_);
+  now_ += 59s;
+  die();
+  EXPECT_EQ(life_.backoff(), 4s);
+  now_ += 4s;
+  life_.tick(now_);
+  life_.started(now_);
+  now_ += 60s;
+  die();
+  EXPECT_EQ(life_.backoff(), 1s);
+}
+
+TEST_F(States, StoppedIsForGood) {
+  life_.stop(now_);
+  life_.lost(now_);
+  life_.buried(now_);
+  life_.started(now_);
+  EXPECT_EQ(life_.state(), WorkerState::stopped);
+}
+
+}  // namespace
+}  // namespace tessera::worker

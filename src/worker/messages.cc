@@ -1,0 +1,314 @@
+#include "worker/messages.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "worker/byte_codec.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::uint32_t kMaxLayers = 4096;
+constexpr std::uint32_t kMaxColumns = 1 << 24;
+constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
+constexpr std::uint32_t kMaxPairs = 1 << 22;
+constexpr std::uint32_t kMaxPageChanges = 1 << 20;
+constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{4} << 30;
+
+Error malformed(const char* what) {
+  return Error::make(ErrorCode::invalid, "malformed {} body", what);
+}
+
+bool valid_types(std::uint8_t types) {
+  return types != 0 && (types & ~kFloatTypes) == 0;
+}
+
+bool valid_dims(const ModelDims& dims) {
+  return dims.n_layer > 0 && dims.n_layer <= kMaxLayers && dims.n_embd > 0 &&
+         dims.n_embd <= kMaxColumns && dims.n_vocab <= kMaxColumns &&
+         dims.n_expert <= kMaxExperts && dims.n_expert_used <= dims.n_expert &&
+         dims.n_ff_expert <= kMaxColumns;
+}
+
+bool valid_counts(std::uint32_t rows, std::uint32_t pairs, std::uint32_t page_changes,
+                  std::uint16_t credits) {
+  return rows > 0 && rows <= kMaxWireRows && pairs <= kMaxPairs &&
+         page_changes <= kMaxPageChanges && credits > 0;
+}
+
+std::uint64_t owned_bytes(const Hello& hello) {
+  if (hello.role != Role::experts) return 0;
+  return std::uint64_t{hello.end_layer - hello.first_layer} * ((hello.dims.n_expert + 7) / 8);
+}
+
+template <typename Array>
+void read_array(ByteReader& in, Array& out) {
+  const std::span<const std::byte> bytes = in.bytes(out.size());
+  std::copy(bytes.begin(), bytes.end(), out.begin());
+}
+
+}  // namespace
+
+const char* role_name(Role role) {
+  switch (role) {
+    case Role::experts:
+      return "experts";
+    case Role::layers:
+      return "layers";
+    case Role::drafter:
+      return "drafter";
+  }
+  return "unknown role";
+}
+
+const char* refuse_reason_name(RefuseReason reason) {
+  constexpr const char* kNames[] = {"",     "version",  "model",         "dims",
+                                    "role", "memory",   "types",         "limits",
+                                    "busy", "draining", "authentication"};
+  const auto i = static_cast<std::size_t>(reason);
+  return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown";
+}
+
+const char* wire_error_name(WireError code) {
+  constexpr const char* kNames[] = {"",          "unknown_op", "malformed",
+                                    "not_owned", "no_credit",  "internal"};
+  const auto i = static_cast<std::size_t>(code);
+  return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown";
+}
+
+std::vector<std::byte> encode(const Attach& attach) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u8(static_cast<std::uint8_t>(attach.kind));
+  for (int i = 0; i < 7; ++i) out.u8(0);
+  out.bytes(attach.nonce);
+  out.u64(attach.region_id);
+  out.u64(attach.to_worker_bytes);
+  out.u64(attach.to_client_bytes);
+  out.u64(0);
+  return body;
+}
+
+Result<Attach> decode_attach(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Attach attach;
+  const std::uint8_t kind = in.u8();
+  for (int i = 0; i < 7; ++i) in.u8();
+  read_array(in, attach.nonce);
+  attach.region_id = in.u64();
+  attach.to_worker_bytes = in.u64();
+  attach.to_client_bytes = in.u64();
+  in.u64();
+  if (!in.done() || kind > static_cast<int>(AttachKind::rings)) return malformed("ATTACH");
+  attach.kind = static_cast<AttachKind>(kind);
+  if (attach.to_worker_bytes > kMaxArenaBytes || attach.to_client_bytes > kMaxArenaBytes)
+    return Error::make(ErrorCode::invalid, "ATTACH with arenas of {} and {} bytes; the most is {}",
+                       attach.to_worker_bytes, attach.to_client_bytes, kMaxArenaBytes);
+  return attach;
+}
+
+std::vector<std::byte> encode(const Probe& probe) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(probe.version_min);
+  out.u16(probe.version_max);
+  out.u32(probe.roles);
+  out.u64(0);
+  return body;
+}
+
+Result<Probe> decode_probe(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Probe probe;
+  probe.version_min = in.u16();
+  probe.version_max = in.u16();
+  probe.roles = in.u32();
+  in.u64();
+  if (!in.done() || probe.version_min > probe.version_max) return malformed("PROBE");
+  return probe;
+}
+
+std::vector<std::byte> encode(const Hello& hello) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(hello.version_min);
+  out.u16(hello.version_max);
+  out.u8(static_cast<std::uint8_t>(hello.role));
+  out.u8(hello.in_types);
+  out.u8(hello.out_types);
+  out.u8(0);
+  out.bytes(hello.model);
+  for (const std::uint32_t value :
+       {hello.dims.n_layer, hello.dims.n_embd, hello.dims.n_vocab, hello.dims.n_expert,
+        hello.dims.n_expert_used, hello.dims.n_ff_expert, hello.first_layer, hello.end_layer,
+        hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.slots, hello.max_logit_rows})
+    out.u32(value);
+  out.u16(hello.credits);
+  out.u16(0);
+  out.u32(static_cast<std::uint32_t>(hello.owned.size()));
+  out.bytes(hello.owned);
+  return body;
+}
+
+Result<Hello> decode_hello(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Hello hello;
+  hello.version_min = in.u16();
+  hello.version_max = in.u16();
+  const std::uint8_t role = in.u8();
+  hello.in_types = in.u8();
+  hello.out_types = in.u8();
+  in.u8();
+  read_array(in, hello.model);
+  for (std::uint32_t* value :
+       {&hello.dims.n_layer, &hello.dims.n_embd, &hello.dims.n_vocab, &hello.dims.n_expert,
+        &hello.dims.n_expert_used, &hello.dims.n_ff_expert, &hello.first_layer, &hello.end_layer,
+        &hello.max_rows, &hello.max_pairs, &hello.max_page_changes, &hello.slots,
+        &hello.max_logit_rows})
+    *value = in.u32();
+  hello.credits = in.u16();
+  in.u16();
+  const std::uint32_t owned = in.u32();
+  const std::span<const std::byte> bits = in.bytes(owned);
+  if (!in.done() || hello.version_min > hello.version_max || !valid_types(hello.in_types) ||
+      !valid_types(hello.out_types) || role < static_cast<int>(Role::experts) ||
+      role > static_cast<int>(Role::drafter))
+    return malformed("HELLO");
+  hello.role = static_cast<Role>(role);
+  if (!valid_dims(hello.dims) || hello.first_layer >= hello.end_layer ||
+      hello.end_layer > hello.dims.n_layer)
+    return Error::make(ErrorCode::invalid,
+                       "HELLO for layers {} to {} of a model of {} layers of {} "
+                       "columns and {} experts",
+                       hello.first_layer, hello.end_layer, hello.dims.n_layer, hello.dims.n_embd,
+                       hello.dims.n_expert);
+  if (!valid_counts(hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.credits) ||
+      hello.max_logit_rows > hello.max_rows)
+    return Error::make(ErrorCode::invalid, "HELLO asks for {} rows, {} pairs and {} credits",
+                       hello.max_rows, hello.max_pairs, hello.credits);
+  if (owned != owned_bytes(hello))
+    return Error::make(ErrorCode::invalid,
+                       "HELLO with {} bytes of owned experts where {} are right", owned,
+                       owned_bytes(hello));
+  hello.owned.assign(bits.begin(), bits.end());
+  return hello;
+}
+
+std::vector<std::byte> encode(const HelloAck& ack) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(ack.version);
+  out.u16(ack.credits);
+  out.u8(ack.in_types);
+  out.u8(ack.out_types);
+  out.u16(0);
+  out.u32(ack.max_rows);
+  out.u32(ack.max_pairs);
+  out.u32(ack.max_page_changes);
+  out.u32(0);
+  out.u64(ack.memory_used);
+  out.u64(ack.memory_free);
+  out.f64(ack.bytes_per_second);
+  out.f64(ack.call_seconds);
+  return body;
+}
+
+Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
+  ByteReader in(body);
+  HelloAck ack;
+  ack.version = in.u16();
+  ack.credits = in.u16();
+  ack.in_types = in.u8();
+  ack.out_types = in.u8();
+  in.u16();
+  ack.max_rows = in.u32();
+  ack.max_pairs = in.u32();
+  ack.max_page_changes = in.u32();
+  in.u32();
+  ack.memory_used = in.u64();
+  ack.memory_free = in.u64();
+  ack.bytes_per_second = in.f64();
+  ack.call_seconds = in.f64();
+  const auto measured = [](double value) { return std::isfinite(value) && value >= 0; };
+  if (!in.done() || !valid_types(ack.in_types) || !valid_types(ack.out_types) ||
+      !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits) ||
+      !measured(ack.bytes_per_second) || !measured(ack.call_seconds))
+    return malformed("HELLO_ACK");
+  return ack;
+}
+
+std::vector<std::byte> encode(const Refuse& refuse) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(static_cast<std::uint16_t>(refuse.reason));
+  out.u16(0);
+  out.u32(0);
+  out.u64(refuse.need);
+  out.u64(refuse.have);
+  return body;
+}
+
+Result<Refuse> decode_refuse(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Refuse refuse;
+  const std::uint16_t reason = in.u16();
+  in.u16();
+  in.u32();
+  refuse.need = in.u64();
+  refuse.have = in.u64();
+  if (!in.done() || reason == 0 || reason > static_cast<int>(RefuseReason::authentication))
+    return malformed("REFUSE");
+  refuse.reason = static_cast<RefuseReason>(reason);
+  return refuse;
+}
+
+std::vector<std::byte> encode(const Stats& stats) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  for (const std::uint64_t value : {stats.jobs, stats.rows, stats.pairs, stats.expired,
+                                    stats.cancelled, stats.failed, stats.busy_us})
+    out.u64(value);
+  return body;
+}
+
+Result<Stats> decode_stats(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Stats stats;
+  for (std::uint64_t* value : {&stats.jobs, &stats.rows, &stats.pairs, &stats.expired,
+                               &stats.cancelled, &stats.failed, &stats.busy_us})
+    *value = in.u64();
+  if (!in.done()) return malformed("STATS");
+  return stats;
+}
+
+std::vector<std::byte> encode(const ErrorReply& error) {
+  const std::size_t length = std::min<std::size_t>(error.text.size(), kMaxErrorText);
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(static_cast<std::uint16_t>(error.code));
+  out.u16(0);
+  out.u32(static_cast<std::uint32_t>(length));
+  out.bytes(std::as_bytes(std::span(error.text.data(), length)));
+  return body;
+}
+
+Result<ErrorReply> decode_error(std::span<const std::byte> body) {
+  ByteReader in(body);
+  ErrorReply error;
+  const std::uint16_t code = in.u16();
+  in.u16();
+  const std::uint32_t length = in.u32();
+  const std::span<const std::byte> text = in.bytes(length);
+  if (!in.done() || code == 0 || code > static_cast<int>(WireError::internal) ||
+      length > kMaxErrorText)
+    return malformed("ERROR");
+  error.code = static_cast<WireError>(code);
+  // The text goes to a log: a peer must not move the cursor or begin a line there.
+  for (const std::byte b : text) {
+    const char c = static_cast<char>(b);
+    error.text.push_back(c >= ' ' && c <= '~' ? c : '?');
+  }
+  return error;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,179 @@
+// Bodies of the set-up, handshake and control frames: one struct each, with encode and decode.
+//
+//   std::vector<std::byte> body = encode(hello);
+//   TESSERA_ASSIGN(Hello hello, decode_hello(frame.body()));
+//
+// decode_* checks everything that can be checked without knowing the model: lengths, enumerations,
+// ranges, and that nothing is left over. Whether a peer fits this end's model is the handshake's
+// business (handshake.h).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "worker/wire.h"
+
+namespace tessera::worker {
+
+enum class Role : std::uint8_t { experts = 1, layers = 2, drafter = 3 };
+const char* role_name(Role role);
+constexpr std::uint32_t role_bit(Role role) {
+  return 1u << static_cast<unsigned>(role);
+}
+
+// --- Connection set-up ---
+
+inline constexpr std::size_t kNonceBytes = 32;
+inline constexpr std::size_t kProofBytes = 32;
+inline constexpr std::size_t kAttachBytes = 72;
+inline constexpr std::size_t kProbeBytes = 16;
+using Nonce = std::array<std::byte, kNonceBytes>;
+using Proof = std::array<std::byte, kProofBytes>;
+
+enum class AttachKind : std::uint8_t { stream = 0, rings = 1 };
+
+// With kind rings, a sealed memory file comes along as a descriptor (ring_memory.h).
+struct Attach {
+  AttachKind kind = AttachKind::stream;
+  Nonce nonce{};
+  std::uint64_t region_id = 0;        // also in the region, so that another one is found out
+  std::uint64_t to_worker_bytes = 0;  // arena for bodies from client to worker
+  std::uint64_t to_client_bytes = 0;  // and back
+  bool operator==(const Attach&) const = default;
+};
+
+struct Probe {
+  std::uint16_t version_min = kVersionMin;
+  std::uint16_t version_max = kVersionMax;
+  std::uint32_t roles = 0;  // role_bit()s
+  bool operator==(const Probe&) const = default;
+};
+
+// --- Handshake ---
+
+struct ModelDims {
+  std::uint32_t n_layer = 0;
+  std::uint32_t n_embd = 0;
+  std::uint32_t n_vocab = 0;
+  std::uint32_t n_expert = 0;
+  std::uint32_t n_expert_used = 0;
+  std::uint32_t n_ff_expert = 0;
+  bool operator==(const ModelDims&) const = default;
+};
+
+using ModelDigest = std::array<std::byte, 32>;  // SHA-256 that names the file's contents
+
+struct Hello {
+  std::uint16_t version_min = kVersionMin;
+  std::uint16_t version_max = kVersionMax;
+  Role role = Role::experts;
+  std::uint8_t in_types = kFloatTypes;   // type_bit()s that the client may send
+  std::uint8_t out_types = kFloatTypes;  // and wants back
+  ModelDigest model{};
+  ModelDims dims;
+  std::uint32_t first_layer = 0;  // layers [first, end) that the worker is to hold
+  std::uint32_t end_layer = 0;
+  std::uint32_t max_rows = 0;
+  std::uint32_t max_pairs = 0;
+  std::uint32_t max_page_changes = 0;
+  std::uint32_t slots = 0;           // role layers: sequence slots
+  std::uint32_t max_logit_rows = 0;  // role layers: rows of one answer with logits
+  std::uint16_t credits = 1;
+  // Role experts: for each layer of the range n_expert bits, least significant first, each layer
+  // from a new byte: the experts that the worker is to hold.
+  std::vector<std::byte> owned;
+  bool operator==(const Hello&) const = default;
+};
+inline constexpr std::size_t kHelloFixedBytes = 100;
+
+struct HelloAck {
+  std::uint16_t version = kVersionMax;
+  std::uint16_t credits = 1;  // jobs that may be under way at once
+  std::uint8_t in_types = 0;
+  std::uint8_t out_types = 0;
+  std::uint32_t max_rows = 0;
+  std::uint32_t max_pairs = 0;
+  std::uint32_t max_page_changes = 0;
+  std::uint64_t memory_used = 0;  // bytes on the worker's device
+  std::uint64_t memory_free = 0;
+  double bytes_per_second = 0;  // measured: weights read by a job
+  double call_seconds = 0;      // measured: what a job costs besides
+  bool operator==(const HelloAck&) const = default;
+};
+inline constexpr std::size_t kHelloAckBytes = 56;
+
+enum class RefuseReason : std::uint16_t {
+  version = 1,
+  model = 2,  // another file
+  dims = 3,   // the same digest and other dimensions: a defect on one side
+  role = 4,
+  memory = 5,  // need, have: bytes
+  types = 6,
+  limits = 7,  // need, have: the count in question
+  busy = 8,    // it serves another client
+  draining = 9,
+  authentication = 10,
+};
+const char* refuse_reason_name(RefuseReason reason);
+
+struct Refuse {
+  RefuseReason reason{};
+  std::uint64_t need = 0;
+  std::uint64_t have = 0;
+  bool operator==(const Refuse&) const = default;
+};
+inline constexpr std::size_t kRefuseBytes = 24;
+
+// --- Control ---
+
+// Since the worker's start.
+struct Stats {
+  std::uint64_t jobs = 0;
+  std::uint64_t rows = 0;
+  std::uint64_t pairs = 0;
+  std::uint64_t expired = 0;
+  std::uint64_t cancelled = 0;
+  std::uint64_t failed = 0;
+  std::uint64_t busy_us = 0;
+  bool operator==(const Stats&) const = default;
+};
+inline constexpr std::size_t kStatsBytes = 56;
+
+enum class WireError : std::uint16_t {
+  unknown_op = 1,
+  malformed = 2,  // the body contradicts itself or the handshake
+  not_owned = 3,  // an expert or layer that this worker does not hold
+  no_credit = 4,
+  internal = 5,
+};
+const char* wire_error_name(WireError code);
+
+struct ErrorReply {
+  WireError code{};
+  std::string text;  // for a person; at most kMaxErrorText bytes of printable ASCII
+  bool operator==(const ErrorReply&) const = default;
+};
+inline constexpr std::size_t kErrorFixedBytes = 8;
+
+std::vector<std::byte> encode(const Attach& attach);
+std::vector<std::byte> encode(const Probe& probe);
+std::vector<std::byte> encode(const Hello& hello);
+std::vector<std::byte> encode(const HelloAck& ack);
+std::vector<std::byte> encode(const Refuse& refuse);
+std::vector<std::byte> encode(const Stats& stats);
+std::vector<std::byte> encode(const ErrorReply& error);
+
+Result<Attach> decode_attach(std::span<const std::byte> body);
+Result<Probe> decode_probe(std::span<const std::byte> body);
+Result<Hello> decode_hello(std::span<const std::byte> body);
+Result<HelloAck> decode_hello_ack(std::span<const std::byte> body);
+Result<Refuse> decode_refuse(std::span<const std::byte> body);
+Result<Stats> decode_stats(std::span<const std::byte> body);
+Result<ErrorReply> decode_error(std::span<const std::byte> body);
+
+}  // namespace tessera::worker

@@ -1,0 +1,255 @@
+#include "worker/messages.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "worker/job_layout.h"
+#include "worker/jobs.h"
+
+namespace tessera::worker {
+namespace {
+
+Hello example_hello() {
+  Hello hello{.role = Role::experts,
+              .dims = {.n_layer = 4,
+                       .n_embd = 64,
+                       .n_vocab = 1000,
+                       .n_expert = 12,
+                       .n_expert_used = 2,
+                       .n_ff_expert = 32},
+              .first_layer = 1,
+              .end_layer = 3,
+              .max_rows = 16,
+              .max_pairs = 32,
+              .credits = 4,
+              .owned = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4}}};
+  hello.model[5] = std::byte{77};
+  return hello;
+}
+
+HelloAck example_ack() {
+  return {.credits = 2,
+          .in_types = kFloatTypes,
+          .out_types = type_bit(WireType::f32),
+          .max_rows = 8,
+          .max_pairs = 64,
+          .memory_used = 1 << 20,
+          .memory_free = 1 << 30,
+          .bytes_per_second = 4e10,
+          .call_seconds = 5e-6};
+}
+
+// Every proper prefix, and one byte too many, must be refused.
+template <typename Decode>
+void expect_exact_length(const std::vector<std::byte>& body, Decode decode) {
+  EXPECT_TRUE(decode(std::span(body)).ok());
+  for (std::size_t n = 0; n < body.size(); ++n)
+    EXPECT_FALSE(decode(std::span(body).first(n)).ok()) << n;
+  std::vector<std::byte> longer = body;
+  longer.push_back(std::byte{0});
+  EXPECT_FALSE(decode(std::span<const std::byte>(longer)).ok());
+}
+
+TEST(Messages, RoundTrip) {
+  const Hello hello = example_hello();
+  EXPECT_EQ(*decode_hello(encode(hello)), hello);
+  EXPECT_EQ(encode(hello).size(), kHelloFixedBytes + 4);
+  EXPECT_EQ(*decode_hello_ack(encode(example_ack())), example_ack());
+  EXPECT_EQ(encode(example_ack()).size(), kHelloAckBytes);
+  const Refuse refuse{.reason = RefuseReason::memory, .need = 10, .have = 5};
+  EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
+  const Stats stats{1, 2, 3, 4, 5, 6, 7};
+  EXPECT_EQ(*decode_stats(encode(stats)), stats);
+  const Probe probe{.version_min = 1, .version_max = 3, .roles = 6};
+  EXPECT_EQ(*decode_probe(encode(probe)), probe);
+  Attach attach{.kind = AttachKind::rings, .region_id = 7, .to_worker_bytes = 1 << 20};
+  attach.nonce[31] = std::byte{9};
+  EXPECT_EQ(*decode_attach(encode(attach)), attach);
+  const ErrorReply error{.code = WireError::not_owned, .text = "expert 3 of layer 1"};
+  EXPECT_EQ(*decode_error(encode(error)), error);
+}
+
+std::string hex(std::span<const std::byte> bytes) {
+  std::string text;
+  for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<int>(b));
+  return text;
+}
+
+// Written down from the tables of docs/workers.md.
+TEST(Messages, GoldenBodies) {
+  EXPECT_EQ(hex(encode(example_hello())),
+            "01000100010e0e0000000000004d000000000000000000000000000000000000"
+            "00000000000000000400000040000000e80300000c0000000200000020000000"
+            "0100000003000000100000002000000000000000000000000000000004000000"
+            "0400000001020304");
+  EXPECT_EQ(hex(encode(example_ack())),
+            "010002000e020000080000004000000000000000000000000000100000000000"
+            "0000004000000000000000205fa02242f168e388b5f8d43e");
+  EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
+            "050000000000000002010000000000000100000000000000");
+}
+
+TEST(Messages, LengthsAreExact) {
+  expect_exact_length(encode(example_hello()), decode_hello);
+  expect_exact_length(encode(example_ack()), decode_hello_ack);
+  expect_exact_length(encode(Refuse{.reason = RefuseReason::busy}), decode_refuse);
+  expect_exact_length(encode(Stats{}), decode_stats);
+  expect_exact_length(encode(Probe{}), decode_probe);
+  expect_exact_length(encode(Attach{}), decode_attach);
+  expect_exact_length(encode(ErrorReply{.code = WireError::internal, .text = "x"}), decode_error);
+}
+
+TEST(Messages, HelloIsChecked) {
+  const auto refused = [](auto change) {
+    Hello hello = example_hello();
+    change(hello);
+    return !decode_hello(encode(hello)).ok();
+  };
+  EXPECT_TRUE(refused([](Hello& h) { h.version_min = 2; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.role = static_cast<Role>(4); }));
+  EXPECT_TRUE(refused([](Hello& h) { h.in_types = 0; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.out_types = 0xff; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.end_layer = 5; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.first_layer = 3; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.owned.pop_back(); }));
+  EXPECT_TRUE(refused([](Hello& h) { h.dims.n_embd = 0; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.dims.n_expert_used = 13; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.max_rows = kMaxWireRows + 1; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.credits = 0; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.max_logit_rows = 17; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.role = Role::layers; }));  // with owned experts
+}
+
+TEST(Messages, MeasurementsAreNumbers) {
+  HelloAck ack = example_ack();
+  ack.call_seconds = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(decode_hello_ack(encode(ack)).ok());
+  ack.call_seconds = -1;
+  EXPECT_FALSE(decode_hello_ack(encode(ack)).ok());
+}
+
+TEST(Messages, ErrorTextIsBoundedAndPrintable) {
+  const ErrorReply error{.code = WireError::internal, .text = std::string(2000, 'x') + "\n"};
+  EXPECT_EQ(decode_error(encode(error))->text.size(), kMaxErrorText);
+  const ErrorReply rude{.code = WireError::internal, .text = "a\x1b[2J\nb"};
+  EXPECT_EQ(decode_error(encode(rude))->text, "a?[2J?b");
+}
+
+const WireLimits kLimits{.n_layer = 4,
+                         .n_embd = 4,
+                         .n_vocab = 100,
+                         .n_expert = 12,
+                         .max_rows = 8,
+                         .max_logit_rows = 2,
+                         .max_pairs = 8,
+                         .max_page_changes = 4,
+                         .in_types = kFloatTypes,
+                         .out_types = kFloatTypes};
+
+TEST(Jobs, ExpertPairs) {
+  const std::vector<WirePair> pairs = {{0, 11, 0.5f}, {1, 0, -1.25f}, {0, 11, 2.0f}};
+  std::vector<std::byte> body;
+  encode_experts_head(pairs, body);
+  EXPECT_EQ(body.size(), 24u);
+  EXPECT_EQ(body[2], std::byte{11});
+  EXPECT_EQ(body[7], std::byte{0x3f});
+  const std::vector<float> rows = {1, 2, 3, 4, 5, 6, 7, 8};
+  body.resize(24 + 16);
+  pack_rows(rows, WireType::bf16, std::span(body).subspan(24));
+  const FrameHeader header{.op = Op::compute_experts,
+                           .body_bytes = body.size(),
+                           .layer = 1,
+                           .rows = 2,
+                           .items = 3,
+                           .in_type = WireType::bf16,
+                           .out_type = WireType::f32};
+  ASSERT_TRUE(check_frame(header, kLimits).ok());
+  const Result<ExpertsBody> job = decode_experts(header, body, kLimits);
+  ASSERT_TRUE(job.ok()) << job.error().message;
+  EXPECT_EQ(job->pairs, pairs);
+  std::vector<float> back(8);
+  unpack_rows(job->rows, WireType::bf16, back);
+  EXPECT_EQ(back, rows);
+
+  for (const WirePair bad : {WirePair{2, 0, 1.0f}, WirePair{0, 12, 1.0f},
+                             WirePair{0, 0, std::numeric_limits<float>::infinity()}}) {
+    std::vector<std::byte> head;
+    encode_experts_head(std::vector<WirePair>{pairs[0], pairs[1], bad}, head);
+    std::copy(head.begin(), head.end(), body.begin());
+    EXPECT_FALSE(decode_experts(header, body, kLimits).ok());
+  }
+}
+
+TEST(Jobs, RowTypesRoundTrip) {
+  const std::vector<float> values = {0.0f, -0.0f, 1.0f, -2.5f, 1024.0f};
+  for (const WireType type : {WireType::f32, WireType::f16, WireType::bf16}) {
+    std::vector<std::byte> bytes(values.size() * wire_type_bytes(type));
+    pack_rows(values, type, bytes);
+    std::vector<float> back(values.size());
+    unpack_rows(bytes, type, back);
+    EXPECT_EQ(back, values);
+  }
+}
+
+ForwardBody example_forward() {
+  ForwardBody job;
+  job.tokens = {1, 2, 3};
+  job.sequences = {{2, 5, 1}, {1, 0, 0}};
+  job.page_changes = {{1, 0, 0, 3}, {0, 1, 0, -1}};
+  job.logit_rows = {1, 2};
+  return job;
+}
+
+const ForwardLimits kForward{.slots = 2, .kv_pages = {4, 2}, .max_positions = 128};
+
+Result<ForwardBody> coded(const ForwardBody& job, std::vector<std::byte>& body) {
+  encode_forward_head(job, body);
+  body.resize(body.size() + 3 * 4 * 2, std::byte{1});
+  const FrameHeader header{.op = Op::forward_layers,
+                           .body_bytes = body.size(),
+                           .layer = 0,
+                           .rows = 3,
+                           .in_type = WireType::f16,
+                           .out_type = WireType::f32};
+  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  return decode_forward(header, body, kLimits, kForward);
+}
+
+TEST(Jobs, Forward) {
+  std::vector<std::byte> body;
+  const ForwardBody job = example_forward();
+  const Result<ForwardBody> back = coded(job, body);
+  ASSERT_TRUE(back.ok()) << back.error().message;
+  EXPECT_EQ(back->tokens, job.tokens);
+  EXPECT_EQ(back->sequences, job.sequences);
+  EXPECT_EQ(back->page_changes, job.page_changes);
+  EXPECT_EQ(back->logit_rows, job.logit_rows);
+  EXPECT_EQ(back->rows.size(), 24u);
+}
+
+TEST(Jobs, ForwardIsChecked) {
+  const auto refused = [](auto change) {
+    ForwardBody job = example_forward();
+    change(job);
+    std::vector<std::byte> body;
+    return !coded(job, body).ok();
+  };
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.tokens[0] = -1; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.tokens[0] = 100; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.sequences[0].rows = 1; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.sequences[0].rows = 0xffffffff; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.sequences[0].slot = 0; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.sequences[0].slot = 2; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.sequences[0].first_position = 127; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.page_changes[0].page = 4; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.page_changes[0].page = -2; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.page_changes[0].kv_group = 2; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {2, 1}; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {3}; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {0, 1, 2}; }));
+}
+
+}  // namespace
+}  // namespace tessera::worker

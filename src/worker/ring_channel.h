@@ -1,0 +1,61 @@
+// RingChannel: frames through shared memory, for two processes of one host.
+//
+// A receiver spins for a while and then sleeps in poll() on the connection's socket; a sender that
+// finds it asleep writes one byte there. The socket also tells when the peer is gone, so sleeping,
+// waking and the end of the peer are one wait without a helper thread. How long to spin follows
+// what came of it: `max_spin` while frames end the spin, nearly nothing on an idle connection or
+// where both ends share a core; now and then `max_spin` is tried again.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+
+#include "worker/fd.h"
+#include "worker/ring.h"
+#include "worker/ring_memory.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+enum class RingEnd { client, worker };
+
+struct SpinOptions {
+  std::chrono::nanoseconds max_spin = std::chrono::microseconds(50);
+};
+
+class RingChannel final : public Channel {
+ public:
+  // `socket` is connected to the peer that maps the same memory, and non-blocking.
+  RingChannel(Fd socket, RingMemory memory, RingEnd end, const SpinOptions& spin);
+
+  using Channel::send;
+  Status send(FrameHeader header, Parts parts, Deadline deadline) override;
+  Result<bool> receive(Frame& frame, Deadline deadline) override;
+  bool bulk_both_ways() const override { return true; }
+  void close() override;
+  bool closed() const override { return closed_.load(std::memory_order_relaxed); }
+  int descriptor() const override { return socket_.get(); }
+  std::string describe() const override { return "shared rings"; }
+
+ private:
+  Result<bool> take(Frame& frame);
+  Result<bool> peek(Frame& frame);  // without waiting, but seeing the end of the peer
+  Result<bool> spin(Frame& frame, Deadline deadline);
+  Result<bool> sleep(Frame& frame, Deadline deadline);
+  bool drain_bells();  // false at the end of the socket
+  void ring_bell();
+  Error fail(Error error);
+  Error gone();
+
+  Fd socket_;
+  RingMemory memory_;
+  RingSender sender_;
+  RingReceiver receiver_;
+  std::chrono::nanoseconds max_spin_;
+  std::chrono::nanoseconds spin_;
+  std::uint32_t waits_ = 0;
+  std::atomic<bool> closed_{false};
+};
+
+}  // namespace tessera::worker

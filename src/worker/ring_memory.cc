@@ -1,0 +1,116 @@
+#include "worker/ring_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <utility>
+
+#include "base/checked.h"
+#include "worker/byte_codec.h"
+#include "worker/socket_io.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::size_t kToWorkerWords = 64;
+constexpr std::size_t kToClientWords = 256;
+constexpr std::size_t kHeadersAt = 512;
+constexpr std::size_t kRingHeaders = std::size_t{kRingSlots} * kHeaderBytes;
+constexpr std::uint64_t kArenasAt = round_up<std::uint64_t>(kHeadersAt + 2 * kRingHeaders, 4096);
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
+  return kArenasAt + sizes.to_worker_bytes + sizes.to_client_bytes;
+}
+
+Result<std::byte*> map(int fd, std::uint64_t bytes) {
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (at == MAP_FAILED) return system_error("mapping the shared memory of a worker");
+  return static_cast<std::byte*>(at);
+}
+
+Status check_sizes(const RingMemory::Sizes& sizes) {
+  for (const std::uint64_t bytes : {sizes.to_worker_bytes, sizes.to_client_bytes})
+    if (bytes == 0 || bytes % kArenaAlign != 0)
+      return Error::make(ErrorCode::invalid,
+                         "shared memory with arenas of {} and {} bytes, not multiples of {}",
+                         sizes.to_worker_bytes, sizes.to_client_bytes, kArenaAlign);
+  return {};
+}
+
+bool unused(const RingView& ring) {
+  return ring.words->produced.load() == 0 && ring.words->consumed.load() == 0;
+}
+
+}  // namespace
+
+Result<RingMemory> RingMemory::create(const Sizes& sizes, std::uint64_t region_id, Fd& descriptor) {
+  TESSERA_TRY(check_sizes(sizes));
+  Fd fd(::memfd_create("tessera-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd) return system_error("creating the shared memory of a worker");
+  const std::uint64_t bytes = region_bytes(sizes);
+  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
+    return system_error("sizing the shared memory of a worker");
+  if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
+    return system_error("sealing the shared memory of a worker");
+  TESSERA_ASSIGN(std::byte* const base, map(fd.get(), bytes));
+  store_le(base, region_id);
+  descriptor = std::move(fd);
+  return RingMemory(base, bytes, sizes);
+}
+
+Result<RingMemory> RingMemory::open(const Attach& attach, const Fd& descriptor) {
+  const Sizes sizes{attach.to_worker_bytes, attach.to_client_bytes};
+  TESSERA_TRY(check_sizes(sizes));
+  const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
+  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+    return Error::make(ErrorCode::invalid,
+                       "the peer's shared memory is not sealed against shrinking");
+  struct stat status {};
+  const std::uint64_t bytes = region_bytes(sizes);
+  if (::fstat(descriptor.get(), &status) != 0 ||
+      static_cast<std::uint64_t>(status.st_size) != bytes)
+    return Error::make(ErrorCode::invalid, "the peer's shared memory has {} bytes instead of {}",
+                       status.st_size, bytes);
+  TESSERA_ASSIGN(std::byte* const base, map(descriptor.get(), bytes));
+  RingMemory memory(base, bytes, sizes);
+  if (load_le<std::uint64_t>(base) != attach.region_id || !unused(memory.to_worker()) ||
+      !unused(memory.to_client()))
+    return Error::make(ErrorCode::invalid,
+                       "the peer's shared memory belongs to another connection");
+  return memory;
+}
+
+RingMemory::RingMemory(RingMemory&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_), sizes_(other.sizes_) {}
+
+RingMemory& RingMemory::operator=(RingMemory&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(sizes_, other.sizes_);
+  return *this;
+}
+
+RingMemory::~RingMemory() {
+  if (base_ != nullptr) ::munmap(base_, bytes_);
+}
+
+RingView RingMemory::view(std::size_t words_at, std::size_t headers_at, std::uint64_t arena_at,
+                          std::uint64_t arena_bytes) const {
+  return {.words = reinterpret_cast<RingWords*>(base_ + words_at),
+          .headers = base_ + headers_at,
+          .arena = base_ + arena_at,
+          .arena_bytes = arena_bytes};
+}
+
+RingView RingMemory::to_worker() const {
+  return view(kToWorkerWords, kHeadersAt, kArenasAt, sizes_.to_worker_bytes);
+}
+
+RingView RingMemory::to_client() const {
+  return view(kToClientWords, kHeadersAt + kRingHeaders, kArenasAt + sizes_.to_worker_bytes,
+              sizes_.to_client_bytes);
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,173 @@
+#include "worker/serve.h"
+
+#include <algorithm>
+#include <deque>
+#include <utility>
+
+namespace tessera::worker {
+namespace {
+
+constexpr auto kHelloTime = std::chrono::seconds(30);
+constexpr auto kSendTime = std::chrono::seconds(10);
+constexpr auto kIdleWait = std::chrono::seconds(60);
+
+std::uint32_t microseconds(Clock::duration duration) {
+  const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(us, 0, 0xffffffff));
+}
+
+WireError wire_error(ErrorCode code) {
+  if (code == ErrorCode::invalid) return WireError::malformed;
+  if (code == ErrorCode::not_found) return WireError::not_owned;
+  return WireError::internal;
+}
+
+class Server {
+ public:
+  Server(Channel& channel, std::uint16_t version, std::size_t credits, JobHandler& handler,
+         Stats& stats)
+      : channel_(channel), version_(version), credits_(credits), handler_(handler), stats_(stats) {}
+
+  Result<ServeEnd> run() {
+    for (;;) {
+      const Deadline wait = queue_.empty() ? after(kIdleWait) : Deadline::min();
+      Result<bool> came = channel_.receive(incoming_, wait);
+      if (!came && came.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
+      if (!came) return std::move(came).error();
+      if (*came) {
+        if (incoming_.header.op == Op::bye) return ServeEnd::bye;
+        TESSERA_TRY(take());
+        continue;
+      }
+      if (!queue_.empty()) TESSERA_TRY(run_front());
+      if (draining_ && queue_.empty()) return ServeEnd::drained;
+    }
+  }
+
+ private:
+  struct Job {
+    Frame frame;
+    Deadline arrival;
+    bool cancelled = false;
+  };
+
+  Status reply(FrameHeader header, std::span<const std::byte> body = {}) {
+    header.version = version_;
+    header.sequence = answering_;
+    return channel_.send(header, body, after(kSendTime));
+  }
+  Status reply_error(WireError code, std::string text) {
+    return reply({.op = Op::error}, encode(ErrorReply{.code = code, .text = std::move(text)}));
+  }
+
+  Status take() {
+    answering_ = incoming_.header.sequence;
+    switch (incoming_.header.op) {
+      case Op::compute_experts:
+      case Op::forward_layers:
+        return enqueue();
+      case Op::cancel:
+        for (Job& job : queue_)
+          if (job.frame.header.sequence == incoming_.header.sequence) job.cancelled = true;
+        return {};
+      case Op::ping:
+        return reply({.op = Op::pong});
+      case Op::stats:
+        return reply({.op = Op::stats}, encode(stats_));
+      case Op::drain:
+        draining_ = true;
+        return {};
+      case Op::error:
+        return {};
+      default:
+        return reply_error(WireError::unknown_op, op_name(incoming_.header.op));
+    }
+  }
+
+  Status enqueue() {
+    if (draining_ || queue_.size() >= credits_) {
+      ++stats_.failed;
+      return reply_error(WireError::no_credit, draining_ ? "draining" : "no credit left");
+    }
+    // Frames go round between the queue and spare_, so that a steady stream allocates nothing.
+    Job job{.frame = {}, .arrival = Clock::now()};
+    if (!spare_.empty()) {
+      job.frame = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    std::swap(job.frame, incoming_);
+    queue_.push_back(std::move(job));
+    return {};
+  }
+
+  Status run_front() {
+    Job job = std::move(queue_.front());
+    queue_.pop_front();
+    const Status status = answer(job);
+    spare_.push_back(std::move(job.frame));
+    return status;
+  }
+
+  Status answer(const Job& job) {
+    const FrameHeader& header = job.frame.header;
+    answering_ = header.sequence;
+    const Deadline start = Clock::now();
+    if (job.cancelled) {
+      ++stats_.cancelled;
+      return reply({.op = Op::result, .layer = header.layer, .status = JobStatus::cancelled});
+    }
+    const auto limit = std::chrono::microseconds(header.deadline_us);
+    if (header.deadline_us != 0 && start - job.arrival > limit) {
+      ++stats_.expired;
+      return reply({.op = Op::result, .layer = header.layer, .status = JobStatus::expired});
+    }
+    const Result<JobOutput> output = handler_.run(header, job.frame.body(), channel_.limits());
+    const Deadline end = Clock::now();
+    stats_.busy_us += microseconds(end - start);
+    if (!output) {
+      ++stats_.failed;
+      return reply_error(wire_error(output.error().code), output.error().message);
+    }
+    ++stats_.jobs;
+    stats_.rows += header.rows;
+    if (header.op == Op::compute_experts) stats_.pairs += header.items;
+    return reply({.op = Op::result,
+                  .epoch = header.epoch,
+                  .layer = header.layer,
+                  .rows = output->rows,
+                  .items = output->columns,
+                  .out_type = output->type,
+                  .queue_us = microseconds(start - job.arrival),
+                  .compute_us = microseconds(end - start)},
+                 output->body);
+  }
+
+  Channel& channel_;
+  std::uint16_t version_;
+  std::size_t credits_;
+  JobHandler& handler_;
+  Stats& stats_;
+  Frame incoming_;
+  std::deque<Job> queue_;
+  std::vector<Frame> spare_;
+  std::uint64_t answering_ = 0;
+  bool draining_ = false;
+};
+
+}  // namespace
+
+Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
+                       Stats& stats) {
+  const Prepare prepare = [&](const Hello& hello, const HelloAck& ack) {
+    return handler.prepare(hello, ack);
+  };
+  TESSERA_ASSIGN(const Agreement agreement,
+                 worker_handshake(channel, offer, prepare, after(kHelloTime)));
+  Server server(channel, agreement.ack.version, agreement.ack.credits, handler, stats);
+  Result<ServeEnd> end = server.run();
+  channel.close();
+  if (!end && end.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
+  return end;
+}
+
+}  // namespace tessera::worker

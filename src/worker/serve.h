@@ -1,0 +1,42 @@
+// serve: the loop of a worker over one connection, for every role.
+//
+// Frames are read one by one; jobs are queued and run in order. Before each job the connection is
+// looked at once more, so that CANCEL and PING get past queued jobs; while a job computes nothing
+// is read, which is why a client does not expect heartbeats while its jobs are under way. A job
+// whose deadline passed in the queue is answered `expired` and not run. What a job gets wrong is
+// answered with ERROR and the connection lives; what breaks the protocol ends it.
+#pragma once
+
+#include <span>
+
+#include "base/result.h"
+#include "worker/handshake.h"
+#include "worker/messages.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+struct JobOutput {
+  std::uint32_t rows = 0;
+  std::uint32_t columns = 0;
+  WireType type = WireType::f32;
+  std::span<const std::byte> body;  // the handler's, until its next run
+};
+
+class JobHandler {
+ public:
+  virtual ~JobHandler() = default;
+  virtual Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) = 0;
+  // Codes: invalid (malformed), not_found (not owned), anything else (internal).
+  virtual Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
+                                const WireLimits& limits) = 0;
+};
+
+enum class ServeEnd { bye, drained, peer_gone };
+
+// Handshake, then jobs until the client leaves. An Error when the client was refused or broke the
+// protocol.
+Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
+                       Stats& stats);
+
+}  // namespace tessera::worker

@@ -1,0 +1,65 @@
+#include "worker/stderr_pump.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tessera::worker {
+namespace {
+constexpr std::size_t kMaxLine = 1024;
+}
+
+StderrPump::StderrPump(Fd pipe, std::string prefix)
+    : pipe_(std::move(pipe)),
+      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      prefix_(std::move(prefix)) {
+  CHECK(static_cast<bool>(stop_), "no descriptor left for a worker's log");
+  thread_ = std::thread([this] { run(); });
+}
+
+StderrPump::~StderrPump() {
+  const std::uint64_t one = 1;
+  (void)!::write(stop_.get(), &one, sizeof(one));
+  thread_.join();
+}
+
+void StderrPump::run() {
+  std::array<char, 4096> bytes;
+  for (;;) {
+    pollfd entries[] = {{pipe_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
+    if (::poll(entries, 2, -1) < 0 && errno != EINTR) break;
+    // What is in the pipe goes first, so that a dying child's last words are logged.
+    if (entries[0].revents != 0) {
+      const ssize_t n = ::read(pipe_.get(), bytes.data(), bytes.size());
+      if (n <= 0 && errno != EINTR && errno != EAGAIN) break;
+      if (n == 0) break;
+      if (n > 0) take(bytes.data(), static_cast<std::size_t>(n));
+      continue;
+    }
+    if (entries[1].revents != 0) break;
+  }
+  flush();
+}
+
+void StderrPump::take(const char* bytes, std::size_t count) {
+  for (std::size_t i = 0; i < count; ++i) {
+    const char c = bytes[i];
+    if (c == '\n' || line_.size() >= kMaxLine) flush();
+    if (c == '\n' || c == '\r') continue;
+    const bool control = (c >= 0 && c < ' ' && c != '\t') || c == 127;
+    line_.push_back(control ? '?' : c);
+  }
+}
+
+void StderrPump::flush() {
+  if (!line_.empty()) log_info("[{}] {}", prefix_, line_);
+  line_.clear();
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,61 @@
+// StreamChannel: frames over a stream socket (unix or tcp).
+//
+// Reading keeps its place in a frame across deadlines, so a slow peer costs time and nothing else.
+// Writing cannot be taken back: when the deadline passes in the middle of a frame the channel is
+// closed (unavailable).
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "worker/fd.h"
+#include "worker/transport.h"
+
+namespace tessera::worker {
+
+class StreamChannel final : public Channel {
+ public:
+  // `socket` is connected; it is made non-blocking.
+  static Result<std::unique_ptr<StreamChannel>> adopt(Fd socket, std::string description);
+
+  using Channel::send;
+  Status send(FrameHeader header, Parts parts, Deadline deadline) override;
+  Result<bool> receive(Frame& frame, Deadline deadline) override;
+  void close() override;
+  bool bulk_both_ways() const override { return false; }
+  bool closed() const override { return closed_.load(std::memory_order_relaxed); }
+  int descriptor() const override { return socket_.get(); }
+  std::string describe() const override { return description_; }
+
+  // During set-up: the next frame may bring a descriptor (SCM_RIGHTS) along.
+  Result<bool> receive_with_descriptor(Frame& frame, Fd& descriptor, Deadline deadline);
+  Status send_with_descriptor(FrameHeader header, std::span<const std::byte> body, int descriptor,
+                              Deadline deadline);
+  // Gives the socket up, for another kind of channel to use. No frame may be half read.
+  Fd release() { return std::move(socket_); }
+
+ private:
+  StreamChannel(Fd socket, std::string description)
+      : socket_(std::move(socket)), description_(std::move(description)) {}
+
+  // True when all of `to` is there; false at the deadline.
+  Result<bool> fill(std::span<std::byte> to, std::size_t& have, Deadline deadline,
+                    Fd* descriptor = nullptr);
+  Result<bool> receive_frame(Frame& frame, Deadline deadline, Fd* descriptor);
+  Error fail(Error error);
+
+  Fd socket_;
+  std::string description_;
+  std::atomic<bool> closed_{false};
+  // The frame that is being read: here and not in the caller's, which may change between calls.
+  Frame partial_;
+  std::span<std::byte> partial_body_;
+  std::array<std::byte, kHeaderBytes> raw_header_{};
+  std::size_t header_have_ = 0;
+  std::size_t body_have_ = 0;
+  bool in_body_ = false;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,239 @@
+#include "worker/supervisor.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tessera::worker {
+namespace {
+// Attaching is a few frames; loading comes after it, in the handshake.
+constexpr auto kAttachLimit = std::chrono::seconds(10);
+constexpr auto kExitFollows = std::chrono::milliseconds(100);
+}  // namespace
+
+const char* fallback_name(Fallback reason) {
+  constexpr const char* kNames[] = {"no_worker", "no_credit", "deadline", "lost", "job_error"};
+  return kNames[static_cast<std::size_t>(reason)];
+}
+
+Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
+  return [spawn, attach](Deadline deadline) -> Result<StartedWorker> {
+    StartedWorker started;
+    TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
+    TESSERA_ASSIGN(started.channel, attach_client(started.process->take_socket(),
+                                                  SocketKind::unix_socket, attach, deadline));
+    return started;
+  };
+}
+
+Starter connect_starter(const Address& address, const AttachOptions& attach) {
+  return [address, attach](Deadline deadline) -> Result<StartedWorker> {
+    StartedWorker started;
+    TESSERA_ASSIGN(started.channel, connect_to(address, attach, deadline));
+    return started;
+  };
+}
+
+Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegistry& metrics)
+    : options_(std::move(options)),
+      starter_(std::move(starter)),
+      metrics_(metrics),
+      starts_(metrics.counter("tessera_worker_starts_total", "Times that a worker was started.",
+                              {{"worker", options_.name}})),
+      state_gauge_(metrics.gauge("tessera_worker_state",
+                                 "0 starting, 1 healthy, 2 suspect, 3 dead, 4 backoff, 5 stopped.",
+                                 {{"worker", options_.name}})),
+      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      lifecycle_(options_.lifecycle, Clock::now()) {
+  CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
+  for (std::size_t i = 0; i < fallbacks_.size(); ++i)
+    fallbacks_[i] = &metrics.counter(
+        "tessera_worker_fallbacks_total", "Jobs of a worker that were computed elsewhere.",
+        {{"worker", options_.name}, {"reason", fallback_name(static_cast<Fallback>(i))}});
+  thread_ = std::thread([this] { run(); });
+}
+
+Supervisor::~Supervisor() {
+  stop();
+}
+
+void Supervisor::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    if (starting_ != nullptr) starting_->close();
+  }
+  const std::uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof(one));
+  const std::lock_guard lock(join_mutex_);
+  if (thread_.joinable()) thread_.join();
+}
+
+std::shared_ptr<Session> Supervisor::session() const {
+  const std::lock_guard lock(mutex_);
+  return session_;
+}
+
+WorkerState Supervisor::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+bool Supervisor::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stopping_;
+}
+
+void Supervisor::run() {
+  while (!stopping()) {
+    switch (lifecycle_.state()) {
+      case WorkerState::starting:
+        start_worker();
+        break;
+      case WorkerState::healthy:
+      case WorkerState::suspect:
+        watch();
+        break;
+      case WorkerState::dead:
+        bury();
+        break;
+      case WorkerState::backoff: {
+        pause(lifecycle_.next_look(Clock::now()));
+        lifecycle_.tick(Clock::now());
+        publish(WorkerState::backoff, "backoff is over");
+        break;
+      }
+      case WorkerState::stopped:
+        return;
+    }
+  }
+  const WorkerState before = lifecycle_.state();
+  lifecycle_.stop(Clock::now());
+  publish(before, "stopped");
+  if (process_) {
+    const Status status = process_->stop(options_.stop, [this] {
+      if (live_) (void)live_->say_bye();
+    });
+    if (!status) log_error("{}: {}", options_.name, status.error().message);
+  } else if (live_) {
+    (void)live_->say_bye();
+  }
+  if (live_) live_->close();
+  live_.reset();
+  process_.reset();
+}
+
+void Supervisor::start_worker() {
+  starts_.add();
+  const Deadline deadline = after(options_.start_limit);
+  Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)));
+  if (!started) return lose(DeathReason::start_failed, started.error().message);
+  process_ = std::move(started->process);
+  Channel& channel = *started->channel;
+  set_starting(&channel);
+  Result<HandshakeReply> reply = client_handshake(channel, options_.hello, deadline);
+  set_starting(nullptr);
+  if (!reply) return lose(DeathReason::start_failed, reply.error().message);
+  if (const Refuse* refused = std::get_if<Refuse>(&*reply)) {
+    const char* reason = refuse_reason_name(refused->reason);
+    metrics_
+        .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
+                 {{"worker", options_.name}, {"reason", reason}})
+        .add();
+    return lose(DeathReason::refused, fmt::format("it refuses ({}; needs {}, has {})", reason,
+                                                  refused->need, refused->have));
+  }
+  live_ = std::make_shared<Session>(std::move(started->channel), options_.hello,
+                                    std::get<HelloAck>(*reply));
+  lifecycle_.started(Clock::now());
+  publish(WorkerState::starting, "handshake done");
+}
+
+void Supervisor::set_starting(Channel* channel) {
+  const std::lock_guard lock(mutex_);
+  starting_ = channel;
+  if (stopping_ && channel != nullptr) channel->close();
+}
+
+void Supervisor::watch() {
+  pause(lifecycle_.next_look(Clock::now()));
+  if (stopping()) return;
+  if (process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
+  if (const Status alive = live_->beat(); !alive) {
+    const bool broken = alive.error().code == ErrorCode::invalid;
+    // The connection of a process that ends goes a moment before the process does.
+    if (!broken && process_ && process_->wait(kExitFollows))
+      return lose(DeathReason::exited, process_->how());
+    return lose(broken ? DeathReason::protocol : DeathReason::disconnected, alive.error().message);
+  }
+  const WorkerState before = lifecycle_.state();
+  if (const auto reason = lifecycle_.tick(Clock::now(), live_->health())) {
+    lifecycle_.lost(Clock::now());
+    metrics_
+        .counter("tessera_worker_deaths_total", "Workers lost.",
+                 {{"worker", options_.name}, {"reason", death_reason_name(*reason)}})
+        .add();
+    return publish(before, "it does not answer");
+  }
+  publish(before, "heartbeat");
+}
+
+void Supervisor::lose(DeathReason reason, const std::string& detail) {
+  metrics_
+      .counter("tessera_worker_deaths_total", "Workers lost.",
+               {{"worker", options_.name}, {"reason", death_reason_name(reason)}})
+      .add();
+  const WorkerState before = lifecycle_.state();
+  lifecycle_.lost(Clock::now());
+  publish(before, detail);
+}
+
+void Supervisor::bury() {
+  if (live_) live_->close();
+  live_.reset();
+  // A worker that was lost has nothing to finish.
+  if (process_) {
+    StopTimes times = options_.stop;
+    times.bye = times.term = std::chrono::milliseconds(0);
+    if (const Status status = process_->stop(times, nullptr); !status)
+      log_error("{}: {}", options_.name, status.error().message);
+  }
+  process_.reset();
+  lifecycle_.buried(Clock::now());
+  publish(WorkerState::dead, fmt::format("next start in {} ms", lifecycle_.backoff().count()));
+}
+
+// Sleeps until `until`, stop(), or the end of the worker.
+void Supervisor::pause(Deadline until) {
+  pollfd entries[3] = {{wake_.get(), POLLIN, 0}, {-1, POLLIN, 0}, {-1, 0, 0}};
+  if (process_ && process_->pidfd() >= 0) entries[1].fd = process_->pidfd();
+  if (live_) entries[2].fd = live_->descriptor();
+  const std::int64_t ns =
+      std::max<std::int64_t>(0, std::chrono::nanoseconds(until - Clock::now()).count());
+  const timespec timeout{.tv_sec = static_cast<time_t>(ns / 1'000'000'000),
+                         .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
+  (void)::ppoll(entries, 3, &timeout, nullptr);
+}
+
+void Supervisor::publish(WorkerState before, const std::string& reason) {
+  const WorkerState now = lifecycle_.state();
+  {
+    const std::lock_guard lock(mutex_);
+    state_ = now;
+    const bool usable = now == WorkerState::healthy || now == WorkerState::suspect;
+    session_ = usable ? live_ : nullptr;
+  }
+  state_gauge_.set(static_cast<double>(now));
+  if (now == before) return;
+  log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
+         options_.name, worker_state_name(before), worker_state_name(now), reason);
+  if (options_.on_change) options_.on_change({before, now, reason});
+}
+
+}  // namespace tessera::worker

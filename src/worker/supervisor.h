@@ -1,0 +1,108 @@
+// Supervisor: keeps one worker alive, on its own thread, away from every request.
+//
+//   Supervisor supervisor(options, spawn_starter(...), metrics);
+//   ...
+//   if (std::shared_ptr<Session> session = supervisor.session()) session->submit(...);
+//   else supervisor.count_fallback(Fallback::no_worker);     // and compute it here
+//
+// session() never waits: it is the healthy (or suspect) worker's session, or null. A request that
+// holds one while the worker dies gets errors from it and falls back; the session object lives as
+// long as somebody holds it.
+//
+// Starting is a function, so that a spawned process and a worker at an address are supervised
+// alike. It runs on the supervisor's thread and is given a deadline.
+//
+// Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
+// suspect, 3 dead, 4 backoff, 5 stopped), tessera_worker_starts_total,
+// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason},
+// tessera_worker_fallbacks_total{reason}. Each change of state is logged once.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+
+#include "base/metrics.h"
+#include "worker/connect.h"
+#include "worker/lifecycle.h"
+#include "worker/process.h"
+#include "worker/session.h"
+
+namespace tessera::worker {
+
+struct StartedWorker {
+  std::unique_ptr<WorkerProcess> process;  // null for a worker that runs elsewhere
+  std::unique_ptr<Channel> channel;        // attached, before the handshake
+};
+using Starter = std::function<Result<StartedWorker>(Deadline deadline)>;
+
+Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach);
+Starter connect_starter(const Address& address, const AttachOptions& attach);
+
+struct StateChange {
+  WorkerState from, to;
+  std::string reason;
+};
+
+// Why a job that could have gone to the worker was computed elsewhere.
+enum class Fallback { no_worker, no_credit, deadline, lost, job_error };
+const char* fallback_name(Fallback reason);
+
+struct SupervisorOptions {
+  std::string name = "worker";
+  Hello hello;
+  LifecycleOptions lifecycle;
+  std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
+  StopTimes stop;
+  std::function<void(const StateChange&)> on_change;  // on the supervisor's thread; may be null
+};
+
+class Supervisor {
+ public:
+  Supervisor(SupervisorOptions options, Starter starter, MetricsRegistry& metrics);
+  // Stops the worker: BYE, SIGTERM, SIGKILL.
+  ~Supervisor();
+
+  std::shared_ptr<Session> session() const;
+  WorkerState state() const;
+  void count_fallback(Fallback reason) { fallbacks_[static_cast<std::size_t>(reason)]->add(); }
+  // Ends the worker and the supervision; idempotent, any thread. Waits for the thread.
+  void stop();
+
+ private:
+  void run();
+  void start_worker();
+  void set_starting(Channel* channel);
+  void watch();
+  void bury();
+  void pause(Deadline until);
+  void lose(DeathReason reason, const std::string& detail);
+  void publish(WorkerState before, const std::string& reason);
+  bool stopping() const;
+
+  SupervisorOptions options_;
+  Starter starter_;
+  MetricsRegistry& metrics_;
+  Counter& starts_;
+  Gauge& state_gauge_;
+  std::array<Counter*, 5> fallbacks_{};
+  Fd wake_;  // eventfd: stop() was called
+
+  Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
+  std::unique_ptr<WorkerProcess> process_;
+  std::shared_ptr<Session> live_;
+
+  mutable std::mutex mutex_;
+  std::shared_ptr<Session> session_;
+  WorkerState state_ = WorkerState::starting;
+  bool stopping_ = false;
+  Channel* starting_ = nullptr;  // in its handshake, which stop() cuts short
+
+  std::mutex join_mutex_;
+  std::thread thread_;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,96 @@
+// Channel: a connection that carries frames, both ways, between a client and a worker.
+//
+//   TESSERA_TRY(channel->send({.op = Op::ping, .sequence = 7}, {}, after(10ms)));
+//   Frame frame;
+//   TESSERA_ASSIGN(const bool came, channel->receive(frame, after(10ms)));
+//   if (came && frame.header.op == Op::pong) ...
+//
+// Two kinds: RingChannel (shared memory, one host) and StreamChannel (unix and tcp sockets); they
+// differ in latency only. connect.h makes them.
+//
+// Trust: the peer is not believed. A frame that receive() returns has passed decode_header and
+// check_frame under this end's limits, before its body was read or memory for it allocated; the
+// body lies in the Frame's own memory, out of the peer's reach. A frame that does not pass closes
+// the channel.
+//
+// Errors: invalid (the peer broke the protocol; the channel is closed), unavailable (closed by
+// either end, or the peer is gone), exhausted (send: no room before the deadline; nothing was sent
+// and the channel is as before). A frame that was complete before the peer went is still received.
+//
+// Threads: one may send while another receives; close() and closed() are for any thread. Nothing
+// may be under way when a channel is destroyed. Deadlines are points of the steady clock; one that
+// has passed means "only what can be done at once".
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/buffer.h"
+#include "base/result.h"
+#include "worker/wire.h"
+
+namespace tessera::worker {
+
+using Clock = std::chrono::steady_clock;
+using Deadline = Clock::time_point;
+inline Deadline after(Clock::duration duration) {
+  return Clock::now() + duration;
+}
+
+// A received frame. Its memory only grows, so a Frame that is used again allocates nothing.
+class Frame {
+ public:
+  FrameHeader header;
+
+  std::span<const std::byte> body() const { return {storage_.data(), size_}; }
+  // Room for a body, not preserving what was there.
+  Result<std::span<std::byte>> prepare(std::uint64_t bytes);
+
+ private:
+  AlignedBuffer storage_;
+  std::size_t size_ = 0;
+};
+
+using Parts = std::span<const std::span<const std::byte>>;
+
+class Channel {
+ public:
+  virtual ~Channel() = default;
+
+  // The body is the parts one after another; header.body_bytes is set from them.
+  virtual Status send(FrameHeader header, Parts parts, Deadline deadline) = 0;
+  Status send(const FrameHeader& header, std::span<const std::byte> body, Deadline deadline) {
+    return send(header, Parts(&body, 1), deadline);
+  }
+  Status send(const FrameHeader& header, Deadline deadline) {
+    return send(header, Parts{}, deadline);
+  }
+
+  // False when no whole frame came before the deadline.
+  virtual Result<bool> receive(Frame& frame, Deadline deadline) = 0;
+
+  // Whether two large frames may cross. Where not, two ends that both send more than the socket
+  // holds would wait for each other, so the handshake grants one job at a time.
+  virtual bool bulk_both_ways() const = 0;
+
+  // Ends the connection for both ends; idempotent.
+  virtual void close() = 0;
+  virtual bool closed() const = 0;
+  // For poll() with no events: hung up when the peer is gone. Not to be read.
+  virtual int descriptor() const = 0;
+  virtual std::string describe() const = 0;  // for messages: "unix stream", "shared rings", ...
+
+  // What may be received from now on; called by the receiving thread.
+  void set_limits(const WireLimits& limits) { limits_ = limits; }
+  const WireLimits& limits() const { return limits_; }
+
+ private:
+  WireLimits limits_;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,77 @@
+// Fuzzes the decoding of headers and of every body. What decodes must encode to the same bytes or
+// stay within the limits that it was checked against.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/check.h"
+#include "worker/byte_codec.h"
+#include "worker/crc32c.h"
+#include "worker/jobs.h"
+#include "worker/messages.h"
+#include "worker/wire.h"
+
+namespace tessera::worker {
+namespace {
+
+const WireLimits kLimits{.n_layer = 4,
+                         .n_embd = 4,
+                         .n_vocab = 100,
+                         .n_expert = 12,
+                         .max_rows = 64,
+                         .max_logit_rows = 8,
+                         .max_pairs = 64,
+                         .max_page_changes = 16,
+                         .in_types = kFloatTypes,
+                         .out_types = kFloatTypes};
+const ForwardLimits kForward{.slots = 8, .kv_pages = {4, 2}, .max_positions = 256};
+
+template <typename Decode>
+void stable(std::span<const std::byte> body, Decode decode) {
+  const auto first = decode(body);
+  if (!first) return;
+  const auto second = decode(encode(*first));
+  CHECK(second.ok() && *second == *first);
+}
+
+void control_bodies(std::span<const std::byte> body) {
+  (void)decode_attach(body);
+  stable(body, decode_probe);
+  if (const Result<Hello> hello = decode_hello(body); hello.ok())
+    CHECK(*decode_hello(encode(*hello)) == *hello);
+  stable(body, decode_hello_ack);
+  stable(body, decode_refuse);
+  stable(body, decode_stats);
+  stable(body, decode_error);
+}
+
+void frame(std::span<const std::byte> input) {
+  std::array<std::byte, kHeaderBytes> raw{};
+  std::copy_n(input.begin(), kHeaderBytes, raw.begin());
+  (void)decode_header(raw);
+  // Past the magic and the checksum, so that the fields behind them are reached.
+  store_le(raw.data(), kMagic);
+  store_le(raw.data() + 60, crc32c(std::span(raw).first<60>()));
+  const Result<FrameHeader> header = decode_header(raw);
+  if (!header || !check_frame(*header, kLimits)) return;
+  CHECK(header->body_bytes <= max_body_bytes(kLimits));
+  const std::span<const std::byte> body = input.subspan(kHeaderBytes);
+  if (body.size() < header->body_bytes) return;
+  const std::span<const std::byte> exact = body.first(header->body_bytes);
+  if (header->op == Op::compute_experts) (void)decode_experts(*header, exact, kLimits);
+  if (header->op == Op::forward_layers) (void)decode_forward(*header, exact, kLimits, kForward);
+}
+
+}  // namespace
+}  // namespace tessera::worker
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace tessera::worker;
+  const std::span<const std::byte> input(reinterpret_cast<const std::byte*>(data), size);
+  control_bodies(input);
+  if (size >= kHeaderBytes) frame(input);
+  return 0;
+}

@@ -1,0 +1,282 @@
+// Supervised workers under faults.
+#include "worker/supervisor.h"
+
+#include <dirent.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <fstream>
+#include <set>
+#include <thread>
+
+#include "base/log.h"
+#include "worker/scale_handler.h"
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+int entries(const char* folder) {
+  DIR* open = ::opendir(folder);
+  int count = 0;
+  while (const dirent* entry = ::readdir(open)) count += entry->d_name[0] != '.' ? 1 : 0;
+  ::closedir(open);
+  return count;
+}
+
+std::string children() {
+  std::string all, one;
+  DIR* open = ::opendir("/proc/self/task");
+  while (const dirent* entry = ::readdir(open)) {
+    std::ifstream file(fmt::format("/proc/self/task/{}/children", entry->d_name));
+    while (file >> one) all += one + " ";
+  }
+  ::closedir(open);
+  return all;
+}
+
+long resident_kib() {
+  std::ifstream file("/proc/self/statm");
+  long pages = 0;
+  file >> pages >> pages;
+  return pages * 4;
+}
+
+class Supervised : public testing::Test {
+ protected:
+  SupervisorOptions options() {
+    SupervisorOptions made{.name = "test", .hello = scale_hello()};
+    // Wide enough for a machine that is busy with other things.
+    made.lifecycle = {.heartbeat = 5ms,
+                      .suspect_after = 10,
+                      .dead_after = 300ms,
+                      .backoff_first = 1ms,
+                      .backoff_most = 4ms};
+    made.start_limit = 20s;
+    made.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
+    made.on_change = [this](const StateChange& change) {
+      const std::lock_guard lock(mutex_);
+      changes_.push_back(change);
+    };
+    return made;
+  }
+  // The number of the worker that was started last.
+  Starter counting(const std::string& mode) {
+    return [this, mode](Deadline deadline) {
+      Result<StartedWorker> started =
+          spawn_starter({.binary = FAKE_WORKER, .arguments = {"worker", mode}}, {})(deadline);
+      if (started.ok()) pid_ = started->process->pid();
+      return started;
+    };
+  }
+  template <typename Done>
+  bool eventually(Done done) {
+    const Deadline limit = after(20s);
+    while (!done()) {
+      if (Clock::now() > limit) return false;
+      std::this_thread::sleep_for(1ms);
+    }
+    return true;
+  }
+  bool seen(WorkerState state) {
+    const std::lock_guard lock(mutex_);
+    for (const StateChange& change : changes_)
+      if (change.to == state) return true;
+    return false;
+  }
+  bool becomes_healthy(const Supervisor& supervisor) {
+    return eventually([&] { return supervisor.session() != nullptr; });
+  }
+  std::uint64_t deaths(const char* reason) {
+    return metrics_
+        .counter("tessera_worker_deaths_total", "", {{"worker", "test"}, {"reason", reason}})
+        .value();
+  }
+  std::uint64_t refusals(const char* reason) {
+    return metrics_
+        .counter("tessera_worker_refusals_total", "", {{"worker", "test"}, {"reason", reason}})
+        .value();
+  }
+
+  MetricsRegistry metrics_;
+  std::mutex mutex_;
+  std::vector<StateChange> changes_;
+  std::atomic<pid_t> pid_{0};
+};
+
+bool computes(Session& session) {
+  const ScaleJob job;
+  const auto parts = job.parts();
+  const Result<Ticket> ticket = session.submit(job.header, Parts(parts));
+  if (!ticket) return false;
+  JobReply reply;
+  const Result<bool> done = session.wait(*ticket, reply, after(10s));
+  return done.ok() && *done && all_nines(reply.body);
+}
+
+TEST_F(Supervised, ServesAndStops) {
+  Supervisor supervisor(options(), counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  EXPECT_TRUE(computes(*supervisor.session()));
+  supervisor.count_fallback(Fallback::deadline);
+  supervisor.stop();
+  supervisor.stop();
+  EXPECT_EQ(supervisor.state(), WorkerState::stopped);
+  EXPECT_EQ(supervisor.session(), nullptr);
+  EXPECT_EQ(children(), "");
+  const std::string page = metrics_.render();
+  EXPECT_NE(page.find("tessera_worker_fallbacks_total{worker=\"test\",reason=\"deadline\"} 1"),
+            std::string::npos)
+      << page;
+  EXPECT_EQ(changes_.front().from, WorkerState::starting);
+  EXPECT_EQ(changes_.front().to, WorkerState::healthy);
+}
+
+TEST_F(Supervised, KilledWorkersComeBack) {
+  Supervisor supervisor(options(), counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  const std::shared_ptr<Session> held = supervisor.session();
+  const pid_t first = pid_;
+  ::kill(first, SIGKILL);
+  ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
+  EXPECT_FALSE(computes(*held)) << "a request that still holds it gets an error";
+  EXPECT_TRUE(computes(*supervisor.session()));
+  EXPECT_EQ(deaths("exited"), 1u);
+}
+
+TEST_F(Supervised, AStoppedWorkerIsSuspectThenDead) {
+  Supervisor supervisor(options(), counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  const pid_t first = pid_;
+  ::kill(first, SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
+  EXPECT_TRUE(seen(WorkerState::suspect));
+  EXPECT_EQ(deaths("hung"), 1u);
+}
+
+TEST_F(Supervised, AJobThatNeverEndsKillsItsWorker) {
+  SupervisorOptions short_jobs = options();
+  short_jobs.lifecycle.job_limit = 50ms;
+  Supervisor supervisor(short_jobs, counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  const pid_t first = pid_;
+  const std::shared_ptr<Session> session = supervisor.session();
+  ::kill(first, SIGSTOP);
+  const ScaleJob job;
+  const auto parts = job.parts();
+  const Result<Ticket> ticket = session->submit(job.header, Parts(parts));
+  ASSERT_TRUE(ticket.ok());
+  JobReply reply;
+  EXPECT_FALSE(*session->wait(*ticket, reply, after(5ms)));
+  session->abandon(*ticket);
+  ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
+  EXPECT_EQ(deaths("hung"), 1u);
+}
+
+TEST_F(Supervised, RefusalsAreCounted) {
+  for (const auto& [mode, reason] :
+       {std::pair{"other_model", "model"}, {"newer", "version"}, {"no_memory", "memory"}}) {
+    Supervisor supervisor(options(), counting(mode), metrics_);
+    EXPECT_TRUE(eventually([&] { return refusals(reason) >= 2; })) << mode;
+    EXPECT_EQ(supervisor.session(), nullptr);
+  }
+  EXPECT_GE(deaths("refused"), 6u);
+}
+
+TEST_F(Supervised, WorkersThatFailToStart) {
+  for (const char* mode : {"exit", "silent"}) {
+    SupervisorOptions quick = options();
+    quick.start_limit = 100ms;
+    const std::uint64_t before = deaths("start_failed");
+    Supervisor supervisor(quick, counting(mode), metrics_);
+    EXPECT_TRUE(eventually([&] { return deaths("start_failed") >= before + 2; })) << mode;
+  }
+  const std::uint64_t before = deaths("start_failed");
+  Supervisor supervisor(options(), spawn_starter({.binary = "/nowhere/at/all"}, {}), metrics_);
+  EXPECT_TRUE(eventually([&] { return deaths("start_failed") >= before + 2; }));
+}
+
+TEST_F(Supervised, AWorkerThatBreaksTheProtocol) {
+  Supervisor supervisor(options(), counting("corrupt"), metrics_);
+  EXPECT_TRUE(eventually([&] { return deaths("protocol") >= 2; }));
+}
+
+TEST_F(Supervised, AWorkerThatDiesInAJob) {
+  Supervisor supervisor(options(), counting("crash"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  const Deadline start = Clock::now();
+  EXPECT_FALSE(computes(*supervisor.session()));
+  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_TRUE(eventually([&] { return deaths("exited") >= 1; }));
+}
+
+TEST_F(Supervised, StopDoesNotWaitForALongStart) {
+  Supervisor supervisor(options(), counting("rude"), metrics_);  // attaches, then says nothing
+  ASSERT_TRUE(eventually([&] { return pid_ != 0; }));
+  std::this_thread::sleep_for(20ms);
+  const Deadline start = Clock::now();
+  supervisor.stop();
+  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_EQ(children(), "");
+}
+
+TEST_F(Supervised, AWorkerAtAnAddress) {
+  const std::string path = testing::TempDir() + fmt::format("tessera_worker_{}", ::getpid());
+  const auto listening = *WorkerProcess::spawn(
+      {.binary = FAKE_WORKER, .arguments = {"worker", "listen", "unix:" + path, ""}});
+  Supervisor supervisor(options(), connect_starter(*Address::parse("unix:" + path), {}), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  EXPECT_TRUE(computes(*supervisor.session()));
+  supervisor.session()->close();
+  ASSERT_TRUE(eventually([&] { return deaths("disconnected") >= 1; }));
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  EXPECT_TRUE(computes(*supervisor.session()));
+  supervisor.stop();
+}
+
+TEST_F(Supervised, TwoHundredKillsLeaveNothingBehind) {
+  set_log_level(LogLevel::error);
+  int descriptors = 0, threads = 0;
+  long memory = 0;
+  {
+    Supervisor supervisor(options(), counting("serve"), metrics_);
+    for (int cycle = 0; cycle < 220; ++cycle) {
+      ASSERT_TRUE(becomes_healthy(supervisor)) << cycle;
+      std::shared_ptr<Session> session = supervisor.session();
+      const pid_t victim = pid_;
+      // Killed while idle, and while jobs go back and forth.
+      std::thread killer([&] {
+        std::this_thread::sleep_for(std::chrono::microseconds(cycle % 7 * 100));
+        ::kill(victim, SIGKILL);
+      });
+      if (cycle % 2 == 0) {
+        while (session != nullptr && computes(*session)) {
+        }
+      }
+      killer.join();
+      session.reset();
+      ASSERT_TRUE(eventually([&] { return pid_ != victim; })) << cycle;
+      if (cycle == 20) {
+        ASSERT_TRUE(becomes_healthy(supervisor));
+        descriptors = entries("/proc/self/fd");
+        threads = entries("/proc/self/task");
+        memory = resident_kib();
+      }
+    }
+    ASSERT_TRUE(becomes_healthy(supervisor));
+    EXPECT_EQ(entries("/proc/self/fd"), descriptors);
+    EXPECT_LE(entries("/proc/self/task"), threads);
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+    EXPECT_LT(resident_kib(), memory + 4096);
+#endif
+  }
+  (void)memory;
+  EXPECT_EQ(children(), "");
+  set_log_level(LogLevel::info);
+}
+
+}  // namespace
+}  // namespace tessera::worker
