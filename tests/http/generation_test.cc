@@ -176,10 +176,22 @@ TEST(Chat, FailureInTheStreamEndsWithoutDone) {
 
 TEST(Chat, FullQueueIs429) {
   Running run(endless(), {.parallel = 1, .max_queue = 1});
-  const Reply reply = run.chat(R"("n":8,"stream":true)");
+  Client first(run.port());
+  first.send(post_request("/v1/chat/completions", Running::chat_body(R"("n":2,"stream":true)")));
+  ASSERT_TRUE(run.engine.wait_running(2));
+  const Reply reply = run.chat(R"("stream":true)");
   EXPECT_EQ(reply.status, 429);
   EXPECT_EQ(reply.headers.at("retry-after"), "1");
   EXPECT_EQ(reply.json()["error"]["code"], "queue_full");
+  first.reset();
+  EXPECT_TRUE(run.engine.wait_idle());
+}
+
+TEST(Chat, MoreAnswersThanEverFitAre400) {
+  Running run(endless(), {.parallel = 1, .max_queue = 1});
+  const Reply reply = run.chat(R"("n":8,"stream":true)");
+  EXPECT_EQ(reply.status, 400);
+  EXPECT_EQ(reply.json()["error"]["param"], "n");
   EXPECT_TRUE(run.engine.wait_idle());
 }
 
