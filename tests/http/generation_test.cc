@@ -176,14 +176,20 @@ TEST(Chat, FailureInTheStreamEndsWithoutDone) {
 
 TEST(Chat, FullQueueIs429) {
   Running run(endless(), {.parallel = 1, .max_queue = 1});
-  Client first(run.port());
-  first.send(post_request("/v1/chat/completions", Running::chat_body(R"("n":2,"stream":true)")));
+  const std::string request =
+      post_request("/v1/chat/completions", Running::chat_body(R"("stream":true)"));
+  Client running(run.port());
+  running.send(request);
+  ASSERT_TRUE(run.engine.wait_running(1));
+  Client waiting(run.port());
+  waiting.send(request);
   ASSERT_TRUE(run.engine.wait_running(2));
   const Reply reply = run.chat(R"("stream":true)");
   EXPECT_EQ(reply.status, 429);
   EXPECT_EQ(reply.headers.at("retry-after"), "1");
   EXPECT_EQ(reply.json()["error"]["code"], "queue_full");
-  first.reset();
+  running.reset();
+  waiting.reset();
   EXPECT_TRUE(run.engine.wait_idle());
 }
 
