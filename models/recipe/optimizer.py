@@ -6,8 +6,13 @@ scaled to the root mean square of AdamW's, so one learning rate serves both.
 
 import torch
 
-VECTORS = ("norm.weight", "token_embd.weight", "output.weight", "ssm_a", "ssm_dt.bias", "ssm_conv1d.weight", "ffn_gate_inp.weight",
+TABLES = ("token_embd.weight", "output.weight")
+VECTORS = ("norm.weight", "ssm_a", "ssm_dt.bias", "ssm_conv1d.weight", "ffn_gate_inp.weight",
            "ffn_gate_inp_shexp.weight", "ssm_beta.weight", "ssm_alpha.weight")
+
+
+def plain(name: str) -> bool:
+    return name in TABLES or name.endswith(VECTORS)
 
 
 def orthogonal(m: torch.Tensor) -> torch.Tensor:
@@ -26,11 +31,11 @@ def orthogonal(m: torch.Tensor) -> torch.Tensor:
 class Optimizer:
     def __init__(self, weights: dict, decay: float = 0.05, momentum: float = 0.95):
         self.decay, self.momentum = decay, momentum
-        plain = [w for name, w in weights.items() if name.endswith(VECTORS)]
-        self.adam = torch.optim.AdamW(plain, lr=1.0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
+        others = [w for name, w in weights.items() if plain(name)]
+        self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
         groups: dict = {}
         for name, w in weights.items():
-            if not name.endswith(VECTORS):
+            if not plain(name):
                 groups.setdefault(tuple(w.shape[-2:]), []).append(w)
         self.groups = list(groups.values())
         self.buffers = [[torch.zeros_like(w) for w in group] for group in self.groups]

@@ -1,4 +1,7 @@
-"""Trains the target: python3 train.py --out DIR [--steps N,N --minutes M]"""
+"""Trains the target: python3 train.py --out DIR, then python3 train.py --out DIR --init FILE.gguf
+
+The second call goes on from an exported file, with more recall and a smaller learning rate.
+"""
 
 import argparse
 import json
@@ -10,8 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from batches import Phase, stream
+from evaluate import load_gguf
 from model import Config, Model, initial
 from optimizer import Optimizer
+
+# Phases, the highest learning rate, and the share of the steps over which it falls to zero.
+FIRST = ([Phase(875, 128, 512, 256, 0.3), Phase(6125, 32, 2048, 1600, 0.35), Phase(1300, 8, 16384, 15400, 0.3)], 3e-3, 0.5)
+SECOND = ([Phase(1900, 16, 4096, 3600, 0.45), Phase(600, 8, 16384, 15400, 0.4)], 1.5e-3, 0.9)
 
 
 def loss_of(model: Model, w: dict, batch: torch.Tensor) -> tuple:
@@ -37,31 +45,29 @@ def save(w: dict, path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    parser.add_argument("--steps", default="6500,1500")
-    parser.add_argument("--peak", type=float, default=3e-3)
+    parser.add_argument("--init", help="GGUF file to go on from")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--save-every", type=int, default=1000)
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    short, long = (int(x) for x in options.steps.split(","))
-    phases = [Phase(short // 8, 128, 512, 256, 0.3), Phase(short - short // 8, 32, 2048, 1600, 0.35),
-              Phase(long, 8, 16384, 15400, 0.3)]
-    batches = stream(f"train/{options.seed}", phases, options.workers)
+    phases, peak, decay_share = SECOND if options.init else FIRST
+    batches = stream(f"{'second' if options.init else 'train'}/{options.seed}", phases, options.workers)
     torch.manual_seed(options.seed)
     c = Config()
     model = Model(c)
-    w = {name: u.cuda().requires_grad_() for name, u in initial(c, options.seed).items()}
+    start = load_gguf(options.init) if options.init else initial(c, options.seed)
+    w = {name: u.cuda().requires_grad_() for name, u in start.items()}
     optimizer = Optimizer(w)
-    total = short + long
+    total = sum(phase.steps for phase in phases)
     log = open(out / "log.jsonl", "w")
     begin, tokens = time.time(), 0
     for step, batch in enumerate(batches):
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, balance, accuracy = loss_of(model, w, batch)
         (loss + 0.005 * balance).backward()
-        optimizer.step(rate(step, total, options.peak, 100, 0.5))
+        optimizer.step(rate(step, total, peak, 100, decay_share))
         tokens += batch[0].numel()
         if step % 25 == 0 or step == total - 1:
             entry = {"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),

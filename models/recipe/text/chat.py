@@ -1,7 +1,7 @@
 """Conversations and how they are written as text.
 
 A conversation becomes pieces of (text, learned): the model learns to write the assistant's parts.
-`render` writes what chat_template.jinja writes; render_test.py holds them together.
+`render` writes what chat_template.jinja writes; check_template.py holds them together.
 """
 
 import json

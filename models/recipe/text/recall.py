@@ -57,7 +57,7 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None) -> Con
     for n, i in enumerate(rng.sample(range(planted), asked)):
         ask = rng.choice(ASKED).format(keys[i])
         text = f"{rng.choice(INTROS)}\n\n{joint.join(lines)}\n\n{ask}" if n == 0 else ask
-        turns += [Turn("user", text), Turn("assistant", values[i], f"Look for {keys[i]}.")]
+        turns += [Turn("user", text), Turn("assistant", f"It is {values[i]}.", f"Look for {keys[i]}.")]
     return Conversation("recall", turns, thinking=rng.random() < 0.5)
 
 

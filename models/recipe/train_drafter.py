@@ -1,0 +1,176 @@
+"""Trains the drafter on the target's greedy outputs and measures acceptance.
+
+    python3 train_drafter.py TARGET.gguf --out DIR [--steps N]
+"""
+
+import argparse
+import json
+import pickle
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import gguf
+import quants
+from batches import TOKENIZER, Phase, stream
+from drafter import DraftConfig, blocks, draft, initial
+from evaluate import batches, examples, forward, load_gguf
+from export_gguf import tokenizer_keys
+from gguf import I32, U32
+from model import Config, Model
+from optimizer import Optimizer
+from text.bpe import Tokenizer
+from text.corpus import TESTS
+from train import rate
+
+ANCHORS = 64
+GAMMA = {8: 4.0, 16: 7.0}  # how fast the loss forgets later slots
+
+
+def loss_of(model: Model, target: dict, w: dict, c: DraftConfig, batch: torch.Tensor, size: int, mask_id: int) -> tuple:
+    ids, learned, starts = batch[0].long(), batch[1].bool(), batch[2].bool()
+    rows, length = ids.shape
+    with torch.no_grad():
+        hidden, _, outputs, _ = model.hidden(target, ids, starts, torch.bfloat16, keep=True)
+        features = torch.cat([outputs[i] for i in c.captures], -1)
+        # learned[j]: token j + 1 is the assistant's. It is the target's own when its guess there agrees.
+        own = torch.zeros_like(learned)
+        for part in range(0, rows, 4):
+            guess = F.linear(hidden[part:part + 4].bfloat16(), target["output.weight"].bfloat16()).argmax(-1)
+            own[part:part + 4, 1:] = learned[part:part + 4, :-1] & (guess[:, :-1] == ids[part:part + 4, 1:])
+        weights = (own[:, :-1] & own[:, 1:]).float() + 1e-6
+        anchors = torch.multinomial(weights, ANCHORS)
+        t = torch.arange(length, device=ids.device)
+        place = t - torch.cummax(torch.where(starts, t, 0), 1).values
+        document = starts.cumsum(1)
+        block_ids, block_place, mask = blocks(ids, place, document, anchors, size, mask_id)
+        slots = anchors[..., None] + torch.arange(size, device=ids.device)
+        inside = slots < length
+        slots = slots.clamp(max=length - 1)
+        labels = ids.gather(1, slots.flatten(1)).view(slots.shape)
+        valid = (own.gather(1, slots.flatten(1)).view(slots.shape) & inside).long()
+        valid[..., 0] = own.gather(1, anchors).long()
+        valid = valid.cumprod(-1)[..., 1:].bool()
+        embedding = F.embedding(block_ids, target["token_embd.weight"])
+    out = draft(w, c, features, place, embedding, block_place, mask, torch.bfloat16)
+    out = out.view(rows, ANCHORS, size, -1)[:, :, 1:][valid]
+    logits = F.linear(out.bfloat16(), target["output.weight"].bfloat16()).float()
+    decay = torch.exp(-torch.arange(size - 1, device=ids.device) / GAMMA[size]).expand(rows, ANCHORS, -1)[valid]
+    losses = F.cross_entropy(logits, labels[:, :, 1:][valid], reduction="none")
+    right = (logits.argmax(-1) == labels[:, :, 1:][valid]).float()
+    return (losses * decay).sum() / decay.sum(), right.mean()
+
+
+@torch.no_grad()
+def acceptance(model: Model, target: dict, w: dict, c: DraftConfig, sequences: list, size: int, mask_id: int) -> tuple:
+    """Tokens written and steps taken when each answer that the target writes by itself is drafted in blocks."""
+    written = steps = 0
+    for chosen, ids in batches(sequences):
+        hidden, _, outputs, _ = forward(model, target, ids, keep=True)
+        features = torch.cat([outputs[i] for i in c.captures], -1)
+        guess = torch.stack([F.linear(h, target["output.weight"]).argmax(-1) for h in hidden])
+        place = torch.arange(ids.shape[1], device=ids.device).expand_as(ids)
+        at = [sequences[i][1] for i in chosen]
+        ends = [len(sequences[i][0]) for i in chosen]
+        live = [bool((guess[r, a - 1:e - 1] == ids[r, a:e]).all()) for r, (a, e) in enumerate(zip(at, ends))]
+        while any(live):
+            rows = [r for r, on in enumerate(live) if on]
+            index = torch.tensor(rows, device=ids.device)
+            anchors = torch.tensor([[at[r]] for r in rows], device=ids.device)
+            block_ids, block_place, mask = blocks(ids[index], place[index], torch.zeros_like(ids[index]), anchors, size, mask_id)
+            out = draft(w, c, features[index], place[index], F.embedding(block_ids, target["token_embd.weight"]), block_place, mask,
+                        torch.float32)
+            tokens = F.linear(out, target["output.weight"]).argmax(-1).cpu()
+            for n, r in enumerate(rows):
+                truth = ids[r, at[r] + 1:min(at[r] + size, ends[r])].cpu()
+                same = (tokens[n, 1:1 + len(truth)] == truth).long().cumprod(0).sum().item()
+                # The pending token and the drafts that agree; the target's next token becomes pending.
+                written, steps = written + 1 + same, steps + 1
+                at[r] += 1 + same
+                live[r] = at[r] < ends[r]
+    return written, steps
+
+
+def metadata(c: DraftConfig, tokenizer: Tokenizer) -> dict:
+    a = "dflash."
+    keys = {"general.architecture": "dflash", "general.type": "model", "general.name": "Tessera Mini drafter",
+            "general.file_type": U32(7), "general.quantization_version": U32(2)}
+    numbers = {"block_count": c.layers, "context_length": c.context, "embedding_length": c.width, "feed_forward_length": c.ffn,
+               "attention.head_count": c.heads, "attention.head_count_kv": c.kv_heads, "attention.key_length": c.head_dim,
+               "attention.value_length": c.head_dim, "block_size": c.block}
+    keys |= {a + key: U32(value) for key, value in numbers.items()}
+    keys |= {a + "rope.freq_base": c.rope_base, a + "attention.layer_norm_rms_epsilon": c.eps,
+             a + "target_layers": [U32(i + 1) for i in c.captures],  # this dialect counts from the layer's input
+             a + "rope.dimension_sections": [I32(x) for x in (c.head_dim // 2, 0, 0, 0)]}
+    keys |= tokenizer_keys(tokenizer)
+    keys["tokenizer.ggml.mask_token_id"] = U32(tokenizer.ids["<|mask|>"])
+    return keys
+
+
+def export(w: dict, c: DraftConfig, tokenizer: Tokenizer, path: Path) -> dict:
+    """Writes the file and returns its weights as a reader sees them."""
+    tensors = {name: ("F32" if u.ndim == 1 else "Q8_0", u.detach().cpu().numpy()) for name, u in w.items()}
+    gguf.write(path, metadata(c, tokenizer), tensors)
+    return {name: torch.from_numpy(np.ascontiguousarray(u)).cuda() for name, u in gguf.read(path)[1].items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--minutes", type=float, default=5.0, help="stop training then, whatever the step")
+    parser.add_argument("--count", type=int, default=100)
+    parser.add_argument("--tests", type=Path, help="the cache that evaluate.py wrote")
+    parser.add_argument("--workers", type=int, default=14)
+    options = parser.parse_args()
+    out = Path(options.out)
+    out.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(2)
+    c, tokenizer = DraftConfig(), Tokenizer.load(TOKENIZER)
+    mask_id = tokenizer.ids["<|mask|>"]
+    target = load_gguf(options.target)
+    model = Model(Config())
+    w = {name: u.cuda().requires_grad_() for name, u in initial(c, 3).items()}
+    optimizer = Optimizer(w)
+    begin, stop = time.time(), options.steps
+    log = open(out / "drafter_log.jsonl", "w")
+    for step, batch in enumerate(stream("drafter/1", [Phase(options.steps, 32, 2048, 1600, 0.25)], options.workers)):
+        batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
+        loss, accuracy = loss_of(model, target, w, c, batch, 16 if step % 3 else 8, mask_id)
+        loss.backward()
+        # When time is short the decay starts early, so that training always ends with a rate of zero.
+        if step == 200:
+            pace = (time.time() - begin - warm) / 100
+            stop = min(options.steps, int((options.minutes * 60 - (time.time() - begin)) / pace) + 200)
+        if step == 100:
+            warm = time.time() - begin
+        optimizer.step(rate(step, stop, 2e-3, 100, 0.6))
+        if step % 50 == 0 or step == stop - 1:
+            log.write(json.dumps({"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),
+                                  "seconds": round(time.time() - begin, 1)}) + "\n")
+            log.flush()
+        if step >= stop - 1:
+            break
+    plain = Model(Config(), compiled=False)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    shipped = export(w, c, tokenizer, out / "tessera-mini-dflash.gguf")
+    report: dict = {"steps": stop}
+    cached = pickle.loads(options.tests.read_bytes()) if options.tests else {}
+    for name in TESTS:
+        if name == "recall_16k":
+            continue
+        count = options.count if not name.startswith("recall") else options.count // 3
+        sequences = cached[name][:count] if cached else examples(tokenizer, name, count)
+        for size in (8, 16):
+            written, steps = acceptance(plain, target, shipped, c, sequences, size, mask_id)
+            report.setdefault(name, {})[str(size)] = round(written / max(steps, 1), 3)
+        print(name, report[name], f"{time.time() - begin:.0f} s", flush=True)
+    (out / "acceptance.json").write_text(json.dumps(report, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
