@@ -77,7 +77,7 @@ std::string program_help() {
   for (const CommandInfo& info : command_table())
     out += fmt::format("  {:<11}{}\n", info.name, info.summary);
   out +=
-      "\nTry:\n  tessera run                    chat with a small made-up model, to see it work\n"
+      "\nTry:\n  tessera run                    chat with the small model that comes with Tessera\n"
       "  tessera serve model.gguf       answer an OpenAI-style HTTP API on port 8080\n"
       "  tessera COMMAND --help         the options of one command\n"
       "  tessera --version              which version this is\n\n";

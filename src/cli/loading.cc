@@ -107,8 +107,13 @@ SamplingParams sampling_params(const Config& config) {
 
 Result<ModelPath> model_path(const Config& config) {
   if (!config.arguments().empty()) return ModelPath{config.arguments().front(), false};
-  const std::string path = cache_folder() + "/" + kSyntheticName;
   std::error_code error;
+  if (std::filesystem::exists(TESSERA_BUNDLED_MODEL, error)) {
+    log_info("no model was named: this is the small one that comes with Tessera");
+    return ModelPath{TESSERA_BUNDLED_MODEL, false};
+  }
+  // The program was taken away from its source tree.
+  const std::string path = cache_folder() + "/" + kSyntheticName;
   if (!std::filesystem::exists(path, error)) TESSERA_TRY(write_small_model(config, path));
   log_info("no model was named: this is a small synthetic one ({}); its answers are noise", path);
   return ModelPath{path, true};
