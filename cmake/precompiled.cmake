@@ -6,10 +6,6 @@
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND NOT CMAKE_DISABLE_PRECOMPILE_HEADERS)
-  # g++ 12 forgets that a precompiled header is the system's, and sees faults in its strings.
-  add_compile_options(-Wno-array-bounds -Wno-stringop-overread)
-endif()
 
 set(TESSERA_LARGE_HEADERS
     <algorithm> <chrono> <functional> <map> <memory> <mutex> <optional> <span> <string>
