@@ -12,7 +12,7 @@ namespace tessera::cli {
 namespace {
 
 // Its name changes when the file that the generator writes does.
-constexpr const char* kSyntheticName = "synthetic-qwen35moe-1.gguf";
+constexpr const char* kSyntheticName = "synthetic-1.gguf";
 
 DeviceOptions device_options(const Config& config) {
   const std::string& isa = config.text("placement.cpu_isa");
@@ -50,7 +50,7 @@ Status write_small_model(const Config& config, const std::string& path) {
     return Error::make(ErrorCode::io, "{}: cannot be made: {}", folder.string(), error.message());
   Progress progress({.what = "writing a synthetic model"});
   return write_synthetic_model(
-      {.family = "qwen35moe", .preset = "tiny", .threads = config.small("placement.threads")}, path,
+      {.preset = "tiny", .threads = config.small("placement.threads")}, path,
       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
 }
 
