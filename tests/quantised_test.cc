@@ -90,6 +90,21 @@ TEST_P(Quantised, StaysCloseToItsDequantisedTwin) {
   EXPECT_LT(kl, kMeanKl);
 }
 
+// What `--compute f32` promises: the file's own numbers.
+TEST_P(Quantised, ComputesLikeItsDequantisedTwinWhenAskedFor) {
+  const std::string twin = path_ + ".f32";
+  write_dequantised(path_, twin);
+  if (HasFatalFailure()) return;
+  ModelRunner widened(path_, {.f32_weights = true});
+  ModelRunner exact(twin, {});
+  std::filesystem::remove(twin);
+  ASSERT_TRUE(widened.ready() && exact.ready());
+  EXPECT_EQ(widened.plan().kv_type, KvType::f32);
+  EXPECT_EQ(widened.plan().total_bytes(), exact.plan().total_bytes());
+  const std::vector<TokenId> ids = random_ids(70, exact.spec().n_token);
+  EXPECT_EQ(widened.logits(ids, 64), exact.logits(ids, 64));
+}
+
 TEST_P(Quantised, RowsDoNotDependOnTheirBatch) {
   for (const char* isa : {"portable", "avx2", "avx512"}) {
     if (!cpu::parse_isa(isa)) continue;

@@ -259,6 +259,24 @@ Status Writer::write(std::span<const std::byte> bytes) {
   return pad();
 }
 
+Status Writer::skip_tensor() {
+  if (error_) return *error_;
+  if (!in_data_) TESSERA_TRY(begin_data());
+  if (current_ >= tensors_.size() || current_written_ > 0) {
+    fail(Error::make(ErrorCode::invalid, "there is no whole tensor to leave out"));
+    return *error_;
+  }
+  TESSERA_TRY(flush());
+  const auto bytes = static_cast<off_t>(tensors_[current_].bytes);
+  if (lseek(fd_, bytes, SEEK_CUR) < 0) {
+    error_ = system_error(path_, "write the file");
+    return *error_;
+  }
+  position_ += tensors_[current_].bytes;
+  ++current_;
+  return pad();
+}
+
 Status Writer::pad() {
   constexpr std::array<std::byte, 256> kZeros{};
   std::uint64_t gap = round_up(position_, alignment_) - position_;
@@ -306,8 +324,9 @@ Status Writer::finish() {
     return *error_;
   }
   TESSERA_TRY(flush());
-  // A full disk may show only now.
-  const bool synced = fsync(fd_) == 0 && give_name(fd_, temporary_path_);
+  // A full disk may show only now. The end may be a hole.
+  const bool synced = ftruncate(fd_, static_cast<off_t>(position_)) == 0 && fsync(fd_) == 0 &&
+                      give_name(fd_, temporary_path_);
   const bool closed = close(std::exchange(fd_, -1)) == 0;
   if (!synced || !closed || rename(temporary_path_.c_str(), path_.c_str()) != 0) {
     error_ = system_error(path_, "finish the file");

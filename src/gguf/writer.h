@@ -96,6 +96,9 @@ class Writer {
   // The next bytes of the current tensor; a call does not reach into the next one.
   Status write(std::span<const std::byte> bytes);
 
+  // The whole of the next tensor as a hole: it reads as zeros and takes no disk.
+  Status skip_tensor();
+
   // Flushes to the disk and gives the file its name. The Writer is done after it.
   Status finish();
 

@@ -152,7 +152,11 @@ Status write_synthetic_model(const SynthOptions& options, const std::string& pat
   for (const synth::LayoutTensor& tensor : layout.tensors) {
     writer.add_tensor(tensor.name, tensor.type, tensor.ne);
   }
-  TESSERA_TRY(write_tensors(writer, layout, options, progress));
+  if (options.hollow) {
+    for (std::size_t i = 0; i < layout.tensors.size(); ++i) TESSERA_TRY(writer.skip_tensor());
+  } else {
+    TESSERA_TRY(write_tensors(writer, layout, options, progress));
+  }
   TESSERA_TRY(writer.finish());
   return check_opens(path);
 }

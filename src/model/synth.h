@@ -35,6 +35,8 @@ struct SynthOptions {
   // that is shorter than the model is repeated. "key=" leaves an optional key out.
   std::vector<std::string> overrides;
   int threads = 0;  // 0: as many as the machine has
+  // Leaves the weights out: the file has its full size, reads as zeros and takes hardly any disk.
+  bool hollow = false;
 };
 
 // What synth_tensors lists: one tensor of the file, in file order.
