@@ -1,5 +1,6 @@
 #include "device/device.h"
 
+#include "base/check.h"
 #include "base/result.h"
 
 namespace tessera {
@@ -20,6 +21,20 @@ Result<KvType> parse_kv_type(std::string_view name) {
   for (KvType type : {KvType::f16, KvType::f32, KvType::q8_0})
     if (name == kv_type_name(type)) return type;
   return Error::make(ErrorCode::invalid, "KV type '{}' is unknown; give f16, f32 or q8_0", name);
+}
+
+// A device without these refuses a layout with experts.
+std::span<const float> Device::expert_rows(int) {
+  CHECK(false, "{} holds every expert", name());
+  return {};
+}
+
+void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const float>) {
+  CHECK(false, "{} holds every expert", name());
+}
+
+Status Device::replace_expert(int, int, int) {
+  return Error::make(ErrorCode::unsupported, "{} holds every expert", name());
 }
 
 }  // namespace tessera

@@ -11,20 +11,31 @@
 // the device keeps the order. Only logits(), read_hidden() and routed_pairs() wait for it. What a
 // block computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the reference.
 //
+// A layer may have experts that the device does not hold (ShardLayout::experts). The caller then
+// gives experts() the pairs of the resident ones, takes expert_rows() for the others, and adds
+// their sums before finish_ffn (experts/dispatcher.h):
+//
+//   route(l); rows = expert_rows(l); experts(l, resident_pairs); dense(l);
+//   add_expert_sums(l, row_ids, host_sums); add_expert_sums(l, row_ids, worker_sums);
+//   finish_ffn(l);
+//
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
 // plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
-// caller's to hand out (state/). One thread drives a device. Errors: only loading and allocation
-// can fail.
+// caller's to hand out (state/). One thread drives a device. Errors: only loading, allocation and
+// replace_expert can fail.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 
 #include "base/result.h"
+#include "base/thread_team.h"
 #include "device/batch.h"
+#include "device/expert_home.h"
 #include "model/model.h"
 
 namespace tessera {
@@ -49,9 +60,20 @@ struct ShardLayout {
   bool head = true;
   int max_rows = 0;        // rows of the largest batch
   int max_logit_rows = 0;  // rows of the largest head call
-  int slots = 0;           // recurrent-state slots
+  int slots = 0;           // recurrent-state slots; also the most sequences of a batch
+  int context = 0;         // positions a sequence may have; 0: those of the largest kv_pages
   KvType kv_type = KvType::f16;
+  bool f32_weights = false;   // every matrix is dequantised when it is loaded
   std::vector<int> kv_pages;  // pages of each KV group (kv_groups order)
+  // One a layer from first_layer on; empty: every expert is resident.
+  std::vector<LayerExperts> experts;
+
+  // The experts of a layer of the shard; nullptr where all are resident or there are none.
+  const LayerExperts* layer_experts(int layer) const {
+    if (experts.empty()) return nullptr;
+    const LayerExperts& found = experts[static_cast<std::size_t>(layer - first_layer)];
+    return found.home.empty() ? nullptr : &found;
+  }
 };
 
 // Called with bytes loaded so far and in all, from the loading thread.
@@ -63,7 +85,8 @@ class Device {
   virtual std::string name() const = 0;
 
   // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's
-  // file is not read after it returns; its spec is copied.
+  // file is not read after it returns, but by replace_expert: a layout with experts must not
+  // outlive the model. Its spec is copied.
   virtual Status load(const Model& model, const ShardLayout& layout,
                       const LoadProgress& progress) = 0;
 
@@ -77,6 +100,12 @@ class Device {
   virtual void experts(int layer, std::span<const RoutedPair> pairs) = 0;
   virtual void all_experts(int layer) = 0;  // every pair, without the host having seen them
   virtual void dense(int layer) = 0;
+  // What the experts of the last route() read: [rows][n_embd], normed, on the host.
+  virtual std::span<const float> expert_rows(int layer);
+  // Sums of pairs that were computed elsewhere: sums[i], with weights, belongs to row rows[i]; rows
+  // rise. Added to the resident pairs' sum in the order of the calls, so after the last experts().
+  virtual void add_expert_sums(int layer, std::span<const std::int32_t> rows,
+                               std::span<const float> sums);
   virtual void finish_ffn(int layer) = 0;
   virtual void head() = 0;
 
@@ -84,6 +113,10 @@ class Device {
   virtual std::span<const float> logits() = 0;
   // The routing of the last route(): row-major, slot ascending.
   virtual std::span<const RoutedPair> routed_pairs() = 0;
+  // Why the device can compute no more, once that is so (a GPU that failed or does not answer);
+  // what it returns from then on is zeros. Settled for a step when its logits() or read_hidden()
+  // is.
+  virtual Status fault() { return {}; }
   // Residual rows across a shard boundary, [rows][n_embd].
   virtual void read_hidden(std::span<float> out) = 0;
   virtual void write_hidden(std::span<const float> rows) = 0;
@@ -92,6 +125,15 @@ class Device {
   virtual void reset_slot(int slot) = 0;
   virtual void copy_slot(int from, int to) = 0;
   virtual void copy_page(int kv_group, int from, int to) = 0;
+
+  // The CPU threads that it computes with, which others may use from the thread that drives it;
+  // null for a device that has none.
+  virtual std::shared_ptr<ThreadTeam> team() { return nullptr; }
+
+  // --- Experts that come and go, between steps ---
+  // Makes `expert` resident in the place of `evicted`, which is resident no longer; -1: in a spare
+  // place. One copy and one entry of the layer's table. After an error the place is spare.
+  virtual Status replace_expert(int layer, int expert, int evicted);
 };
 
 }  // namespace tessera

@@ -15,7 +15,9 @@ namespace {
 class CpuDevice final : public Device {
  public:
   explicit CpuDevice(const CpuDeviceOptions& options)
-      : options_(options), team_({.threads = options.threads, .cpus = options.cpus}) {}
+      : options_(options),
+        team_(std::make_shared<ThreadTeam>(
+            ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus})) {}
 
   std::string name() const override { return "cpu"; }
 
@@ -36,6 +38,13 @@ class CpuDevice final : public Device {
   }
   void all_experts(int layer) override { experts_block(*context_, layer, routed_pairs()); }
   void dense(int layer) override { dense_block(*context_, layer); }
+  std::span<const float> expert_rows(int layer) override {
+    return cpu::expert_rows(*context_, layer);
+  }
+  void add_expert_sums(int layer, std::span<const std::int32_t> rows,
+                       std::span<const float> sums) override {
+    add_sums_block(*context_, layer, rows, sums);
+  }
   void finish_ffn(int layer) override { finish_ffn_block(*context_, layer); }
   void head() override { head_block(*context_); }
 
@@ -56,6 +65,10 @@ class CpuDevice final : public Device {
   void reset_slot(int slot) override { state_.reset_slot(slot); }
   void copy_slot(int from, int to) override { state_.copy_slot(from, to); }
   void copy_page(int group, int from, int to) override { state_.copy_page(group, from, to); }
+  std::shared_ptr<ThreadTeam> team() override { return team_; }
+  Status replace_expert(int layer, int expert, int evicted) override {
+    return weights_.replace_expert(*model_, layer, expert, evicted, *team_);
+  }
 
  private:
   std::size_t hidden_size() const {
@@ -64,7 +77,8 @@ class CpuDevice final : public Device {
   void fill_rotary_tables();
 
   CpuDeviceOptions options_;
-  ThreadTeam team_;
+  std::shared_ptr<ThreadTeam> team_;
+  const Model* model_ = nullptr;  // where experts come and go
   ModelSpec spec_;
   ShardLayout layout_;
   Weights weights_;
@@ -97,15 +111,16 @@ Status CpuDevice::load(const Model& model, const ShardLayout& layout,
   CHECK(context_ == nullptr, "a device loads once");
   spec_ = model.spec();
   layout_ = layout;
+  if (!layout.experts.empty()) model_ = &model;
   ropes_ = rope_tables(spec_);
   TESSERA_TRY(cpu_supports(spec_));
-  TESSERA_ASSIGN(state_, StateMemory::allocate(spec_, layout_, team_));
-  const std::int64_t bytes = carve_scratch(spec_, layout_, team_.size(), nullptr, scratch_);
+  TESSERA_ASSIGN(state_, StateMemory::allocate(spec_, layout_, *team_));
+  const std::int64_t bytes = carve_scratch(spec_, layout_, team_->size(), nullptr, scratch_);
   TESSERA_ASSIGN(scratch_memory_, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
-  carve_scratch(spec_, layout_, team_.size(), scratch_memory_.data(), scratch_);
-  TESSERA_ASSIGN(weights_, Weights::load(model, layout_, team_, progress));
+  carve_scratch(spec_, layout_, team_->size(), scratch_memory_.data(), scratch_);
+  TESSERA_ASSIGN(weights_, Weights::load(model, layout_, *team_, progress));
   context_.reset(new StepContext{.spec = spec_,
-                                 .team = team_,
+                                 .team = *team_,
                                  .matmul = matmul_kernels(options_.isa),
                                  .ops = vector_kernels(options_.isa),
                                  .attention = attention_kernels(options_.isa),
@@ -142,7 +157,7 @@ void CpuDevice::begin(const BatchView& batch) {
 
 void CpuDevice::fill_rotary_tables() {
   const StepContext& context = *context_;
-  team_.run([&](TeamMember& member) {
+  team_->run([&](TeamMember& member) {
     member.for_each(context.rows(), 4, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) {
         for (std::size_t i = 0; i < ropes_.distinct.size(); ++i) {
@@ -161,7 +176,7 @@ void CpuDevice::fill_rotary_tables() {
 void CpuDevice::embed() {
   const StepContext& context = *context_;
   const PackedMatrix& table = weights_.global().matrix(TensorRole::token_embd);
-  team_.run([&](TeamMember& member) {
+  team_->run([&](TeamMember& member) {
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) {
         float* out = context.hidden_row(row);
@@ -245,6 +260,15 @@ CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int thr
           .kv = state.kv_bytes(shard),
           .recurrent = state.slot_bytes(shard),
           .scratch = cpu::carve_scratch(spec, shard, threads, nullptr, scratch)};
+}
+
+std::vector<std::int64_t> cpu_expert_bytes(const Model& model, const ShardLayout& shard) {
+  std::vector<std::int64_t> bytes(model.spec().layers.size(), 0);
+  for (const cpu::WeightEntry& entry :
+       cpu::weight_layout(model.tensors(), model.spec(), shard).entries)
+    if (tensor_use(entry.slice->role) == TensorUse::expert_matrix)
+      bytes[static_cast<std::size_t>(entry.slice->layer)] += entry.matrix_bytes;
+  return bytes;
 }
 
 std::int64_t cpu_page_bytes(const ModelSpec& spec, const ShardLayout& shard, int kv_group) {

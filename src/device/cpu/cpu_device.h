@@ -41,6 +41,9 @@ struct CpuFootprint {
 };
 CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int threads);
 
+// Bytes that one expert of each layer of the model takes on a CPU device; 0 where there is none.
+std::vector<std::int64_t> cpu_expert_bytes(const Model& model, const ShardLayout& shard);
+
 // Bytes of one KV page of a group, and of one recurrent slot, over the shard's layers.
 std::int64_t cpu_page_bytes(const ModelSpec& spec, const ShardLayout& shard, int kv_group);
 std::int64_t cpu_slot_bytes(const ModelSpec& spec, const ShardLayout& shard);

@@ -2,6 +2,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/check.h"
+#include "device/cpu/expert_pass.h"
 #include "device/cpu/step_context.h"
 
 namespace tessera::cpu {
@@ -56,95 +58,16 @@ void choose_experts(const StepContext& context, TeamMember& member, const LayerW
   for (int slot = 0; slot < moe.n_used; ++slot) {
     pairs[slot] = {.row = row, .expert = ids[slot], .slot = slot, .weight = pair_weights[slot]};
   }
+  std::fill_n(s.pair_places + std::int64_t{row} * moe.n_used, moe.n_used, -1);
 }
 
-// Groups the pairs by expert, rows rising within one: each expert's weights are read once for all
-// its rows.
-void sort_by_expert(StepContext& context, const MoeSpec& moe, std::span<const RoutedPair> pairs) {
-  const Scratch& s = context.scratch;
-  std::int32_t* ends = s.expert_ends;
-  std::fill_n(ends, moe.n_expert + 1, context.pairs_done);
-  for (const RoutedPair& pair : pairs) ++ends[pair.expert + 1];
-  for (int e = 0; e < moe.n_expert; ++e) ends[e + 1] += ends[e] - context.pairs_done;
-  // ends[e] is now where expert e starts; filling moves it to where e ends.
-  for (const RoutedPair& pair : pairs) {
-    const std::int32_t place = ends[pair.expert]++;
-    s.pair_rows[place] = pair.row;
-    s.pair_places[std::int64_t{pair.row} * moe.n_used + pair.slot] = place;
-  }
-  context.active_experts.clear();
-  for (int e = 0; e < moe.n_expert; ++e)
-    if (ends[e] > (e == 0 ? context.pairs_done : ends[e - 1])) context.active_experts.push_back(e);
-}
-
-struct ExpertRows {
-  int first;
-  int count;
-};
-ExpertRows rows_of(const StepContext& context, int expert) {
-  const std::int32_t* ends = context.scratch.expert_ends;
-  const int first = expert == 0 ? context.pairs_done : ends[expert - 1];
-  return {first, ends[expert] - first};
-}
-
-// Calls f(expert, role, group range) for every matrix of `roles` of every active expert, cut into
-// pieces.
-template <typename F>
-void for_each_expert_piece(const StepContext& context, TeamMember& member,
-                           std::span<const TensorRole> roles, const LayerWeights& weights, F f) {
-  const int groups = static_cast<int>(weights.matrix(roles[0]).groups());
-  const int matrices = static_cast<int>(context.active_experts.size() * roles.size());
-  // About eight pieces a member, but no smaller than what hides the cost of handing one out.
-  const int wanted = std::max(1, matrices * groups / (member.size() * 8));
-  const int piece = std::clamp(wanted, std::min(4, groups), groups);
-  const int pieces = (groups + piece - 1) / piece;
-  member.for_each(matrices * pieces, 1, [&](int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      const int matrix = i / pieces;
-      const int first = i % pieces * piece;
-      const int n_roles = static_cast<int>(roles.size());
-      f(context.active_experts[static_cast<std::size_t>(matrix / n_roles)],
-        roles[static_cast<std::size_t>(matrix % n_roles)], first, std::min(groups, first + piece));
-    }
-  });
-}
-
-void expert_hidden(const StepContext& context, TeamMember& member, const LayerWeights& weights,
-                   const MoeSpec& moe) {
-  const Scratch& s = context.scratch;
-  const Activations x = expert_input(context, moe);
-  constexpr std::array roles = {TensorRole::moe_gate, TensorRole::moe_up};
-  for_each_expert_piece(context, member, roles, weights,
-                        [&](int expert, TensorRole role, int begin, int end) {
-                          const ExpertRows rows = rows_of(context, expert);
-                          float* out = role == TensorRole::moe_gate ? s.expert_gate : s.expert_up;
-                          matmul(context.matmul, weights.expert(role, expert), begin, end, x,
-                                 {s.pair_rows + rows.first, static_cast<std::size_t>(rows.count)},
-                                 rows.count, out + std::int64_t{rows.first} * moe.n_ff, moe.n_ff);
-                        });
-}
-
-void expert_output(const StepContext& context, TeamMember& member, const LayerWeights& weights,
-                   const Activations& hidden) {
-  const Scratch& s = context.scratch;
-  constexpr std::array roles = {TensorRole::moe_down};
-  for_each_expert_piece(
-      context, member, roles, weights, [&](int expert, TensorRole role, int begin, int end) {
-        const ExpertRows rows = rows_of(context, expert);
-        Activations x = hidden;
-        x.rows += rows.first * x.stride;
-        x.records += rows.first;
-        matmul(context.matmul, weights.expert(role, expert), begin, end, x, {}, rows.count,
-               s.pair_out + std::int64_t{rows.first} * context.n_embd(), context.n_embd());
-      });
-}
-
-// The weighted sum of a row's experts, slots in order.
+// The weighted sum of a row's experts, slots in order; of those that were computed here.
 void sum_experts(const StepContext& context, const MoeSpec& moe, int row, float* out) {
   const Scratch& s = context.scratch;
   std::fill_n(out, context.n_embd(), 0.0f);
   for (int slot = 0; slot < moe.n_used; ++slot) {
     const std::int64_t i = std::int64_t{row} * moe.n_used + slot;
+    if (s.pair_places[i] < 0) continue;
     context.ops.add_scaled(s.pair_out + std::int64_t{s.pair_places[i]} * context.n_embd(),
                            s.pairs[i].weight, context.n_embd(), out);
   }
@@ -157,6 +80,7 @@ void route_block(StepContext& context, int layer) {
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
   context.pairs_done = 0;
+  context.moe_summed = false;
   context.n_used = spec.moe ? spec.moe->n_used : 0;
   context.team.run([&](TeamMember& member) {
     norm_rows(context, member, weights, TensorRole::ffn_norm);
@@ -183,28 +107,53 @@ void route_block(StepContext& context, int layer) {
 
 void experts_block(StepContext& context, int layer, std::span<const RoutedPair> pairs) {
   const LayerSpec& spec = context.layer(layer);
-  if (!spec.moe) return;
+  if (!spec.moe || pairs.empty()) return;
   const MoeSpec& moe = *spec.moe;
-  const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
-  if (pairs.empty()) return;
-  sort_by_expert(context, moe, pairs);
-  const Activations hidden = activations(s.expert_gate, std::int64_t{context.max_rows} * moe.n_used,
-                                         moe.n_ff, s.pair_records);
-  const int first = context.pairs_done;
-  const int count = static_cast<int>(pairs.size());
-  context.team.run([&](TeamMember& member) {
-    expert_hidden(context, member, weights, moe);
-    member.for_each(count, 1, [&](int begin, int end) {
-      for (int i = first + begin; i < first + end; ++i)
-        activate(context, moe.activation, s.expert_gate + std::int64_t{i} * moe.n_ff,
-                 s.expert_up + std::int64_t{i} * moe.n_ff, moe.n_ff);
-      quantize_for(context, weights.matrix(TensorRole::moe_down), hidden, first + begin,
-                   first + end);
-    });
-    expert_output(context, member, weights, hidden);
+  ExpertPass pass({.matmul = context.matmul,
+                   .ops = context.ops,
+                   .moe = moe,
+                   .weights = context.weights.layer(layer)},
+                  {.pair_rows = s.pair_rows,
+                   .expert_ends = s.expert_ends,
+                   .gate = s.expert_gate,
+                   .up = s.expert_up,
+                   .records = s.pair_records,
+                   .out = s.pair_out,
+                   .pairs = std::int64_t{context.max_rows} * moe.n_used,
+                   .active = &context.active_experts});
+  pass.sort(pairs, context.pairs_done, [&](std::size_t i, std::int32_t place) {
+    s.pair_places[std::int64_t{pairs[i].row} * moe.n_used + pairs[i].slot] = place;
   });
-  context.pairs_done += count;
+  const Activations x = expert_input(context, moe);
+  context.team.run([&](TeamMember& member) { pass.run(member, x); });
+  context.pairs_done += static_cast<int>(pairs.size());
+}
+
+std::span<const float> expert_rows(const StepContext& context, int layer) {
+  const Activations x = expert_input(context, *context.layer(layer).moe);
+  return {x.rows, static_cast<std::size_t>(context.rows()) * static_cast<std::size_t>(x.cols)};
+}
+
+void add_sums_block(StepContext& context, int layer, std::span<const std::int32_t> rows,
+                    std::span<const float> sums) {
+  const MoeSpec& moe = *context.layer(layer).moe;
+  const std::int64_t n = context.n_embd();
+  CHECK(sums.size() == rows.size() * static_cast<std::size_t>(n));
+  float* out = context.scratch.moe_sum;
+  context.team.run([&](TeamMember& member) {
+    if (!context.moe_summed)
+      member.for_each(context.rows(), 1, [&](int begin, int end) {
+        for (int row = begin; row < end; ++row) sum_experts(context, moe, row, out + row * n);
+      });
+    member.for_each(static_cast<int>(rows.size()), 1, [&](int begin, int end) {
+      for (int i = begin; i < end; ++i) {
+        float* row = out + rows[static_cast<std::size_t>(i)] * n;
+        context.ops.add(row, sums.data() + i * n, n, row);
+      }
+    });
+  });
+  context.moe_summed = true;
 }
 
 void dense_block(StepContext& context, int layer) {
@@ -269,7 +218,7 @@ void finish_row(const StepContext& context, const LayerSpec& spec, const LayerWe
   float* out = context.branch_row(row);
   if (spec.dense) finish_dense_row(context, weights, *spec.dense, row);
   if (spec.moe) {
-    sum_experts(context, *spec.moe, row, moe_sum);
+    if (!context.moe_summed) sum_experts(context, *spec.moe, row, moe_sum);
     if (spec.moe->post_norm)
       context.ops.rms_norm(moe_sum, weights.vector(TensorRole::moe_post_norm), eps, n, moe_sum);
     if (spec.dense) {

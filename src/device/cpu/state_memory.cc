@@ -108,8 +108,10 @@ void StateMemory::copy_slot(int from, int to) {
 
 void StateMemory::copy_page(int group, int from, int to) {
   const std::int64_t bytes = page_bytes(group);
-  std::memcpy(pool(group) + to * bytes, pool(group) + from * bytes,
-              static_cast<std::size_t>(bytes));
+  // A shard without a layer of the group has no memory for it.
+  if (bytes > 0)
+    std::memcpy(pool(group) + to * bytes, pool(group) + from * bytes,
+                static_cast<std::size_t>(bytes));
 }
 
 }  // namespace tessera::cpu

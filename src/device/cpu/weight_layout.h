@@ -8,15 +8,17 @@
 //   layout.entries[i].offset;        // 64-byte aligned
 //
 // Matrices are packed in their own block type (packed_matrix.h). What must not see 8-bit
-// activations (the delta net's alpha and beta, the router) is packed as f32. Vectors become f32.
+// activations (the delta net's alpha and beta, the router) is packed as f32, and with
+// ShardLayout::f32_weights every matrix is. Vectors become f32.
+// Of a layer with ShardLayout::experts, the expert tensors have places for its residents and spare
+// ones only.
 #pragma once
 
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "device/device.h"
-#include "model/model.h"
+#include "device/shard_tensors.h"
 
 namespace tessera::cpu {
 
@@ -28,16 +30,14 @@ struct WeightEntry {
   BlockType type{};  // as stored in the arena
   std::int64_t offset = 0;
   std::int64_t matrix_bytes = 0;  // of one matrix (expert)
-  std::int64_t bytes() const { return matrix_bytes * slice->matrices; }
+  std::int64_t places = 1;        // matrices that there is room for
+  std::int64_t bytes() const { return matrix_bytes * places; }
 };
 
 struct WeightLayout {
   std::vector<WeightEntry> entries;
   std::int64_t bytes = 0;
 };
-
-// Whether a shard holds this tensor.
-bool in_shard(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout& shard);
 
 WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec& spec,
                            const ShardLayout& shard);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "device/cpu/gated_delta.h"
 #include "device/cpu/matmul.h"
@@ -17,6 +18,7 @@ constexpr std::int64_t kPieceBytes = std::int64_t{1}
 struct Piece {
   const WeightEntry* entry;
   std::int64_t matrix;
+  std::int64_t place;  // of the matrix among the entry's
   std::int64_t group_begin;
   std::int64_t group_end;
 
@@ -31,18 +33,35 @@ bool is_matrix(WeightForm form) {
   return form == WeightForm::packed || form == WeightForm::packed_f32;
 }
 
-std::vector<Piece> cut(const WeightLayout& layout) {
+void cut_matrix(const WeightEntry& entry, std::int64_t matrix, std::int64_t place,
+                std::vector<Piece>& pieces) {
+  const TensorSlice& slice = *entry.slice;
+  const std::int64_t groups = group_count(slice.rows);
+  const std::int64_t step =
+      is_matrix(entry.form)
+          ? std::max<std::int64_t>(1, kPieceBytes / (kGroupRows * slice.row_stride))
+          : groups;
+  for (std::int64_t begin = 0; begin < groups; begin += step)
+    pieces.push_back({&entry, matrix, place, begin, std::min(groups, begin + step)});
+}
+
+bool is_partial(const WeightEntry& entry, const ShardLayout& shard) {
+  return entry.slice->matrices > 1 && shard.layer_experts(entry.slice->layer) != nullptr;
+}
+
+std::vector<Piece> cut(const WeightLayout& layout, const ShardLayout& shard) {
   std::vector<Piece> pieces;
   for (const WeightEntry& entry : layout.entries) {
-    const TensorSlice& slice = *entry.slice;
-    const std::int64_t groups = group_count(slice.rows);
-    const std::int64_t step =
-        is_matrix(entry.form)
-            ? std::max<std::int64_t>(1, kPieceBytes / (kGroupRows * slice.row_stride))
-            : groups;
-    for (std::int64_t matrix = 0; matrix < slice.matrices; ++matrix)
-      for (std::int64_t begin = 0; begin < groups; begin += step)
-        pieces.push_back({&entry, matrix, begin, std::min(groups, begin + step)});
+    if (!is_partial(entry, shard)) {
+      for (std::int64_t matrix = 0; matrix < entry.slice->matrices; ++matrix)
+        cut_matrix(entry, matrix, matrix, pieces);
+      continue;
+    }
+    const std::vector<std::int32_t> places =
+        expert_places(*shard.layer_experts(entry.slice->layer));
+    for (std::size_t place = 0; place < places.size(); ++place)
+      if (places[place] >= 0)
+        cut_matrix(entry, places[place], static_cast<std::int64_t>(place), pieces);
   }
   return pieces;
 }
@@ -65,41 +84,36 @@ const std::byte* source_of(const Piece& piece) {
 }
 
 // Rows that are stored as f32 whatever their type in the file.
-void pack_as_f32(const Piece& piece, std::byte* destination, std::vector<float>& rows) {
-  const TensorSlice& slice = *piece.entry->slice;
+void pack_as_f32(const TensorSlice& slice, const PackRange& range, std::byte* destination,
+                 std::vector<float>& rows) {
+  const std::byte* from = slice.data + range.matrix * slice.matrix_stride;
   rows.resize(static_cast<std::size_t>(kGroupRows * slice.cols));
   const std::int64_t group_bytes = packed_group_bytes(BlockType::F32, slice.cols);
-  for (std::int64_t group = piece.group_begin; group < piece.group_end; ++group) {
+  for (std::int64_t group = range.group_begin; group < range.group_end; ++group) {
     const std::int64_t first = group * kGroupRows;
     const std::int64_t count = std::min<std::int64_t>(kGroupRows, slice.rows - first);
     for (std::int64_t row = 0; row < count; ++row)
-      dequantize_row(slice.type, source_of(piece) + (first + row) * slice.row_stride, slice.cols,
+      dequantize_row(slice.type, from + (first + row) * slice.row_stride, slice.cols,
                      rows.data() + row * slice.cols);
     const MatrixSource source{.type = BlockType::F32,
                               .rows = count,
                               .cols = slice.cols,
                               .data = reinterpret_cast<const std::byte*>(rows.data()),
                               .row_stride_bytes = slice.cols * std::int64_t{sizeof(float)}};
-    pack_groups(source, 0, 1, destination + group * group_bytes);
+    pack_groups(source, 0, 1, destination + (group - range.group_begin) * group_bytes);
   }
 }
 
 void pack_piece(const Piece& piece, std::byte* arena, std::vector<float>& scratch) {
   const WeightEntry& entry = *piece.entry;
   const TensorSlice& slice = *entry.slice;
-  std::byte* destination = arena + entry.offset + piece.matrix * entry.matrix_bytes;
+  std::byte* destination = arena + entry.offset + piece.place * entry.matrix_bytes;
   switch (entry.form) {
-    case WeightForm::packed: {
-      const MatrixSource source{.type = slice.type,
-                                .rows = slice.rows,
-                                .cols = slice.cols,
-                                .data = source_of(piece),
-                                .row_stride_bytes = slice.row_stride};
-      pack_groups(source, piece.group_begin, piece.group_end, destination);
-      break;
-    }
+    case WeightForm::packed:
     case WeightForm::packed_f32:
-      pack_as_f32(piece, destination, scratch);
+      pack_range(slice, entry.type, {piece.matrix, piece.group_begin, piece.group_end},
+                 destination + piece.group_begin * packed_group_bytes(entry.type, slice.cols),
+                 scratch);
       break;
     case WeightForm::vector:
       for (std::int64_t row = 0; row < slice.rows; ++row)
@@ -126,25 +140,50 @@ void release_source(const gguf::File& file, const Piece& piece) {
 
 }  // namespace
 
+void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
+                std::byte* destination, std::vector<float>& rows) {
+  if (type != slice.type) return pack_as_f32(slice, range, destination, rows);
+  const std::int64_t first = range.group_begin * kGroupRows;
+  const MatrixSource source{
+      .type = slice.type,
+      .rows = std::min(range.group_end * kGroupRows, slice.rows) - first,
+      .cols = slice.cols,
+      .data = slice.data + range.matrix * slice.matrix_stride + first * slice.row_stride,
+      .row_stride_bytes = slice.row_stride};
+  pack_groups(source, 0, range.group_end - range.group_begin, destination);
+}
+
 PackedMatrix LayerWeights::expert(TensorRole role, int expert) const {
   const PackedMatrix& first = matrix(role);
+  const std::int64_t place =
+      expert_place.empty() ? expert : expert_place[static_cast<std::size_t>(expert)];
+  CHECK(place >= 0, "expert {} is not here", expert);
   return {first.type(), first.rows(), first.cols(),
-          first.data() + matrix_stride[static_cast<std::size_t>(role)] * expert};
+          first.data() + matrix_stride[static_cast<std::size_t>(role)] * place};
 }
 
 Result<Weights> Weights::load(const Model& model, const ShardLayout& shard, ThreadTeam& team,
                               const LoadProgress& progress) {
-  const WeightLayout layout = weight_layout(model.tensors(), model.spec(), shard);
+  return load(model, model.tensors(), shard, team, progress);
+}
+
+Result<Weights> Weights::load(const Model& model, std::span<const TensorSlice> tensors,
+                              const ShardLayout& shard, ThreadTeam& team,
+                              const LoadProgress& progress) {
+  const WeightLayout layout = weight_layout(tensors, model.spec(), shard);
   Weights weights;
   TESSERA_ASSIGN(weights.arena_, AlignedBuffer::allocate(static_cast<std::size_t>(layout.bytes)));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
   for (const WeightEntry& entry : layout.entries) {
-    weights.place(entry);
-    model.file().will_need(*entry.slice->tensor);
+    weights.place(entry, shard);
+    if (is_partial(entry, shard))
+      weights.expert_entries_.push_back(entry);
+    else
+      model.file().will_need(*entry.slice->tensor);
   }
 
-  const std::vector<Piece> pieces = cut(layout);
+  const std::vector<Piece> pieces = cut(layout, shard);
   std::int64_t total = 0;
   for (const Piece& piece : pieces) total += piece.file_bytes();
   std::atomic<std::int64_t> done{0};
@@ -165,7 +204,7 @@ Result<Weights> Weights::load(const Model& model, const ShardLayout& shard, Thre
   return weights;
 }
 
-void Weights::place(const WeightEntry& entry) {
+void Weights::place(const WeightEntry& entry, const ShardLayout& shard) {
   const TensorSlice& slice = *entry.slice;
   LayerWeights& layer =
       slice.layer < 0 ? global_ : layers_[static_cast<std::size_t>(slice.layer - first_layer_)];
@@ -178,6 +217,38 @@ void Weights::place(const WeightEntry& entry) {
   } else {
     layer.vectors[role] = arena_.as<float>(static_cast<std::size_t>(entry.offset));
   }
+  if (!is_partial(entry, shard)) return;
+  const LayerExperts& experts = *shard.layer_experts(slice.layer);
+  layer.place_expert = expert_places(experts);
+  layer.expert_place.assign(experts.home.size(), -1);
+  for (std::size_t place = 0; place < layer.place_expert.size(); ++place)
+    if (const std::int32_t expert = layer.place_expert[place]; expert >= 0)
+      layer.expert_place[static_cast<std::size_t>(expert)] = static_cast<std::int32_t>(place);
+}
+
+Status Weights::replace_expert(const Model& model, int layer_index, int expert, int evicted,
+                               ThreadTeam& team) {
+  LayerWeights& layer = layers_[static_cast<std::size_t>(layer_index - first_layer_)];
+  CHECK(!layer.holds(expert), "expert {} is resident already", expert);
+  const auto found = std::find(layer.place_expert.begin(), layer.place_expert.end(), evicted);
+  CHECK(found != layer.place_expert.end(), "no place for expert {}", expert);
+  const auto place = found - layer.place_expert.begin();
+  std::vector<Piece> pieces;
+  for (const WeightEntry& entry : expert_entries_)
+    if (entry.slice->layer == layer_index) cut_matrix(entry, expert, place, pieces);
+  if (evicted >= 0) layer.expert_place[static_cast<std::size_t>(evicted)] = -1;
+  *found = -1;
+  team.run([&](TeamMember& member) {
+    std::vector<float> scratch;
+    member.for_each(static_cast<int>(pieces.size()), 1, [&](int begin, int end) {
+      for (int i = begin; i < end; ++i)
+        pack_piece(pieces[static_cast<std::size_t>(i)], arena_.data(), scratch);
+    });
+  });
+  TESSERA_TRY(model.file().check_intact());
+  *found = expert;
+  layer.expert_place[static_cast<std::size_t>(expert)] = static_cast<std::int32_t>(place);
+  return {};
 }
 
 }  // namespace tessera::cpu

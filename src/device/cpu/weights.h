@@ -2,7 +2,7 @@
 //
 // load() repacks the file's tensors into one arena with every thread of the team, giving the file's
 // pages back as it goes, so that memory peaks at the arena plus a few megabytes. Immutable
-// afterwards.
+// afterwards, but for the experts that replace_expert() exchanges.
 #pragma once
 
 #include <array>
@@ -24,30 +24,54 @@ struct LayerWeights {
   std::array<std::int64_t, kRoles> matrix_stride{};  // bytes from one expert to the next
   std::array<const float*, kRoles> vectors{};
   bool reads_records = false;  // some matrix multiplies the normed rows in their quantised form
+  // Where each expert lies among the layer's, -1: not here. Empty: expert e is the e-th.
+  std::vector<std::int32_t> expert_place;
+  std::vector<std::int32_t> place_expert;  // and which expert lies in each place, -1: none
 
   const PackedMatrix& matrix(TensorRole role) const {
     return matrices[static_cast<std::size_t>(role)];
   }
-  PackedMatrix expert(TensorRole role, int expert) const;
+  bool holds(int expert) const {
+    return expert_place.empty() || expert_place[static_cast<std::size_t>(expert)] >= 0;
+  }
+  PackedMatrix expert(TensorRole role, int expert) const;  // one that it holds
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
 };
+
+// Packs row groups [group_begin, group_end) of one matrix of a tensor as blocks of `type`, the
+// tensor's own or F32. `destination` is where the first of them goes, 64-byte aligned; `rows` is
+// room that is kept between calls.
+struct PackRange {
+  std::int64_t matrix = 0;
+  std::int64_t group_begin = 0;
+  std::int64_t group_end = 0;
+};
+void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
+                std::byte* destination, std::vector<float>& rows);
 
 class Weights {
  public:
   static Result<Weights> load(const Model& model, const ShardLayout& shard, ThreadTeam& team,
+                              const LoadProgress& progress);
+  // Some of the model's tensors only; the span must outlive the weights.
+  static Result<Weights> load(const Model& model, std::span<const TensorSlice> tensors,
+                              const ShardLayout& shard, ThreadTeam& team,
                               const LoadProgress& progress);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
   }
   const LayerWeights& global() const { return global_; }
+  // Device::replace_expert. ErrorCode::io where the file could not be read.
+  Status replace_expert(const Model& model, int layer, int expert, int evicted, ThreadTeam& team);
   std::int64_t bytes() const { return static_cast<std::int64_t>(arena_.size()); }
 
  private:
-  void place(const WeightEntry& entry);
+  void place(const WeightEntry& entry, const ShardLayout& shard);
 
   AlignedBuffer arena_;
   int first_layer_ = 0;
+  std::vector<WeightEntry> expert_entries_;  // of layers whose experts come and go
   std::vector<LayerWeights> layers_;
   LayerWeights global_;
 };
