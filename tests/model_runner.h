@@ -24,33 +24,49 @@ struct RunnerOptions {
   int logit_rows = 512;
   int context = 1024;
   std::optional<KvType> kv_type;
+  bool f32_weights = false;
   DeviceOptions device;
   Placement placement = {};  // `threads` is for all of its devices
+  // Workers that the placement names, and how their shards are made.
+  std::vector<WorkerInventory> workers = {};
+  std::function<RemoteShards(const Model& model, const Plan& plan)> remote = {};
+  std::optional<double> expert_resident = {};  // percent
+  int expert_spare = 0;
+  int expert_workers = 0;  // that take the experts away; DeviceOptions::experts says who they are
 };
 
 class ModelRunner {
  public:
   ModelRunner(const std::string& path, const RunnerOptions& options) {
-    Result<Model> model = Model::open(path);
-    EXPECT_TRUE(model) << model.error().message;
-    if (!model) return;
-    const Result<Inventory> inventory = probe_inventory(options.placement, options.threads);
+    Result<Model> opened = Model::open(path);
+    EXPECT_TRUE(opened) << opened.error().message;
+    if (!opened) return;
+    model_ = std::make_unique<Model>(*std::move(opened));
+    Result<Inventory> inventory =
+        probe_inventory(options.placement, options.threads, options.workers);
     EXPECT_TRUE(inventory) << inventory.error().message;
     if (!inventory) return;
+    for (int i = 0; i < options.expert_workers; ++i)
+      inventory->expert_workers.push_back(
+          {.name = fmt::format("worker:{}", i), .budget = std::int64_t{1} << 30});
     Result<Plan> plan =
-        make_plan(*model, *inventory,
-                  {.context = std::min(options.context, model->spec().context_length),
+        make_plan(*model_, *inventory,
+                  {.context = std::min(options.context, model_->spec().context_length),
                    .parallel = options.parallel,
                    .prefill_chunk = options.prefill_chunk,
                    .logit_rows = options.logit_rows,
                    .kv_type = options.kv_type,
-                   .layer_weights = options.placement.layer_weights});
+                   .f32_weights = options.f32_weights,
+                   .layer_weights = options.placement.layer_weights,
+                   .expert_resident = options.expert_resident,
+                   .expert_spare = options.expert_spare});
     EXPECT_TRUE(plan) << plan.error().message;
     if (!plan) return;
-    auto devices = open_devices(*plan, options.device);
-    EXPECT_TRUE(devices) << devices.error().message;
-    if (!devices) return;
-    auto pipeline = Pipeline::load(*model, *plan, *std::move(devices), {});
+    auto shards = open_shards(*plan, options.device,
+                              options.remote ? options.remote(*model_, *plan) : RemoteShards());
+    EXPECT_TRUE(shards) << shards.error().message;
+    if (!shards) return;
+    auto pipeline = Pipeline::load(*model_, *plan, *std::move(shards), {});
     EXPECT_TRUE(pipeline) << pipeline.error().message;
     if (!pipeline) return;
     pipeline_ = *std::move(pipeline);
@@ -60,6 +76,7 @@ class ModelRunner {
 
   bool ready() const { return pipeline_ != nullptr; }
   const ModelSpec& spec() const { return pipeline_->spec(); }
+  const Model& model() const { return *model_; }
   const Plan& plan() const { return plan_; }
   Pipeline& pipeline() { return *pipeline_; }
   const SequencePool& pool() const { return *pool_; }
@@ -83,6 +100,11 @@ class ModelRunner {
   };
   // One step over rows of several sequences; returns the logits of all rows.
   std::vector<float> step(std::span<Feed> feeds) {
+    const Result<std::vector<float>> logits = try_step(feeds);
+    EXPECT_TRUE(logits) << logits.error().message;
+    return logits ? *logits : std::vector<float>();
+  }
+  Result<std::vector<float>> try_step(std::span<Feed> feeds) {
     std::vector<TokenId> tokens;
     std::vector<SequenceRows> rows;
     std::vector<std::int32_t> logit_rows;
@@ -99,12 +121,11 @@ class ModelRunner {
     }
     for (std::size_t i = 0; i < tokens.size(); ++i)
       logit_rows.push_back(static_cast<std::int32_t>(i));
-    const Status status =
-        pipeline_->forward({.tokens = tokens, .sequences = rows, .logit_rows = logit_rows});
-    EXPECT_TRUE(status);
+    TESSERA_TRY(
+        pipeline_->forward({.tokens = tokens, .sequences = rows, .logit_rows = logit_rows}));
     const std::span<const float> logits = pipeline_->logits();
     for (Feed& feed : feeds) feed.sequence->state.trim(feed.sequence->position);
-    return {logits.begin(), logits.end()};
+    return std::vector<float>(logits.begin(), logits.end());
   }
 
   // Teacher-forced logits of one prompt alone, in chunks.
@@ -149,6 +170,7 @@ class ModelRunner {
   }
 
  private:
+  std::unique_ptr<Model> model_;  // experts away from the device are read from it
   Plan plan_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<SequencePool> pool_;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu/plugin.h"
 #include "plan/plan.h"
 
 namespace tessera {
@@ -100,6 +101,92 @@ std::vector<int> cores_of(const std::vector<int>& cpus, int team, int teams) {
   return {cpus.begin() + team * n / teams, cpus.begin() + (team + 1) * n / teams};
 }
 
+const WorkerInventory* find_worker(std::span<const WorkerInventory> workers,
+                                   const DeviceName& name) {
+  for (const WorkerInventory& worker : workers)
+    if (worker.name == name) return &worker;
+  return nullptr;
+}
+
+// How this machine's cores go to the devices that have no number of threads of their own.
+struct Sharing {
+  int devices = 0;  // that share
+  int teams = 1;    // parts of the cores: numbered teams, then workers
+  int threads = 0;  // in all, as asked for; 0: the cores
+  int cores = 0;
+
+  int share(int part) const {
+    const int all = threads > 0 ? threads : cores;
+    return std::max(1, all / devices + (part < all % devices ? 1 : 0));
+  }
+};
+
+Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory> workers,
+                     int threads, int cores) {
+  Sharing sharing{.threads = threads, .cores = cores};
+  int sharing_workers = 0;
+  for (const DeviceName& name : placement.devices) {
+    const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
+    if (name.gpu()) continue;
+    if (name.worker.empty() || (worker != nullptr && worker->threads == 0)) ++sharing.devices;
+    if (worker != nullptr && worker->threads == 0) ++sharing_workers;
+    sharing.teams = std::max(sharing.teams, name.team.value_or(0) + 1);
+  }
+  // The cores of a worker here are not for others.
+  for (const WorkerInventory& worker : workers)
+    if (worker.here) sharing.cores -= worker.threads;
+  sharing.teams += sharing_workers;
+  sharing.cores = std::max(sharing.cores, 1);
+  return sharing;
+}
+
+void add_local(const DeviceName& name, const Sharing& sharing, const std::vector<int>& cpus,
+               int part, DeviceInventory& device) {
+  const std::vector<int> cores =
+      name.team ? cores_of(cpus, *name.team, sharing.teams) : std::vector<int>();
+  device.threads = sharing.share(part);
+  // A team has the threads of its own cores; one team over all cores is left to the system.
+  if (name.team && sharing.threads == 0)
+    device.threads = std::max(1, static_cast<int>(cores.size()));
+  if (name.team && !cores.empty())
+    for (int t = 0; t < device.threads; ++t)
+      device.cpus.push_back(cores[static_cast<std::size_t>(t) % cores.size()]);
+}
+
+// `number`: of the memory, where it is elsewhere.
+void add_worker(const WorkerInventory& worker, DeviceInventory& device, int number) {
+  device.remote = true;
+  device.threads = worker.threads;
+  device.budget = worker.budget;
+  if (worker.here) return;
+  device.memory = number + 1;
+  device.memory_total = worker.memory_total;
+  device.memory_free = worker.memory_free;
+}
+
+}  // namespace
+
+namespace {
+
+// What one CPU thread reads a second, about; a GPU's speed is told in such threads.
+constexpr double kThreadBytesPerSecond = 8e9;
+constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
+
+Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement& placement,
+                                         int cores) {
+  TESSERA_ASSIGN(const GpuInfo info,
+                 probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
+  DeviceInventory device;
+  device.kind = name.kind;
+  device.number = *name.team;
+  device.threads = std::max(1, cores);  // they repack its weights
+  device.speed = std::max(1.0, static_cast<double>(info.bytes_per_second) / kThreadBytesPerSecond);
+  device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
+  device.memory_total = info.memory_total;
+  device.memory_free = info.memory_free;
+  return device;
+}
+
 }  // namespace
 
 Inventory probe_inventory(int threads) {
@@ -108,31 +195,34 @@ Inventory probe_inventory(int threads) {
   return {.devices = {cpu}};
 }
 
-Result<Inventory> probe_inventory(const Placement& placement, int threads) {
-  const int devices = static_cast<int>(placement.devices.size());
-  if (threads > 0 && threads < devices)
-    return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
-                       threads, devices);
-  int teams = 1;
-  for (const DeviceName& name : placement.devices)
-    teams = std::max(teams, name.team.value_or(0) + 1);
+Result<Inventory> probe_inventory(const Placement& placement, int threads,
+                                  std::span<const WorkerInventory> workers) {
   const std::vector<int> cpus = usable_processors();
+  const Sharing sharing = find_sharing(placement, workers, threads, static_cast<int>(cpus.size()));
+  if (threads > 0 && threads < sharing.devices)
+    return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
+                       threads, sharing.devices);
   const DeviceInventory machine = probe_memory();
   Inventory inventory;
-  for (int i = 0; i < devices; ++i) {
-    const DeviceName& name = placement.devices[static_cast<std::size_t>(i)];
+  int part = 0;  // of those that share
+  for (const DeviceName& name : placement.devices) {
     DeviceInventory device = machine;
+    if (name.gpu()) {
+      TESSERA_ASSIGN(device, probe_gpu_device(name, placement, static_cast<int>(cpus.size())));
+    } else if (!name.worker.empty()) {
+      const WorkerInventory* worker = find_worker(workers, name);
+      if (worker == nullptr)
+        return Error::make(ErrorCode::invalid, "--target-devices: {} is not started; add {}",
+                           name.text(), "--spawn-worker layers");
+      add_worker(*worker, device, static_cast<int>(inventory.devices.size()));
+      if (device.threads == 0) device.threads = sharing.share(part++);
+    } else {
+      add_local(name, sharing, cpus, part++, device);
+    }
     device.name = name.text();
-    const std::vector<int> cores =
-        name.team ? cores_of(cpus, *name.team, teams) : std::vector<int>(cpus);
-    const int share = threads / devices + (i < threads % devices ? 1 : 0);
-    device.threads = threads > 0 ? share : std::max(1, static_cast<int>(cores.size()));
-    // One team over all cores is left to the system.
-    if (name.team && !cores.empty())
-      for (int t = 0; t < device.threads; ++t)
-        device.cpus.push_back(cores[static_cast<std::size_t>(t) % cores.size()]);
     for (const DeviceBudget& budget : placement.budgets)
-      if (budget.device == name) device.budget = budget.bytes;
+      if (budget.device == name)
+        device.budget = std::min(budget.bytes, device.budget.value_or(budget.bytes));
     inventory.devices.push_back(std::move(device));
   }
   return inventory;

@@ -38,8 +38,10 @@ Result<std::vector<DeviceName>> parse_devices(std::string_view text) {
       return Error::make(ErrorCode::invalid, "--target-devices: {} stands there twice", part);
     devices.push_back(*name);
   }
-  if (devices.size() > 1 &&
-      std::find(devices.begin(), devices.end(), DeviceName{}) != devices.end())
+  const bool teams = std::any_of(devices.begin(), devices.end(), [](const DeviceName& d) {
+    return !d.gpu() && d.team.has_value();
+  });
+  if (teams && std::find(devices.begin(), devices.end(), DeviceName{}) != devices.end())
     return Error::make(ErrorCode::invalid,
                        "--target-devices: cpu is all cores; to split them name cpu:0,cpu:1,...");
   return devices;
@@ -86,21 +88,49 @@ Status add_budget(const PlacementText::Budget& text, Placement& placement) {
 
 }  // namespace
 
+const char* device_kind_name(DeviceKind kind) {
+  switch (kind) {
+    case DeviceKind::cpu:
+      break;
+    case DeviceKind::cuda:
+      return "cuda";
+    case DeviceKind::hip:
+      return "hip";
+  }
+  return "cpu";
+}
+
 std::string DeviceName::text() const {
-  return team ? fmt::format("cpu:{}", *team) : "cpu";
+  if (!worker.empty()) return "worker:" + worker;
+  return team ? fmt::format("{}:{}", device_kind_name(kind), *team) : device_kind_name(kind);
 }
 
 Result<DeviceName> parse_device_name(std::string_view text) {
   if (text == "cpu") return DeviceName{};
-  if (text.starts_with("cpu:")) {
-    const std::optional<int> team = parse_whole<int>(text.substr(4));
-    if (team && *team >= 0 && *team <= kMaxTeam && text[4] != '-') return DeviceName{.team = team};
+  for (const DeviceKind kind : {DeviceKind::cpu, DeviceKind::cuda, DeviceKind::hip}) {
+    const std::string prefix = fmt::format("{}:", device_kind_name(kind));
+    if (!text.starts_with(prefix)) continue;
+    const std::string_view digits = text.substr(prefix.size());
+    const std::optional<int> number = parse_whole<int>(digits);
+    if (number && *number >= 0 && *number <= kMaxTeam && digits[0] != '-')
+      return DeviceName{.kind = kind, .team = number};
   }
-  return Error::make(ErrorCode::invalid, "'{}' is no device; give cpu, or cpu:0,cpu:1,...", text);
+  if (text.starts_with("worker:")) {
+    const std::string_view where = text.substr(7);
+    const std::optional<int> number = parse_whole<int>(where);
+    if (number ? *number >= 0 && where[0] != '-'
+               : where.starts_with("unix:/") || where.starts_with("tcp:"))
+      return DeviceName{.worker = std::string(where)};
+  }
+  return Error::make(ErrorCode::invalid,
+                     "'{}' is no device; give cpu, or cpu:0,cpu:1,..., or cuda:0, hip:0, or "
+                     "worker:0, worker:unix:/path, worker:tcp:host:port",
+                     text);
 }
 
 Result<Placement> parse_placement(const PlacementText& text) {
   Placement placement;
+  placement.gpu_plugins = text.gpu_plugins;
   if (!text.devices.empty()) {
     TESSERA_ASSIGN(placement.devices, parse_devices(text.devices));
   }

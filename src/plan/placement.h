@@ -7,7 +7,9 @@
 //                                   .budgets = {{"cpu:1", std::int64_t{2} << 30}}}));
 //
 // A device is `cpu`, all cores in one team of threads, or `cpu:0`, `cpu:1`, ...: the usable cores
-// in as many equal parts as the highest number asks for, a team for each. Errors are
+// in as many equal parts as the highest number asks for, a team for each; or a GPU by the number
+// that its driver gives it: `cuda:0`, `hip:1`. `worker:0` is the first worker that this process
+// starts, `worker:unix:/path` and `worker:tcp:host:port` one that listens there. Errors are
 // ErrorCode::invalid and name the flag.
 #pragma once
 
@@ -21,8 +23,14 @@
 
 namespace tessera {
 
+enum class DeviceKind { cpu, cuda, hip };
+const char* device_kind_name(DeviceKind kind);  // "cpu", "cuda", "hip"
+
 struct DeviceName {
-  std::optional<int> team;  // absent: plain `cpu`
+  DeviceKind kind = DeviceKind::cpu;
+  std::optional<int> team = std::nullopt;  // of the CPU, absent: plain `cpu`; of a GPU: its number
+  std::string worker = {};                 // not empty: what stands after `worker:`
+  bool gpu() const { return kind != DeviceKind::cpu; }
   std::string text() const;
   bool operator==(const DeviceName&) const = default;
 };
@@ -37,6 +45,7 @@ struct Placement {
   std::vector<DeviceName> devices = {DeviceName{}};  // in the order of the layers
   std::vector<double> layer_weights;                 // one a device; empty: the planner's choice
   std::vector<DeviceBudget> budgets;                 // at most one a device
+  std::string gpu_plugins;  // the folder of the GPU plug-ins; empty: the usual places
 };
 
 struct PlacementText {
@@ -46,7 +55,8 @@ struct PlacementText {
     std::string device;      // empty: the only one
     std::int64_t bytes = 0;  // 0: what is free
   };
-  std::vector<Budget> budgets;  // --budget, each BYTES or DEVICE=BYTES
+  std::vector<Budget> budgets;   // --budget, each BYTES or DEVICE=BYTES
+  std::string_view gpu_plugins;  // --gpu-plugins
 };
 Result<Placement> parse_placement(const PlacementText& text);
 

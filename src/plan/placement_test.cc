@@ -46,7 +46,11 @@ TEST(Placement, RefusalsNameTheFlag) {
     const char* part;
   } cases[] = {
       {{.devices = "cpu:0,,cpu:1"}, "--target-devices: '' is no device"},
-      {{.devices = "cuda:0"}, "'cuda:0' is no device"},
+      {{.devices = "cuda"}, "'cuda' is no device"},
+      {{.devices = "cuda:"}, "'cuda:' is no device"},
+      {{.devices = "hip:-1"}, "'hip:-1' is no device"},
+      {{.devices = "cuda:0,cuda:0"}, "cuda:0 stands there twice"},
+      {{.devices = "cuda:0,cpu,cpu:0"}, "cpu is all cores"},
       {{.devices = "cpu:-1"}, "'cpu:-1'"},
       {{.devices = "cpu:"}, "'cpu:'"},
       {{.devices = "cpu:1x"}, "'cpu:1x'"},

@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
+#include "device/gpu/gpu_layout.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
@@ -12,11 +13,10 @@ namespace {
 
 constexpr int kDefaultContext = 32768;
 constexpr int kLeastContext = 512;
+// Experts leave their device before a context that nobody asked for becomes shorter than this.
+constexpr int kContextBeforeExperts = 4096;
 // Of all sequences together: page counts stay far from the end of an int, and bytes of an int64.
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
-// The program itself, its libraries, thread stacks and the engine's queues (measured,
-// docs/results.md).
-constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 
 // Bytes that the tokenizer's tables take for each token and merge of the vocabulary.
 std::int64_t tokenizer_bytes(const Model& model) {
@@ -42,38 +42,74 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
   return {};
 }
 
+bool has_experts(const ModelSpec& spec) {
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) return true;
+  return false;
+}
+
+// Worker processes are told nothing of f32_weights: they pack what the file has.
+Status check_compute(const Inventory& inventory, const PlanOptions& options) {
+  bool remote = !inventory.expert_workers.empty();
+  for (const DeviceInventory& device : inventory.devices) remote |= device.remote;
+  if (!options.f32_weights || !remote) return {};
+  return Error::make(ErrorCode::invalid,
+                     "--compute f32: workers compute in the file's own formats; leave them out");
+}
+
 }  // namespace
+
+bool Plan::has_gpu() const {
+  return std::any_of(shards.begin(), shards.end(),
+                     [](const ShardPlan& shard) { return shard.kind != DeviceKind::cpu; });
+}
 
 int Plan::threads() const {
   int threads = 0;
-  for (const ShardPlan& shard : shards) threads += shard.threads;
+  for (const ShardPlan& shard : shards)
+    if (shard.kind == DeviceKind::cpu) threads += shard.threads;
   return threads;
 }
 
 std::int64_t Plan::total_bytes() const {
   std::int64_t bytes = process_bytes;
-  for (const ShardPlan& shard : shards) bytes += shard.total_bytes();
+  for (const ShardPlan& shard : shards)
+    if (!shard.remote)
+      bytes += shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.buffer_bytes();
   return bytes;
 }
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   const ModelSpec& spec = model.spec();
-  TESSERA_TRY(cpu_supports(spec));
   TESSERA_TRY(check_options(spec, options));
+  TESSERA_TRY(check_compute(inventory, options));
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
+  for (const DeviceInventory& device : inventory.devices)
+    TESSERA_TRY(device.kind == DeviceKind::cpu ? cpu_supports(spec) : gpu_supports(spec));
   const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
 
-  int context =
+  const int most =
       options.context > 0 ? options.context : std::min(spec.context_length, kDefaultContext);
-  const auto attempt = [&] {
-    return ShardPlanner(model, inventory, options, {context, process_bytes}).plan();
+  int context = most;
+  const auto attempt = [&](bool experts_away) {
+    return ShardPlanner(model, inventory, options, {context, process_bytes, experts_away}).plan();
   };
-  Result<std::vector<ShardPlan>> shards = attempt();
-  // A context that nobody asked for gives way to the budget.
-  while (!shards && shards.error().code == ErrorCode::exhausted && options.context == 0 &&
-         context / 2 >= kLeastContext) {
-    context /= 2;
-    shards = attempt();
+  // A context that nobody asked for gives way to the budget, down to `least`.
+  const auto attempt_down_to = [&](int least, bool experts_away) {
+    Result<std::vector<ShardPlan>> shards = attempt(experts_away);
+    while (!shards && shards.error().code == ErrorCode::exhausted && options.context == 0 &&
+           context / 2 >= least) {
+      context /= 2;
+      shards = attempt(experts_away);
+    }
+    return shards;
+  };
+  const bool may_leave = has_experts(spec) && options.expert_resident != 100.0;
+  Result<std::vector<ShardPlan>> shards =
+      attempt_down_to(may_leave ? kContextBeforeExperts : kLeastContext, false);
+  if (!shards && shards.error().code == ErrorCode::exhausted && may_leave) {
+    context = options.context > 0 ? most : std::min(most, kContextBeforeExperts);
+    shards = attempt_down_to(kLeastContext, true);
   }
   if (!shards) return std::move(shards).error();
 
@@ -90,18 +126,20 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = process_bytes;
-  plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0);
+  plan.f32_weights = options.f32_weights;
+  plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0, 1, plan.f32_weights);
   return plan;
 }
 
-double decode_bytes(const Model& model, KvType kv_type, int depth, int rows) {
+double decode_bytes(const Model& model, KvType kv_type, int depth, int rows, bool f32_weights) {
   const ModelSpec& spec = model.spec();
   double bytes = 0.0;
   for (const TensorSlice& slice : model.tensors()) {
     const bool table = slice.role == TensorRole::token_embd && !spec.tied_head;
     if (table) continue;  // one row
+    const BlockType type = f32_weights ? BlockType::F32 : slice.type;
     double read = static_cast<double>(slice.matrices) * static_cast<double>(slice.rows) *
-                  static_cast<double>(row_bytes(slice.type, slice.cols));
+                  static_cast<double>(row_bytes(type, slice.cols));
     if (slice.matrices > 1) {
       const int used = spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used;
       const double missed = 1.0 - used / static_cast<double>(slice.matrices);

@@ -6,26 +6,34 @@
 //
 // make_plan is a pure function of its arguments: the inventory is probed elsewhere
 // (probe_inventory), and loading uses the plan's numbers as they are. Each device of the inventory
-// gets one range of layers, in its order. A plan that does not fit is an error
-// (ErrorCode::exhausted) that says which device lacks how much and what would fit.
+// gets one range of layers, in its order. Where the experts of its layers do not fit beside the
+// rest, a device holds some of them (expert_placement.h) and the others stay in the mapped file or
+// go to workers. A plan that does not fit even so is an error (ErrorCode::exhausted) that says
+// which device lacks how much and what would fit.
 #pragma once
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "plan/expert_placement.h"
 #include "plan/placement.h"
 
 namespace tessera {
 
 struct DeviceInventory {
-  std::string name;  // "cpu", "cpu:0"
-  int threads = 0;
+  std::string name;     // "cpu", "cpu:0", "cuda:0", "worker:0"
+  bool remote = false;  // in another process
+  DeviceKind kind = DeviceKind::cpu;
+  int number = 0;                 // of a GPU, its driver's
+  int threads = 0;                // of a GPU: that drive it
+  double speed = 0.0;             // in CPU threads; 0: `threads`
   std::vector<int> cpus;          // where they run; empty: wherever the system puts them
   int memory = 0;                 // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
@@ -34,15 +42,39 @@ struct DeviceInventory {
       budget;  // bytes the device may use; absent: its share of what is free
 };
 
+// A worker process of the role experts.
+struct ExpertWorkerInventory {
+  std::string name;          // "worker:1"
+  std::int64_t budget = 0;   // bytes of experts
+  double bytes_per_s = 0.0;  // at which it reads them, measured; 0: not known
+};
+
 struct Inventory {
   std::vector<DeviceInventory> devices;  // in the order of the layers that they get
+  // By the number that ExpertHome::worker() gives them.
+  std::vector<ExpertWorkerInventory> expert_workers;
 };
 
 // This machine as one device: its processors and memory (a cgroup's limit, where one is set).
 Inventory probe_inventory(int threads);
-// The devices of a placement; `threads` is shared out among them, 0: one for each of their cores.
-// ErrorCode::invalid where there are fewer threads than devices.
-Result<Inventory> probe_inventory(const Placement& placement, int threads);
+
+// A worker as a device, from what it said about itself or what it will be started with. Without a
+// name: one that holds no layers and takes cores all the same.
+struct WorkerInventory {
+  DeviceName name;
+  bool here = true;  // on this machine: shares its memory
+  int threads = 0;   // 0: a share of this machine's cores, like the devices of this process
+  std::int64_t memory_total = 0;       // elsewhere
+  std::int64_t memory_free = 0;        // elsewhere
+  std::optional<std::int64_t> budget;  // what it may use
+};
+
+// The devices of a placement; `threads` is shared out among those of this process and the workers
+// that have no number of their own, 0: one for each of their cores. ErrorCode::invalid where there
+// are fewer threads than CPU devices, or a worker is named that `workers` lacks;
+// ErrorCode::unavailable where a GPU is not there.
+Result<Inventory> probe_inventory(const Placement& placement, int threads,
+                                  std::span<const WorkerInventory> workers = {});
 
 struct PlanOptions {
   int context =
@@ -50,12 +82,23 @@ struct PlanOptions {
   int parallel = 1;         // sequences at a time
   int prefill_chunk = 512;  // prompt rows of one step
   int logit_rows = 0;       // rows whose logits one step can return; 0: one a sequence
-  // Absent: f32 where every weight matrix is F32, F16 or BF16, so that such a model is computed in
-  // f32 throughout, else f16.
+  // Absent: f32 where every weight matrix is F32, F16 or BF16 or is made so by f32_weights, so that
+  // such a model is computed in f32 throughout, else f16.
   std::optional<KvType> kv_type;
+  // Every matrix is dequantised when it is loaded and multiplied in f32, without activations in 8
+  // bits: the file's own numbers, for comparisons, in the memory of an f32 model.
+  bool f32_weights = false;
   // One a device: its share of the layers (layer_cuts.h). Empty: so that the devices take the same
   // time for a prompt and none is over its budget.
   std::vector<double> layer_weights;
+
+  // Which experts stay with their layers' devices (expert_placement.h).
+  // Percent of every layer's; absent: all where they fit, else those that make a token cheapest.
+  std::optional<double> expert_resident;
+  int expert_spare = 0;  // places a layer for experts that come while serving, where any are away
+  // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
+  std::vector<std::vector<double>> expert_counts;
+  ExpertCosts expert_costs;
 };
 
 // Pieces of a batch between two shards: one is computed on, the next waits.
@@ -63,6 +106,9 @@ inline constexpr int kPiecesPerBoundary = 2;
 
 struct ShardPlan {
   std::string device;
+  bool remote = false;  // DeviceInventory::remote
+  DeviceKind kind = DeviceKind::cpu;
+  int number = 0;  // DeviceInventory::number
   int threads = 0;
   std::vector<int> cpus;  // DeviceInventory::cpus
   ShardLayout layout;
@@ -71,14 +117,34 @@ struct ShardPlan {
   std::int64_t recurrent_bytes = 0;
   std::int64_t scratch_bytes = 0;
   std::int64_t handoff_bytes = 0;  // rows between shards, logits of several pieces
-  std::int64_t host_bytes = 0;     // Plan::process_bytes, with the first shard
+  // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
+  // one.
+  std::int64_t host_bytes = 0;
   std::int64_t budget_bytes = 0;   // for all of these
   int experts = 0;                 // resident, over its layers
+  int experts_host = 0;            // away from the device: in the mapped file
+  int experts_worker = 0;          // and at workers
+  double cold_share = 0.0;         // of a row's pairs, expected: those of experts away
+  std::int64_t offload_bytes = 0;  // buffers for experts away, in this process
+  std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
 
   std::int64_t total_bytes() const {
-    return weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes + handoff_bytes;
+    const std::int64_t device = weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
+    return kind == DeviceKind::cpu ? device + buffer_bytes() : device;
   }
+  // In this process's memory, whatever the device.
+  std::int64_t buffer_bytes() const { return handoff_bytes + offload_bytes; }
   std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
+};
+
+// What a plan can reach at most (prediction.h).
+struct SpeedBound {
+  double tokens_per_s = 0.0;
+  std::string bound;  // "reading weights"
+};
+struct Prediction {
+  SpeedBound prefill;
+  SpeedBound decode;  // one sequence, with an empty context
 };
 
 struct Plan {
@@ -91,20 +157,29 @@ struct Plan {
   int max_rows = 0;    // of a batch
   int piece_rows = 0;  // rows that go through the shards together, at most
   KvType kv_type = KvType::f16;
+  bool f32_weights = false;
   std::vector<int> kv_windows;     // by KV group; 0: whole context
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
+  std::optional<Prediction> predicted;  // absent: the machine was not measured
 
-  int threads() const;               // of all shards
-  std::int64_t total_bytes() const;  // predicted peak of the process
+  bool has_gpu() const;
+  int threads() const;  // of all CPU shards
+  // Predicted peak of the process's host memory, without those of workers.
+  std::int64_t total_bytes() const;
 };
+
+// The program itself, its libraries, thread stacks and the engine's queues (measured,
+// docs/results.md).
+inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
 
 // Weights, recurrent state and (at `depth`) KV that one decoded token reads. Of a step of several
 // rows, each of its own sequence: a row's share, with experts drawn evenly.
-double decode_bytes(const Model& model, KvType kv_type, int depth, int rows = 1);
+double decode_bytes(const Model& model, KvType kv_type, int depth, int rows = 1,
+                    bool f32_weights = false);
 
 nlohmann::ordered_json plan_json(const Plan& plan);
 std::string plan_table(const Plan& plan);

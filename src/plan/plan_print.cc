@@ -1,6 +1,9 @@
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "plan/plan.h"
+#include "plan/prediction.h"
 
 namespace tessera {
 namespace {
@@ -14,6 +17,7 @@ std::string layers_text(const ShardPlan& shard) {
 
 nlohmann::ordered_json shard_json(const ShardPlan& shard) {
   return {{"device", shard.device},
+          {"remote", shard.remote},
           {"threads", shard.threads},
           {"cpus", shard.cpus},
           {"first_layer", shard.layout.first_layer},
@@ -21,6 +25,10 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"embedding", shard.layout.embedding},
           {"head", shard.layout.head},
           {"experts_resident", shard.experts},
+          {"experts_host", shard.experts_host},
+          {"experts_worker", shard.experts_worker},
+          {"experts_away_share", shard.cold_share},
+          {"experts_mapped_bytes", shard.mapped_bytes},
           {"kv_pages", shard.layout.kv_pages},
           {"slots", shard.layout.slots},
           {"weight_bytes", shard.weight_bytes},
@@ -28,9 +36,41 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"recurrent_bytes", shard.recurrent_bytes},
           {"scratch_bytes", shard.scratch_bytes},
           {"handoff_bytes", shard.handoff_bytes},
+          {"offload_bytes", shard.offload_bytes},
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
           {"free_bytes", shard.free_bytes()}};
+}
+
+// "128", or "64 +192 host" where some are away.
+std::string experts_text(const ShardPlan& shard) {
+  std::string text = fmt::format("{}", shard.experts);
+  if (shard.experts_host > 0) text += fmt::format(" +{} host", shard.experts_host);
+  if (shard.experts_worker > 0) text += fmt::format(" +{} worker", shard.experts_worker);
+  return text;
+}
+
+nlohmann::ordered_json prediction_json(const Plan& plan) {
+  if (!plan.predicted) return nullptr;
+  const auto json = [](const SpeedBound& speed) -> nlohmann::ordered_json {
+    return {{"tokens_per_s", speed.tokens_per_s}, {"bound", speed.bound}};
+  };
+  return {{"prefill", json(plan.predicted->prefill)}, {"decode", json(plan.predicted->decode)}};
+}
+
+// What of the plan is worth a sentence.
+std::string remarks(const Plan& plan) {
+  std::string text;
+  std::int64_t mapped = 0;
+  for (const ShardPlan& shard : plan.shards) mapped += shard.mapped_bytes;
+  if (mapped > 0)
+    text +=
+        fmt::format("Experts of the host are read from the file: {}, which give way to others.\n",
+                    format_bytes(mapped));
+  if (!plan.predicted) return text + "Speed: not measured; tessera bench measures this machine.\n";
+  return text + fmt::format("Prompts: {}. Generation: {}.\n",
+                            prediction_text(plan.predicted->prefill),
+                            prediction_text(plan.predicted->decode));
 }
 
 }  // namespace
@@ -55,31 +95,40 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"parallel", plan.parallel},
           {"prefill_chunk", plan.prefill_chunk},
           {"kv_type", kv_type_name(plan.kv_type)},
+          {"compute", plan.f32_weights ? "f32" : "auto"},
           {"kv_windows", plan.kv_windows},
           {"decode_bytes_per_token", plan.decode_bytes_per_token},
           {"process_bytes", plan.process_bytes},
           {"total_bytes", plan.total_bytes()},
+          {"predicted", prediction_json(plan)},
           {"shards", shards}};
 }
 
 std::string plan_table(const Plan& plan) {
   std::string text = fmt::format(
-      "{} ({}), {} layers; {} sequence{} of {} tokens, KV in {}, prefill chunks of {}\n\n",
+      "{} ({}), {} layers; {} sequence{} of {} tokens, KV in {}, prefill chunks of {}{}\n\n",
       plan.model.empty() ? "model" : plan.model, plan.architecture, plan.n_layer, plan.parallel,
-      plan.parallel == 1 ? "" : "s", plan.context, kv_type_name(plan.kv_type), plan.prefill_chunk);
-  constexpr const char* kRow = "{:<8}{:>8}  {:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
-  text += fmt::format(fmt::runtime(kRow), "device", "threads", "layers", "experts", "weights", "KV",
-                      "recurrent", "scratch", "total", "free");
+      plan.parallel == 1 ? "" : "s", plan.context, kv_type_name(plan.kv_type), plan.prefill_chunk,
+      plan.f32_weights ? ", weights as f32" : "");
+  std::size_t width = 8, experts = 8;
+  for (const ShardPlan& shard : plan.shards) {
+    width = std::max(width, shard.device.size() + 1);
+    experts = std::max(experts, experts_text(shard).size());
+  }
+  constexpr const char* kRow = "{:<{}}{:>8}  {:<24}{:>{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
+  text += fmt::format(fmt::runtime(kRow), "device", width, "threads", "layers", "experts", experts,
+                      "weights", "KV", "recurrent", "scratch", "total", "free");
   for (const ShardPlan& shard : plan.shards)
-    text += fmt::format(fmt::runtime(kRow), shard.device, shard.threads, layers_text(shard),
-                        shard.experts, format_bytes(shard.weight_bytes),
-                        format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
-                        format_bytes(shard.scratch_bytes + shard.handoff_bytes),
-                        format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
+    text +=
+        fmt::format(fmt::runtime(kRow), shard.device, width, shard.threads, layers_text(shard),
+                    experts_text(shard), experts, format_bytes(shard.weight_bytes),
+                    format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
+                    format_bytes(shard.scratch_bytes + shard.handoff_bytes + shard.offload_bytes),
+                    format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
   text += fmt::format("\nOne token reads {}; the process peaks at about {}.\n",
                       format_bytes(static_cast<std::int64_t>(plan.decode_bytes_per_token)),
                       format_bytes(plan.total_bytes()));
-  return text;
+  return text + remarks(plan);
 }
 
 }  // namespace tessera

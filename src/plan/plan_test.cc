@@ -56,6 +56,29 @@ TEST(Plan, ComputesUnquantisedModelsInF32Throughout) {
   EXPECT_EQ(plan->kv_type, KvType::f32);
 }
 
+TEST(Plan, CountsWeightsInF32WhenTheyAreAskedFor) {
+  const Model model = golden("qwen35moe");
+  Result<Plan> stored = make_plan(model, machine(kPlenty), {.context = 256});
+  Result<Plan> widened = make_plan(model, machine(kPlenty), {.context = 256, .f32_weights = true});
+  ASSERT_TRUE(stored && widened);
+  EXPECT_TRUE(widened->shards.front().layout.f32_weights);
+  // BF16 matrices take twice the bytes; vectors and what was f32 before stay.
+  EXPECT_GT(widened->shards.front().weight_bytes, stored->shards.front().weight_bytes * 19 / 10);
+  EXPECT_LE(widened->shards.front().weight_bytes, stored->shards.front().weight_bytes * 2);
+  EXPECT_GT(widened->decode_bytes_per_token, stored->decode_bytes_per_token * 1.5);
+}
+
+TEST(Plan, RefusesF32WeightsOnWorkers) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(kPlenty);
+  inventory.expert_workers.push_back({.name = "worker:0", .budget = 1 << 30});
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 256}));
+  Result<Plan> plan = make_plan(model, inventory, {.context = 256, .f32_weights = true});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::invalid);
+  EXPECT_NE(plan.error().message.find("--compute f32"), std::string::npos);
+}
+
 TEST(Plan, ShortensAContextThatNobodyAskedFor) {
   const Model model = golden("qwen3");
   Result<Plan> roomy = make_plan(model, machine(kPlenty), {.parallel = 8});

@@ -6,6 +6,9 @@
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
+#include "device/gpu/gpu_layout.h"
+#include "experts/dispatcher.h"
+#include "experts/host_executor.h"
 #include "plan/layer_cuts.h"
 
 namespace tessera {
@@ -32,20 +35,22 @@ int pages_of_sequence(int window, int context, int chunk) {
   return std::min(all, window_pages(window, chunk));
 }
 
-KvType default_kv_type(const Model& model) {
+KvType default_kv_type(const Model& model, bool f32_weights) {
+  if (f32_weights) return KvType::f32;
   for (const TensorSlice& slice : model.tensors())
     if (block_format(slice.type).elems > 1) return KvType::f16;
   return KvType::f32;
 }
 
 // Weight bytes that one row reads of each layer.
-std::vector<double> layer_costs(const Model& model) {
+std::vector<double> layer_costs(const Model& model, bool f32_weights) {
   std::vector<double> costs(model.spec().layers.size(), 0.0);
   for (const TensorSlice& slice : model.tensors()) {
     if (slice.layer < 0) continue;
     const auto layer = static_cast<std::size_t>(slice.layer);
+    const BlockType type = f32_weights ? BlockType::F32 : slice.type;
     double bytes =
-        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(slice.type, slice.cols));
+        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
     if (slice.matrices > 1) bytes *= model.spec().layers[layer].moe->n_used;
     costs[layer] += bytes;
   }
@@ -75,8 +80,10 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       devices_(inventory.devices),
       options_(options),
       sizes_(sizes),
-      kv_type_(options.kv_type.value_or(default_kv_type(model))),
-      legal_(legal_cuts(model.spec())) {}
+      kv_type_(options.kv_type.value_or(default_kv_type(model, options.f32_weights))),
+      legal_(legal_cuts(model.spec())),
+      workers_(inventory.expert_workers),
+      expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))) {}
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   TESSERA_TRY(check_cuts());
@@ -116,7 +123,7 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
 
 std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budgets) const {
   std::vector<double> before(legal_.size(), 0.0);
-  const std::vector<double> costs = layer_costs(model_);
+  const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
   const auto cost = [&](int device, int begin, int end) -> std::optional<double> {
     const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
@@ -124,7 +131,7 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budget
       return std::nullopt;
     const double share =
         (before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)]) /
-        before.back() / on.threads;
+        before.back() / (on.speed > 0.0 ? on.speed : on.threads);
     // The slowest shard sets the pace. A high power stands for the maximum and, unlike it, also
     // evens out the others.
     return std::pow(share, 8.0);
@@ -142,7 +149,9 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   if (devices_.size() > 1) layout.max_rows = std::min(layout.max_rows, piece_rows(spec_));
   layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
   layout.slots = options_.parallel;
+  layout.context = sizes_.context;
   layout.kv_type = kv_type_;
+  layout.f32_weights = options_.f32_weights;
   for (const KvGroup& group : kv_groups(spec_))
     layout.kv_pages.push_back(options_.parallel * pages_of_sequence(group.window, sizes_.context,
                                                                     options_.prefill_chunk));
@@ -150,17 +159,22 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
 }
 
 ShardPlan ShardPlanner::shard(int device, int begin, int end) const {
+  std::vector<std::int64_t> room = worker_room();
+  return shard(device, begin, end, room);
+}
+
+ShardPlan ShardPlanner::shard(int device, int begin, int end,
+                              std::vector<std::int64_t>& room) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   ShardPlan shard;
   shard.device = on.name;
+  shard.remote = on.remote;
+  shard.kind = on.kind;
+  shard.number = on.number;
   shard.threads = on.threads;
   shard.cpus = on.cpus;
   shard.layout = layout(begin, end);
-  const CpuFootprint bytes = cpu_footprint(model_, shard.layout, on.threads);
-  shard.weight_bytes = bytes.weights;
-  shard.kv_bytes = bytes.kv;
-  shard.recurrent_bytes = bytes.recurrent;
-  shard.scratch_bytes = bytes.scratch;
+  set_bytes(shard);
   if (devices_.size() > 1) {
     const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
     shard.handoff_bytes =
@@ -169,13 +183,66 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end) const {
       shard.handoff_bytes +=
           std::int64_t{shard.layout.max_logit_rows} * spec_.n_vocab * std::int64_t{sizeof(float)};
   }
-  if (device == 0) shard.host_bytes = sizes_.process_bytes;
-  shard.budget_bytes = on.budget.value_or(free_memory(device));
+  const bool before =
+      std::any_of(devices_.begin(), devices_.begin() + device,
+                  [](const DeviceInventory& d) { return !d.remote && d.kind == DeviceKind::cpu; });
+  if (on.kind != DeviceKind::cpu) {
+    shard.host_bytes = 0;  // its memory is not the process's
+  } else if (on.remote) {
+    shard.host_bytes = kProgramBytes;
+  } else if (!before) {
+    shard.host_bytes = sizes_.process_bytes;
+  }
+  shard.budget_bytes = budget(device);
   for (int l = begin; l < end; ++l) {
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
   }
+  const bool may_leave = on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_);
+  if (shard.experts > 0 && !on.remote && may_leave &&
+      (sizes_.experts_away || options_.expert_resident))
+    place_experts(shard, room);
   return shard;
+}
+
+// The bytes of the layout as it is.
+void ShardPlanner::set_bytes(ShardPlan& shard) const {
+  const auto take = [&](const auto& bytes) {
+    shard.weight_bytes = bytes.weights;
+    shard.kv_bytes = bytes.kv;
+    shard.recurrent_bytes = bytes.recurrent;
+    shard.scratch_bytes = bytes.scratch;
+  };
+  if (shard.kind == DeviceKind::cpu) {
+    take(cpu_footprint(model_, shard.layout, shard.threads));
+  } else {
+    take(gpu_footprint(model_, shard.layout));
+  }
+  shard.offload_bytes = 0;
+  if (shard.layout.experts.empty()) return;
+  shard.offload_bytes = host_executor_bytes(model_,
+                                            {.first_layer = shard.layout.first_layer,
+                                             .end_layer = shard.layout.end_layer,
+                                             .max_rows = shard.layout.max_rows,
+                                             .f32_weights = shard.layout.f32_weights},
+                                            shard.threads) +
+                        Dispatcher::bytes(spec_, shard.layout);
+}
+
+// What the device may use for all of it. Without a budget of its own, while experts may leave: an
+// equal part of what the budgets of others leave of its memory.
+std::int64_t ShardPlanner::budget(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  if (on.budget) return *on.budget;
+  if (!sizes_.experts_away) return free_memory(device);
+  std::int64_t left = free_memory(device);
+  int sharers = 0;
+  for (const DeviceInventory& other : devices_) {
+    if (other.memory != on.memory) continue;
+    left -= other.budget.value_or(0);
+    sharers += other.budget ? 0 : 1;
+  }
+  return left / sharers;
 }
 
 // Memory may be shared with a display or another processor, and then a probe can report more free
@@ -188,14 +255,16 @@ std::int64_t ShardPlanner::free_memory(int device) const {
 
 std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<ShardPlan> result;
+  std::vector<std::int64_t> room = worker_room();
   int begin = 0;
   for (const int end : ends) {
-    result.push_back(shard(static_cast<int>(result.size()), begin, end));
+    result.push_back(shard(static_cast<int>(result.size()), begin, end, room));
     begin = end;
   }
   // Of memory that they share, a device without a budget may use what the others leave.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (devices_[i].budget) continue;
+    result[i].budget_bytes = free_memory(static_cast<int>(i));
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
         result[i].budget_bytes -= result[j].total_bytes() + result[j].host_bytes;

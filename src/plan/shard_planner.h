@@ -7,6 +7,7 @@
 // threads. The head is left out: a prompt needs it for one row.
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ class ShardPlanner {
   struct Sizes {
     int context = 0;
     std::int64_t process_bytes = 0;
+    bool experts_away = false;  // a device may hold a part of its layers' experts
   };
   ShardPlanner(const Model& model, const Inventory& inventory, const PlanOptions& options,
                const Sizes& sizes);
@@ -36,6 +38,19 @@ class ShardPlanner {
 
   ShardLayout layout(int begin, int end) const;
   ShardPlan shard(int device, int begin, int end) const;
+  ShardPlan shard(int device, int begin, int end, std::vector<std::int64_t>& room) const;
+  void set_bytes(ShardPlan& shard) const;
+  std::int64_t budget(int device) const;
+
+  // expert_planner.cc; `room` is what is left of the workers' budgets.
+  std::vector<std::int64_t> worker_room() const;
+  void place_experts(ShardPlan& shard, std::vector<std::int64_t>& room) const;
+  ExpertLoad expert_load(const ShardLayout& layout) const;
+  std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
+                                                   const ShardPlan& shard) const;
+  void set_experts(const ExpertLoad& load, std::span<const int> residents,
+                   std::vector<std::int64_t>& room, ShardPlan& shard) const;
+
   std::vector<ShardPlan> shards(const Ends& ends) const;
   std::int64_t free_memory(int device) const;
 
@@ -50,6 +65,8 @@ class ShardPlanner {
   Sizes sizes_;
   KvType kv_type_;
   std::vector<bool> legal_;
+  const std::vector<ExpertWorkerInventory>& workers_;
+  std::vector<std::int64_t> expert_bytes_;  // of one expert of each layer, as a device holds it
 };
 
 }  // namespace tessera

@@ -4,10 +4,16 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
 #include <limits>
 #include <numeric>
+#include <random>
 
 #include "device/cpu/cpu_device.h"
+#include "model/synth.h"
 
 namespace tessera {
 namespace {
@@ -222,6 +228,199 @@ TEST(ShardPlanner, PrintsEveryShard) {
   const std::string table = plan_table(*plan);
   for (const char* part : {"cpu:0", "cpu:1", "threads", "recurrent", "+embedding", "+head"})
     EXPECT_NE(table.find(part), std::string::npos) << part;
+}
+
+// --- Experts away from their layers' devices ---
+
+// Its experts outweigh the rest.
+const Model& expert_heavy() {
+  static const Model* const kModel = [] {
+    const std::string path = ::testing::TempDir() + "shard_planner_test.gguf";
+    EXPECT_TRUE(write_synthetic_model({.preset = "tiny", .overrides = {"expert_count=256"}}, path));
+    Result<Model> model = Model::open(path);
+    EXPECT_TRUE(model) << model.error().message;
+    std::filesystem::remove(path);
+    return new Model(*std::move(model));
+  }();
+  return *kModel;
+}
+
+TEST(ShardPlanner, ExpertsLeaveADeviceThatIsTooSmall) {
+  const Model& model = expert_heavy();
+  const PlanOptions options{.context = 256, .prefill_chunk = 16};
+  Inventory inventory = machine(1);
+  const Result<Plan> all = make_plan(model, inventory, options);
+  ASSERT_TRUE(all);
+  const ShardPlan& whole = all->shards[0];
+  EXPECT_TRUE(whole.layout.experts.empty());
+  std::int64_t layer_bytes = 0;  // of an expert of every layer
+  for (const std::int64_t bytes : cpu_expert_bytes(model, whole.layout)) layer_bytes += bytes;
+  int before = 256 * model.spec().n_layer();
+  for (const int gone : {20, 80, 160}) {
+    inventory.devices[0].budget = whole.total_bytes() + whole.host_bytes - gone * layer_bytes;
+    const Result<Plan> part = make_plan(model, inventory, options);
+    ASSERT_TRUE(part) << part.error().message;
+    const ShardPlan& shard = part->shards[0];
+    EXPECT_GE(shard.free_bytes(), 0);
+    EXPECT_LT(shard.free_bytes(), layer_bytes);
+    EXPECT_EQ(shard.experts + shard.experts_host, whole.experts);
+    EXPECT_LT(shard.experts, before);
+    EXPECT_GT(shard.offload_bytes, 0);
+    EXPECT_GT(shard.cold_share, 0.0);
+    EXPECT_EQ(shard.weight_bytes, cpu_footprint(model, shard.layout, 1).weights);
+    before = shard.experts;
+  }
+  inventory.devices[0].budget = whole.host_bytes + (std::int64_t{1} << 20);
+  const Result<Plan> none = make_plan(model, inventory, options);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  EXPECT_NE(none.error().message.find("cpu:0 lacks"), std::string::npos) << none.error().message;
+}
+
+TEST(ShardPlanner, PercentOfResidentsIsKeptToTheByte) {
+  const Model model = golden("qwen35moe");
+  const Result<Plan> all = make_plan(model, machine(1), {.context = 256});
+  ASSERT_TRUE(all);
+  const std::vector<std::int64_t> each = cpu_expert_bytes(model, all->shards[0].layout);
+  for (const double percent : {0.0, 25.0, 50.0}) {
+    const Result<Plan> plan =
+        make_plan(model, machine(1), {.context = 256, .expert_resident = percent});
+    ASSERT_TRUE(plan);
+    std::int64_t away = 0;
+    for (int l = 0; l < model.spec().n_layer(); ++l) {
+      const LayerExperts* experts = plan->shards[0].layout.layer_experts(l);
+      if (experts == nullptr) continue;
+      const auto n = static_cast<int>(experts->home.size());
+      EXPECT_EQ(experts->resident(), std::lround(percent / 100.0 * n));
+      away += (n - experts->resident()) * each[static_cast<std::size_t>(l)];
+    }
+    EXPECT_EQ(plan->shards[0].weight_bytes, all->shards[0].weight_bytes - away);
+    // In the file an expert is as large, but for what rounds up to whole lines.
+    EXPECT_LE(plan->shards[0].mapped_bytes, away);
+    EXPECT_GE(plan->shards[0].mapped_bytes, away * 9 / 10);
+    EXPECT_NEAR(plan->shards[0].cold_share, 1.0 - percent / 100.0, 1e-9);
+  }
+}
+
+TEST(ShardPlanner, AProfileDecidesWhoStays) {
+  const Model model = golden("qwen35moe");
+  PlanOptions options{.context = 256, .expert_resident = 25.0};
+  for (const LayerSpec& layer : model.spec().layers) {
+    auto& counts = options.expert_counts.emplace_back();
+    for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
+      counts.push_back(e % 4 == 3 ? 10.0 : 1.0);
+  }
+  const Result<Plan> plan = make_plan(model, machine(1), options);
+  ASSERT_TRUE(plan);
+  for (int l = 0; l < model.spec().n_layer(); ++l) {
+    const LayerExperts* experts = plan->shards[0].layout.layer_experts(l);
+    for (std::size_t e = 0; experts != nullptr && e < experts->home.size(); ++e)
+      EXPECT_EQ(experts->home[e].is_resident(), e % 4 == 3) << l << " " << e;
+  }
+}
+
+TEST(ShardPlanner, WorkersTakeExpertsBeforeTheHost) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty}};
+  PlanOptions options{.context = 256, .expert_resident = 50.0};
+  Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[0].experts_worker, 0);
+  inventory.expert_workers[0].budget = 200000;
+  plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  EXPECT_GT(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[0].experts_worker, 0);
+}
+
+// The published dimensions, without the weights.
+const Model& full_preset() {
+  static const Model* const kModel = [] {
+    const std::string path = ::testing::TempDir() + "full_preset_test.gguf";
+    EXPECT_TRUE(
+        write_synthetic_model({.family = "qwen35moe", .preset = "full", .hollow = true}, path));
+    Result<Model> model = Model::open(path);
+    EXPECT_TRUE(model) << model.error().message;
+    std::filesystem::remove(path);
+    return new Model(*std::move(model));
+  }();
+  return *kModel;
+}
+
+// Prints how long a plan takes; docs/results.md says what to expect.
+TEST(ShardPlanner, PlansAFullModel) {
+  const Model& model = full_preset();
+  PlanOptions options{.context = 32768, .parallel = 4};
+  for (const std::int64_t gib : {64, 16, 8}) {
+    for (const int devices : {1, 2}) {
+      Inventory inventory = machine(devices, gib << 30);
+      for (DeviceInventory& device : inventory.devices) device.budget = (gib << 30) / devices;
+      double best = 1e9;
+      for (int i = 0; i < 5; ++i) {
+        const auto start = std::chrono::steady_clock::now();
+        const Result<Plan> plan = make_plan(model, inventory, options);
+        best = std::min(best, std::chrono::duration<double, std::milli>(
+                                  std::chrono::steady_clock::now() - start)
+                                  .count());
+        ASSERT_TRUE(plan) << plan.error().message;
+        EXPECT_EQ(plan->shards[0].layout.experts.empty(), gib == 64);
+      }
+      std::printf("%d devices of %d GiB together: %.2f ms\n", devices, static_cast<int>(gib), best);
+    }
+  }
+}
+
+// Routing drawn without replacement from a Zipf law, in another order in each layer.
+class ZipfRouting {
+ public:
+  ZipfRouting(int experts, int used, unsigned layer) : used_(used), random_(7919 * (layer + 1)) {
+    std::vector<double> weights;
+    for (int e = 0; e < experts; ++e) weights.push_back(1.0 / (e + 1.0));
+    std::shuffle(weights.begin(), weights.end(), random_);
+    draw_ = std::discrete_distribution<int>(weights.begin(), weights.end());
+  }
+  std::vector<int> row() {
+    std::vector<int> chosen;
+    while (static_cast<int>(chosen.size()) < used_) {
+      const int e = draw_(random_);
+      if (std::find(chosen.begin(), chosen.end(), e) == chosen.end()) chosen.push_back(e);
+    }
+    return chosen;
+  }
+
+ private:
+  int used_;
+  std::mt19937 random_;
+  std::discrete_distribution<int> draw_;
+};
+
+TEST(ShardPlanner, ASkewedProfileHalvesThePairsAway) {
+  const Model& model = full_preset();
+  const MoeSpec& moe = *model.spec().layers[0].moe;
+  std::vector<ZipfRouting> routing;
+  PlanOptions options{.context = 4096, .expert_resident = 50.0};
+  const Result<Plan> blind = make_plan(model, machine(1), options);
+  for (unsigned l = 0; l < static_cast<unsigned>(model.spec().n_layer()); ++l) {
+    routing.emplace_back(moe.n_expert, moe.n_used, l);
+    auto& counts = options.expert_counts.emplace_back(static_cast<std::size_t>(moe.n_expert), 0.0);
+    for (int row = 0; row < 2000; ++row)
+      for (const int e : routing.back().row()) counts[static_cast<std::size_t>(e)] += 1.0;
+  }
+  const Result<Plan> known = make_plan(model, machine(1), options);
+  ASSERT_TRUE(blind && known);
+  EXPECT_EQ(blind->shards[0].weight_bytes, known->shards[0].weight_bytes);
+  int blind_away = 0, known_away = 0;
+  for (int l = 0; l < model.spec().n_layer(); ++l)
+    for (int row = 0; row < 200; ++row)  // that the profile has not seen
+      for (const int e : routing[static_cast<std::size_t>(l)].row()) {
+        const auto at = static_cast<std::size_t>(e);
+        blind_away += blind->shards[0].layout.layer_experts(l)->home[at].is_resident() ? 0 : 1;
+        known_away += known->shards[0].layout.layer_experts(l)->home[at].is_resident() ? 0 : 1;
+      }
+  std::printf("pairs away: %d with the profile, %d without\n", known_away, blind_away);
+  EXPECT_LE(2 * known_away, blind_away);
 }
 
 }  // namespace

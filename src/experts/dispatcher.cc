@@ -1,0 +1,329 @@
+#include "experts/dispatcher.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <thread>
+
+#include "base/check.h"
+#include "base/log.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::chrono::microseconds kCreditPause{50};
+
+// A worker that fails now and then is told of this often at most.
+constexpr std::chrono::seconds kLogPause{10};
+
+std::int64_t microseconds_since(Clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+}
+
+int most_used(const ModelSpec& spec, const ShardLayout& layout) {
+  int used = 0;
+  for (int l = layout.first_layer; l < layout.end_layer; ++l)
+    if (const auto& moe = spec.layers[static_cast<std::size_t>(l)].moe)
+      used = std::max(used, moe->n_used);
+  return used;
+}
+
+const char* reason_name(const Error& error) {
+  switch (error.code) {
+    case ErrorCode::cancelled:
+      return "deadline";
+    case ErrorCode::exhausted:
+      return "no_credit";
+    case ErrorCode::unavailable:
+      return "unavailable";
+    case ErrorCode::invalid:
+    case ErrorCode::not_found:
+      return "refused";
+    default:
+      return "failed";
+  }
+}
+
+}  // namespace
+
+// Rows [begin, end) of a group as one job.
+struct Dispatcher::Job {
+  int begin = 0;
+  int end = 0;
+  std::size_t first_pair = 0;
+  std::size_t end_pair = 0;
+  bool submitted = false;
+  Error refused{};  // why it was not
+};
+
+// What goes to one executor in a layer: its rows of the batch close together, and their pairs.
+struct Dispatcher::Group {
+  std::unique_ptr<ExpertExecutor> executor;
+  bool is_host = false;
+  bool failing = false;       // its last job failed
+  Clock::time_point told{};   // when a failure was last logged
+  bool told_failing = false;  // and not yet that it is over
+
+  std::vector<std::int32_t> rows;  // of the batch, rising
+  std::vector<float> inputs;       // [rows][n_embd]
+  std::vector<float> sums;         // [rows][n_embd]
+  std::vector<RoutedPair> pairs;   // by row; row: from the first one of the job
+  std::vector<Job> jobs;
+  std::size_t next = 0;  // job to submit
+  int under_way = 0;
+};
+
+Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, DispatcherParts parts)
+    : n_embd_(spec.n_embd),
+      table_(layout),
+      options_(parts.options),
+      metrics_(parts.metrics),
+      cache_(table_, {}) {
+  CHECK(parts.host != nullptr);
+  const auto rows = static_cast<std::size_t>(layout.max_rows);
+  const std::size_t pairs = rows * static_cast<std::size_t>(most_used(spec, layout));
+  split_.reserve(table_, pairs);
+  for (int i = 0; i <= table_.workers(); ++i) {
+    Group& group = *groups_.emplace_back(std::make_unique<Group>());
+    group.is_host = i == 0;
+    if (group.is_host)
+      group.executor = std::move(parts.host);
+    else if (static_cast<std::size_t>(i) <= parts.workers.size())
+      group.executor = std::move(parts.workers[static_cast<std::size_t>(i) - 1]);
+    group.rows.reserve(rows);
+    group.inputs.resize(rows * static_cast<std::size_t>(spec.n_embd));
+    group.sums.resize(group.inputs.size());
+    group.pairs.reserve(pairs);
+    group.jobs.reserve(rows);
+  }
+}
+
+Dispatcher::~Dispatcher() {
+  drop_all();
+}
+
+std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout) {
+  const ExpertTable table(layout);
+  const std::int64_t row =
+      2 * spec.n_embd * std::int64_t{sizeof(float)} + sizeof(std::int32_t) + sizeof(Job);
+  const std::int64_t pair = 2 * std::int64_t{sizeof(RoutedPair)} * most_used(spec, layout);
+  return (table.workers() + 1) * layout.max_rows * (row + pair);
+}
+
+Status Dispatcher::compute(Device& device, int layer) {
+  if (table_.all_resident(layer)) {
+    device.all_experts(layer);
+    device.dense(layer);
+    return {};
+  }
+  const std::span<const RoutedPair> pairs = device.routed_pairs();
+  split_.assign(table_, layer, pairs);
+  observe(layer, pairs);
+  if (split_.all_resident()) {
+    device.experts(layer, pairs);
+    device.dense(layer);
+    return {};
+  }
+  const std::span<const float> rows = device.expert_rows(layer);
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    gather(*groups_[i], i == 0 ? split_.of_host() : split_.of_worker(static_cast<int>(i) - 1),
+           rows);
+    submit_some(*groups_[i], layer);
+  }
+  device.experts(layer, split_.resident());
+  device.dense(layer);
+  for (const auto& group : groups_) {
+    if (group->rows.empty()) continue;
+    if (Status status = finish(*group, layer); !status) {
+      drop_all();
+      return status;
+    }
+    const std::size_t n = group->rows.size() * static_cast<std::size_t>(n_embd_);
+    device.add_expert_sums(layer, group->rows, std::span(group->sums).first(n));
+  }
+  return {};
+}
+
+// The rows that have pairs in the group, once each.
+void Dispatcher::gather(Group& group, std::span<const RoutedPair> pairs,
+                        std::span<const float> rows) {
+  const auto n = static_cast<std::size_t>(n_embd_);
+  group.rows.clear();
+  group.pairs.clear();
+  for (const RoutedPair& pair : pairs) {
+    if (group.rows.empty() || group.rows.back() != pair.row) {
+      const auto at = static_cast<std::size_t>(pair.row) * n;
+      std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(at), n,
+                  group.inputs.begin() + static_cast<std::ptrdiff_t>(group.rows.size() * n));
+      group.rows.push_back(pair.row);
+    }
+    RoutedPair& own = group.pairs.emplace_back(pair);
+    own.row = static_cast<std::int32_t>(group.rows.size()) - 1;
+  }
+  cut_jobs(group);
+}
+
+// A job has as many rows as the mode and the executor's limits allow.
+void Dispatcher::cut_jobs(Group& group) const {
+  group.jobs.clear();
+  group.next = 0;
+  group.under_way = 0;
+  ExpertLimits limits{.max_rows = options_.batch_capacity,
+                      .max_pairs = std::numeric_limits<int>::max()};
+  if (group.executor != nullptr) {
+    const ExpertLimits own = group.executor->limits();
+    limits.max_pairs = std::max(1, own.max_pairs);
+    limits.max_rows = group.is_host ? own.max_rows : std::min(limits.max_rows, own.max_rows);
+  }
+  if (options_.mode == ExpertMode::stream && !group.is_host)
+    limits.max_rows = std::min(limits.max_rows, kStreamRows);
+  for (std::size_t i = 0; i < group.pairs.size();) {
+    const int row = group.pairs[i].row;
+    std::size_t end = i;
+    while (end < group.pairs.size() && group.pairs[end].row == row) ++end;
+    const bool fits =
+        !group.jobs.empty() && row - group.jobs.back().begin < limits.max_rows &&
+        end - group.jobs.back().first_pair <= static_cast<std::size_t>(limits.max_pairs);
+    if (!fits) group.jobs.push_back({.begin = row, .first_pair = i});
+    Job& job = group.jobs.back();
+    job.end = row + 1;
+    job.end_pair = end;
+    for (; i < end; ++i) group.pairs[i].row = row - job.begin;
+  }
+}
+
+ExpertJob Dispatcher::expert_job(const Group& group, const Job& job, int layer) const {
+  const auto n = static_cast<std::size_t>(n_embd_);
+  const auto begin = static_cast<std::size_t>(job.begin), end = static_cast<std::size_t>(job.end);
+  return {.layer = layer,
+          .n_rows = job.end - job.begin,
+          .rows = std::span(group.inputs).subspan(begin * n, (end - begin) * n),
+          .pairs = std::span(group.pairs).subspan(job.first_pair, job.end_pair - job.first_pair)};
+}
+
+// As many of the group's jobs as its executor takes.
+void Dispatcher::submit_some(Group& group, int layer) {
+  for (; group.next < group.jobs.size(); ++group.next) {
+    Job& job = group.jobs[group.next];
+    Status taken = group.executor == nullptr
+                       ? Error::make(ErrorCode::unavailable, "there is no such worker")
+                       : group.executor->submit(expert_job(group, job, layer));
+    if (!taken && taken.error().code == ErrorCode::exhausted && group.under_way > 0) return;
+    job.submitted = taken.ok();
+    if (taken)
+      ++group.under_way;
+    else
+      job.refused = std::move(taken).error();
+    if (metrics_ != nullptr && job.submitted) metrics_->calls.add();
+  }
+}
+
+Status Dispatcher::finish(Group& group, int layer) {
+  for (Job& job : group.jobs) {
+    TESSERA_TRY(collect(group, job, layer));
+    submit_some(group, layer);
+  }
+  return {};
+}
+
+// Another shard has what the worker can take at a time. It gives that back when it is done or when
+// its own deadline passes, so this ends; without `required` the host is faster.
+void Dispatcher::wait_for_credit(Group& group, Job& job, int layer) {
+  while (!job.submitted && job.refused.code == ErrorCode::exhausted) {
+    std::this_thread::sleep_for(kCreditPause);
+    Status taken = group.executor->submit(expert_job(group, job, layer));
+    job.submitted = taken.ok();
+    if (!taken) job.refused = std::move(taken).error();
+  }
+  if (job.submitted) ++group.under_way;
+}
+
+Status Dispatcher::collect(Group& group, Job& job, int layer) {
+  const auto n = static_cast<std::size_t>(n_embd_);
+  if (!job.submitted && options_.required) wait_for_credit(group, job, layer);
+  if (!job.submitted) return compute_on_host(group, job, layer, job.refused);
+  const auto start = Clock::now();
+  const std::span<float> sums = std::span(group.sums)
+                                    .subspan(static_cast<std::size_t>(job.begin) * n,
+                                             static_cast<std::size_t>(job.end - job.begin) * n);
+  const Result<ExpertReport> report = group.executor->collect(sums);
+  --group.under_way;
+  if (!report) return compute_on_host(group, job, layer, report.error());
+  if (group.failing && group.told_failing) {
+    log_info("{} computes experts again", group.executor->name());
+    group.told_failing = false;
+  }
+  group.failing = false;
+  if (metrics_ == nullptr) return {};
+  const std::int64_t waited = microseconds_since(start);
+  metrics_->wait_us.add(static_cast<std::uint64_t>(waited));
+  metrics_->hidden_us.add(
+      static_cast<std::uint64_t>(std::max<std::int64_t>(0, report->compute_us - waited)));
+  metrics_->bytes_out.add(static_cast<std::uint64_t>(report->bytes_sent));
+  metrics_->bytes_in.add(static_cast<std::uint64_t>(report->bytes_received));
+  return {};
+}
+
+Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Error& reason) {
+  const std::string name =
+      group.executor != nullptr ? group.executor->name() : std::string("a worker");
+  if (group.is_host) return reason;
+  if (options_.required)
+    return Error::make(ErrorCode::unavailable, "experts of layer {}: {}: {}", layer, name,
+                       reason.message);
+  if (!group.failing && Clock::now() - group.told > kLogPause) {
+    log_warn("the host computes experts of {}: {}", name, reason.message);
+    group.told = Clock::now();
+    group.told_failing = true;
+  }
+  group.failing = true;
+  if (metrics_ != nullptr) {
+    metrics_->fallback(reason_name(reason)).add();
+    metrics_->calls.add();
+  }
+  ExpertExecutor& host = *groups_.front()->executor;
+  TESSERA_TRY(host.submit(expert_job(group, job, layer)));
+  const auto n = static_cast<std::size_t>(n_embd_);
+  const Result<ExpertReport> report =
+      host.collect(std::span(group.sums)
+                       .subspan(static_cast<std::size_t>(job.begin) * n,
+                                static_cast<std::size_t>(job.end - job.begin) * n));
+  if (!report) return report.error();
+  return {};
+}
+
+void Dispatcher::drop_all() {
+  for (const auto& group : groups_)
+    if (group->executor != nullptr) group->executor->drop();
+}
+
+void Dispatcher::observe(int layer, std::span<const RoutedPair> pairs) {
+  cache_.observe(layer, pairs);
+  if (metrics_ == nullptr) return;
+  metrics_->pairs_resident.add(split_.resident().size());
+  metrics_->pairs_host.add(split_.of_host().size());
+  for (int i = 0; i < table_.workers(); ++i) metrics_->pairs_worker.add(split_.of_worker(i).size());
+  metrics_->cache_hit.add(static_cast<std::uint64_t>(cache_.hits()));
+  metrics_->cache_miss.add(pairs.size() - split_.resident().size());
+  if (!split_.all_resident()) metrics_->mixed_layers.add();
+}
+
+Status Dispatcher::between_steps(Device& device) {
+  const std::optional<CacheMove> move = cache_.next();
+  if (!move) return {};
+  cache_.begin(*move);
+  Status copied = device.replace_expert(move->layer, move->swap.expert, move->swap.evicted);
+  if (!copied) {
+    cache_.stop();
+    return copied;
+  }
+  cache_.done(*move);
+  if (metrics_ == nullptr) return {};
+  metrics_->cache_admit.add();
+  if (move->swap.evicted >= 0) metrics_->cache_evict.add();
+  return {};
+}
+
+}  // namespace tessera

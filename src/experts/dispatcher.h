@@ -1,0 +1,84 @@
+// Dispatcher: the routed experts of a shard's layers, wherever they are computed.
+//
+//   device.mixer(l);
+//   device.route(l);
+//   if (Status done = dispatcher.compute(device, l); !done) return done;   // experts and dense
+//   device.finish_ffn(l);
+//
+// Each pair of the routing goes to exactly one executor by the ExpertTable. Jobs away from the
+// device are submitted first; the resident experts and the dense branch run meanwhile; then the
+// sums are collected and added in a fixed order: resident, host, worker 0, worker 1, ... So a row's
+// bits depend on where its experts live, by the rounding of a sum, and on nothing else in the
+// batch.
+//
+// A worker job that is refused, fails or is late is computed by the host in the same step and added
+// in the worker's place. Not so with ExpertOptions::required: then compute() fails with
+// ErrorCode::unavailable. The step's sequences are spoilt, everything else is as before. It also
+// fails with ErrorCode::io where the host cannot read the model's file.
+//
+// Ownership: it owns its executors; all buffers are allocated by its constructor, a step allocates
+// nothing. Threads: that of the device.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "experts/executor.h"
+#include "experts/expert_cache.h"
+#include "experts/expert_metrics.h"
+#include "experts/expert_table.h"
+#include "experts/options.h"
+
+namespace tessera {
+
+struct DispatcherParts {
+  ExpertOptions options;
+  std::unique_ptr<ExpertExecutor> host;
+  // By the number of the worker in the table; null for one that this process does not have.
+  std::vector<std::unique_ptr<ExpertExecutor>> workers;
+  ExpertMetrics* metrics = nullptr;  // may be null
+};
+
+class Dispatcher {
+ public:
+  Dispatcher(const ModelSpec& spec, const ShardLayout& layout, DispatcherParts parts);
+  ~Dispatcher();
+
+  // experts() and dense() of a layer, after its route().
+  Status compute(Device& device, int layer);
+
+  // Before a step: moves an expert, if one is worth it. ErrorCode::io where the model's file cannot
+  // be read; the expert is away then.
+  Status between_steps(Device& device);
+
+  const ExpertTable& table() const { return table_; }
+
+  // Bytes that the constructor allocates for rows and sums.
+  static std::int64_t bytes(const ModelSpec& spec, const ShardLayout& layout);
+
+ private:
+  struct Group;
+  struct Job;
+
+  void gather(Group& group, std::span<const RoutedPair> pairs, std::span<const float> rows);
+  void cut_jobs(Group& group) const;
+  void submit_some(Group& group, int layer);
+  Status finish(Group& group, int layer);
+  void wait_for_credit(Group& group, Job& job, int layer);
+  Status collect(Group& group, Job& job, int layer);
+  Status compute_on_host(Group& group, Job& job, int layer, const Error& reason);
+  ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
+  void drop_all();
+  void observe(int layer, std::span<const RoutedPair> pairs);
+
+  int n_embd_;
+  ExpertTable table_;
+  ExpertOptions options_;
+  ExpertMetrics* metrics_;
+  ExpertCache cache_;
+  PairSplit split_;
+  std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
+};
+
+}  // namespace tessera

@@ -1,0 +1,72 @@
+// ExpertExecutor: computes routed experts of a layer away from the device that runs the layer: on
+// the host's cores (experts/host_executor.h) or in a worker process (worker/). The dispatcher
+// (experts/dispatcher.h) drives it:
+//
+//   const ExpertJob job{.layer = 3, .n_rows = 2, .rows = rows, .pairs = pairs};
+//   if (Status taken = executor.submit(job); !taken) return compute_elsewhere(job);
+//   device.experts(3, resident_pairs);                       // meanwhile
+//   Result<ExpertReport> report = executor.collect(sums);    // [2][n_embd]
+//   if (!report) return compute_elsewhere(job);
+//
+// A job is one layer's ragged list of (row, expert, weight). sums[r] is the sum over the pairs of
+// row r, in the order of the list, of weight * expert(rows[r]), added up in f32; a row without
+// pairs gets zeros, an expert may stand twice in a row. What an expert computes is MoeSpec's
+// n_ff-wide gated FFN with the tensors moe_gate, moe_up and moe_down, without any norm: rows are
+// normed already. A row's sum has the same bits whatever other rows are in the job.
+//
+// Ownership: the spans of a job stay the caller's and must live until the job is collected or
+// dropped. Threads: one thread drives an executor; an implementation that serves several shards
+// over one connection gives each its own executor and locks behind them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "device/device.h"
+
+namespace tessera {
+
+struct ExpertJob {
+  int layer = 0;
+  int n_rows = 0;
+  std::span<const float> rows;        // [n_rows][n_embd], what the experts read
+  std::span<const RoutedPair> pairs;  // row: index into rows; slot: not used; rows rising
+};
+
+// What one executor takes at a time. Read before each layer, since a worker that came back may have
+// agreed to less.
+struct ExpertLimits {
+  int max_rows = 0;   // of one job
+  int max_pairs = 0;  // of one job
+  int jobs = 1;       // submitted and not collected
+};
+
+struct ExpertReport {
+  std::int64_t compute_us = 0;  // of the job alone, without queues and transport
+  std::int64_t bytes_sent = 0;  // over the transport; 0 within the process
+  std::int64_t bytes_received = 0;
+};
+
+class ExpertExecutor {
+ public:
+  virtual ~ExpertExecutor() = default;
+  virtual std::string name() const = 0;  // "host", "worker:0"
+  virtual ExpertLimits limits() const = 0;
+
+  // Takes a job or says why not, without waiting: `exhausted` where it has as many as it can hold
+  // (collect one and try again), `unavailable` where it is down, `invalid` for a job over its
+  // limits or with an expert that it does not hold.
+  virtual Status submit(const ExpertJob& job) = 0;
+
+  // Waits for the oldest job, at most for the executor's own deadline. An error concerns that job
+  // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
+  // the deadline passed, `unavailable` where the executor broke.
+  virtual Result<ExpertReport> collect(std::span<float> sums) = 0;
+
+  // Gives up the jobs that were not collected; their spans are free when it returns.
+  virtual void drop() = 0;
+};
+
+}  // namespace tessera

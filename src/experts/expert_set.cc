@@ -1,0 +1,200 @@
+#include "experts/expert_set.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace tessera {
+namespace {
+
+// The expert tensors of the layers that have homes.
+std::vector<TensorSlice> expert_tensors(const Model& model, const ExpertSetLayout& layout) {
+  std::vector<TensorSlice> tensors;
+  for (const TensorSlice& slice : model.tensors()) {
+    if (tensor_use(slice.role) != TensorUse::expert_matrix || slice.layer < layout.first_layer ||
+        slice.layer >= layout.end_layer())
+      continue;
+    const auto at = static_cast<std::size_t>(slice.layer - layout.first_layer);
+    if (!layout.experts[at].home.empty()) tensors.push_back(slice);
+  }
+  return tensors;
+}
+
+ShardLayout shard_layout(const ExpertSetLayout& layout) {
+  ShardLayout shard;
+  shard.first_layer = layout.first_layer;
+  shard.end_layer = layout.end_layer();
+  shard.embedding = shard.head = false;
+  shard.experts = layout.experts;
+  shard.f32_weights = layout.f32_weights;
+  return shard;
+}
+
+Status check_layout(const ModelSpec& spec, const ExpertSetLayout& layout) {
+  if (layout.first_layer < 0 || layout.end_layer() > spec.n_layer())
+    return Error::make(ErrorCode::invalid, "experts of layers {} to {}: the model has {}",
+                       layout.first_layer, layout.end_layer() - 1, spec.n_layer());
+  if (layout.max_rows < 1 || layout.max_pairs < 1)
+    return Error::make(ErrorCode::invalid, "jobs of {} rows and {} pairs: give 1 or more",
+                       layout.max_rows, layout.max_pairs);
+  for (std::size_t i = 0; i < layout.experts.size(); ++i) {
+    const std::size_t homes = layout.experts[i].home.size();
+    const auto& moe = spec.layers[static_cast<std::size_t>(layout.first_layer) + i].moe;
+    if (homes != 0 && (!moe || homes != static_cast<std::size_t>(moe->n_expert)))
+      return Error::make(ErrorCode::invalid, "layer {}: {} experts, the model has {}",
+                         static_cast<std::size_t>(layout.first_layer) + i, homes,
+                         moe ? moe->n_expert : 0);
+  }
+  return {};
+}
+
+}  // namespace
+
+ExpertSet::ExpertSet(const Model& model, const ExpertSetLayout& layout,
+                     const ExpertSetOptions& options)
+    : model_(model),
+      layout_(layout),
+      team_(options.team),
+      matmul_(cpu::matmul_kernels(options.isa)),
+      ops_(cpu::vector_kernels(options.isa)),
+      tensors_(expert_tensors(model, layout)) {}
+
+Result<std::unique_ptr<ExpertSet>> ExpertSet::load(const Model& model,
+                                                   const ExpertSetLayout& layout,
+                                                   const ExpertSetOptions& options,
+                                                   const LoadProgress& progress) {
+  CHECK(options.team != nullptr);
+  TESSERA_TRY(check_layout(model.spec(), layout));
+  std::unique_ptr<ExpertSet> set(new ExpertSet(model, layout, options));
+  const int threads = set->team_->size();
+  const std::int64_t bytes = carve(model, layout, threads, nullptr, set->scratch_);
+  TESSERA_ASSIGN(set->memory_, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
+  carve(model, layout, threads, set->memory_.data(), set->scratch_);
+  int most_experts = 0;
+  for (const LayerExperts& layer : layout.experts)
+    most_experts = std::max(most_experts, static_cast<int>(layer.home.size()));
+  set->active_.reserve(static_cast<std::size_t>(most_experts));
+  set->scratch_.buffers.active = &set->active_;
+  for (int i = 0; i < threads; ++i)
+    set->rooms_.push_back({.bytes = set->scratch_.pack_rooms + i * set->scratch_.pack_room,
+                           .size = set->scratch_.pack_room});
+  TESSERA_ASSIGN(set->weights_, cpu::Weights::load(model, set->tensors_, shard_layout(layout),
+                                                   *set->team_, progress));
+  for (int layer = layout.first_layer; layer < layout.end_layer(); ++layer)
+    set->files_.push_back({.gate = model.find(TensorRole::moe_gate, layer),
+                           .up = model.find(TensorRole::moe_up, layer),
+                           .down = model.find(TensorRole::moe_down, layer),
+                           .room = set->rooms_});
+  return set;
+}
+
+std::int64_t ExpertSet::carve(const Model& model, const ExpertSetLayout& layout, int threads,
+                              std::byte* base, Scratch& out) {
+  std::int64_t n_ff = 0, n_expert = 0, used = 0;
+  for (std::size_t i = 0; i < layout.experts.size(); ++i) {
+    if (layout.experts[i].home.empty()) continue;
+    const MoeSpec& moe = *model.spec().layers[static_cast<std::size_t>(layout.first_layer) + i].moe;
+    n_ff = std::max<std::int64_t>(n_ff, moe.n_ff);
+    n_expert = std::max<std::int64_t>(n_expert, moe.n_expert);
+  }
+  const auto take = [&]<typename T>(T*& pointer, std::int64_t bytes) {
+    pointer = base != nullptr ? reinterpret_cast<T*>(base + used) : nullptr;
+    used += round_up<std::int64_t>(bytes, 64);
+  };
+  constexpr std::int64_t kWord = 4;  // bytes of a float and of an index
+  const std::int64_t rows = layout.max_rows, pairs = layout.max_pairs, embd = model.spec().n_embd;
+  out.buffers.pairs = pairs;
+  take(out.buffers.pair_rows, pairs * kWord);
+  take(out.buffers.expert_ends, (n_expert + 1) * kWord);
+  take(out.buffers.gate, pairs * n_ff * kWord);
+  take(out.buffers.up, pairs * n_ff * kWord);
+  take(out.buffers.records, cpu::activation_bytes(pairs, n_ff));
+  take(out.buffers.out, pairs * embd * kWord);
+  take(out.row_records, cpu::activation_bytes(rows, embd));
+  take(out.places, pairs * kWord);
+  take(out.row_pairs, (rows + 1) * kWord);
+  out.pack_room = round_up<std::int64_t>(cpu::pack_room_bytes(expert_tensors(model, layout)), 64);
+  take(out.pack_rooms, threads * out.pack_room);
+  return used;
+}
+
+ExpertSetFootprint expert_set_footprint(const Model& model, const ExpertSetLayout& layout,
+                                        int threads) {
+  ExpertSet::Scratch scratch;
+  return {.weights =
+              cpu::weight_layout(expert_tensors(model, layout), model.spec(), shard_layout(layout))
+                  .bytes,
+          .scratch = ExpertSet::carve(model, layout, threads, nullptr, scratch)};
+}
+
+Status ExpertSet::check(const ExpertJob& job) const {
+  const auto invalid = [&](std::string_view what) {
+    return Error::make(ErrorCode::invalid, "layer {}, {} rows, {} pairs: {}", job.layer, job.n_rows,
+                       job.pairs.size(), what);
+  };
+  if (job.layer < layout_.first_layer || job.layer >= layout_.end_layer())
+    return invalid("not one of its layers");
+  const auto& home =
+      layout_.experts[static_cast<std::size_t>(job.layer - layout_.first_layer)].home;
+  if (home.empty()) return invalid("not one of its layers");
+  if (job.n_rows < 0 || job.n_rows > layout_.max_rows) return invalid("too many rows");
+  if (job.pairs.size() > static_cast<std::size_t>(layout_.max_pairs))
+    return invalid("too many pairs");
+  if (job.rows.size() != static_cast<std::size_t>(job.n_rows) * static_cast<std::size_t>(n_embd()))
+    return invalid("rows of another length");
+  std::int32_t before = 0;
+  for (const RoutedPair& pair : job.pairs) {
+    if (pair.row < before || pair.row >= job.n_rows) return invalid("rows that do not rise");
+    if (pair.expert < 0 || static_cast<std::size_t>(pair.expert) >= home.size())
+      return invalid("an expert that the model does not have");
+    if (home[static_cast<std::size_t>(pair.expert)].is_worker())
+      return Error::make(ErrorCode::not_found, "expert {} of layer {} is not here", pair.expert,
+                         job.layer);
+    before = pair.row;
+  }
+  return {};
+}
+
+void ExpertSet::compute(const ExpertJob& job, std::span<float> sums) {
+  const std::int64_t n = n_embd();
+  CHECK(sums.size() == static_cast<std::size_t>(job.n_rows * n));
+  const MoeSpec& moe = *model_.spec().layers[static_cast<std::size_t>(job.layer)].moe;
+  const cpu::LayerWeights& weights = weights_.layer(job.layer);
+  const Scratch& s = scratch_;
+  std::int32_t row = 0;
+  for (std::size_t i = 0; i < job.pairs.size(); ++i)
+    while (row <= job.pairs[i].row) s.row_pairs[row++] = static_cast<std::int32_t>(i);
+  while (row <= job.n_rows) s.row_pairs[row++] = static_cast<std::int32_t>(job.pairs.size());
+
+  cpu::ExpertPass pass(
+      {.matmul = matmul_,
+       .ops = ops_,
+       .moe = moe,
+       .weights = weights,
+       .files = &files_[static_cast<std::size_t>(job.layer - layout_.first_layer)]},
+      s.buffers);
+  pass.sort(job.pairs, 0, [&](std::size_t i, std::int32_t place) { s.places[i] = place; });
+  const cpu::Activations x{.rows = job.rows.data(),
+                           .stride = n,
+                           .n_rows = layout_.max_rows,
+                           .cols = n,
+                           .records = s.row_records};
+  team_->run([&](TeamMember& member) {
+    if (weights.reads_records)
+      member.for_each(job.n_rows, 1,
+                      [&](int begin, int end) { cpu::quantize_rows(matmul_, x, begin, end); });
+    pass.run(member, x);
+    member.for_each(job.n_rows, 1, [&](int begin, int end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        float* sum = sums.data() + r * n;
+        std::fill_n(sum, n, 0.0f);
+        for (std::int32_t i = s.row_pairs[r]; i < s.row_pairs[r + 1]; ++i)
+          ops_.add_scaled(s.buffers.out + std::int64_t{s.places[i]} * n,
+                          job.pairs[static_cast<std::size_t>(i)].weight, n, sum);
+      }
+    });
+  });
+}
+
+}  // namespace tessera

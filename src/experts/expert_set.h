@@ -1,0 +1,105 @@
+// ExpertSet: routed experts of some layers of a model on a team of CPU threads, without the layers.
+//
+//   ExpertSetLayout layout{.first_layer = 0, .experts = homes, .max_rows = 512, .max_pairs = 4096};
+//   TESSERA_ASSIGN(auto set, ExpertSet::load(model, layout, {.team = team}, progress));
+//   TESSERA_TRY(set->check(job));
+//   set->compute(job, sums);                          // [job.n_rows][n_embd], executor.h
+//
+// The homes say what it holds: `resident` experts are packed into memory at load, `host` ones stay
+// in the mapped file and are packed a few rows at a time whenever they are used, and it does not
+// have the others. Both give the same bits, which are those of the CPU device: it is the same code
+// (device/cpu/expert_pass.h). A host expert costs one more pass over its bytes, once for all rows
+// of a job.
+//
+// This is what a worker process of the role `experts` runs (the experts of HELLO as residents), and
+// what stands behind the host executor (all of them in the file).
+//
+// Ownership: it owns its packed experts and scratch, allocated at load; the model must outlive it.
+// compute() allocates nothing and cannot fail; with experts in the file, ask the model's
+// file().check_intact() afterwards. Threads: one at a time. Errors: only loading, and check().
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/thread_team.h"
+#include "device/cpu/expert_pass.h"
+#include "device/cpu/isa.h"
+#include "experts/executor.h"
+#include "model/model.h"
+
+namespace tessera {
+
+struct ExpertSetLayout {
+  int first_layer = 0;
+  std::vector<LayerExperts> experts;  // by layer from first_layer on; no homes: none of the layer's
+  int max_rows = 0;                   // of a job
+  int max_pairs = 0;
+  bool f32_weights = false;  // ShardLayout::f32_weights
+
+  int end_layer() const { return first_layer + static_cast<int>(experts.size()); }
+};
+
+struct ExpertSetOptions {
+  std::shared_ptr<ThreadTeam> team;  // computes; run() only from the thread that calls compute()
+  cpu::Isa isa = cpu::detect_isa();
+};
+
+// What it allocates, to the byte.
+struct ExpertSetFootprint {
+  std::int64_t weights = 0;
+  std::int64_t scratch = 0;
+};
+ExpertSetFootprint expert_set_footprint(const Model& model, const ExpertSetLayout& layout,
+                                        int threads);
+
+class ExpertSet {
+ public:
+  static Result<std::unique_ptr<ExpertSet>> load(const Model& model, const ExpertSetLayout& layout,
+                                                 const ExpertSetOptions& options,
+                                                 const LoadProgress& progress);
+
+  const ExpertSetLayout& layout() const { return layout_; }
+  int n_embd() const { return model_.spec().n_embd; }
+
+  // Whether it can compute the job: ErrorCode::invalid for a layer, row or count out of range or
+  // pairs whose rows do not rise, not_found for an expert that it does not have.
+  Status check(const ExpertJob& job) const;
+  // A job that passed check(); sums is [n_rows][n_embd].
+  void compute(const ExpertJob& job, std::span<float> sums);
+
+ private:
+  // Carved out of one allocation; R = max_rows, P = max_pairs, E = n_embd, F, X the largest n_ff
+  // and n_expert.
+  struct Scratch {
+    cpu::ExpertBuffers buffers;
+    cpu::ActivationRecord* row_records = nullptr;  // [R] x E
+    std::int32_t* places = nullptr;                // [P] of each pair
+    std::int32_t* row_pairs = nullptr;             // [R + 1] where each row's pairs begin
+    std::byte* pack_rooms = nullptr;               // [threads][pack_room]
+    std::int64_t pack_room = 0;
+  };
+  friend ExpertSetFootprint expert_set_footprint(const Model&, const ExpertSetLayout&, int);
+  static std::int64_t carve(const Model& model, const ExpertSetLayout& layout, int threads,
+                            std::byte* base, Scratch& out);
+
+  ExpertSet(const Model& model, const ExpertSetLayout& layout, const ExpertSetOptions& options);
+
+  const Model& model_;
+  ExpertSetLayout layout_;
+  std::shared_ptr<ThreadTeam> team_;
+  const cpu::MatmulKernels& matmul_;
+  const cpu::VectorKernels& ops_;
+  std::vector<TensorSlice> tensors_;  // the experts' of its layers
+  std::vector<cpu::FileExperts> files_;
+  cpu::Weights weights_;
+  AlignedBuffer memory_;
+  Scratch scratch_;
+  std::vector<int> active_;
+  std::vector<cpu::PackRoom> rooms_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,60 @@
+#include "experts/expert_table.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+
+namespace tessera {
+
+ExpertTable::ExpertTable(const ShardLayout& layout) : first_layer_(layout.first_layer) {
+  for (int l = layout.first_layer; l < layout.end_layer; ++l) {
+    Layer& layer = layers_.emplace_back();
+    const LayerExperts* experts = layout.layer_experts(l);
+    if (experts == nullptr) continue;
+    layer.planned = layer.now = experts->home;
+    layer.away = static_cast<int>(experts->home.size()) - experts->resident();
+    layer.spare = experts->spare;
+    for (const ExpertHome home : experts->home)
+      if (home.is_worker()) workers_ = std::max(workers_, home.worker() + 1);
+  }
+}
+
+void ExpertTable::release(int layer_index, int expert) {
+  Layer& layer = layers_[index(layer_index)];
+  const auto e = static_cast<std::size_t>(expert);
+  CHECK(layer.now[e].is_resident(), "expert {} is not resident", expert);
+  layer.now[e] = layer.planned[e].is_resident() ? ExpertHome::host() : layer.planned[e];
+  ++layer.spare;
+  ++layer.away;
+}
+
+void ExpertTable::admit(int layer_index, int expert) {
+  Layer& layer = layers_[index(layer_index)];
+  ExpertHome& home = layer.now[static_cast<std::size_t>(expert)];
+  CHECK(!home.is_resident(), "expert {} is resident already", expert);
+  CHECK(layer.spare > 0, "layer {} has no spare place", layer_index);
+  home = ExpertHome::resident();
+  --layer.spare;
+  --layer.away;
+}
+
+void PairSplit::reserve(const ExpertTable& table, std::size_t max_pairs) {
+  away_.resize(static_cast<std::size_t>(table.workers()) + 1);
+  resident_.reserve(max_pairs);
+  for (auto& pairs : away_) pairs.reserve(max_pairs);
+}
+
+void PairSplit::assign(const ExpertTable& table, int layer, std::span<const RoutedPair> pairs) {
+  resident_.clear();
+  for (auto& list : away_) list.clear();
+  for (const RoutedPair& pair : pairs) {
+    const ExpertHome home = table.home(layer, pair.expert);
+    if (home.is_resident())
+      resident_.push_back(pair);
+    else
+      away_[home.is_host() ? 0 : static_cast<std::size_t>(home.worker()) + 1].push_back(pair);
+  }
+  n_away_ = pairs.size() - resident_.size();
+}
+
+}  // namespace tessera

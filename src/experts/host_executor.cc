@@ -1,0 +1,162 @@
+#include "experts/host_executor.h"
+
+#include <atomic>
+#include <chrono>
+#include <system_error>
+#include <thread>
+
+#include "base/check.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// The next layer's job is a fraction of a millisecond away while tokens are generated.
+constexpr std::chrono::microseconds kSpin{100};
+
+// All experts of the layers, from the file. Rows choose each expert once.
+ExpertSetLayout set_layout(const ModelSpec& spec, const HostExecutorOptions& options) {
+  ExpertSetLayout layout{.first_layer = options.first_layer,
+                         .max_rows = options.max_rows,
+                         .f32_weights = options.f32_weights};
+  for (int l = options.first_layer; l < options.end_layer; ++l) {
+    const auto& moe = spec.layers[static_cast<std::size_t>(l)].moe;
+    LayerExperts& layer = layout.experts.emplace_back();
+    if (!moe) continue;
+    layer.home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::host());
+    layout.max_pairs = std::max(layout.max_pairs, options.max_rows * moe->n_used);
+  }
+  return layout;
+}
+
+// Counts up on one thread, is waited for on another.
+class Count {
+ public:
+  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
+  void advance() {
+    value_.fetch_add(1, std::memory_order_release);
+    value_.notify_all();
+  }
+  void wait_beyond(std::uint32_t old) const {
+    for (const auto end = Clock::now() + kSpin; Clock::now() < end;)
+      if (value() != old) return;
+    value_.wait(old, std::memory_order_acquire);
+  }
+
+ private:
+  std::atomic<std::uint32_t> value_{0};
+};
+
+class HostExecutor final : public ExpertExecutor {
+ public:
+  HostExecutor(const Model& model, std::unique_ptr<ExpertSet> set)
+      : model_(model), set_(std::move(set)) {}
+  ~HostExecutor() override {
+    if (!thread_.joinable()) return;
+    drop();
+    stop_.store(true, std::memory_order_relaxed);
+    submitted_.advance();
+    thread_.join();
+  }
+
+  std::string name() const override { return "host"; }
+  ExpertLimits limits() const override {
+    return {.max_rows = set_->layout().max_rows, .max_pairs = set_->layout().max_pairs, .jobs = 1};
+  }
+
+  Status submit(const ExpertJob& job) override {
+    if (open_) return Error::make(ErrorCode::exhausted, "the host computes another job");
+    TESSERA_TRY(set_->check(job));
+    job_ = job;
+    open_ = true;
+    if (thread_.joinable()) submitted_.advance();
+    return {};
+  }
+
+  Result<ExpertReport> collect(std::span<float> sums) override {
+    CHECK(open_, "no job to collect");
+    if (!thread_.joinable()) {
+      compute(sums);
+    } else {
+      done_.wait_beyond(jobs_done_++);
+      std::copy_n(own_sums_.begin(), sums.size(), sums.begin());
+    }
+    open_ = false;
+    TESSERA_TRY(model_.file().check_intact());
+    return ExpertReport{.compute_us = compute_us_};
+  }
+
+  void drop() override {
+    if (open_ && thread_.joinable()) done_.wait_beyond(jobs_done_++);
+    open_ = false;
+  }
+
+  void start_thread() {
+    own_sums_.resize(static_cast<std::size_t>(set_->layout().max_rows) *
+                     static_cast<std::size_t>(set_->n_embd()));
+    thread_ = std::thread([this] {
+      for (std::uint32_t seen = 0;; ++seen) {
+        submitted_.wait_beyond(seen);
+        if (stop_.load(std::memory_order_relaxed)) return;
+        compute(std::span(own_sums_).first(job_.rows.size()));
+        done_.advance();
+      }
+    });
+  }
+
+ private:
+  void compute(std::span<float> sums) {
+    const auto start = Clock::now();
+    set_->compute(job_, sums);
+    compute_us_ =
+        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+  }
+
+  const Model& model_;
+  std::unique_ptr<ExpertSet> set_;
+  ExpertJob job_;
+  bool open_ = false;
+  std::int64_t compute_us_ = 0;
+
+  // With a thread of its own.
+  std::vector<float> own_sums_;
+  Count submitted_, done_;
+  std::uint32_t jobs_done_ = 0;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
+                                                           const HostExecutorOptions& options) {
+  try {
+    std::shared_ptr<ThreadTeam> team = options.team;
+    if (team == nullptr)
+      team = std::make_shared<ThreadTeam>(
+          ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus});
+    TESSERA_ASSIGN(auto set, ExpertSet::load(model, set_layout(model.spec(), options),
+                                             {.team = team, .isa = options.isa}, {}));
+    auto host = std::make_unique<HostExecutor>(model, std::move(set));
+    if (options.team == nullptr) host->start_thread();
+    return std::unique_ptr<ExpertExecutor>(std::move(host));
+  } catch (const std::system_error& error) {
+    return Error::make(ErrorCode::exhausted, "cannot start {} threads for experts: {}",
+                       options.threads, error.what());
+  }
+}
+
+std::int64_t host_executor_bytes(const Model& model, const HostExecutorOptions& options,
+                                 int team_threads) {
+  const int threads = team_threads > 0 ? team_threads : options.threads;
+  const ExpertSetFootprint set =
+      expert_set_footprint(model, set_layout(model.spec(), options), threads);
+  const std::int64_t sums =
+      team_threads > 0
+          ? 0
+          : std::int64_t{options.max_rows} * model.spec().n_embd * std::int64_t{sizeof(float)};
+  return set.weights + set.scratch + sums;
+}
+
+}  // namespace tessera

@@ -1,0 +1,43 @@
+#include "experts/options.h"
+
+#include <array>
+
+namespace tessera {
+namespace {
+
+constexpr std::array kModes = {"auto", "batched", "stream"};
+constexpr std::array kTransports = {"auto", "shared", "stream"};
+constexpr std::array kPayloads = {"f32", "f16", "bf16"};
+
+template <typename Value>
+Result<Value> find(const std::array<const char*, 3>& names, std::string_view what,
+                   std::string_view name) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (name == names[i]) return static_cast<Value>(i);
+  return Error::make(ErrorCode::invalid, "{} '{}' is unknown; give {}, {} or {}", what, name,
+                     names[0], names[1], names[2]);
+}
+
+}  // namespace
+
+const char* expert_mode_name(ExpertMode mode) {
+  return kModes[static_cast<std::size_t>(mode)];
+}
+const char* expert_transport_name(ExpertTransport transport) {
+  return kTransports[static_cast<std::size_t>(transport)];
+}
+const char* expert_payload_name(ExpertPayload payload) {
+  return kPayloads[static_cast<std::size_t>(payload)];
+}
+
+Result<ExpertMode> parse_expert_mode(std::string_view name) {
+  return find<ExpertMode>(kModes, "expert mode", name);
+}
+Result<ExpertTransport> parse_expert_transport(std::string_view name) {
+  return find<ExpertTransport>(kTransports, "expert transport", name);
+}
+Result<ExpertPayload> parse_expert_payload(std::string_view name) {
+  return find<ExpertPayload>(kPayloads, "expert payload", name);
+}
+
+}  // namespace tessera

@@ -1,0 +1,41 @@
+// What a person says about experts that are computed in worker processes, and the names for it.
+//
+//   TESSERA_ASSIGN(const ExpertMode mode, parse_expert_mode("batched"));
+//
+// Parsers fail with ErrorCode::invalid and name the choices.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tessera {
+
+// How the rows of a batch are cut into jobs for a worker: as few as its limits allow, up to
+// batch_capacity rows each (`automatic` means the same), or kStreamRows rows each, for a worker
+// that is better given little at a time.
+enum class ExpertMode : std::uint8_t { automatic, batched, stream };
+// Memory shared with a worker of this host where that is possible, or not else; or a socket.
+enum class ExpertTransport : std::uint8_t { automatic, shared, stream };
+// How rows and sums travel; they are computed in f32 at both ends.
+enum class ExpertPayload : std::uint8_t { f32, f16, bf16 };
+
+const char* expert_mode_name(ExpertMode mode);                 // "auto", "batched", "stream"
+const char* expert_transport_name(ExpertTransport transport);  // "auto", "shared", "stream"
+const char* expert_payload_name(ExpertPayload payload);
+Result<ExpertMode> parse_expert_mode(std::string_view name);
+Result<ExpertTransport> parse_expert_transport(std::string_view name);
+Result<ExpertPayload> parse_expert_payload(std::string_view name);
+
+inline constexpr int kStreamRows = 4;
+
+struct ExpertOptions {
+  ExpertMode mode = ExpertMode::automatic;
+  ExpertTransport transport = ExpertTransport::automatic;
+  ExpertPayload payload = ExpertPayload::f32;
+  int batch_capacity = 1024;  // rows of a job
+  bool required = false;      // a worker's failure fails the request; the host does not step in
+};
+
+}  // namespace tessera

@@ -1,0 +1,78 @@
+// RoutingCounts: which experts a model chooses while it serves, and ProfileKeeper, which makes a
+// profile of them beside the requests.
+//
+//   RoutingCounts counts(spec);
+//   counts.add(layer, device.routed_pairs());            // in a step: a few relaxed additions
+//   ProfileKeeper keeper(counts, profile, {.path = "model.spark.csv", .every = 60s});
+//
+// The keeper's thread takes what was counted since its last look, ages the profile by the rows that
+// passed and adds it; then it writes the file, if anything changed. It also does so when it is
+// destroyed. A file that cannot be written is told once and tried again.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "device/device.h"
+#include "experts/routing_profile.h"
+
+namespace tessera {
+
+class RoutingCounts {
+ public:
+  explicit RoutingCounts(const ModelSpec& spec);
+
+  // Any thread.
+  void add(int layer, std::span<const RoutedPair> pairs);
+
+  // What was counted since the last call goes into the profile, after it was aged so that
+  // `half_life` rows halve a count. Returns the rows that passed. One thread.
+  double take(RoutingProfile& profile, double half_life);
+
+ private:
+  struct Layer {
+    int n_expert = 0;
+    int n_used = 0;
+    std::unique_ptr<std::atomic<std::uint32_t>[]> chosen;  // may wrap; differences are taken
+    std::vector<std::uint32_t> taken;
+  };
+  std::vector<Layer> layers_;
+};
+
+struct ProfileKeeperOptions {
+  std::string path;  // empty: nothing is written
+  std::chrono::milliseconds every{60000};
+  double half_life = 1e6;  // rows
+};
+
+class ProfileKeeper {
+ public:
+  ProfileKeeper(RoutingCounts& counts, RoutingProfile profile, const ProfileKeeperOptions& options);
+  ~ProfileKeeper();
+
+  // Takes and writes now.
+  Status flush();
+
+ private:
+  void run();
+
+  RoutingCounts& counts_;
+  RoutingProfile profile_;
+  ProfileKeeperOptions options_;
+  bool changed_ = false;
+  bool failing_ = false;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace tessera

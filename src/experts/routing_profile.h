@@ -1,0 +1,62 @@
+// RoutingProfile: how often each expert of each layer was chosen, and the file that keeps it.
+//
+//   TESSERA_ASSIGN(RoutingProfile profile, RoutingProfile::read("model.spark.csv"));
+//   TESSERA_TRY(profile.check(spec, digest_text(model_digest(file))));
+//   options.expert_counts = profile.counts();          // plan/plan.h
+//   profile.age(3, 0.5);                               // what was counted so far weighs half
+//   TESSERA_TRY(profile.write("model.spark.csv"));
+//
+// The file is text: comment lines, of which the first names the shape and the model, then a line a
+// layer of the model with a count for each of its experts, separated by commas, or `-` for a layer
+// without experts.
+//
+//   # hotness table: n_layer=2 n_expert=4 n_expert_used=2 model=9f86d0...
+//   10,0,3.5,2
+//   -
+//
+// A file without `model` fits every model of its shape. Counts are numbers of 0 and more, since
+// ageing makes fractions of them. write() replaces the file at once or not at all. Errors: io, and
+// invalid with the line that is wrong; of a file for another model, what differs.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/spec.h"
+
+namespace tessera {
+
+class RoutingProfile {
+ public:
+  // All zeros. `model`: digest_text() of the model's identity; empty: any of this shape.
+  RoutingProfile(const ModelSpec& spec, std::string model);
+
+  static Result<RoutingProfile> read(const std::string& path);
+  static Result<RoutingProfile> parse(std::string_view text);
+  Status write(const std::string& path) const;
+  std::string text() const;
+
+  // Whether it was made for this model.
+  Status check(const ModelSpec& spec, std::string_view model) const;
+
+  // [layer][expert]; empty for a layer without experts.
+  const std::vector<std::vector<double>>& counts() const { return counts_; }
+  void add(int layer, int expert, double count) {
+    counts_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)] += count;
+  }
+  // Multiplies every count of a layer; what falls far below one choice is forgotten.
+  void age(int layer, double keep);
+  void set_model(std::string model) { model_ = std::move(model); }
+
+ private:
+  RoutingProfile() = default;
+
+  std::string model_;
+  int n_used_ = 0;
+  std::vector<std::vector<double>> counts_;
+};
+
+}  // namespace tessera

@@ -1,0 +1,148 @@
+#include "plan/expert_placement.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace tessera {
+namespace {
+
+// The cost of a layer by its number of residents.
+std::vector<double> costs_by_count(const ExpertLayerLoad& layer, const ExpertCosts& costs) {
+  const std::vector<int> order = by_chance(layer.chance);
+  const double expert_s = static_cast<double>(layer.expert_bytes) / costs.bytes_per_s;
+  std::vector<double> result(order.size() + 1, 0.0);
+  double none_away = 1.0;  // that no chosen expert is away
+  double away = 0.0;
+  for (std::size_t n = order.size(); n-- > 0;) {
+    const double chance = std::clamp(layer.chance[static_cast<std::size_t>(order[n])], 0.0, 1.0);
+    none_away *= 1.0 - chance;
+    away += chance;
+    result[n] = (1.0 - none_away) * costs.call_s + away * expert_s;
+  }
+  return result;
+}
+
+// A step along a layer's hull.
+struct Step {
+  std::size_t layer;
+  int to;  // residents after it
+  std::int64_t bytes;
+  double gain_per_byte;
+};
+
+// The lower convex hull of (count, cost) from the floor on: its steps gain less and less a byte.
+void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<const double> cost,
+                    std::vector<Step>& steps) {
+  std::vector<int> hull;
+  for (int n = load.floor; n < static_cast<int>(cost.size()); ++n) {
+    const auto at = [&](int count) { return cost[static_cast<std::size_t>(count)]; };
+    while (hull.size() >= 2) {
+      const int b = hull.back(), a = hull[hull.size() - 2];
+      if ((at(b) - at(a)) * (n - a) < (at(n) - at(a)) * (b - a)) break;
+      hull.pop_back();
+    }
+    hull.push_back(n);
+  }
+  for (std::size_t i = 1; i < hull.size(); ++i) {
+    const int from = hull[i - 1], to = hull[i];
+    const std::int64_t bytes = load.expert_bytes * (to - from);
+    const double gain = cost[static_cast<std::size_t>(from)] - cost[static_cast<std::size_t>(to)];
+    steps.push_back(
+        {layer, to, bytes, gain / static_cast<double>(std::max<std::int64_t>(bytes, 1))});
+  }
+}
+
+}  // namespace
+
+std::vector<int> by_chance(std::span<const double> chance) {
+  std::vector<int> order(chance.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return chance[static_cast<std::size_t>(a)] > chance[static_cast<std::size_t>(b)];
+  });
+  return order;
+}
+
+double layer_cost(const ExpertLayerLoad& layer, const ExpertCosts& costs, int resident) {
+  return costs_by_count(layer, costs)[static_cast<std::size_t>(resident)];
+}
+
+std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::int64_t budget) {
+  std::vector<int> residents;
+  std::vector<Step> steps;
+  for (std::size_t l = 0; l < load.layers.size(); ++l) {
+    const ExpertLayerLoad& layer = load.layers[l];
+    residents.push_back(layer.floor);
+    budget -= layer.floor * layer.expert_bytes;
+    if (budget < 0) return std::nullopt;
+    add_hull_steps(l, layer, costs_by_count(layer, load.costs), steps);
+  }
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.gain_per_byte > b.gain_per_byte; });
+  // A layer's steps come in order, so one that was passed over closes its layer.
+  std::vector<bool> open(load.layers.size(), true);
+  for (const Step& step : steps) {
+    if (!open[step.layer]) continue;
+    if (step.bytes <= budget) {
+      residents[step.layer] = step.to;
+      budget -= step.bytes;
+      continue;
+    }
+    // Only a part of it fits: the layer takes what there is.
+    open[step.layer] = false;
+    const std::int64_t each = std::max<std::int64_t>(load.layers[step.layer].expert_bytes, 1);
+    const int more =
+        static_cast<int>(std::min<std::int64_t>(budget / each, step.to - residents[step.layer]));
+    residents[step.layer] += more;
+    budget -= more * each;
+  }
+  return residents;
+}
+
+std::vector<int> residents_by_percent(const ExpertLoad& load, double percent) {
+  std::vector<int> residents;
+  for (const ExpertLayerLoad& layer : load.layers)
+    residents.push_back(
+        static_cast<int>(std::lround(percent / 100.0 * static_cast<double>(layer.chance.size()))));
+  return residents;
+}
+
+double cold_share(const ExpertLoad& load, std::span<const int> residents) {
+  double away = 0.0, all = 0.0;
+  for (std::size_t l = 0; l < load.layers.size(); ++l) {
+    const std::vector<int> order = by_chance(load.layers[l].chance);
+    for (std::size_t i = 0; i < order.size(); ++i) {
+      const double chance = load.layers[l].chance[static_cast<std::size_t>(order[i])];
+      all += chance;
+      if (static_cast<int>(i) >= residents[l]) away += chance;
+    }
+  }
+  return all > 0.0 ? away / all : 0.0;
+}
+
+std::vector<ExpertHome> homes_of(const ExpertLayerLoad& layer, int resident,
+                                 std::span<const ExpertWorker> workers,
+                                 std::vector<std::int64_t>& room) {
+  std::vector<ExpertHome> homes(layer.chance.size(), ExpertHome::host());
+  const std::vector<int> order = by_chance(layer.chance);
+  std::vector<double> given(workers.size(), 0.0);  // chances of this layer, over the speed
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    const auto expert = static_cast<std::size_t>(order[i]);
+    if (static_cast<int>(i) < resident) {
+      homes[expert] = ExpertHome::resident();
+      continue;
+    }
+    std::optional<std::size_t> best;
+    for (std::size_t w = 0; w < workers.size(); ++w)
+      if (room[w] >= layer.expert_bytes && (!best || given[w] < given[*best])) best = w;
+    if (!best) continue;
+    homes[expert] = ExpertHome::worker(static_cast<int>(*best));
+    room[*best] -= layer.expert_bytes;
+    // Also an expert that is never chosen counts a little, so that these too are shared out.
+    given[*best] += (layer.chance[expert] + 1e-9) / workers[*best].speed;
+  }
+  return homes;
+}
+
+}  // namespace tessera

@@ -1,0 +1,71 @@
+// Which experts a device holds when it cannot hold all: those that make a token cheapest.
+//
+//   ExpertLoad load{.layers = ..., .costs = {.call_s = 20e-6, .bytes_per_s = 20e9}};
+//   std::optional<std::vector<int>> resident = residents_within(load, budget);   // a count a layer
+//
+// What a layer costs a row, with n of its experts resident (the likeliest ones), is
+//
+//   P(some chosen expert is away) * call_s + E(chosen experts away) * bytes / bytes_per_s
+//
+// and the sum over the layers is made as small as the budget allows (a Lagrangian over the lower
+// convex hull of each layer, then what is left of the budget by single steps). The chance of a call
+// falls only with the last few experts, so layers become resident whole where calls are dear, and
+// evenly where bytes are. An expert's chance comes from a routing profile, or is the same for all.
+// All functions are pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "device/expert_home.h"
+
+namespace tessera {
+
+struct ExpertCosts {
+  double call_s = 20e-6;      // a job away from the device, without its bytes
+  double bytes_per_s = 10e9;  // at which experts away are read
+};
+
+struct ExpertLayerLoad {
+  std::vector<double> chance;  // of each expert that a row chooses it; they sum to the experts used
+  std::int64_t expert_bytes = 0;  // of one
+  int floor = 0;                  // residents at least
+};
+
+struct ExpertLoad {
+  std::vector<ExpertLayerLoad> layers;
+  ExpertCosts costs;
+};
+
+// The experts of a layer from the likeliest to the least likely; equals in the order of their
+// numbers.
+std::vector<int> by_chance(std::span<const double> chance);
+
+// Seconds that a row waits for the layer's experts away, with the first `resident` of by_chance().
+double layer_cost(const ExpertLayerLoad& layer, const ExpertCosts& costs, int resident);
+
+// How many experts of each layer are resident; nothing where the floors are over the budget.
+std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::int64_t budget);
+
+// A share of every layer's experts, in percent, rounded to the nearest count.
+std::vector<int> residents_by_percent(const ExpertLoad& load, double percent);
+
+// Chances of the pairs away, over all layers: the share of a row's pairs that are not resident.
+double cold_share(const ExpertLoad& load, std::span<const int> residents);
+
+// A process that takes experts of other devices' layers.
+struct ExpertWorker {
+  std::int64_t budget = 0;  // bytes of experts
+  double speed = 1.0;       // relative to the others
+};
+
+// The homes of a layer's experts: `resident` of them with the device, the likeliest of the others
+// at the workers, in turn by their speed, as long as these have room, the rest with the host.
+// `room` is what the workers have left, in bytes, and is lowered.
+std::vector<ExpertHome> homes_of(const ExpertLayerLoad& layer, int resident,
+                                 std::span<const ExpertWorker> workers,
+                                 std::vector<std::int64_t>& room);
+
+}  // namespace tessera

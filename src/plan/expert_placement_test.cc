@@ -1,0 +1,129 @@
+#include "plan/expert_placement.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <random>
+
+namespace tessera {
+namespace {
+
+ExpertLayerLoad uniform(int experts, int used, std::int64_t bytes) {
+  return {.chance = std::vector<double>(static_cast<std::size_t>(experts),
+                                        static_cast<double>(used) / experts),
+          .expert_bytes = bytes,
+          .floor = used};
+}
+
+std::vector<double> zipf(int experts, int used, double exponent, unsigned seed) {
+  std::vector<double> chance;
+  for (int e = 0; e < experts; ++e) chance.push_back(std::pow(e + 1.0, -exponent));
+  const double sum = std::accumulate(chance.begin(), chance.end(), 0.0);
+  for (double& c : chance) c = std::min(1.0, used * c / sum);
+  std::mt19937 random(seed);
+  std::shuffle(chance.begin(), chance.end(), random);
+  return chance;
+}
+
+std::int64_t bytes_of(const ExpertLoad& load, const std::vector<int>& residents) {
+  std::int64_t bytes = 0;
+  for (std::size_t l = 0; l < residents.size(); ++l)
+    bytes += residents[l] * load.layers[l].expert_bytes;
+  return bytes;
+}
+
+double cost_of(const ExpertLoad& load, const std::vector<int>& residents) {
+  double cost = 0.0;
+  for (std::size_t l = 0; l < residents.size(); ++l)
+    cost += layer_cost(load.layers[l], load.costs, residents[l]);
+  return cost;
+}
+
+TEST(ExpertPlacement, ACostlyCallFillsLayersOneAfterAnother) {
+  ExpertLoad load{.layers = std::vector<ExpertLayerLoad>(10, uniform(256, 8, 1000)),
+                  .costs = {.call_s = 1e-3, .bytes_per_s = 1e12}};
+  const auto residents = residents_within(load, 10 * 128 * 1000);
+  ASSERT_TRUE(residents);
+  EXPECT_EQ(std::count(residents->begin(), residents->end(), 256), 4);
+  EXPECT_EQ(std::count(residents->begin(), residents->end(), 8), 5);
+  EXPECT_LE(bytes_of(load, *residents), 10 * 128 * 1000);
+  EXPECT_GT(bytes_of(load, *residents), (10 * 128 - 1) * 1000);
+}
+
+TEST(ExpertPlacement, CheapCallsPutTheLikeliestExpertsInFirst) {
+  ExpertLoad load{.costs = {.call_s = 0.0, .bytes_per_s = 1e9}};
+  for (unsigned l = 0; l < 8; ++l)
+    load.layers.push_back({.chance = zipf(64, 4, 1.2, l), .expert_bytes = 1000, .floor = 4});
+  const auto residents = residents_within(load, 8 * 32 * 1000);
+  ASSERT_TRUE(residents);
+  for (const int n : *residents) EXPECT_EQ(n, 32);  // the layers differ in their order only
+}
+
+TEST(ExpertPlacement, TheFloorIsTheLeast) {
+  ExpertLoad load{.layers = std::vector<ExpertLayerLoad>(3, uniform(16, 4, 100))};
+  EXPECT_FALSE(residents_within(load, 3 * 4 * 100 - 1));
+  const auto floor = residents_within(load, 3 * 4 * 100);
+  ASSERT_TRUE(floor);
+  EXPECT_EQ(*floor, (std::vector<int>{4, 4, 4}));
+  EXPECT_EQ(*residents_within(load, 1 << 20), (std::vector<int>{16, 16, 16}));
+}
+
+// Against every other choice, where there are few enough of them: within the bytes of one expert a
+// layer, which is what the hull may leave out.
+TEST(ExpertPlacement, IsAboutTheCheapestChoice) {
+  std::mt19937 random(1);
+  for (int round = 0; round < 40; ++round) {
+    ExpertLoad load{
+        .costs = {.call_s = 1e-6 * static_cast<double>(random() % 30), .bytes_per_s = 1e9}};
+    for (unsigned l = 0; l < 3; ++l)
+      load.layers.push_back({.chance = zipf(8, 2, 0.5 + 0.2 * static_cast<double>(random() % 6),
+                                            static_cast<unsigned>(random())),
+                             .expert_bytes = 1000,
+                             .floor = 1});
+    const std::int64_t budget = 1000 * (3 + static_cast<int>(random() % 21));
+    const auto chosen = residents_within(load, budget);
+    ASSERT_TRUE(chosen);
+    ASSERT_LE(bytes_of(load, *chosen), budget);
+    double best_with_less = 1e9;  // an expert a layer less to spend
+    for (int a = 1; a <= 8; ++a)
+      for (int b = 1; b <= 8; ++b)
+        for (int c = 1; c <= 8; ++c)
+          if (bytes_of(load, {a, b, c}) <= std::max<std::int64_t>(3000, budget - 8000))
+            best_with_less = std::min(best_with_less, cost_of(load, {a, b, c}));
+    EXPECT_LE(cost_of(load, *chosen), best_with_less + 1e-12) << round;
+  }
+}
+
+TEST(ExpertPlacement, AProfileLeavesFewerPairsAway) {
+  constexpr std::int64_t kExpertBytes = 1904640;
+  ExpertLoad known, blind;
+  for (unsigned l = 0; l < 40; ++l) {
+    known.layers.push_back(
+        {.chance = zipf(256, 8, 1.0, l), .expert_bytes = kExpertBytes, .floor = 8});
+    blind.layers.push_back(uniform(256, 8, kExpertBytes));
+  }
+  const auto with_profile = residents_within(known, 40 * 128 * kExpertBytes);
+  ASSERT_TRUE(with_profile);
+  EXPECT_LT(cold_share(known, *with_profile), 0.25);
+  EXPECT_NEAR(cold_share(blind, residents_by_percent(blind, 50)), 0.5, 1e-9);
+}
+
+TEST(ExpertPlacement, WorkersShareALayerUntilTheyAreFull) {
+  const ExpertLayerLoad layer = uniform(12, 2, 100);
+  std::vector<std::int64_t> room = {400, 300};
+  const std::vector<ExpertWorker> workers = {{400, 1.0}, {300, 1.0}};
+  const std::vector<ExpertHome> homes = homes_of(layer, 3, workers, room);
+  EXPECT_EQ(std::count(homes.begin(), homes.end(), ExpertHome::resident()), 3);
+  EXPECT_EQ(std::count(homes.begin(), homes.end(), ExpertHome::worker(0)), 4);
+  EXPECT_EQ(std::count(homes.begin(), homes.end(), ExpertHome::worker(1)), 3);
+  EXPECT_EQ(std::count(homes.begin(), homes.end(), ExpertHome::host()), 2);
+  EXPECT_EQ(room, (std::vector<std::int64_t>{0, 0}));
+  std::vector<std::int64_t> wide = {1 << 20, 1 << 20};
+  const std::vector<ExpertWorker> unequal = {{1 << 20, 3.0}, {1 << 20, 1.0}};
+  const std::vector<ExpertHome> shared = homes_of(layer, 0, unequal, wide);
+  EXPECT_EQ(std::count(shared.begin(), shared.end(), ExpertHome::worker(0)), 9);
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,106 @@
+// The part of ShardPlanner that says which experts of a shard's layers its device holds.
+#include <algorithm>
+
+#include "plan/shard_planner.h"
+
+namespace tessera {
+namespace {
+
+// How likely a row is to choose each expert: as often as it was chosen, or all alike.
+std::vector<double> chances(const MoeSpec& moe, const std::vector<double>* counts) {
+  const auto n = static_cast<std::size_t>(moe.n_expert);
+  double sum = 0.0;
+  if (counts != nullptr && counts->size() == n)
+    for (const double count : *counts) sum += count;
+  if (sum <= 0.0) return std::vector<double>(n, static_cast<double>(moe.n_used) / moe.n_expert);
+  std::vector<double> chance;
+  for (const double count : *counts) chance.push_back(std::min(1.0, moe.n_used * count / sum));
+  return chance;
+}
+
+// Bytes of one expert of a layer in the model's file.
+std::int64_t file_bytes(const Model& model, int layer) {
+  std::int64_t bytes = 0;
+  for (const TensorRole role : {TensorRole::moe_gate, TensorRole::moe_up, TensorRole::moe_down})
+    if (const TensorSlice* slice = model.find(role, layer))
+      bytes += slice->rows * row_bytes(slice->type, slice->cols);
+  return bytes;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> ShardPlanner::worker_room() const {
+  std::vector<std::int64_t> room;
+  for (const ExpertWorkerInventory& worker : workers_) room.push_back(worker.budget);
+  return room;
+}
+
+// One entry for every layer of the shard; those without experts are empty.
+ExpertLoad ShardPlanner::expert_load(const ShardLayout& layout) const {
+  ExpertLoad load{.costs = options_.expert_costs};
+  for (int l = layout.first_layer; l < layout.end_layer; ++l) {
+    const auto index = static_cast<std::size_t>(l);
+    ExpertLayerLoad& layer = load.layers.emplace_back();
+    const auto& moe = spec_.layers[index].moe;
+    if (!moe) continue;
+    const bool known = index < options_.expert_counts.size();
+    layer.chance = chances(*moe, known ? &options_.expert_counts[index] : nullptr);
+    layer.expert_bytes = expert_bytes_[index];
+    layer.floor = std::min(moe->n_used, moe->n_expert);
+  }
+  return load;
+}
+
+void ShardPlanner::place_experts(ShardPlan& shard, std::vector<std::int64_t>& room) const {
+  const ExpertLoad load = expert_load(shard.layout);
+  if (options_.expert_resident)
+    return set_experts(load, residents_by_percent(load, *options_.expert_resident), room, shard);
+  if (shard.free_bytes() >= 0) return;  // all of them fit
+  if (const auto residents = choose_residents(load, shard))
+    return set_experts(load, *residents, room, shard);
+  // Even the floor is too much: does_not_fit() says by how much, of what comes nearest.
+  std::vector<int> floors;
+  for (const ExpertLayerLoad& layer : load.layers) floors.push_back(layer.floor);
+  ShardPlan least = shard;
+  std::vector<std::int64_t> left = room;
+  set_experts(load, floors, left, least);
+  if (least.total_bytes() < shard.total_bytes()) shard = std::move(least);
+}
+
+std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad& load,
+                                                               const ShardPlan& shard) const {
+  ShardPlan none = shard;
+  std::vector<std::int64_t> room = worker_room();
+  set_experts(load, std::vector<int>(load.layers.size(), 0), room, none);
+  return residents_within(load, none.free_bytes());
+}
+
+void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> residents,
+                               std::vector<std::int64_t>& room, ShardPlan& shard) const {
+  std::vector<ExpertWorker> workers;
+  for (const ExpertWorkerInventory& worker : workers_)
+    workers.push_back({worker.budget, worker.bytes_per_s > 0.0 ? worker.bytes_per_s : 1.0});
+  shard.layout.experts.clear();
+  shard.experts = shard.experts_host = shard.experts_worker = 0;
+  shard.mapped_bytes = 0;
+  for (std::size_t l = 0; l < load.layers.size(); ++l) {
+    LayerExperts& experts = shard.layout.experts.emplace_back();
+    if (load.layers[l].chance.empty()) continue;
+    experts.home = homes_of(load.layers[l], residents[l], workers, room);
+    shard.experts += experts.resident();
+    for (const ExpertHome home : experts.home) {
+      shard.experts_worker += home.is_worker() ? 1 : 0;
+      shard.experts_host += home.is_host() ? 1 : 0;
+    }
+    const auto at_host = std::count(experts.home.begin(), experts.home.end(), ExpertHome::host());
+    shard.mapped_bytes +=
+        at_host * file_bytes(model_, shard.layout.first_layer + static_cast<int>(l));
+    const int away = static_cast<int>(experts.home.size()) - experts.resident();
+    experts.spare = std::min(options_.expert_spare, away);
+  }
+  if (shard.experts_host + shard.experts_worker == 0) shard.layout.experts.clear();
+  shard.cold_share = cold_share(load, residents);
+  set_bytes(shard);
+}
+
+}  // namespace tessera
