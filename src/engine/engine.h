@@ -10,7 +10,8 @@
 // cancel() of an unknown or ended request does nothing.
 //
 // Errors of submit(): invalid (a parameter, or a prompt that leaves no room in the context),
-// exhausted (the queue is full: HTTP 429), unavailable (stopping, or dead after a fatal error).
+// exhausted (the queue is full: HTTP 429), unavailable (stopping, dead after a fatal error, or
+// without a part of the model that a lost worker held, until it is back).
 #pragma once
 
 #include <cstdint>
@@ -99,8 +100,9 @@ using EventSink = std::function<void(GenerationEvent)>;
 using RequestId = std::uint64_t;
 
 struct EngineStatus {
-  bool healthy = true;  // false after a fatal error
-  std::string fault;    // why not
+  bool healthy = true;      // false after a fatal error
+  bool recovering = false;  // a part of the model is away and is expected back
+  std::string fault;        // why not, what is away
   int running = 0;
   int queued = 0;
   int max_queue = 0;

@@ -24,6 +24,8 @@ EngineMetrics::EngineMetrics(MetricsRegistry& registry)
       healthy(registry.gauge("tessera_engine_healthy", "1, or 0 after a fatal error.")),
       rejected_queue(registry.counter("tessera_rejected_total", "Requests refused, by reason.",
                                       {{"reason", "queue_full"}})),
+      rejected_unavailable(registry.counter(
+          "tessera_rejected_total", "Requests refused, by reason.", {{"reason", "worker_away"}})),
       finished_stop(registry.counter(kFinished, kFinishedHelp, {{"finish", "stop"}})),
       finished_length(registry.counter(kFinished, kFinishedHelp, {{"finish", "length"}})),
       finished_cancelled(registry.counter(kFinished, kFinishedHelp, {{"finish", "cancelled"}})),

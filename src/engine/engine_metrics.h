@@ -25,6 +25,7 @@ struct EngineMetrics {
   Gauge& queued;
   Gauge& healthy;
   Counter& rejected_queue;
+  Counter& rejected_unavailable;
   Counter& finished_stop;
   Counter& finished_length;
   Counter& finished_cancelled;

@@ -157,6 +157,10 @@ Result<RequestId> LocalEngine::submit(GenerationRequest request, EventSink sink)
   CHECK(sink != nullptr, "a request needs a sink");
   TESSERA_ASSIGN(Submission submission, check(std::move(request)));
   submission.sink = std::move(sink);
+  if (Status ready = forward_.ready(); !ready) {
+    metrics_.rejected_unavailable.add();
+    return std::move(ready).error();
+  }
   RequestId id = 0;
   {
     std::lock_guard lock(mutex_);
@@ -201,6 +205,11 @@ EngineStatus LocalEngine::status() const {
   std::lock_guard lock(mutex_);
   status.healthy = fault_.empty();
   status.fault = fault_;
+  if (status.healthy)
+    if (Status ready = forward_.ready(); !ready) {
+      status.recovering = true;
+      status.fault = std::move(ready.error().message);
+    }
   return status;
 }
 
@@ -289,6 +298,9 @@ void LocalEngine::end_waiting(const Submission& submission, GenerationEvent even
 }
 
 void LocalEngine::admit_waiting() {
+  // With no sequence alive nothing is lost where a shard has to begin anew.
+  if (running_.empty() && !waiting_.empty())
+    if (const Status ready = forward_.restart(); !ready) return fail_waiting(ready.error());
   while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.parallel)) {
     auto sequence = pool_.admit(waiting_.front().positions());
     // Something that runs will give back what is missing: first come, first served.
@@ -322,8 +334,9 @@ void LocalEngine::step() {
     if (rows_[i] > 0) running_[i]->begin_step(rows_[i], batch_);
 
   if (Status status = forward_.forward(batch_.view()); !status) {
-    fail_everything(status.error());
-    return;
+    if (forward_.keeps_state() || status.error().code == ErrorCode::unavailable)
+      return fail_running(status.error(), forward_.keeps_state());
+    return fail_everything(status.error());
   }
   std::span<const float> logits;
   if (!batch_.logit_rows.empty()) logits = forward_.logits();
@@ -372,6 +385,23 @@ void LocalEngine::deliver() {
   publish_counts();
 }
 
+void LocalEngine::fail_running(const Error& error, bool of_step) {
+  log_warn("requests fail: {}", error.message);
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (!running_[i]->done() && (!of_step || rows_[i] > 0)) running_[i]->fail(error);
+  deliver();
+}
+
+void LocalEngine::fail_waiting(const Error& error) {
+  while (!waiting_.empty()) {
+    const Submission submission = std::move(waiting_.front());
+    waiting_.pop_front();
+    GenerationEvent event;
+    event.error = error;
+    end_waiting(submission, std::move(event));
+  }
+}
+
 void LocalEngine::fail_everything(const Error& error) {
   log_error("the engine stops: {}", error.message);
   metrics_.healthy.set(0);
@@ -384,13 +414,7 @@ void LocalEngine::fail_everything(const Error& error) {
   }
   for (const auto& generation : running_) generation->fail(error);
   deliver();
-  while (!waiting_.empty()) {
-    const Submission submission = std::move(waiting_.front());
-    waiting_.pop_front();
-    GenerationEvent event;
-    event.error = error;
-    end_waiting(submission, std::move(event));
-  }
+  fail_waiting(error);
 }
 
 void LocalEngine::publish_counts() {

@@ -9,8 +9,11 @@
 // what runs never lacks memory, and what does not fit waits at the head of the queue. A cancelled
 // request leaves between two steps, wherever it stands. An idle engine sleeps.
 //
-// A failed forward pass is fatal: every request gets the error and no new one is taken. A row that
-// cannot be sampled (no finite logit) ends its own request only.
+// A forward pass that fails because a shard was lost (ErrorCode::unavailable) ends every request
+// that runs, since each has a part of its state there; those that come later are refused until the
+// shard is back. One that spoilt its own rows alone (ForwardPass::keeps_state) ends the requests
+// that had some. Any other failure is fatal: every request gets the error and no new one is taken.
+// A row that cannot be sampled (no finite logit) ends its own request only.
 //
 // What create() is given must outlive the engine, and nobody else may use the forward pass and the
 // pool meanwhile. The destructor cancels what runs. drain() must not be called from a sink.
@@ -83,6 +86,8 @@ class LocalEngine final : public Engine {
   void deliver();
   void observe(const Generation& generation);
   void end_waiting(const Submission& submission, GenerationEvent event);
+  void fail_running(const Error& error, bool of_step);  // those with rows in this step, or all
+  void fail_waiting(const Error& error);
   void fail_everything(const Error& error);
   void publish_counts();
   bool idle() const { return running_.empty() && waiting_.empty(); }

@@ -370,6 +370,53 @@ TEST(LocalEngine, AFailedForwardIsFatal) {
   EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
 }
 
+TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
+  TestEngine engine(EngineSetup{});
+  const Error lost{ErrorCode::unavailable, "worker:0 was lost"};
+  engine.forward.pause();
+  Collector running = engine.submit(endless());
+  engine.forward.wait_entered(1);
+  engine.forward.break_with(lost);
+  engine.forward.set_away(lost);
+  engine.forward.resume();
+  running.wait();
+  ASSERT_TRUE(running.error());
+  EXPECT_EQ(running.error()->code, ErrorCode::unavailable);
+  const EngineStatus status = engine.engine->status();
+  EXPECT_TRUE(status.healthy);
+  EXPECT_TRUE(status.recovering);
+  EXPECT_EQ(status.fault, "worker:0 was lost");
+  EXPECT_EQ(engine.refusal(greedy()), "worker:0 was lost");
+
+  engine.forward.set_away(std::nullopt);
+  EXPECT_FALSE(engine.engine->status().recovering);
+  Collector after = engine.submit(greedy());
+  after.wait();
+  EXPECT_TRUE(after.finish());
+  engine.engine->drain(0);
+  EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
+TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
+  EngineSetup setup;
+  setup.options.parallel = 1;
+  TestEngine engine(setup);
+  engine.forward.pause();
+  Collector spoilt = engine.submit(endless());
+  Collector waiting = engine.submit(greedy());
+  engine.forward.wait_entered(1);
+  engine.forward.spoil_step({ErrorCode::unavailable, "worker:0 is late"});
+  engine.forward.resume();
+  spoilt.wait();
+  ASSERT_TRUE(spoilt.error());
+  EXPECT_EQ(spoilt.error()->code, ErrorCode::unavailable);
+  waiting.wait();
+  EXPECT_TRUE(waiting.finish());
+  EXPECT_TRUE(engine.engine->status().healthy);
+  engine.engine->drain(0);
+  EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
 TEST(LocalEngine, ARowWithoutNumbersEndsItsOwnRequest) {
   EngineSetup setup;
   setup.options.parallel = 2;

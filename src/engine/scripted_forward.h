@@ -52,6 +52,7 @@ class ScriptedForward final : public ForwardPass {
       changed_.notify_all();
       changed_.wait(lock, [this] { return !paused_; });
       if (fault_) return *fault_;
+      if (spoilt_) return *std::exchange(spoilt_, {});
     }
     check_shape(batch);
     logits_.assign(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab), 0.0f);
@@ -73,6 +74,17 @@ class ScriptedForward final : public ForwardPass {
   }
 
   std::span<const float> logits() override { return logits_; }
+
+  Status ready() const override {
+    std::lock_guard lock(mutex_);
+    return away_ ? Status(*away_) : Status();
+  }
+  Status restart() override {
+    std::lock_guard lock(mutex_);
+    if (away_) return *away_;
+    fault_.reset();
+    return {};
+  }
 
   void reset_slot(int slot) override {
     Slot& state = slots_.at(static_cast<std::size_t>(slot));
@@ -99,6 +111,17 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     fault_ = std::move(error);
   }
+  // What ready() and restart() say from now on; restart() also ends what break_with() began.
+  void set_away(std::optional<Error> away) {
+    std::lock_guard lock(mutex_);
+    away_ = std::move(away);
+  }
+  // The next step fails alone.
+  void spoil_step(Error error) {
+    std::lock_guard lock(mutex_);
+    spoilt_ = std::move(error);
+  }
+  bool keeps_state() const override { return !fault_; }
   // Rows of each step; only when the engine is idle.
   const std::vector<int>& rows() const { return rows_; }
 
@@ -177,11 +200,13 @@ class ScriptedForward final : public ForwardPass {
   std::vector<int> rows_;
   int owners_ = 0;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool paused_ = false;
   int entered_ = 0;
   std::optional<Error> fault_;
+  std::optional<Error> away_;
+  std::optional<Error> spoilt_;
 };
 
 // Logits that hash the whole history: any token that is missing, doubled or foreign changes them.

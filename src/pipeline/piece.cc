@@ -62,6 +62,13 @@ void Piece::take(const BatchView& batch, int begin, int end) {
     part.first_position += first - sequence.first_row;
   }
   take_tables();
+  view_ = {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_};
+  error_.reset();
+}
+
+void Piece::refer(const BatchView& batch) {
+  view_ = batch;
+  error_.reset();
 }
 
 // Replaces the page tables of sequences_ by copies.

@@ -12,9 +12,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "base/result.h"
 #include "device/batch.h"
 
 namespace tessera {
@@ -43,16 +46,26 @@ class Piece {
 
   // Rows [begin, end) of the batch.
   void take(const BatchView& batch, int begin, int end);
+  // The whole batch, which must not change while the piece is worked on. Has no residual rows.
+  void refer(const BatchView& batch);
   void take_stop() { stop_ = true; }
 
-  BatchView view() const {
-    return {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_};
-  }
+  const BatchView& view() const { return view_; }
   // The residual rows between two shards.
   std::span<float> hidden() {
     return {hidden_.data(), tokens_.size() * static_cast<std::size_t>(n_embd_)};
   }
   bool stop() const { return stop_; }  // the last piece: the shards end
+
+  // A piece that failed in one shard is not computed by the next ones.
+  // keeps_state: only the piece's own sequences are spoilt.
+  void fail(Error error, bool keeps_state) {
+    error_ = std::move(error);
+    keeps_state_ = keeps_state;
+  }
+  bool failed() const { return error_.has_value(); }
+  bool keeps_state() const { return keeps_state_; }
+  const Error& error() const { return *error_; }
 
   std::vector<StateChange> changes;  // before the rows, in order
   float* logits_out = nullptr;       // where its logits are gathered; nullptr: with the device
@@ -62,6 +75,9 @@ class Piece {
 
   int n_embd_ = 0;
   bool stop_ = false;
+  std::optional<Error> error_;
+  bool keeps_state_ = false;  // of a piece that failed
+  BatchView view_;            // of what follows, or of a batch elsewhere
   std::vector<TokenId> tokens_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> logit_rows_;

@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "device/cpu/cpu_device.h"
 
 namespace tessera {
 namespace {
@@ -13,44 +12,34 @@ std::vector<int> first_of(const std::vector<int>& cpus) {
   return {cpus.begin(), cpus.begin() + (cpus.empty() ? 0 : 1)};
 }
 
-// Loads a shard with the threads that will use it, so that its memory is near them.
-Status load_near(Device& device, const Model& model, const ShardPlan& shard,
-                 const LoadProgress& progress) {
-  if (shard.cpus.empty()) return device.load(model, shard.layout, progress);
-  Status loaded;
-  std::thread([&] {
-    ThreadBinding binding;
-    binding.bind(first_of(shard.cpus));
-    loaded = device.load(model, shard.layout, progress);
-  }).join();
-  return loaded;
-}
+void ignore_near() {}
 
 }  // namespace
 
 Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan& plan,
-                                                 std::vector<std::unique_ptr<Device>> devices,
+                                                 std::vector<std::unique_ptr<Shard>> shards,
                                                  const LoadProgress& progress) {
-  CHECK(devices.size() == plan.shards.size());
+  CHECK(shards.size() == plan.shards.size());
   auto pipeline = std::unique_ptr<Pipeline>(new Pipeline());
   pipeline->spec_ = model.spec();
   pipeline->piece_rows_ = plan.piece_rows;
   std::int64_t total = 0;
   for (const ShardPlan& shard : plan.shards) total += shard.weight_bytes;
   std::int64_t before = 0;
-  for (std::size_t i = 0; i < devices.size(); ++i) {
+  for (std::size_t i = 0; i < shards.size(); ++i) {
     const ShardPlan& shard = plan.shards[i];
     // A shard reports bytes of the file; the whole is told in bytes of the plan.
     const LoadProgress part = [&](std::int64_t done, std::int64_t of) {
       if (progress)
         progress(before + (of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0), total);
     };
-    if (Status loaded = load_near(*devices[i], model, shard, part); !loaded)
+    if (Status loaded = shards[i]->load(model, part); !loaded)
       return std::move(loaded.error()).in(shard.device);
     before += shard.weight_bytes;
     if (progress) progress(before, total);
-    pipeline->stages_.push_back(std::make_unique<Stage>(std::move(devices[i]), shard.layout));
+    pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shards[i])));
   }
+  for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
 }
@@ -73,18 +62,40 @@ void Pipeline::start_threads(const Plan& plan) {
 void Pipeline::drive(std::size_t stage, std::vector<int> cpus) {
   ThreadBinding binding;
   binding.bind(cpus);
-  for (std::uint64_t number = 0;; ++number)
-    if (!stages_[stage]->run(*ring_, number, stages_[stage - 1].get())) return;
+  while (stages_[stage]->run(*ring_, stages_[stage - 1]->progress())) {
+  }
 }
 
 Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
-  Stage& last = *stages_.back();
-  if (stages_.size() == 1) {
-    last.run_alone(batch);
-    logits_ = last.device().logits();
-    return {};
+  if (failure_) return *failure_;
+  piece_failure_.reset();
+  const Status status = ring_ == nullptr ? forward_alone(batch) : forward_pieces(batch);
+  if (status) return status;
+  logits_ = {};
+  // What is under way is of this batch.
+  if (ring_ != nullptr) wait_sent();
+  if (failure_) return *failure_;
+  return status;
+}
+
+Status Pipeline::forward_alone(const BatchView& batch) {
+  Shard& shard = stages_.front()->shard();
+  whole_.refer(batch);
+  whole_.changes.swap(changes_);
+  changes_.clear();
+  Status status = shard.prepare(whole_);
+  if (status) status = shard.start(whole_);
+  if (status) status = shard.finish(whole_, ignore_near);
+  if (status) {
+    logits_ = shard.logits();
+  } else if (!shard.keeps_state()) {
+    failure_ = status.error();
   }
+  return status;
+}
+
+Status Pipeline::forward_pieces(const BatchView& batch) {
   binding_.bind(first_cpus_);
   cut_batch(batch, piece_rows_, ends_);
   // Logits stay with the device where it computes all of them at once.
@@ -94,21 +105,42 @@ Status Pipeline::forward(const BatchView& batch) {
   int begin = 0;
   for (const int end : ends_) {
     send(batch, begin, end, gather, gathered);
+    TESSERA_TRY(seen_failure());
     begin = end;
   }
-  if (batch.logit_rows.empty()) {
+  if (batch.logit_rows.empty() && !waits_) {
     logits_ = {};
     return {};
   }
-  last.wait_done(sent_);
-  logits_ =
-      gather ? std::span<const float>(gathered_logits_).first(gathered) : last.device().logits();
+  wait_sent();
+  TESSERA_TRY(seen_failure());
+  logits_ = gather ? std::span<const float>(gathered_logits_).first(gathered)
+                   : stages_.back()->shard().logits();
   return {};
 }
 
 std::span<const float> Pipeline::logits() {
-  if (ring_ != nullptr && sent_ > 0) stages_.back()->wait_done(sent_);
+  if (ring_ != nullptr) wait_sent();
   return logits_;
+}
+
+// Until the last stage has done with all pieces.
+void Pipeline::wait_sent() {
+  if (sent_ > 0) stages_.back()->progress().wait_done(sent_);
+  for (; checked_ < sent_; ++checked_) look_at((*ring_)[checked_]);
+}
+
+// The first piece that failed becomes the failure.
+void Pipeline::look_at(const Piece& piece) {
+  if (!piece.failed()) return;
+  std::optional<Error>& failure = piece.keeps_state() ? piece_failure_ : failure_;
+  if (!failure) failure = piece.error();
+}
+
+Status Pipeline::seen_failure() const {
+  if (failure_) return *failure_;
+  if (piece_failure_) return *piece_failure_;
+  return {};
 }
 
 void Pipeline::send(const BatchView& batch, int begin, int end, bool gather,
@@ -118,22 +150,40 @@ void Pipeline::send(const BatchView& batch, int begin, int end, bool gather,
   piece.logits_out = gather ? gathered_logits_.data() + gathered : nullptr;
   gathered += piece.view().logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab);
   CHECK(!gather || gathered <= gathered_logits_.size());
-  stages_.front()->run(*ring_, sent_++, nullptr);
+  source_.announce();
+  source_.advance();
+  ++sent_;
+  stages_.front()->run(*ring_, source_);
 }
 
 // The ring's next slot, when the last stage has done with what was in it.
 Piece& Pipeline::next_piece() {
-  if (sent_ >= ring_->size()) stages_.back()->wait_done(sent_ + 1 - ring_->size());
   Piece& piece = (*ring_)[sent_];
+  if (sent_ >= ring_->size()) {
+    const std::uint64_t before = sent_ - ring_->size();
+    stages_.back()->progress().wait_done(before + 1);
+    if (checked_ <= before) {
+      look_at(piece);
+      checked_ = before + 1;
+    }
+  }
   piece.changes.swap(changes_);
   changes_.clear();
   return piece;
 }
 
-// Several shards do it before their next piece, each at its own time.
-void Pipeline::change(const StateChange& change) {
-  if (stages_.size() == 1) return stages_.front()->apply(change);
-  changes_.push_back(change);
+Status Pipeline::ready() const {
+  for (const auto& stage : stages_) TESSERA_TRY(stage->shard().ready());
+  return {};
+}
+
+Status Pipeline::restart() {
+  if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
+  if (ring_ != nullptr) wait_sent();
+  for (const auto& stage : stages_) TESSERA_TRY(stage->shard().restart());
+  if (failure_) changes_.clear();
+  failure_.reset();
+  return {};
 }
 
 void Pipeline::stop() {
@@ -141,7 +191,10 @@ void Pipeline::stop() {
   binding_.restore();
   if (threads_.empty()) return;
   next_piece().take_stop();
-  stages_.front()->run(*ring_, sent_++, nullptr);
+  source_.announce();
+  source_.advance();
+  ++sent_;
+  stages_.front()->run(*ring_, source_);
   for (std::thread& thread : threads_) thread.join();
 }
 
@@ -152,23 +205,6 @@ SequencePoolLayout sequence_pool_layout(const Plan& plan) {
   for (std::size_t group = 0; group < plan.kv_windows.size(); ++group)
     layout.groups.push_back({.window = plan.kv_windows[group], .pages = shard.kv_pages[group]});
   return layout;
-}
-
-Result<std::vector<std::unique_ptr<Device>>> open_devices(const Plan& plan,
-                                                          const DeviceOptions& options) {
-  cpu::Isa isa = cpu::detect_isa();
-  if (!options.cpu_isa.empty()) {
-    TESSERA_ASSIGN(isa, cpu::parse_isa(options.cpu_isa));
-  }
-  std::vector<std::unique_ptr<Device>> devices;
-  for (const ShardPlan& shard : plan.shards) {
-    TESSERA_ASSIGN(auto device, make_cpu_device({.threads = shard.threads,
-                                                 .cpus = shard.cpus,
-                                                 .isa = isa,
-                                                 .chunked_delta = options.chunked_delta}));
-    devices.push_back(std::move(device));
-  }
-  return devices;
 }
 
 }  // namespace tessera

@@ -1,6 +1,7 @@
 // Pipeline: the one way to run a model. One device is a pipeline of one shard.
 //
-//   TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(devices), progress));
+//   TESSERA_ASSIGN(auto shards, open_shards(plan, options));
+//   TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(shards), progress));
 //   TESSERA_TRY(pipeline->forward(batch));               // all layers of all shards
 //   std::span<const float> logits = pipeline->logits();  // [logit rows][n_vocab]
 //
@@ -11,19 +12,29 @@
 // follows it. The batch and what it points to may change as soon as forward() returns.
 //
 // logits() waits for all batches and is valid until the next forward(). State is that of a sequence
-// over all shards: it is reset and copied as one, in order with the batches. forward() fails with
-// ErrorCode::unavailable after stop(); the batch must keep to the plan's limits (CHECKed by the
-// device). One shard runs without further threads and copies.
+// over all shards: it is reset and copied as one, in order with the batches. The batch must keep to
+// the plan's limits (CHECKed by the device). One shard runs without further threads and copies.
+//
+// forward() fails with ErrorCode::unavailable after stop(), and when a shard was lost (a worker
+// that died), then also for a batch before this one. The state of every sequence is lost with it,
+// in all shards: forward() goes on failing until restart(), which forgets all of it and succeeds
+// once every shard is there again. A worker that is lost between two batches is found out by the
+// next one, unless restart() is called before: so whoever has no sequence alive calls it before the
+// first forward() of a new one.
+//
+// It also fails, with the error of experts/dispatcher.h, where a batch alone cannot be computed:
+// then its sequences are spoilt and nothing else, which keeps_state() says.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <thread>
 #include <vector>
 
 #include "base/result.h"
 #include "device/batch.h"
-#include "device/device.h"
+#include "pipeline/shard.h"
 #include "pipeline/stage.h"
 #include "pipeline/thread_binding.h"
 #include "plan/plan.h"
@@ -39,13 +50,20 @@ class ForwardPass {
   virtual Status forward(const BatchView& batch) = 0;
   virtual std::span<const float> logits() = 0;
   virtual void reset_slot(int slot) = 0;
+
+  // Whether a new sequence could be computed; any thread.
+  virtual Status ready() const { return {}; }
+  // Forgets the state of all sequences if that is needed to go on.
+  virtual Status restart() { return {}; }
+  // Whether a forward() that failed spoilt the sequences of its batch only.
+  virtual bool keeps_state() const { return false; }
 };
 
 class Pipeline final : public ForwardPass {
  public:
-  // One device per shard of the plan, in its order. The model's file is not read afterwards.
+  // The plan's shards, in its order. The model's file is not read afterwards.
   static Result<std::unique_ptr<Pipeline>> load(const Model& model, const Plan& plan,
-                                                std::vector<std::unique_ptr<Device>> devices,
+                                                std::vector<std::unique_ptr<Shard>> shards,
                                                 const LoadProgress& progress);
   ~Pipeline() override;
 
@@ -62,6 +80,10 @@ class Pipeline final : public ForwardPass {
     change({.kind = StateChange::Kind::copy_page, .kv_group = kv_group, .from = from, .to = to});
   }
 
+  Status ready() const override;
+  Status restart() override;
+  bool keeps_state() const override { return !stopped_ && !failure_; }
+
   // Ends the shards' threads after what is under way. May be called again; forward() then fails.
   void stop();
 
@@ -69,21 +91,34 @@ class Pipeline final : public ForwardPass {
   Pipeline() = default;
   void start_threads(const Plan& plan);
   void drive(std::size_t stage, std::vector<int> cpus);
-  void change(const StateChange& change);
+  void change(const StateChange& change) { changes_.push_back(change); }
+  Status forward_alone(const BatchView& batch);
+  Status forward_pieces(const BatchView& batch);
   Piece& next_piece();
   void send(const BatchView& batch, int begin, int end, bool gather, std::size_t& gathered);
+  void wait_sent();
+  void look_at(const Piece& piece);
+  Status seen_failure() const;
 
   ModelSpec spec_;
   int piece_rows_ = 0;
   bool stopped_ = false;
+  bool waits_ = false;  // a piece may fail alone: each batch is done before the next
   std::vector<std::unique_ptr<Stage>> stages_;
   std::span<const float> logits_;
+  std::vector<StateChange> changes_;    // to come before the next piece
+  std::optional<Error> failure_;        // a shard was lost; until restart()
+  std::optional<Error> piece_failure_;  // of this batch
+
+  // One shard only.
+  Piece whole_;
 
   // Several shards only.
   std::unique_ptr<PieceRing> ring_;
+  StageProgress source_;                // of the pieces that were filled
   std::uint64_t sent_ = 0;              // pieces given to the stages
+  std::uint64_t checked_ = 0;           // of them: known to have succeeded
   std::vector<int> ends_;               // of the batch's pieces
-  std::vector<StateChange> changes_;    // to come before the next piece
   std::vector<float> gathered_logits_;  // of a batch whose logit rows lie in several pieces
   std::vector<int> first_cpus_;         // of the thread that calls forward()
   ThreadBinding binding_;
@@ -92,13 +127,5 @@ class Pipeline final : public ForwardPass {
 
 // The pool that hands out the plan's pages and slots.
 SequencePoolLayout sequence_pool_layout(const Plan& plan);
-
-// The devices of a plan, ready to load.
-struct DeviceOptions {
-  std::string cpu_isa;  // empty: the widest this processor has
-  bool chunked_delta = false;
-};
-Result<std::vector<std::unique_ptr<Device>>> open_devices(const Plan& plan,
-                                                          const DeviceOptions& options);
 
 }  // namespace tessera

@@ -11,8 +11,8 @@ constexpr std::chrono::microseconds kIdleSpin{100};
 constexpr std::chrono::microseconds kNearSpin{2000};
 
 // Counters are 32 bits wide, to sleep on, and compare so that wrapping does not matter.
-void wait(StageCounter& counter, std::uint64_t count, std::chrono::microseconds spin) {
-  counter.wait_for(static_cast<std::uint32_t>(count), spin);
+std::uint32_t counter_value(std::uint64_t count) {
+  return static_cast<std::uint32_t>(count);
 }
 
 }  // namespace
@@ -23,71 +23,62 @@ PieceRing::PieceRing(int shards, int max_rows, int n_embd) {
   for (Piece& piece : pieces_) piece.allocate(max_rows, n_embd);
 }
 
-bool Stage::run(PieceRing& ring, std::uint64_t number, Stage* before) {
-  if (before != nullptr) wait(before->announced_, number + 1, kIdleSpin);
-  Piece& piece = ring[number];
-  if (piece.stop()) {
-    announced_.advance();
-    done_.advance();
+void StageProgress::wait_announced(std::uint64_t count) {
+  announced_.wait_for(counter_value(count), kIdleSpin);
+}
+
+void StageProgress::wait_done(std::uint64_t count) {
+  wait_announced(count);
+  done_.wait_for(counter_value(count), kNearSpin);
+}
+
+bool StageProgress::is_done(std::uint64_t count) const {
+  return done_.reached(counter_value(count));
+}
+
+bool Stage::run(PieceRing& ring, StageProgress& before) {
+  if (taken_ == finished_ && !take(ring, before)) {
+    progress_.announce();
+    progress_.advance();
     return false;
   }
-  for (const StateChange& change : piece.changes) apply(change);
-  device_->begin(piece.view());
-  if (before == nullptr) {
-    device_->embed();
-  } else {
-    wait(before->done_, number + 1, kNearSpin);
-    device_->write_hidden(piece.hidden());
+  const auto depth = static_cast<std::uint64_t>(shard_->depth());
+  while (taken_ - finished_ < depth && before.is_done(taken_ + 1) && take(ring, before)) {
   }
-  if (head_) {
-    layers(first_layer_, end_layer_);
-    announced_.advance();
-    device_->head();
-    if (piece.logits_out != nullptr) {
-      const std::span<const float> logits = device_->logits();
-      std::copy(logits.begin(), logits.end(), piece.logits_out);
-    }
-  } else {
-    layers(first_layer_, end_layer_ - 1);
-    announced_.advance();
-    layers(end_layer_ - 1, end_layer_);
-    device_->read_hidden(piece.hidden());
-  }
-  done_.advance();
+  finish(ring[finished_]);
+  ++finished_;
   return true;
 }
 
-void Stage::wait_done(std::uint64_t count) {
-  wait(announced_, count, kIdleSpin);
-  wait(done_, count, kNearSpin);
-}
-
-void Stage::run_alone(const BatchView& batch) {
-  device_->begin(batch);
-  device_->embed();
-  layers(first_layer_, end_layer_);
-  device_->head();
-}
-
-void Stage::layers(int begin, int end) {
-  for (int layer = begin; layer < end; ++layer) {
-    device_->mixer(layer);
-    device_->route(layer);
-    device_->all_experts(layer);
-    device_->dense(layer);
-    device_->finish_ffn(layer);
+// The next piece into the shard; false for the one that ends the stages, which is not taken.
+bool Stage::take(PieceRing& ring, StageProgress& before) {
+  before.wait_announced(taken_ + 1);
+  Piece& piece = ring[taken_];
+  if (piece.stop()) return false;
+  // Also of a piece that failed before, which is known when the stage before is done with it and
+  // not earlier: its changes concern other sequences too.
+  Status status = shard_->prepare(piece);
+  before.wait_done(taken_ + 1);
+  if (!piece.failed()) {
+    if (status) status = shard_->start(piece);
+    if (!status) piece.fail(std::move(status).error(), shard_->keeps_state());
   }
+  ++taken_;
+  return true;
 }
 
-void Stage::apply(const StateChange& change) {
-  switch (change.kind) {
-    case StateChange::Kind::reset_slot:
-      return device_->reset_slot(change.to);
-    case StateChange::Kind::copy_slot:
-      return device_->copy_slot(change.from, change.to);
-    case StateChange::Kind::copy_page:
-      return device_->copy_page(change.kv_group, change.from, change.to);
+void Stage::finish(Piece& piece) {
+  announced_ = false;
+  if (!piece.failed()) {
+    Status status = shard_->finish(piece, near_);
+    if (!status) piece.fail(std::move(status).error(), shard_->keeps_state());
   }
+  if (!piece.failed() && piece.logits_out != nullptr) {
+    const std::span<const float> logits = shard_->logits();
+    std::copy(logits.begin(), logits.end(), piece.logits_out);
+  }
+  if (!announced_) progress_.announce();
+  progress_.advance();
 }
 
 }  // namespace tessera

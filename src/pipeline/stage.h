@@ -1,21 +1,24 @@
-// Stage: one shard of a pipeline of several, and the ring of pieces that goes through all of them.
+// Stage: one shard's place in a pipeline of several, and the ring of pieces that goes through all
+// of them.
 //
 // Pieces are numbered from 0 and every stage computes all of them in that order. Piece k lies in
-// ring slot k mod size from the time the first stage takes it until the last one has done it, so
+// ring slot k mod size from the time the pipeline fills it until the last stage has done it, so
 // nothing is allocated or queued for a hand-over: a stage may start piece k when the stage before
-// has done it. A stage announces a piece before its last layer, so that the next one is awake and
-// has begun the step when the rows arrive.
+// has done it. A stage announces a piece shortly before it is done, so that the next one is awake
+// and has begun the step when the rows arrive. A shard that takes several pieces at a time gets
+// those that are there.
+//
+// A piece that failed goes on through the ring with its error, uncomputed.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "device/device.h"
 #include "pipeline/piece.h"
+#include "pipeline/shard.h"
 #include "pipeline/stage_counter.h"
-#include "plan/plan.h"
 
 namespace tessera {
 
@@ -30,37 +33,46 @@ class PieceRing {
   std::vector<Piece> pieces_;
 };
 
-class Stage {
+// How far a stage has come. Counts pieces.
+class StageProgress {
  public:
-  Stage(std::unique_ptr<Device> device, const ShardLayout& layout)
-      : device_(std::move(device)),
-        first_layer_(layout.first_layer),
-        end_layer_(layout.end_layer),
-        head_(layout.head) {}
-
-  Device& device() { return *device_; }
-
-  // Computes piece `number`, which lies in the ring; `before` is the stage before, nullptr for the
-  // first. Returns false for the piece that ends the stages.
-  bool run(PieceRing& ring, std::uint64_t number, Stage* before);
-
-  // Waits until this stage has done `count` pieces.
+  void announce() { announced_.advance(); }
+  void advance() { done_.advance(); }
+  // Until `count` pieces were announced, or are done.
+  void wait_announced(std::uint64_t count);
   void wait_done(std::uint64_t count);
-
-  // The whole step of a pipeline that has no other stage.
-  void run_alone(const BatchView& batch);
-
-  void apply(const StateChange& change);
+  bool is_done(std::uint64_t count) const;
 
  private:
-  void layers(int begin, int end);
-
-  std::unique_ptr<Device> device_;
-  int first_layer_;
-  int end_layer_;
-  bool head_;
-  StageCounter announced_;  // pieces that are nearly done
+  StageCounter announced_;
   StageCounter done_;
+};
+
+class Stage {
+ public:
+  explicit Stage(std::unique_ptr<Shard> shard)
+      : shard_(std::move(shard)), near_([this] {
+          announced_ = true;
+          progress_.announce();
+        }) {}
+
+  Shard& shard() { return *shard_; }
+  StageProgress& progress() { return progress_; }
+
+  // Computes the next piece of the ring, and takes more that are there; `before` is the progress of
+  // the stage before. Returns false after the piece that ends the stages.
+  bool run(PieceRing& ring, StageProgress& before);
+
+ private:
+  bool take(PieceRing& ring, StageProgress& before);
+  void finish(Piece& piece);
+
+  std::unique_ptr<Shard> shard_;
+  std::function<void()> near_;
+  bool announced_ = false;  // the piece that is finished
+  StageProgress progress_;
+  std::uint64_t taken_ = 0;     // pieces started
+  std::uint64_t finished_ = 0;  // of them
 };
 
 }  // namespace tessera

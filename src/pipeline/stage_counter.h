@@ -20,10 +20,9 @@ class StageCounter {
   void advance();
   // Until advance() was called `count` times in all.
   void wait_for(std::uint32_t count, std::chrono::microseconds spin);
-
- private:
   bool reached(std::uint32_t count) const;
 
+ private:
   alignas(64) std::atomic<std::uint32_t> count_{0};
   alignas(64) std::atomic<int> parked_{0};
 };

@@ -1,0 +1,146 @@
+#include "pipeline/shard.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "device/cpu/cpu_device.h"
+#include "device/gpu/plugin.h"
+#include "experts/host_executor.h"
+#include "pipeline/thread_binding.h"
+
+namespace tessera {
+
+Status LocalShard::load(const Model& model, const LoadProgress& progress) {
+  Status loaded;
+  if (cpus_.empty()) {
+    loaded = device_->load(model, layout_, progress);
+  } else {
+    std::thread([&] {
+      ThreadBinding binding;
+      binding.bind(std::span(cpus_).first(1));
+      loaded = device_->load(model, layout_, progress);
+    }).join();
+  }
+  if (loaded && !layout_.experts.empty()) return load_experts(model);
+  return loaded;
+}
+
+Status LocalShard::load_experts(const Model& model) {
+  DispatcherParts parts{.options = experts_.options, .metrics = experts_.metrics};
+  TESSERA_ASSIGN(parts.host, make_host_executor(model, {.first_layer = layout_.first_layer,
+                                                        .end_layer = layout_.end_layer,
+                                                        .max_rows = layout_.max_rows,
+                                                        .f32_weights = layout_.f32_weights,
+                                                        .team = device_->team(),
+                                                        .threads = experts_.threads,
+                                                        .isa = experts_.isa}));
+  if (experts_.workers) parts.workers = experts_.workers(layout_);
+  dispatcher_ = std::make_unique<Dispatcher>(model.spec(), layout_, std::move(parts));
+  return {};
+}
+
+Status LocalShard::prepare(Piece& piece) {
+  for (const StateChange& change : piece.changes) apply(change);
+  if (dispatcher_ != nullptr) TESSERA_TRY(dispatcher_->between_steps(*device_));
+  device_->begin(piece.view());
+  if (layout_.embedding) device_->embed();
+  return {};
+}
+
+Status LocalShard::start(Piece& piece) {
+  if (!layout_.embedding) device_->write_hidden(piece.hidden());
+  return {};
+}
+
+Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
+  if (layout_.head) {
+    TESSERA_TRY(layers(layout_.first_layer, layout_.end_layer));
+    near();
+    device_->head();
+    // A device that computes on its own tells by its results how a step went.
+    if (!piece.view().logit_rows.empty()) device_->logits();
+    return device_->fault();
+  }
+  TESSERA_TRY(layers(layout_.first_layer, layout_.end_layer - 1));
+  near();
+  TESSERA_TRY(layers(layout_.end_layer - 1, layout_.end_layer));
+  device_->read_hidden(piece.hidden());
+  return device_->fault();
+}
+
+Status LocalShard::layers(int begin, int end) {
+  for (int layer = begin; layer < end; ++layer) {
+    device_->mixer(layer);
+    device_->route(layer);
+    if (experts_.counts != nullptr) experts_.counts->add(layer, device_->routed_pairs());
+    if (dispatcher_ != nullptr) {
+      TESSERA_TRY(dispatcher_->compute(*device_, layer));
+    } else {
+      device_->all_experts(layer);
+      device_->dense(layer);
+    }
+    device_->finish_ffn(layer);
+  }
+  return {};
+}
+
+void LocalShard::apply(const StateChange& change) {
+  switch (change.kind) {
+    case StateChange::Kind::reset_slot:
+      return device_->reset_slot(change.to);
+    case StateChange::Kind::copy_slot:
+      return device_->copy_slot(change.from, change.to);
+    case StateChange::Kind::copy_page:
+      return device_->copy_page(change.kv_group, change.from, change.to);
+  }
+}
+
+namespace {
+
+Result<cpu::Isa> isa_of(const DeviceOptions& options) {
+  if (options.cpu_isa.empty()) return cpu::detect_isa();
+  return cpu::parse_isa(options.cpu_isa);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> open_device(const ShardPlan& shard, const DeviceOptions& options) {
+  if (shard.kind != DeviceKind::cpu)
+    return make_gpu_device(device_kind_name(shard.kind),
+                           {.index = shard.number,
+                            .load_threads = shard.threads,
+                            .wait_seconds = options.gpu_wait_s,
+                            .graphs = options.gpu_graphs,
+                            .chained = options.gpu_chained},
+                           options.gpu_plugins);
+  TESSERA_ASSIGN(const cpu::Isa isa, isa_of(options));
+  return make_cpu_device({.threads = shard.threads,
+                          .cpus = shard.cpus,
+                          .isa = isa,
+                          .chunked_delta = options.chunked_delta});
+}
+
+Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
+                                                        const DeviceOptions& options,
+                                                        const RemoteShards& remote) {
+  std::vector<std::unique_ptr<Shard>> shards(plan.shards.size());
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const ShardPlan& shard = plan.shards[i];
+    if (shard.remote) {
+      if (!remote)
+        return Error::make(ErrorCode::unsupported, "{}: workers cannot be used here", shard.device);
+      TESSERA_ASSIGN(shards[i], remote(shard));
+    } else {
+      TESSERA_ASSIGN(auto device, open_device(shard, options));
+      LocalExperts experts = options.experts;
+      TESSERA_ASSIGN(experts.isa, isa_of(options));
+      // A GPU has no team that its host experts could share.
+      if (shard.kind != DeviceKind::cpu) experts.threads = std::max(experts.threads, shard.threads);
+      shards[i] = std::make_unique<LocalShard>(std::move(device), shard.layout, shard.cpus,
+                                               std::move(experts));
+    }
+  }
+  return shards;
+}
+
+}  // namespace tessera

@@ -1,0 +1,129 @@
+// Shard: a contiguous range of a model's layers with the state of all sequences for them. A local
+// one computes on a device of this process (LocalShard); a remote one hands the work to another
+// process (worker/remote_shard.h). The pipeline knows no difference.
+//
+//   TESSERA_TRY(shard.prepare(piece));        // the piece is known, its rows may be missing yet
+//   TESSERA_TRY(shard.start(piece));          // piece.hidden() holds the rows, where it has any
+//   TESSERA_TRY(shard.finish(piece, near));   // piece.hidden() holds what the next shard gets
+//
+// Pieces pass in order, each through the three calls; up to depth() of them may be started and not
+// finished. State changes of a piece come before its rows; a piece that an earlier shard failed at
+// gets prepare() alone, for them. finish() calls `near` once if it succeeds, shortly before it
+// returns, and at most once if not. A shard with the head leaves no rows but logits(), valid until
+// the next prepare(); others have none.
+//
+// Errors: unavailable when the shard and the state in it are lost; it fails from then on until
+// restart(). A local shard fails for good where its device does. Otherwise it loses nothing: what
+// it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
+// so.
+//
+// Threads: one drives a shard (start() and finish() too); ready() may be called by any.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/cpu/isa.h"
+#include "device/device.h"
+#include "experts/dispatcher.h"
+#include "experts/routing_counts.h"
+#include "pipeline/piece.h"
+#include "plan/plan.h"
+
+namespace tessera {
+
+class Shard {
+ public:
+  virtual ~Shard() = default;
+
+  // Called once, before anything else. The model's file is not read after it returns, but for
+  // experts that stay in it (LocalShard).
+  virtual Status load(const Model& model, const LoadProgress& progress) = 0;
+
+  virtual int depth() const { return 1; }
+  virtual Status prepare(Piece& piece) = 0;
+  virtual Status start(Piece& piece) = 0;
+  virtual Status finish(Piece& piece, const std::function<void()>& near) = 0;
+  virtual std::span<const float> logits() = 0;
+
+  // Whether the state of the other sequences is as before after an error.
+  virtual bool keeps_state() const { return false; }
+  // Whether a piece can fail without the shard being lost, so that a caller who wants to know whose
+  // piece it was waits for each.
+  virtual bool fails_pieces() const { return false; }
+
+  // Whether new work can be taken up. One line that says what is away otherwise.
+  virtual Status ready() const { return {}; }
+  // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
+  // nothing. No piece may be under way.
+  virtual Status restart() { return {}; }
+};
+
+// How a local shard computes the experts that its device does not hold (ShardLayout::experts).
+struct LocalExperts {
+  ExpertOptions options;
+  ExpertMetrics* metrics = nullptr;  // may be null
+  RoutingCounts* counts = nullptr;   // counts every layer's routing; may be null
+  // Executors of the plan's workers for a shard, by number; empty: the host computes for them.
+  std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> workers;
+  // The host's threads where the device has none of its own.
+  int threads = 1;
+  cpu::Isa isa = cpu::detect_isa();
+};
+
+// A shard on a device of this process.
+class LocalShard final : public Shard {
+ public:
+  LocalShard(std::unique_ptr<Device> device, ShardLayout layout, std::vector<int> cpus,
+             LocalExperts experts = {})
+      : device_(std::move(device)),
+        layout_(std::move(layout)),
+        cpus_(std::move(cpus)),
+        experts_(std::move(experts)) {}
+
+  // With the threads that will use it, so that its memory is near them. A layout with experts reads
+  // the model's file as long as the shard lives.
+  Status load(const Model& model, const LoadProgress& progress) override;
+  Status prepare(Piece& piece) override;
+  Status start(Piece& piece) override;
+  Status finish(Piece& piece, const std::function<void()>& near) override;
+  std::span<const float> logits() override {
+    return layout_.head ? device_->logits() : std::span<const float>();
+  }
+  bool keeps_state() const override { return true; }
+  bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
+
+ private:
+  Status load_experts(const Model& model);
+  Status layers(int begin, int end);
+  void apply(const StateChange& change);
+
+  std::unique_ptr<Device> device_;
+  ShardLayout layout_;
+  std::vector<int> cpus_;  // that drive it; empty: any
+  LocalExperts experts_;
+  std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
+};
+
+// The device that a shard of the plan names.
+struct DeviceOptions {
+  std::string cpu_isa;  // empty: the widest this processor has
+  bool chunked_delta = false;
+  std::string gpu_plugins{};  // Placement::gpu_plugins
+  double gpu_wait_s = 60.0;   // the longest wait for a step of a GPU
+  bool gpu_graphs = true;     // decode steps of a GPU as captured graphs
+  bool gpu_chained = true;    // its kernels begin while the one before them ends
+  LocalExperts experts{};     // of every local shard; its isa is cpu_isa
+};
+Result<std::unique_ptr<Device>> open_device(const ShardPlan& shard, const DeviceOptions& options);
+
+// The shards of a plan, ready to load. `remote` makes those of workers.
+using RemoteShards = std::function<Result<std::unique_ptr<Shard>>(const ShardPlan& shard)>;
+Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
+                                                        const DeviceOptions& options,
+                                                        const RemoteShards& remote = {});
+
+}  // namespace tessera
