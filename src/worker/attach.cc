@@ -1,6 +1,7 @@
 #include "worker/attach.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "base/checked.h"
@@ -60,6 +61,14 @@ Status refuse(StreamChannel& channel, RefuseReason reason, Deadline deadline) {
   return channel.send({.op = Op::refuse}, encode(Refuse{.reason = reason}), deadline);
 }
 
+// The client before may be about to leave, as one that only asked is.
+bool still_busy(const std::atomic<bool>& busy) {
+  constexpr auto kPatience = std::chrono::milliseconds(300);
+  for (const Deadline until = after(kPatience); busy && Clock::now() < until;)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  return busy;
+}
+
 Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const Nonce& theirs,
                     Deadline deadline) {
   const Nonce nonce = random_nonce();
@@ -117,6 +126,10 @@ Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind
   Frame frame;
   Fd descriptor;
   TESSERA_TRY(expect(*channel, frame, Op::attach, deadline, &descriptor));
+  if (options.busy != nullptr && still_busy(*options.busy)) {
+    (void)refuse(*channel, RefuseReason::busy, deadline);
+    return Error::make(ErrorCode::unavailable, "another client was refused: one is served");
+  }
   TESSERA_ASSIGN(const Attach attach, decode_attach(frame.body()));
   if (attach.kind == AttachKind::stream) {
     if (tcp) {

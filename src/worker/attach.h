@@ -10,6 +10,7 @@
 // answers REFUSE or just closes.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -39,6 +40,7 @@ struct AcceptOptions {
   std::string token;                                       // tcp
   std::uint64_t max_arena_bytes = std::uint64_t{1} << 30;  // each way
   SpinOptions spin;
+  const std::atomic<bool>* busy = nullptr;  // where set and true, clients are refused
 };
 
 Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind,

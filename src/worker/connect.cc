@@ -8,14 +8,19 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "worker/auth.h"
 #include "worker/socket_io.h"
 
 namespace tessera::worker {
 namespace {
+
+// A unix socket turns away at once who finds it full.
+constexpr int kBacklog = 128;
 
 struct Endpoint {
   sockaddr_storage storage{};
@@ -33,8 +38,10 @@ Endpoint unix_endpoint(const std::string& path) {
   return endpoint;
 }
 
-Result<Endpoint> resolve(const Address& address, int flags) {
-  if (address.kind == Address::Kind::unix_path) return unix_endpoint(address.host);
+// At least one.
+Result<std::vector<Endpoint>> resolve(const Address& address, int flags) {
+  if (address.kind == Address::Kind::unix_path)
+    return std::vector<Endpoint>{unix_endpoint(address.host)};
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -42,11 +49,14 @@ Result<Endpoint> resolve(const Address& address, int flags) {
   const int code = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
   if (code != 0)
     return Error::make(ErrorCode::not_found, "{}: {}", address.text(), ::gai_strerror(code));
-  Endpoint endpoint;
-  endpoint.length = found->ai_addrlen;
-  std::memcpy(&endpoint.storage, found->ai_addr, found->ai_addrlen);
+  std::vector<Endpoint> endpoints;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    Endpoint& endpoint = endpoints.emplace_back();
+    endpoint.length = one->ai_addrlen;
+    std::memcpy(&endpoint.storage, one->ai_addr, one->ai_addrlen);
+  }
   ::freeaddrinfo(found);
-  return endpoint;
+  return endpoints;
 }
 
 Result<Fd> make_socket(const Endpoint& endpoint) {
@@ -65,24 +75,35 @@ void tune_tcp(int fd) {
   ::setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof(probes));
 }
 
-Result<Fd> connect_socket(const Address& address, Deadline deadline) {
-  TESSERA_ASSIGN(const Endpoint endpoint, resolve(address, 0));
-  TESSERA_ASSIGN(Fd fd, make_socket(endpoint));
+// 0, or an errno.
+int finish_connect(const Fd& fd, const Endpoint& endpoint, Deadline deadline) {
   int code = ::connect(fd.get(), endpoint.get(), endpoint.length) == 0 ? 0 : errno;
-  if (code == EINPROGRESS) {
-    const Readiness done = wait_for(fd.get(), POLLOUT, deadline);
-    socklen_t length = sizeof(code);
-    if (!done.ready && !done.hung_up) {
-      code = ETIMEDOUT;
-    } else if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length) != 0) {
-      code = errno;
-    }
+  if (code != EINPROGRESS) return code;
+  const Readiness done = wait_for(fd.get(), POLLOUT, deadline);
+  socklen_t length = sizeof(code);
+  if (!done.ready && !done.hung_up) return ETIMEDOUT;
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_ERROR, &code, &length) != 0) return errno;
+  return code == 0 && done.hung_up ? ECONNABORTED : code;
+}
+
+Result<Fd> connect_socket(const Address& address, Deadline deadline, Interrupter* interrupter) {
+  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints, resolve(address, 0));
+  int code = 0;
+  for (std::size_t i = 0; i < endpoints.size(); ++i) {
+    if (interrupter != nullptr && interrupter->interrupted())
+      return Error::make(ErrorCode::cancelled, "connecting to {} was ended", address.text());
+    TESSERA_ASSIGN(Fd fd, make_socket(endpoints[i]));
+    if (interrupter != nullptr) interrupter->watch(fd.get());
+    // An address that does not answer leaves time for the others.
+    const auto left = std::max(Clock::duration(0), deadline - Clock::now());
+    code = finish_connect(fd, endpoints[i],
+                          after(left / static_cast<std::int64_t>(endpoints.size() - i)));
+    if (code != 0) continue;
+    if (address.kind == Address::Kind::tcp) tune_tcp(fd.get());
+    return fd;
   }
-  if (code != 0)
-    return Error::make(ErrorCode::unavailable, "no worker at {}: {}", address.text(),
-                       std::strerror(code));
-  if (address.kind == Address::Kind::tcp) tune_tcp(fd.get());
-  return fd;
+  return Error::make(ErrorCode::unavailable, "no worker at {}: {}", address.text(),
+                     std::strerror(code));
 }
 
 SocketKind socket_kind(const Address& address) {
@@ -121,7 +142,7 @@ Status clear_socket_file(const Address& address) {
   if (::lstat(address.host.c_str(), &status) != 0) return {};
   if (!S_ISSOCK(status.st_mode))
     return Error::make(ErrorCode::invalid, "{} exists and is not a socket", address.host);
-  if (connect_socket(address, after(std::chrono::seconds(1))).ok())
+  if (connect_socket(address, after(std::chrono::seconds(1)), nullptr).ok())
     return Error::make(ErrorCode::invalid, "another worker listens at {}", address.text());
   if (::unlink(address.host.c_str()) != 0) return system_error("removing " + address.host);
   return {};
@@ -130,20 +151,21 @@ Status clear_socket_file(const Address& address) {
 }  // namespace
 
 Result<std::unique_ptr<Channel>> connect_to(const Address& address, const AttachOptions& options,
-                                            Deadline deadline) {
+                                            Deadline deadline, Interrupter* interrupter) {
   if (address.kind == Address::Kind::tcp) TESSERA_TRY(check_token(options.token));
-  TESSERA_ASSIGN(Fd fd, connect_socket(address, deadline));
+  TESSERA_ASSIGN(Fd fd, connect_socket(address, deadline, interrupter));
   return attach_client(std::move(fd), socket_kind(address), options, deadline);
 }
 
 Result<Listener> Listener::open(const Address& address) {
   const bool tcp = address.kind == Address::Kind::tcp;
   if (!tcp) TESSERA_TRY(clear_socket_file(address));
-  TESSERA_ASSIGN(const Endpoint endpoint, resolve(address, AI_PASSIVE));
+  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints, resolve(address, AI_PASSIVE));
+  const Endpoint& endpoint = endpoints.front();
   TESSERA_ASSIGN(Fd fd, make_socket(endpoint));
   const int on = 1;
   if (tcp) ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (::bind(fd.get(), endpoint.get(), endpoint.length) != 0 || ::listen(fd.get(), 16) != 0)
+  if (::bind(fd.get(), endpoint.get(), endpoint.length) != 0 || ::listen(fd.get(), kBacklog) != 0)
     return system_error("listening at " + address.text());
   const Address bound = bound_address(fd.get(), address);
   return Listener(std::move(fd), bound);
@@ -153,21 +175,43 @@ Listener::~Listener() {
   if (socket_ && address_.kind == Address::Kind::unix_path) ::unlink(address_.host.c_str());
 }
 
-Result<std::unique_ptr<Channel>> Listener::accept(const AcceptOptions& options, Deadline deadline) {
-  const SocketKind kind = socket_kind(address_);
-  if (kind == SocketKind::tcp) TESSERA_TRY(check_token(options.token));
+SocketKind Listener::kind() const {
+  return socket_kind(address_);
+}
+
+Result<Fd> Listener::take(Deadline deadline) {
   for (;;) {
     Fd fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
-      if (kind == SocketKind::tcp) tune_tcp(fd.get());
-      if (kind == SocketKind::unix_socket) TESSERA_TRY(check_user(fd.get()));
-      return attach_worker(std::move(fd), kind, options, after(kAttachTime));
+      if (kind() == SocketKind::tcp) tune_tcp(fd.get());
+      if (kind() == SocketKind::unix_socket) TESSERA_TRY(check_user(fd.get()));
+      return fd;
     }
+    if (errno == EINVAL) return Fd();  // stop()
     const bool nobody =
         errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ECONNABORTED;
-    if (!nobody) return system_error("accepting a client at " + address_.text());
-    if (!wait_for(socket_.get(), POLLIN, deadline).ready) return std::unique_ptr<Channel>();
+    if (!nobody)
+      return Error::make(ErrorCode::exhausted, "accepting a client at {}: {}", address_.text(),
+                         std::strerror(errno));
+    const Readiness came = wait_for(socket_.get(), POLLIN, deadline);
+    // A listening socket hangs up by stop() alone.
+    if (!came.ready || came.hung_up) return Fd();
   }
+}
+
+Result<std::unique_ptr<Channel>> Listener::accept(const AcceptOptions& options, Deadline deadline) {
+  if (kind() == SocketKind::tcp) TESSERA_TRY(check_token(options.token));
+  TESSERA_ASSIGN(Fd fd, take(deadline));
+  if (!fd) return std::unique_ptr<Channel>();
+  return attach_worker(std::move(fd), kind(), options, after(kAttachTime));
+}
+
+bool Listener::stopped() const {
+  return wait_for(socket_.get(), 0, Deadline::min()).hung_up;
+}
+
+void Listener::stop() {
+  ::shutdown(socket_.get(), SHUT_RDWR);
 }
 
 }  // namespace tessera::worker

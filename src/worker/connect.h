@@ -4,7 +4,8 @@
 //   TESSERA_ASSIGN(Listener listener, Listener::open(address));
 //   TESSERA_ASSIGN(auto accepted, listener.accept({.token = token}, after(1s)));   // may be null
 //
-// Host names are resolved by the system, which may take longer than the deadline.
+// Host names are resolved by the system, which may take longer than the deadline and is not
+// interrupted. A name may stand for several addresses: each is tried, in the system's order.
 #pragma once
 
 #include <memory>
@@ -12,11 +13,12 @@
 #include "base/result.h"
 #include "worker/address.h"
 #include "worker/attach.h"
+#include "worker/interrupter.h"
 
 namespace tessera::worker {
 
 Result<std::unique_ptr<Channel>> connect_to(const Address& address, const AttachOptions& options,
-                                            Deadline deadline);
+                                            Deadline deadline, Interrupter* interrupter = nullptr);
 
 class Listener {
  public:
@@ -27,9 +29,17 @@ class Listener {
   Listener& operator=(Listener&&) noexcept = default;
   ~Listener();
 
-  // Null when nobody came before the deadline. A client that fails to attach is an error of that
-  // client: the listener goes on. A client has `kAttachTime` for it, whatever the deadline.
+  // Null when nobody came before the deadline, or stop() was called. A client that fails to attach
+  // is an error of that client: the listener goes on. A client has `kAttachTime` for it, whatever
+  // the deadline.
   Result<std::unique_ptr<Channel>> accept(const AcceptOptions& options, Deadline deadline);
+  // The first half of it: a connection that nothing was read from. No descriptor when nobody came;
+  // exhausted where the system has no more to give.
+  Result<Fd> take(Deadline deadline);
+  // Makes accept() return null, now and from then on. Any thread.
+  void stop();
+  bool stopped() const;
+  SocketKind kind() const;
   // As bound: with the port that the system chose for port 0.
   const Address& address() const { return address_; }
 

@@ -114,6 +114,33 @@ TEST(ListeningTcp, WithTokens) {
   expect_ping(*worker, *client, 2);
 }
 
+// The name has an address of each family, and the worker listens at one of them.
+TEST(ListeningTcp, EachAddressOfANameIsTried) {
+  Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
+  const Address name = *Address::parse("tcp:localhost:" + listener.address().port);
+  std::unique_ptr<Channel> client;
+  std::thread other([&] { client = *connect_to(name, {.token = kToken}, after(5s)); });
+  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(5s));
+  other.join();
+  ASSERT_NE(worker, nullptr);
+  expect_ping(*client, *worker, 1);
+}
+
+TEST(ListeningTcp, AnInterruptedClientDoesNotWait) {
+  Listener silent = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
+  Interrupter interrupter;
+  std::thread other([&] {
+    std::this_thread::sleep_for(20ms);
+    interrupter.interrupt();
+  });
+  const Deadline begin = Clock::now();
+  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(10s), &interrupter).ok());
+  EXPECT_LT(Clock::now() - begin, 5s);
+  other.join();
+  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(10s), &interrupter).ok());
+  EXPECT_LT(Clock::now() - begin, 5s);
+}
+
 TEST(ListeningTcp, NobodyThere) {
   Address address;
   { address = Listener::open(*Address::parse("tcp:127.0.0.1:0"))->address(); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/log.h"
 #include "worker/ring_memory.h"
 
 namespace tessera::worker {
@@ -10,6 +11,12 @@ namespace {
 
 Refuse refuse(RefuseReason reason, std::uint64_t need = 0, std::uint64_t have = 0) {
   return {.reason = reason, .need = need, .have = have};
+}
+
+RefuseReason refuse_reason(ErrorCode code) {
+  if (code == ErrorCode::exhausted) return RefuseReason::memory;
+  if (code == ErrorCode::invalid) return RefuseReason::limits;
+  return RefuseReason::loading;
 }
 
 // A worker must not grant what was not asked for.
@@ -75,6 +82,16 @@ AttachOptions ring_sizes(const Hello& hello) {
   return {.to_worker_bytes = bytes, .to_client_bytes = bytes};
 }
 
+Result<Probe> client_probe(Channel& channel, Deadline deadline) {
+  TESSERA_TRY(channel.send({.op = Op::probe}, deadline));
+  Frame frame;
+  TESSERA_TRY(expect_frame(channel, frame, "answer to PROBE", deadline));
+  if (frame.header.op != Op::probe)
+    return Error::make(ErrorCode::invalid, "{}: {} where the answer to PROBE is due",
+                       channel.describe(), op_name(frame.header.op));
+  return decode_probe(frame.body());
+}
+
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline) {
   TESSERA_TRY(
       channel.send({.version = hello.version_max, .op = Op::hello}, encode(hello), deadline));
@@ -99,6 +116,12 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
                                    const Prepare& prepare, Deadline deadline) {
   Frame frame;
   TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
+  if (frame.header.op == Op::probe) {
+    TESSERA_TRY(channel.send({.op = Op::probe}, encode(offer.probe), deadline));
+    TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
+    if (frame.header.op == Op::bye)
+      return Error::make(ErrorCode::unavailable, "{}: the client only asked", channel.describe());
+  }
   if (frame.header.op != Op::hello)
     return Error::make(ErrorCode::invalid, "{}: {} where HELLO is due", channel.describe(),
                        op_name(frame.header.op));
@@ -119,8 +142,8 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
                                after(std::chrono::seconds(5))));
       return agreement;
     }
-    if (ready.error().code != ErrorCode::exhausted) return std::move(ready).error();
-    reply = refuse(RefuseReason::memory);
+    log_warn("{}: {}", channel.describe(), ready.error().message);
+    reply = refuse(refuse_reason(ready.error().code));
   }
   const Refuse& refused = std::get<Refuse>(reply);
   TESSERA_TRY(channel.send({.op = Op::refuse}, encode(refused), after(std::chrono::seconds(5))));

@@ -1,8 +1,8 @@
 // The handshake: HELLO from the client, HELLO_ACK or REFUSE from the worker.
 //
-//   client                                       worker
-//   client_handshake(channel, hello, deadline)   worker_handshake(channel, offer, prepare,
-//   deadline)
+//   client                                 worker
+//   client_probe(channel, deadline)        worker_handshake(channel, offer, prepare, deadline)
+//   client_handshake(channel, hello, ...)
 //
 // The client says what it wants (role, model, layers, experts, largest job); the worker holds that
 // against what it offers (judge), loads what it was asked for (prepare), and answers with what was
@@ -32,6 +32,7 @@ struct WorkerOffer {
   std::uint32_t max_pairs = 65536;
   std::uint32_t max_page_changes = 4096;
   std::uint16_t credits = 4;
+  Probe probe;  // the answer to a client that asks before it decides
 };
 
 // What the worker found out while it loaded.
@@ -41,7 +42,8 @@ struct Prepared {
   double bytes_per_second = 0;
   double call_seconds = 0;
 };
-// An Error of code exhausted becomes REFUSE{memory}.
+// Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid) or
+// loading.
 using Prepare = std::function<Result<Prepared>(const Hello&, const HelloAck&)>;
 
 using HandshakeReply = std::variant<HelloAck, Refuse>;
@@ -54,6 +56,9 @@ WireLimits agreed_limits(const Hello& hello, const HelloAck& ack);
 
 // Rings in which `hello`'s credits all have room for the largest job and the largest result.
 AttachOptions ring_sizes(const Hello& hello);
+
+// Asks what the worker is and has; HELLO may follow.
+Result<Probe> client_probe(Channel& channel, Deadline deadline);
 
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline);
 

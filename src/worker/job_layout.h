@@ -12,6 +12,7 @@ inline constexpr std::uint64_t kPairBytes = 8;
 inline constexpr std::uint64_t kForwardFixedBytes = 16;
 inline constexpr std::uint64_t kForwardSequenceBytes = 16;
 inline constexpr std::uint64_t kPageChangeBytes = 16;
+inline constexpr std::uint64_t kStateChangeBytes = 16;
 
 constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, WireType type) {
   const std::uint64_t size = type == WireType::none ? 0 : type == WireType::f32 ? 4 : 2;
@@ -34,14 +35,16 @@ struct ForwardCounts {
   std::uint32_t sequences = 0;
   std::uint32_t page_changes = 0;
   std::uint32_t logit_rows = 0;
+  std::uint32_t state_changes = 0;
 };
 
-// counts, tokens, sequences, page changes, logit rows, then rows
+// counts, state changes, tokens, sequences, page changes, logit rows, then rows
 constexpr std::uint64_t forward_body_bytes(const ForwardCounts& counts, std::uint32_t n_embd,
                                            WireType type) {
-  return kForwardFixedBytes + 4 * std::uint64_t{counts.rows} +
-         kForwardSequenceBytes * counts.sequences + kPageChangeBytes * counts.page_changes +
-         4 * std::uint64_t{counts.logit_rows} + rows_bytes(counts.rows, n_embd, type);
+  return kForwardFixedBytes + kStateChangeBytes * counts.state_changes +
+         4 * std::uint64_t{counts.rows} + kForwardSequenceBytes * counts.sequences +
+         kPageChangeBytes * counts.page_changes + 4 * std::uint64_t{counts.logit_rows} +
+         rows_bytes(counts.rows, n_embd, type);
 }
 
 }  // namespace tessera::worker

@@ -47,6 +47,20 @@ Status check_page_changes(const ForwardBody& job, const ForwardLimits& limits) {
   return {};
 }
 
+Status check_state_changes(const ForwardBody& job, const ForwardLimits& limits) {
+  for (const WireStateChange& change : job.state_changes) {
+    std::uint32_t most = limits.slots;
+    if (change.kind == WireStateChange::Kind::copy_page)
+      most = change.kv_group < limits.kv_pages.size() ? limits.kv_pages[change.kv_group] : 0;
+    if (change.kind > WireStateChange::Kind::copy_page || change.from >= most || change.to >= most)
+      return Error::make(ErrorCode::invalid,
+                         "FORWARD_LAYERS with state change {} from {} to {} of {} (KV group {})",
+                         static_cast<int>(change.kind), change.from, change.to, most,
+                         change.kv_group);
+  }
+  return {};
+}
+
 Status check_logit_rows(const ForwardBody& job, std::uint32_t rows) {
   for (std::size_t i = 0; i < job.logit_rows.size(); ++i) {
     if (job.logit_rows[i] >= rows || (i > 0 && job.logit_rows[i] <= job.logit_rows[i - 1]))
@@ -95,7 +109,14 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
   writer.u32(static_cast<std::uint32_t>(job.sequences.size()));
   writer.u32(static_cast<std::uint32_t>(job.page_changes.size()));
   writer.u32(static_cast<std::uint32_t>(job.logit_rows.size()));
-  writer.u32(0);
+  writer.u32(static_cast<std::uint32_t>(job.state_changes.size()));
+  for (const WireStateChange& change : job.state_changes) {
+    writer.u16(static_cast<std::uint16_t>(change.kind));
+    writer.u16(change.kv_group);
+    writer.u32(change.from);
+    writer.u32(change.to);
+    writer.u32(0);
+  }
   for (const std::int32_t token : job.tokens) writer.i32(token);
   for (const WireSequence& sequence : job.sequences) {
     writer.u32(sequence.rows);
@@ -116,12 +137,15 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
 Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const std::byte> body,
                                    const WireLimits& limits, const ForwardLimits& forward) {
   ByteReader in(body);
-  const ForwardCounts counts{
-      .rows = header.rows, .sequences = in.u32(), .page_changes = in.u32(), .logit_rows = in.u32()};
-  in.u32();
+  const ForwardCounts counts{.rows = header.rows,
+                             .sequences = in.u32(),
+                             .page_changes = in.u32(),
+                             .logit_rows = in.u32(),
+                             .state_changes = in.u32()};
   // The counts are held against the length before anything of their size is made.
   if (counts.sequences > counts.rows || counts.logit_rows > counts.rows ||
       counts.logit_rows > limits.max_logit_rows || counts.page_changes > limits.max_page_changes ||
+      counts.state_changes > limits.max_page_changes ||
       body.size() != forward_body_bytes(counts, limits.n_embd, header.in_type))
     return Error::make(ErrorCode::invalid,
                        "FORWARD_LAYERS of {} bytes with {} rows, {} sequences, {} page changes and "
@@ -129,6 +153,14 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
                        body.size(), counts.rows, counts.sequences, counts.page_changes,
                        counts.logit_rows);
   ForwardBody job;
+  job.state_changes.resize(counts.state_changes);
+  for (WireStateChange& change : job.state_changes) {
+    change.kind = static_cast<WireStateChange::Kind>(in.u16());
+    change.kv_group = in.u16();
+    change.from = in.u32();
+    change.to = in.u32();
+    in.u32();
+  }
   job.tokens.resize(counts.rows);
   for (std::int32_t& token : job.tokens) {
     token = in.i32();
@@ -153,6 +185,7 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
   for (std::uint32_t& row : job.logit_rows) row = in.u32();
   job.rows = in.rest();
   TESSERA_TRY(check_sequences(job, counts.rows, forward));
+  TESSERA_TRY(check_state_changes(job, forward));
   TESSERA_TRY(check_page_changes(job, forward));
   TESSERA_TRY(check_logit_rows(job, counts.rows));
   return job;
@@ -160,6 +193,7 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
 
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out) {
   CHECK(out.size() == values.size() * wire_type_bytes(type));
+  if (out.empty()) return;
   if (type == WireType::f32) {
     static_assert(std::endian::native == std::endian::little, "rows are copied as they lie");
     std::memcpy(out.data(), values.data(), out.size());
@@ -172,6 +206,7 @@ void pack_rows(std::span<const float> values, WireType type, std::span<std::byte
 
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out) {
   CHECK(bytes.size() == out.size() * wire_type_bytes(type));
+  if (out.empty()) return;
   if (type == WireType::f32) {
     std::memcpy(out.data(), bytes.data(), bytes.size());
     return;

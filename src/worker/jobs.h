@@ -53,7 +53,19 @@ struct PageChange {
   bool operator==(const PageChange&) const = default;
 };
 
+// A change of state before the job's rows, in order: reset slot `to`, copy slot `from` to `to`,
+// copy page `from` of a KV group to page `to`.
+struct WireStateChange {
+  enum class Kind : std::uint16_t { reset_slot = 0, copy_slot = 1, copy_page = 2 };
+  Kind kind{};
+  std::uint16_t kv_group = 0;
+  std::uint32_t from = 0;
+  std::uint32_t to = 0;
+  bool operator==(const WireStateChange&) const = default;
+};
+
 struct ForwardBody {
+  std::vector<WireStateChange> state_changes;
   std::vector<std::int32_t> tokens;  // one per row
   std::vector<WireSequence> sequences;
   std::vector<PageChange> page_changes;

@@ -11,9 +11,12 @@ namespace {
 constexpr std::uint32_t kMaxLayers = 4096;
 constexpr std::uint32_t kMaxColumns = 1 << 24;
 constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
-constexpr std::uint32_t kMaxPairs = 1 << 22;
-constexpr std::uint32_t kMaxPageChanges = 1 << 20;
 constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{4} << 30;
+constexpr std::uint32_t kMaxThreads = 65536;
+constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
+// Pages and positions stay far from the end of an int.
+constexpr std::uint32_t kMaxPages = 1 << 28;
+constexpr std::uint32_t kMaxPositions = 1 << 30;
 
 Error malformed(const char* what) {
   return Error::make(ErrorCode::invalid, "malformed {} body", what);
@@ -41,6 +44,30 @@ std::uint64_t owned_bytes(const Hello& hello) {
   return std::uint64_t{hello.end_layer - hello.first_layer} * ((hello.dims.n_expert + 7) / 8);
 }
 
+void encode_layers(ByteWriter& out, const LayersPart& part) {
+  out.u8(part.kv_type);
+  out.u8(part.delta_form);
+  out.u16(static_cast<std::uint16_t>(part.kv_pages.size()));
+  out.u32(part.max_positions);
+  for (const std::uint32_t pages : part.kv_pages) out.u32(pages);
+}
+
+// False when it cannot be.
+bool decode_layers(ByteReader& in, LayersPart& part) {
+  part.kv_type = in.u8();
+  part.delta_form = in.u8();
+  const std::uint16_t groups = in.u16();
+  part.max_positions = in.u32();
+  if (groups > kMaxKvGroups || part.delta_form > 1 || part.max_positions > kMaxPositions)
+    return false;
+  part.kv_pages.resize(groups);
+  for (std::uint32_t& pages : part.kv_pages) {
+    pages = in.u32();
+    if (pages > kMaxPages) return false;
+  }
+  return in.ok();
+}
+
 template <typename Array>
 void read_array(ByteReader& in, Array& out) {
   const std::span<const std::byte> bytes = in.bytes(out.size());
@@ -62,9 +89,9 @@ const char* role_name(Role role) {
 }
 
 const char* refuse_reason_name(RefuseReason reason) {
-  constexpr const char* kNames[] = {"",     "version",  "model",         "dims",
-                                    "role", "memory",   "types",         "limits",
-                                    "busy", "draining", "authentication"};
+  constexpr const char* kNames[] = {"",     "version",  "model",          "dims",
+                                    "role", "memory",   "types",          "limits",
+                                    "busy", "draining", "authentication", "loading"};
   const auto i = static_cast<std::size_t>(reason);
   return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown";
 }
@@ -113,7 +140,12 @@ std::vector<std::byte> encode(const Probe& probe) {
   out.u16(probe.version_min);
   out.u16(probe.version_max);
   out.u32(probe.roles);
-  out.u64(0);
+  out.u32(probe.threads);
+  out.u32(0);
+  out.u64(probe.memory_total);
+  out.u64(probe.memory_free);
+  out.f64(probe.bytes_per_second);
+  out.bytes(probe.model);
   return body;
 }
 
@@ -123,8 +155,16 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   probe.version_min = in.u16();
   probe.version_max = in.u16();
   probe.roles = in.u32();
-  in.u64();
-  if (!in.done() || probe.version_min > probe.version_max) return malformed("PROBE");
+  probe.threads = in.u32();
+  in.u32();
+  probe.memory_total = in.u64();
+  probe.memory_free = in.u64();
+  probe.bytes_per_second = in.f64();
+  read_array(in, probe.model);
+  const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
+                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
+                        std::isfinite(probe.bytes_per_second) && probe.bytes_per_second >= 0;
+  if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }
 
@@ -147,6 +187,7 @@ std::vector<std::byte> encode(const Hello& hello) {
   out.u16(0);
   out.u32(static_cast<std::uint32_t>(hello.owned.size()));
   out.bytes(hello.owned);
+  if (hello.role == Role::layers) encode_layers(out, hello.layers);
   return body;
 }
 
@@ -170,9 +211,10 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
   in.u16();
   const std::uint32_t owned = in.u32();
   const std::span<const std::byte> bits = in.bytes(owned);
-  if (!in.done() || hello.version_min > hello.version_max || !valid_types(hello.in_types) ||
-      !valid_types(hello.out_types) || role < static_cast<int>(Role::experts) ||
-      role > static_cast<int>(Role::drafter))
+  const bool whole = role != static_cast<int>(Role::layers) || decode_layers(in, hello.layers);
+  if (!whole || !in.done() || hello.version_min > hello.version_max ||
+      !valid_types(hello.in_types) || !valid_types(hello.out_types) ||
+      role < static_cast<int>(Role::experts) || role > static_cast<int>(Role::drafter))
     return malformed("HELLO");
   hello.role = static_cast<Role>(role);
   if (!valid_dims(hello.dims) || hello.first_layer >= hello.end_layer ||
@@ -256,7 +298,7 @@ Result<Refuse> decode_refuse(std::span<const std::byte> body) {
   in.u32();
   refuse.need = in.u64();
   refuse.have = in.u64();
-  if (!in.done() || reason == 0 || reason > static_cast<int>(RefuseReason::authentication))
+  if (!in.done() || reason == 0 || reason > static_cast<int>(RefuseReason::loading))
     return malformed("REFUSE");
   refuse.reason = static_cast<RefuseReason>(reason);
   return refuse;

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/identity.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -31,7 +32,7 @@ constexpr std::uint32_t role_bit(Role role) {
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kProofBytes = 32;
 inline constexpr std::size_t kAttachBytes = 72;
-inline constexpr std::size_t kProbeBytes = 16;
+inline constexpr std::size_t kProbeBytes = 72;
 using Nonce = std::array<std::byte, kNonceBytes>;
 using Proof = std::array<std::byte, kProofBytes>;
 
@@ -47,14 +48,22 @@ struct Attach {
   bool operator==(const Attach&) const = default;
 };
 
+// --- Handshake ---
+
+using ModelDigest = tessera::ModelDigest;
+
+// What a worker says about itself before anything is asked of it.
 struct Probe {
   std::uint16_t version_min = kVersionMin;
   std::uint16_t version_max = kVersionMax;
-  std::uint32_t roles = 0;  // role_bit()s
+  std::uint32_t roles = 0;         // role_bit()s
+  std::uint32_t threads = 0;       // of its device
+  std::uint64_t memory_total = 0;  // bytes
+  std::uint64_t memory_free = 0;   // what it may use of them
+  double bytes_per_second = 0;     // measured; 0: not
+  ModelDigest model{};             // zeros: none yet
   bool operator==(const Probe&) const = default;
 };
-
-// --- Handshake ---
 
 struct ModelDims {
   std::uint32_t n_layer = 0;
@@ -66,7 +75,15 @@ struct ModelDims {
   bool operator==(const ModelDims&) const = default;
 };
 
-using ModelDigest = std::array<std::byte, 32>;  // SHA-256 that names the file's contents
+// Role layers: what the shard holds besides its weights.
+struct LayersPart {
+  std::uint8_t kv_type = 0;             // as KvType
+  std::uint8_t delta_form = 0;          // 0 recurrent, 1 chunked
+  std::uint32_t max_positions = 0;      // of a sequence
+  std::vector<std::uint32_t> kv_pages;  // of each KV group
+  bool operator==(const LayersPart&) const = default;
+};
+inline constexpr std::size_t kMaxKvGroups = 64;
 
 struct Hello {
   std::uint16_t version_min = kVersionMin;
@@ -87,6 +104,7 @@ struct Hello {
   // Role experts: for each layer of the range n_expert bits, least significant first, each layer
   // from a new byte: the experts that the worker is to hold.
   std::vector<std::byte> owned;
+  LayersPart layers;  // role layers
   bool operator==(const Hello&) const = default;
 };
 inline constexpr std::size_t kHelloFixedBytes = 100;
@@ -118,6 +136,7 @@ enum class RefuseReason : std::uint16_t {
   busy = 8,    // it serves another client
   draining = 9,
   authentication = 10,
+  loading = 11,  // what was asked for could not be loaded; the worker's log says why
 };
 const char* refuse_reason_name(RefuseReason reason);
 

@@ -87,8 +87,12 @@ class SpawnPlan {
     for (const std::string& argument : options.arguments)
       argv.push_back(const_cast<char*>(argument.c_str()));
     argv.push_back(nullptr);
+    std::vector<char*> environment;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry)
+      if (!std::string_view(*entry).starts_with("TESSERA_")) environment.push_back(*entry);
+    environment.push_back(nullptr);
     return ::posix_spawn(&pid, options.binary.c_str(), &actions_, &attributes_, argv.data(),
-                         environ);
+                         environment.data());
   }
 
  private:
@@ -180,11 +184,12 @@ Status WorkerProcess::stop(const StopTimes& times, const std::function<void()>& 
                      pid_, times.kill.count());
 }
 
-Result<Probe> probe_worker(const std::string& binary, Deadline deadline) {
-  TESSERA_ASSIGN(
-      const std::unique_ptr<WorkerProcess> process,
-      WorkerProcess::spawn(
-          {.binary = binary, .arguments = {"worker", "--probe"}, .log_prefix = "worker probe"}));
+Result<Probe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
+                           Deadline deadline) {
+  SpawnOptions options{.binary = binary, .arguments = {"worker"}, .log_prefix = "worker probe"};
+  options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
+  options.arguments.push_back("--probe");
+  TESSERA_ASSIGN(const std::unique_ptr<WorkerProcess> process, WorkerProcess::spawn(options));
   TESSERA_ASSIGN(const std::unique_ptr<StreamChannel> channel,
                  StreamChannel::adopt(process->take_socket(), "worker probe"));
   Frame frame;
@@ -219,11 +224,10 @@ Result<Fd> start_as_worker() {
   return socket;
 }
 
-Status answer_probe(Fd socket, std::uint32_t roles) {
+Status answer_probe(Fd socket, const Probe& probe) {
   TESSERA_ASSIGN(const std::unique_ptr<StreamChannel> channel,
                  StreamChannel::adopt(std::move(socket), "worker probe"));
-  return channel->send({.op = Op::probe}, encode(Probe{.roles = roles}),
-                       after(std::chrono::seconds(2)));
+  return channel->send({.op = Op::probe}, encode(probe), after(std::chrono::seconds(2)));
 }
 
 }  // namespace tessera::worker

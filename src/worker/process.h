@@ -8,7 +8,8 @@
 //
 // The child gets one end of a socket pair as descriptor kWorkerFd, /dev/null as standard input and
 // a pipe as standard output and error, whose lines are logged here with a prefix; every other
-// descriptor is closed. It has its own process group (a Ctrl-C at the terminal is the parent's to
+// descriptor is closed. Its environment is this process's without TESSERA_ variables, which are
+// options of this one. It has its own process group (a Ctrl-C at the terminal is the parent's to
 // handle), default signals and no blocked ones.
 //
 // When the parent dies, the child gets SIGKILL (start_as_worker) and sees its socket hang up.
@@ -85,8 +86,9 @@ class WorkerProcess {
 // That the file is there, regular and executable.
 Status check_binary(const std::string& path);
 
-// Starts `BINARY worker --probe` and returns what it says about itself.
-Result<Probe> probe_worker(const std::string& binary, Deadline deadline);
+// Starts `BINARY worker ARGUMENTS --probe` and returns what it says about itself.
+Result<Probe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
+                           Deadline deadline);
 
 // --- In the worker ---
 
@@ -95,6 +97,6 @@ Result<Probe> probe_worker(const std::string& binary, Deadline deadline);
 Result<Fd> start_as_worker();
 
 // The answer to --probe.
-Status answer_probe(Fd socket, std::uint32_t roles);
+Status answer_probe(Fd socket, const Probe& probe);
 
 }  // namespace tessera::worker

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <new>
 #include <utility>
 
 namespace tessera::worker {
@@ -20,6 +21,17 @@ WireError wire_error(ErrorCode code) {
   if (code == ErrorCode::invalid) return WireError::malformed;
   if (code == ErrorCode::not_found) return WireError::not_owned;
   return WireError::internal;
+}
+
+// What a client asks for is held against the budget before it is made. Should memory run out all
+// the same, this client pays for it and not the worker.
+template <typename T, typename Function>
+Result<T> within_memory(Function function) {
+  try {
+    return function();
+  } catch (const std::bad_alloc&) {
+    return Error::make(ErrorCode::exhausted, "the worker is out of memory");
+  }
 }
 
 class Server {
@@ -121,7 +133,8 @@ class Server {
       ++stats_.expired;
       return reply({.op = Op::result, .layer = header.layer, .status = JobStatus::expired});
     }
-    const Result<JobOutput> output = handler_.run(header, job.frame.body(), channel_.limits());
+    const Result<JobOutput> output = within_memory<JobOutput>(
+        [&] { return handler_.run(header, job.frame.body(), channel_.limits()); });
     const Deadline end = Clock::now();
     stats_.busy_us += microseconds(end - start);
     if (!output) {
@@ -159,11 +172,14 @@ class Server {
 Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
                        Stats& stats) {
   const Prepare prepare = [&](const Hello& hello, const HelloAck& ack) {
-    return handler.prepare(hello, ack);
+    return within_memory<Prepared>([&] { return handler.prepare(hello, ack); });
   };
-  TESSERA_ASSIGN(const Agreement agreement,
-                 worker_handshake(channel, offer, prepare, after(kHelloTime)));
-  Server server(channel, agreement.ack.version, agreement.ack.credits, handler, stats);
+  const Result<Agreement> agreement = worker_handshake(channel, offer, prepare, after(kHelloTime));
+  // One that only asked, or went before it said what it wanted.
+  if (!agreement && agreement.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
+  if (!agreement) return agreement.error();
+  const HelloAck& ack = agreement->ack;
+  Server server(channel, ack.version, ack.credits, handler, stats);
   Result<ServeEnd> end = server.run();
   channel.close();
   if (!end && end.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;

@@ -6,9 +6,6 @@
 namespace tessera::worker {
 namespace {
 
-// A job goes at once into memory that its credit reserved, or into a socket that a live worker
-// empties.
-constexpr auto kSocketTime = std::chrono::seconds(1);
 // Enough that 64 bytes are never left half written; what a stopped worker can hold up.
 constexpr auto kPingTime = std::chrono::milliseconds(20);
 constexpr std::uint64_t kPingSequence = 0;
@@ -29,7 +26,7 @@ Status Session::send(FrameHeader header, Parts parts, Deadline deadline) {
   return channel_->send(header, parts, deadline);
 }
 
-Result<Ticket> Session::submit(FrameHeader header, Parts parts) {
+Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::milliseconds limit) {
   Ticket ticket;
   {
     const std::lock_guard lock(slots_mutex_);
@@ -40,53 +37,86 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts) {
                          slots_.size());
     slot->state = Slot::State::waiting;
     slot->sequence = next_sequence_++;
+    slot->items = header.items;
     slot->submitted = Clock::now();
     ticket = {static_cast<std::size_t>(slot - slots_.begin()), slot->sequence};
   }
   header.sequence = ticket.sequence;
+  // A job goes at once into memory that its credit reserved, or into a socket that a live worker
+  // empties.
   const bool room = channel_->bulk_both_ways();
-  Status sent = send(header, parts, room ? Deadline::min() : after(kSocketTime));
+  Status sent = send(header, parts, room ? Deadline::min() : after(limit));
   if (sent) return ticket;
   const std::lock_guard lock(slots_mutex_);
   slots_[ticket.slot].state = Slot::State::free;
   return std::move(sent).error();
 }
 
-void Session::deliver(Frame& frame) {
+// With slots_mutex_ held.
+Status Session::deliver(Frame& frame) {
+  const FrameHeader& header = frame.header;
+  if (!known_op(header.op)) return {};
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (frame.header.op != Op::result && frame.header.op != Op::error) return;
-  const std::lock_guard lock(slots_mutex_);
-  for (Slot& slot : slots_) {
-    if (slot.sequence != frame.header.sequence) continue;
-    if (slot.state == Slot::State::abandoned) slot.state = Slot::State::free;
-    if (slot.state != Slot::State::waiting) return;
-    std::swap(slot.reply, frame);
-    slot.state = Slot::State::answered;
-    return;
+  if (header.op == Op::pong && std::exchange(ping_out_, false)) return {};
+  if (header.op == Op::result || header.op == Op::error) {
+    for (Slot& slot : slots_) {
+      if (slot.sequence != header.sequence) continue;
+      if (slot.state == Slot::State::abandoned) {
+        slot.state = Slot::State::free;
+        if (header.op == Op::result && header.status == JobStatus::ok)
+          late_ = {slot.items, std::chrono::microseconds(header.compute_us)};
+        return {};
+      }
+      if (slot.state != Slot::State::waiting) break;
+      std::swap(slot.reply, frame);
+      slot.state = Slot::State::answered;
+      return {};
+    }
   }
+  channel_->close();
+  return Error::make(ErrorCode::invalid, "{}: the worker sent {} that nothing asked for",
+                     channel_->describe(), op_name(header.op));
+}
+
+// Takes a frame that comes before the deadline, for whoever waits for it. `lock` is of slots_mutex_
+// and is given up meanwhile.
+Result<bool> Session::receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  receiving_ = true;
+  lock.unlock();
+  Result<bool> came = channel_->receive(incoming_, deadline);
+  lock.lock();
+  receiving_ = false;
+  const Status wanted = came.ok() && *came ? deliver(incoming_) : Status();
+  received_.notify_all();
+  if (!wanted) return wanted.error();
+  return came;
 }
 
 Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadline) {
-  for (;;) {
-    {
-      const std::lock_guard lock(slots_mutex_);
-      Slot& slot = slots_[ticket.slot];
-      if (slot.state == Slot::State::answered && slot.sequence == ticket.sequence) {
-        slot.state = Slot::State::free;
-        reply = {slot.reply.header, std::nullopt, slot.reply.body()};
-        break;
-      }
+  std::unique_lock lock(slots_mutex_);
+  Slot& slot = slots_[ticket.slot];
+  const auto answered = [&] {
+    return slot.state == Slot::State::answered && slot.sequence == ticket.sequence;
+  };
+  // What has come by the deadline is looked through all the same.
+  std::size_t left = most_waiting();
+  while (!answered()) {
+    if (receiving_) {
+      if (Clock::now() >= deadline ||
+          received_.wait_until(lock, deadline) == std::cv_status::timeout)
+        if (!answered()) return false;
+      continue;
     }
-    const std::lock_guard lock(receive_mutex_);
-    TESSERA_ASSIGN(const bool came, channel_->receive(incoming_, deadline));
-    if (came) {
-      deliver(incoming_);
-    } else {
-      // The heartbeat's thread may have taken the reply just before.
-      const std::lock_guard slots_lock(slots_mutex_);
-      if (slots_[ticket.slot].state != Slot::State::answered) return false;
-    }
+    TESSERA_ASSIGN(const bool came, receive_one(lock, deadline));
+    const bool over = !came || (Clock::now() >= deadline && --left == 0);
+    if (over && !answered()) return false;
   }
+  slot.state = Slot::State::free;
+  std::swap(slot.reply, reply.frame);
+  lock.unlock();
+  reply.header = reply.frame.header;
+  reply.body = reply.frame.body();
+  reply.error.reset();
   if (reply.header.op == Op::error) {
     TESSERA_ASSIGN(reply.error, decode_error(reply.body));
   }
@@ -105,21 +135,35 @@ void Session::abandon(const Ticket& ticket) {
   (void)send({.op = Op::cancel, .sequence = ticket.sequence}, {}, Deadline::min());
 }
 
+std::optional<Session::Late> Session::take_late() {
+  const std::lock_guard lock(slots_mutex_);
+  return std::exchange(late_, std::nullopt);
+}
+
 Status Session::beat() {
-  if (const std::unique_lock lock(receive_mutex_, std::try_to_lock); lock.owns_lock()) {
-    for (;;) {
-      TESSERA_ASSIGN(const bool came, channel_->receive(incoming_, Deadline::min()));
+  {
+    std::unique_lock lock(slots_mutex_);
+    for (std::size_t left = most_waiting(); !receiving_ && left > 0; --left) {
+      TESSERA_ASSIGN(const bool came, receive_one(lock, Deadline::min()));
       if (!came) break;
-      deliver(incoming_);
     }
+    // While a job computes nothing is read, and PINGs would pile up.
+    if (ping_out_) return {};
   }
-  const std::unique_lock lock(send_mutex_, std::try_to_lock);
-  if (!lock.owns_lock()) return {};  // a job is going out: the session is not idle
+  const std::unique_lock sending(send_mutex_, std::try_to_lock);
+  if (!sending.owns_lock()) return {};  // a job is going out: the session is not idle
+  expect_pong(true);
   const Status sent = channel_->send(
       {.version = ack_.version, .op = Op::ping, .sequence = kPingSequence}, after(kPingTime));
   // A worker that is behind with its reading is no reason to give it up yet.
-  if (!sent && sent.error().code == ErrorCode::exhausted) return {};
-  return sent;
+  if (sent || sent.error().code != ErrorCode::exhausted) return sent;
+  expect_pong(false);
+  return {};
+}
+
+void Session::expect_pong(bool expected) {
+  const std::lock_guard lock(slots_mutex_);
+  ping_out_ = expected;
 }
 
 Session::Health Session::health() const {

@@ -4,16 +4,18 @@
 //   credit TESSERA_ASSIGN(const bool done, session->wait(ticket, reply, after(50ms))); if (!done)
 //   session->abandon(ticket);                                   // compute it elsewhere
 //
-// Threads: submit, wait and abandon are for one thread (the one that runs the model). Others may
-// call beat, health and close at any time; beat never keeps the first thread waiting for long,
-// since it only takes frames that are there. Everything is answered in the order that the worker
-// likes; replies are matched by sequence, and a reply that nobody waits for is dropped.
+// Threads: any, each with tickets of its own. Of those that wait one receives for all. beat never
+// keeps them waiting for long, since it only takes frames that are there. Everything is answered in
+// the order that the worker likes; replies are matched by sequence. The reply to an abandoned job
+// is dropped but for its times (take_late); one that nothing asked for breaks the protocol, so that
+// no worker can keep this end busy with frames.
 //
 // Errors: exhausted (no credit left or no room), unavailable (the session is over), invalid (the
 // worker broke the protocol, and the session is over).
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -34,7 +36,8 @@ struct Ticket {
 struct JobReply {
   FrameHeader header;
   std::optional<ErrorReply> error;
-  std::span<const std::byte> body;  // until the ticket's slot is used again by submit
+  std::span<const std::byte> body;  // of `frame`
+  Frame frame;
 };
 
 class Session {
@@ -44,14 +47,22 @@ class Session {
   const HelloAck& agreed() const { return ack_; }
   const WireLimits& limits() const { return channel_->limits(); }
 
-  // header.sequence and version are set here.
-  Result<Ticket> submit(FrameHeader header, Parts parts);
+  // header.sequence and version are set here. `limit`: for a socket to take it all.
+  Result<Ticket> submit(FrameHeader header, Parts parts,
+                        std::chrono::milliseconds limit = std::chrono::seconds(1));
   // False when the reply has not come before the deadline. Ends the ticket when true.
   Result<bool> wait(const Ticket& ticket, JobReply& reply, Deadline deadline);
   // Tells the worker not to bother; the credit comes back with its answer.
   void abandon(const Ticket& ticket);
+  // An abandoned job that was computed all the same, since the last call.
+  struct Late {
+    std::uint32_t items = 0;  // of the job
+    std::chrono::microseconds compute{0};
+  };
+  std::optional<Late> take_late();
 
-  // Sends PING and takes what has come. An Error when the session is over.
+  // Takes what has come and sends PING, unless one is unanswered. An Error when the session is
+  // over.
   Status beat();
 
   struct Health {
@@ -70,20 +81,28 @@ class Session {
   struct Slot {
     enum class State { free, waiting, abandoned, answered } state = State::free;
     std::uint64_t sequence = 0;
+    std::uint32_t items = 0;
     Deadline submitted;
     Frame reply;
   };
 
   Status send(FrameHeader header, Parts parts, Deadline deadline);
-  void deliver(Frame& frame);
+  void expect_pong(bool expected);
+  Status deliver(Frame& frame);
+  // Frames that an honest worker can have sent and this end not taken.
+  std::size_t most_waiting() const { return slots_.size() + 1; }
+  Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   std::unique_ptr<Channel> channel_;
   HelloAck ack_;
   std::mutex send_mutex_;
-  std::mutex receive_mutex_;
   mutable std::mutex slots_mutex_;
+  std::condition_variable received_;
+  bool receiving_ = false;  // a thread is in receive(), with incoming_
   std::vector<Slot> slots_;
   std::uint64_t next_sequence_ = 1;
+  bool ping_out_ = false;  // and not answered; with slots_mutex_
+  std::optional<Late> late_;
   Frame incoming_;
   std::atomic<Deadline::rep> heard_;
 };

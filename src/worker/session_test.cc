@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <thread>
 
@@ -112,6 +113,12 @@ TEST_P(Serving, QueuedJobsExpireAndCancel) {
   EXPECT_EQ(reply_.header.status, JobStatus::ok);
   ASSERT_TRUE(*session_->wait(late, reply_, after(5s)));
   EXPECT_EQ(reply_.header.status, JobStatus::expired);
+  // BYE overtakes queued jobs, so the answer to the unwanted one comes first.
+  const Deadline limit = after(5s);
+  while (session_->health().abandoned > 0 && Clock::now() < limit) {
+    ASSERT_TRUE(session_->beat().ok());
+    std::this_thread::sleep_for(1ms);
+  }
   ASSERT_TRUE(session_->say_bye().ok());
   worker_.join();
   EXPECT_EQ(stats_.expired, 1u);
@@ -184,6 +191,107 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Serving, testing::Values(AttachKind::stream, Att
                          [](const auto& info) {
                            return info.param == AttachKind::stream ? "stream" : "rings";
                          });
+
+// The other end of a session, frame by frame.
+struct Hand {
+  Hand() : pair_(make_pair({.kind = AttachKind::rings})), worker_(*pair_.worker) {
+    const Hello hello = scale_hello();
+    const HelloAck ack{.credits = hello.credits,
+                       .in_types = hello.in_types,
+                       .out_types = hello.out_types,
+                       .max_rows = hello.max_rows,
+                       .max_pairs = hello.max_pairs};
+    worker_.set_limits(agreed_limits(hello, ack));
+    session_ = std::make_unique<Session>(std::move(pair_.client), hello, ack);
+  }
+  Ticket submit() {
+    const ScaleJob job;
+    const auto parts = job.parts();
+    return *session_->submit(job.header, Parts(parts));
+  }
+  void say(const FrameHeader& header) { ASSERT_TRUE(worker_.send(header, after(1s)).ok()); }
+  bool hears(Op op) {
+    Frame frame;
+    const Result<bool> came = worker_.receive(frame, Deadline::min());
+    return came.ok() && *came && frame.header.op == op;
+  }
+
+  ChannelPair pair_;
+  Channel& worker_;
+  std::unique_ptr<Session> session_;
+  JobReply reply_;
+};
+class ByHand : public testing::Test, protected Hand {};
+
+TEST_F(ByHand, OnePingAtATime) {
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(session_->beat().ok());
+  EXPECT_TRUE(hears(Op::ping));
+  EXPECT_FALSE(hears(Op::ping));
+  submit();  // there is room for it
+  EXPECT_TRUE(hears(Op::compute_experts));
+  say({.op = Op::pong});
+  ASSERT_TRUE(session_->beat().ok());
+  EXPECT_TRUE(hears(Op::ping));
+}
+
+TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {
+  const FrameHeader frames[] = {{.op = Op::pong},
+                                {.op = Op::result, .sequence = 7, .status = JobStatus::expired},
+                                {.op = Op::bye}};
+  for (const FrameHeader& frame : frames) {
+    Hand other;
+    const Ticket ticket = other.submit();
+    other.say(frame);
+    const Result<bool> done = other.session_->wait(ticket, other.reply_, after(5s));
+    ASSERT_FALSE(done.ok()) << op_name(frame.op);
+    EXPECT_EQ(done.error().code, ErrorCode::invalid);
+    EXPECT_TRUE(other.session_->closed());
+  }
+}
+
+TEST_F(ByHand, AJobIsAnsweredOnce) {
+  const Ticket ticket = submit();
+  const FrameHeader answer{
+      .op = Op::result, .sequence = ticket.sequence, .status = JobStatus::expired};
+  say(answer);
+  say(answer);
+  EXPECT_TRUE(*session_->wait(ticket, reply_, after(5s)));
+  const Status status = session_->beat();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::invalid);
+}
+
+// Ops of a later version are skipped, and keep nobody waiting longer.
+TEST_F(ByHand, AFloodDoesNotMoveTheDeadline) {
+  const Ticket ticket = submit();
+  std::atomic<bool> stop{false};
+  std::thread flood([&] {
+    while (!stop) (void)worker_.send({.op = static_cast<Op>(999)}, after(1ms));
+  });
+  const Deadline begin = Clock::now();
+  const Result<bool> done = session_->wait(ticket, reply_, begin + 50ms);
+  EXPECT_LT(Clock::now() - begin, 1s);
+  ASSERT_TRUE(done.ok());
+  EXPECT_FALSE(*done);
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(session_->beat().ok());
+  EXPECT_LT(Clock::now() - begin, 2s);
+  stop = true;
+  flood.join();
+}
+
+TEST_F(ByHand, ALateResultTellsItsTime) {
+  const Ticket ticket = submit();
+  EXPECT_FALSE(*session_->wait(ticket, reply_, Deadline::min()));
+  session_->abandon(ticket);
+  EXPECT_FALSE(session_->take_late().has_value());
+  say({.op = Op::result, .sequence = ticket.sequence, .compute_us = 3'000'000});
+  ASSERT_TRUE(session_->beat().ok());
+  const auto late = session_->take_late();
+  ASSERT_TRUE(late.has_value());
+  EXPECT_EQ(late->items, 2u);
+  EXPECT_EQ(late->compute, 3s);
+  EXPECT_FALSE(session_->take_late().has_value());
+}
 
 // Frames that a Session would not send.
 TEST(Serve, DrainStatsUnknownOpsAndTooManyJobs) {

@@ -17,25 +17,22 @@ constexpr auto kAttachLimit = std::chrono::seconds(10);
 constexpr auto kExitFollows = std::chrono::milliseconds(100);
 }  // namespace
 
-const char* fallback_name(Fallback reason) {
-  constexpr const char* kNames[] = {"no_worker", "no_credit", "deadline", "lost", "job_error"};
-  return kNames[static_cast<std::size_t>(reason)];
-}
-
 Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
-  return [spawn, attach](Deadline deadline) -> Result<StartedWorker> {
+  return [spawn, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
     StartedWorker started;
     TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
-    TESSERA_ASSIGN(started.channel, attach_client(started.process->take_socket(),
-                                                  SocketKind::unix_socket, attach, deadline));
+    Fd socket = started.process->take_socket();
+    interrupter.watch(socket.get());
+    TESSERA_ASSIGN(started.channel,
+                   attach_client(std::move(socket), SocketKind::unix_socket, attach, deadline));
     return started;
   };
 }
 
 Starter connect_starter(const Address& address, const AttachOptions& attach) {
-  return [address, attach](Deadline deadline) -> Result<StartedWorker> {
+  return [address, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
     StartedWorker started;
-    TESSERA_ASSIGN(started.channel, connect_to(address, attach, deadline));
+    TESSERA_ASSIGN(started.channel, connect_to(address, attach, deadline, &interrupter));
     return started;
   };
 }
@@ -52,10 +49,6 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lifecycle_(options_.lifecycle, Clock::now()) {
   CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
-  for (std::size_t i = 0; i < fallbacks_.size(); ++i)
-    fallbacks_[i] = &metrics.counter(
-        "tessera_worker_fallbacks_total", "Jobs of a worker that were computed elsewhere.",
-        {{"worker", options_.name}, {"reason", fallback_name(static_cast<Fallback>(i))}});
   thread_ = std::thread([this] { run(); });
 }
 
@@ -67,8 +60,8 @@ void Supervisor::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    if (starting_ != nullptr) starting_->close();
   }
+  interrupter_.interrupt();
   const std::uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
   const std::lock_guard lock(join_mutex_);
@@ -132,13 +125,15 @@ void Supervisor::run() {
 void Supervisor::start_worker() {
   starts_.add();
   const Deadline deadline = after(options_.start_limit);
-  Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)));
-  if (!started) return lose(DeathReason::start_failed, started.error().message);
+  Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)), interrupter_);
+  if (!started) {
+    interrupter_.forget();
+    return lose(DeathReason::start_failed, started.error().message);
+  }
   process_ = std::move(started->process);
   Channel& channel = *started->channel;
-  set_starting(&channel);
   Result<HandshakeReply> reply = client_handshake(channel, options_.hello, deadline);
-  set_starting(nullptr);
+  interrupter_.forget();
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refused = std::get_if<Refuse>(&*reply)) {
     const char* reason = refuse_reason_name(refused->reason);
@@ -146,6 +141,8 @@ void Supervisor::start_worker() {
         .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
                  {{"worker", options_.name}, {"reason", reason}})
         .add();
+    if (refused->need == 0)
+      return lose(DeathReason::refused, fmt::format("it refuses ({}); its log says why", reason));
     return lose(DeathReason::refused, fmt::format("it refuses ({}; needs {}, has {})", reason,
                                                   refused->need, refused->have));
   }
@@ -153,12 +150,6 @@ void Supervisor::start_worker() {
                                     std::get<HelloAck>(*reply));
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
-}
-
-void Supervisor::set_starting(Channel* channel) {
-  const std::lock_guard lock(mutex_);
-  starting_ = channel;
-  if (stopping_ && channel != nullptr) channel->close();
 }
 
 void Supervisor::watch() {

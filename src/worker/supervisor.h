@@ -3,22 +3,21 @@
 //   Supervisor supervisor(options, spawn_starter(...), metrics);
 //   ...
 //   if (std::shared_ptr<Session> session = supervisor.session()) session->submit(...);
-//   else supervisor.count_fallback(Fallback::no_worker);     // and compute it here
+//   else ...                                                  // compute it here
 //
 // session() never waits: it is the healthy (or suspect) worker's session, or null. A request that
 // holds one while the worker dies gets errors from it and falls back; the session object lives as
 // long as somebody holds it.
 //
 // Starting is a function, so that a spawned process and a worker at an address are supervised
-// alike. It runs on the supervisor's thread and is given a deadline.
+// alike. It runs on the supervisor's thread, is given a deadline, and is cut short by stop().
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
 // suspect, 3 dead, 4 backoff, 5 stopped), tessera_worker_starts_total,
-// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason},
-// tessera_worker_fallbacks_total{reason}. Each change of state is logged once.
+// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason}.
+// Each change of state is logged once.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -37,19 +36,16 @@ struct StartedWorker {
   std::unique_ptr<WorkerProcess> process;  // null for a worker that runs elsewhere
   std::unique_ptr<Channel> channel;        // attached, before the handshake
 };
-using Starter = std::function<Result<StartedWorker>(Deadline deadline)>;
+// Lets `interrupter` watch the socket, so that stop() need not wait for the deadline.
+using Starter = std::function<Result<StartedWorker>(Deadline deadline, Interrupter& interrupter)>;
 
 Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach);
 Starter connect_starter(const Address& address, const AttachOptions& attach);
 
-struct StateChange {
+struct WorkerChange {
   WorkerState from, to;
   std::string reason;
 };
-
-// Why a job that could have gone to the worker was computed elsewhere.
-enum class Fallback { no_worker, no_credit, deadline, lost, job_error };
-const char* fallback_name(Fallback reason);
 
 struct SupervisorOptions {
   std::string name = "worker";
@@ -57,7 +53,7 @@ struct SupervisorOptions {
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
-  std::function<void(const StateChange&)> on_change;  // on the supervisor's thread; may be null
+  std::function<void(const WorkerChange&)> on_change;  // on the supervisor's thread; may be null
 };
 
 class Supervisor {
@@ -68,14 +64,12 @@ class Supervisor {
 
   std::shared_ptr<Session> session() const;
   WorkerState state() const;
-  void count_fallback(Fallback reason) { fallbacks_[static_cast<std::size_t>(reason)]->add(); }
   // Ends the worker and the supervision; idempotent, any thread. Waits for the thread.
   void stop();
 
  private:
   void run();
   void start_worker();
-  void set_starting(Channel* channel);
   void watch();
   void bury();
   void pause(Deadline until);
@@ -88,8 +82,8 @@ class Supervisor {
   MetricsRegistry& metrics_;
   Counter& starts_;
   Gauge& state_gauge_;
-  std::array<Counter*, 5> fallbacks_{};
-  Fd wake_;  // eventfd: stop() was called
+  Fd wake_;                  // eventfd: stop() was called
+  Interrupter interrupter_;  // of a start
 
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
@@ -99,7 +93,6 @@ class Supervisor {
   std::shared_ptr<Session> session_;
   WorkerState state_ = WorkerState::starting;
   bool stopping_ = false;
-  Channel* starting_ = nullptr;  // in its handshake, which stop() cuts short
 
   std::mutex join_mutex_;
   std::thread thread_;

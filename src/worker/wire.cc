@@ -23,7 +23,7 @@ constexpr OpInfo kOps[] = {
     {Op::challenge, "CHALLENGE", kNonceBytes, kNonceBytes},
     {Op::proof, "PROOF", kProofBytes, kProofBytes},
     {Op::attached, "ATTACHED", 0, kProofBytes},
-    {Op::probe, "PROBE", kProbeBytes, kProbeBytes},
+    {Op::probe, "PROBE", 0, kProbeBytes},
     {Op::hello, "HELLO", kHelloFixedBytes, kMaxHelloBytes},
     {Op::hello_ack, "HELLO_ACK", kHelloAckBytes, kHelloAckBytes},
     {Op::refuse, "REFUSE", kRefuseBytes, kRefuseBytes},
@@ -87,7 +87,8 @@ Status check_forward(const FrameHeader& header, const WireLimits& limits) {
   const std::uint64_t most = forward_body_bytes({.rows = header.rows,
                                                  .sequences = header.rows,
                                                  .page_changes = limits.max_page_changes,
-                                                 .logit_rows = header.rows},
+                                                 .logit_rows = header.rows,
+                                                 .state_changes = limits.max_page_changes},
                                                 limits.n_embd, header.in_type);
   if (header.body_bytes < least || header.body_bytes > most)
     return Error::make(ErrorCode::invalid,
@@ -98,6 +99,11 @@ Status check_forward(const FrameHeader& header, const WireLimits& limits) {
 
 Status check_result(const FrameHeader& header, const WireLimits& limits) {
   if (header.status != JobStatus::ok) {
+    if (header.body_bytes != 0) return wrong_size(header, 0);
+    return {};
+  }
+  // Logits that nobody asked for.
+  if (header.rows == 0 && header.items == 0) {
     if (header.body_bytes != 0) return wrong_size(header, 0);
     return {};
   }
@@ -236,7 +242,8 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                forward_body_bytes({.rows = limits.max_rows,
                                    .sequences = limits.max_rows,
                                    .page_changes = limits.max_page_changes,
-                                   .logit_rows = limits.max_rows},
+                                   .logit_rows = limits.max_rows,
+                                   .state_changes = limits.max_page_changes},
                                   limits.n_embd, WireType::f32));
   return std::max({kMaxHelloBytes, job,
                    result_body_bytes(limits.max_rows, limits.n_embd, WireType::f32),

@@ -33,7 +33,7 @@ enum class Op : std::uint16_t {
   challenge = 2,  // worker, tcp only: its nonce
   proof = 3,      // client: it knows the token
   attached = 4,   // worker: go on; over tcp with its own proof
-  probe = 5,      // worker started with --probe: versions and roles
+  probe = 5,      // empty asks, with a body it answers: versions, roles, device
   // Handshake.
   hello = 16,
   hello_ack = 17,
@@ -101,9 +101,9 @@ struct WireLimits {
   std::uint32_t max_rows = 0;
   std::uint32_t max_logit_rows = 0;  // rows of a result of n_vocab columns
   std::uint32_t max_pairs = 0;
-  std::uint32_t max_page_changes = 0;
-  std::uint8_t in_types = 0;   // type_bit() of what a job's rows may be
-  std::uint8_t out_types = 0;  // and a result's
+  std::uint32_t max_page_changes = 0;  // and state changes, each
+  std::uint8_t in_types = 0;           // type_bit() of what a job's rows may be
+  std::uint8_t out_types = 0;          // and a result's
 
   bool operator==(const WireLimits&) const = default;
 };
@@ -111,7 +111,9 @@ struct WireLimits {
 inline constexpr std::uint64_t kMaxHelloBytes = 1 << 20;
 inline constexpr std::uint64_t kMaxErrorText = 512;
 inline constexpr std::uint64_t kMaxUnknownBody = 64 << 10;  // skipped, so that an op can be added
-inline constexpr std::uint32_t kMaxWireRows = 65536;        // rows are u16 in a pair
+inline constexpr std::uint32_t kMaxPairs = 1 << 22;
+inline constexpr std::uint32_t kMaxPageChanges = 1 << 20;
+inline constexpr std::uint32_t kMaxWireRows = 65536;  // rows are u16 in a pair
 
 void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in);

@@ -7,7 +7,9 @@
 // its connection and SIGTERM), exit, corrupt (a frame that was not agreed), other_model, newer
 // (versions it has not heard of), no_memory, descriptors (exits 0 when it has exactly the four it
 // was given), talk (writes lines, exits 3), crash (aborts inside its first job), orphan (spawns a
-// worker, tells its number, and is killed).
+// worker, tells its number, and is killed), and jobs_HOW, which grants whatever is asked and then
+// answers jobs with: absurd (a frame that was not agreed), short (one row), refusal (an ERROR),
+// nothing, exit.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -66,6 +68,56 @@ int corrupt(Channel& channel) {
   return 0;
 }
 
+// Says yes to any HELLO.
+Result<WireLimits> grant(Channel& channel) {
+  Frame frame;
+  TESSERA_ASSIGN(const bool came, channel.receive(frame, after(10s)));
+  if (!came) return Error::make(ErrorCode::unavailable, "no HELLO");
+  TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
+  const HelloAck ack{.credits = channel.bulk_both_ways() ? hello.credits : std::uint16_t{1},
+                     .in_types = hello.in_types,
+                     .out_types = hello.out_types,
+                     .max_rows = hello.max_rows,
+                     .max_pairs = hello.max_pairs,
+                     .max_page_changes = hello.max_page_changes};
+  channel.set_limits(agreed_limits(hello, ack));
+  TESSERA_TRY(channel.send({.op = Op::hello_ack}, encode(ack), after(10s)));
+  return channel.limits();
+}
+
+int misbehave(Channel& channel, const std::string& how) {
+  const Result<WireLimits> limits = grant(channel);
+  if (!limits) return fail(limits.error());
+  Frame frame;
+  const std::vector<std::byte> row(limits->n_embd * 4);
+  for (;;) {
+    const Result<bool> came = channel.receive(frame, after(60s));
+    if (!came || !*came || frame.header.op == Op::bye) return 0;
+    FrameHeader reply{.sequence = frame.header.sequence};
+    if (frame.header.op == Op::ping) {
+      reply.op = Op::pong;
+      (void)channel.send(reply, after(1s));
+    }
+    const bool job =
+        frame.header.op == Op::forward_layers || frame.header.op == Op::compute_experts;
+    if (!job || how == "nothing") continue;
+    if (how == "exit") ::_exit(77);
+    if (how == "refusal") {
+      reply.op = Op::error;
+      const ErrorReply error{.code = WireError::internal, .text = "no"};
+      (void)channel.send(reply, encode(error), after(1s));
+      continue;
+    }
+    reply.op = Op::result;
+    reply.items = limits->n_embd;
+    reply.rows = how == "absurd" ? 60'000 : 1;
+    reply.out_type = WireType::f32;
+    const std::span<const std::byte> body =
+        how == "absurd" ? std::span<const std::byte>() : std::span<const std::byte>(row);
+    (void)channel.send(reply, body, after(1s));
+  }
+}
+
 int no_memory(Channel& channel) {
   const Prepare full = [](const Hello&, const HelloAck&) -> Result<Prepared> {
     return Error::make(ErrorCode::exhausted, "full");
@@ -102,7 +154,7 @@ int worker_main(int argc, char** argv) {
   Result<Fd> socket = start_as_worker();
   if (!socket) return fail(socket.error());
   if (mode == "--probe")
-    return answer_probe(std::move(*socket), role_bit(Role::experts)).ok() ? 0 : 1;
+    return answer_probe(std::move(*socket), {.roles = role_bit(Role::experts)}).ok() ? 0 : 1;
   if (mode == "descriptors") return count_descriptors() == 4 ? 0 : count_descriptors();
   if (mode == "exit") return 5;
   if (mode == "orphan") return orphan(argv[0], *socket);
@@ -124,6 +176,7 @@ int worker_main(int argc, char** argv) {
   }
   if (mode == "corrupt") return corrupt(**channel);
   if (mode == "no_memory") return no_memory(**channel);
+  if (mode.starts_with("jobs_")) return misbehave(**channel, mode.substr(5));
   return serve_on(**channel, mode);
 }
 

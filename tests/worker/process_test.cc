@@ -106,19 +106,19 @@ TEST(Process, DiesWithItsParent) {
 }
 
 TEST(Probe, Answers) {
-  const Result<Probe> probe = probe_worker(FAKE_WORKER, after(10s));
+  const Result<Probe> probe = probe_worker(FAKE_WORKER, {}, after(10s));
   ASSERT_TRUE(probe.ok()) << probe.error().message;
   EXPECT_EQ(probe->version_max, kVersionMax);
   EXPECT_EQ(probe->roles, role_bit(Role::experts));
 }
 
 TEST(Probe, OtherProgramsAreNoWorkers) {
-  EXPECT_EQ(probe_worker("/nowhere/at/all", after(1s)).error().code, ErrorCode::not_found);
-  EXPECT_EQ(probe_worker("/etc", after(1s)).error().code, ErrorCode::invalid);
-  EXPECT_EQ(probe_worker("/etc/passwd", after(1s)).error().code, ErrorCode::invalid);
-  EXPECT_FALSE(probe_worker("/bin/true", after(5s)).ok());
+  EXPECT_EQ(probe_worker("/nowhere/at/all", {}, after(1s)).error().code, ErrorCode::not_found);
+  EXPECT_EQ(probe_worker("/etc", {}, after(1s)).error().code, ErrorCode::invalid);
+  EXPECT_EQ(probe_worker("/etc/passwd", {}, after(1s)).error().code, ErrorCode::invalid);
+  EXPECT_FALSE(probe_worker("/bin/true", {}, after(5s)).ok());
   const Deadline start = Clock::now();
-  EXPECT_FALSE(probe_worker("/bin/tail", after(100ms)).ok());
+  EXPECT_FALSE(probe_worker("/bin/tail", {}, after(100ms)).ok());
   EXPECT_LT(Clock::now() - start, 10s);
 }
 

@@ -57,7 +57,7 @@ class Supervised : public testing::Test {
                       .backoff_most = 4ms};
     made.start_limit = 20s;
     made.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
-    made.on_change = [this](const StateChange& change) {
+    made.on_change = [this](const WorkerChange& change) {
       const std::lock_guard lock(mutex_);
       changes_.push_back(change);
     };
@@ -65,9 +65,9 @@ class Supervised : public testing::Test {
   }
   // The number of the worker that was started last.
   Starter counting(const std::string& mode) {
-    return [this, mode](Deadline deadline) {
-      Result<StartedWorker> started =
-          spawn_starter({.binary = FAKE_WORKER, .arguments = {"worker", mode}}, {})(deadline);
+    return [this, mode](Deadline deadline, Interrupter& interrupter) {
+      Result<StartedWorker> started = spawn_starter(
+          {.binary = FAKE_WORKER, .arguments = {"worker", mode}}, {})(deadline, interrupter);
       if (started.ok()) pid_ = started->process->pid();
       return started;
     };
@@ -83,7 +83,7 @@ class Supervised : public testing::Test {
   }
   bool seen(WorkerState state) {
     const std::lock_guard lock(mutex_);
-    for (const StateChange& change : changes_)
+    for (const WorkerChange& change : changes_)
       if (change.to == state) return true;
     return false;
   }
@@ -103,7 +103,7 @@ class Supervised : public testing::Test {
 
   MetricsRegistry metrics_;
   std::mutex mutex_;
-  std::vector<StateChange> changes_;
+  std::vector<WorkerChange> changes_;
   std::atomic<pid_t> pid_{0};
 };
 
@@ -121,16 +121,11 @@ TEST_F(Supervised, ServesAndStops) {
   Supervisor supervisor(options(), counting("serve"), metrics_);
   ASSERT_TRUE(becomes_healthy(supervisor));
   EXPECT_TRUE(computes(*supervisor.session()));
-  supervisor.count_fallback(Fallback::deadline);
   supervisor.stop();
   supervisor.stop();
   EXPECT_EQ(supervisor.state(), WorkerState::stopped);
   EXPECT_EQ(supervisor.session(), nullptr);
   EXPECT_EQ(children(), "");
-  const std::string page = metrics_.render();
-  EXPECT_NE(page.find("tessera_worker_fallbacks_total{worker=\"test\",reason=\"deadline\"} 1"),
-            std::string::npos)
-      << page;
   EXPECT_EQ(changes_.front().from, WorkerState::starting);
   EXPECT_EQ(changes_.front().to, WorkerState::healthy);
 }
@@ -180,7 +175,7 @@ TEST_F(Supervised, RefusalsAreCounted) {
   for (const auto& [mode, reason] :
        {std::pair{"other_model", "model"}, {"newer", "version"}, {"no_memory", "memory"}}) {
     Supervisor supervisor(options(), counting(mode), metrics_);
-    EXPECT_TRUE(eventually([&] { return refusals(reason) >= 2; })) << mode;
+    EXPECT_TRUE(eventually([&, why = reason] { return refusals(why) >= 2; })) << mode;
     EXPECT_EQ(supervisor.session(), nullptr);
   }
   EXPECT_GE(deaths("refused"), 6u);
@@ -221,6 +216,17 @@ TEST_F(Supervised, StopDoesNotWaitForALongStart) {
   supervisor.stop();
   EXPECT_LT(Clock::now() - start, 10s);
   EXPECT_EQ(children(), "");
+}
+
+// Somebody listens, takes the connection, and says nothing.
+TEST_F(Supervised, StopDoesNotWaitForASilentAddress) {
+  const std::string path = testing::TempDir() + fmt::format("tessera_silent_{}", ::getpid());
+  const Listener silent = *Listener::open(*Address::parse("unix:" + path));
+  Supervisor supervisor(options(), connect_starter(silent.address(), {}), metrics_);
+  std::this_thread::sleep_for(50ms);
+  const Deadline start = Clock::now();
+  supervisor.stop();
+  EXPECT_LT(Clock::now() - start, 5s);
 }
 
 TEST_F(Supervised, AWorkerAtAnAddress) {

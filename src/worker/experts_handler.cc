@@ -1,0 +1,109 @@
+#include "worker/experts_handler.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "worker/jobs.h"
+
+namespace tessera::worker {
+namespace {
+
+bool owns(const Hello& hello, std::size_t layer, int expert) {
+  const std::size_t stride = (hello.dims.n_expert + 7) / 8;
+  const auto e = static_cast<std::size_t>(expert);
+  return (hello.owned[layer * stride + e / 8] & static_cast<std::byte>(1 << (e % 8))) !=
+         std::byte{0};
+}
+
+bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
+  const auto same_homes = [](const LayerExperts& x, const LayerExperts& y) {
+    return x.home == y.home;
+  };
+  return a.first_layer == b.first_layer && a.max_rows == b.max_rows && a.max_pairs == b.max_pairs &&
+         std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
+                    same_homes);
+}
+
+// The set, and a job's rows and sums.
+std::int64_t bytes_of(const Model& model, const ExpertSetLayout& layout, int threads) {
+  const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
+  return set.weights + set.scratch +
+         2 * std::int64_t{sizeof(float)} * layout.max_rows * model.spec().n_embd;
+}
+
+}  // namespace
+
+Result<ExpertSetLayout> ExpertsHandler::layout_of(const Hello& hello, const HelloAck& ack) const {
+  if (ack.max_pairs == 0)
+    return Error::make(ErrorCode::invalid, "a client asks for experts and jobs without pairs");
+  ExpertSetLayout layout{.first_layer = static_cast<int>(hello.first_layer),
+                         .max_rows = static_cast<int>(ack.max_rows),
+                         .max_pairs = static_cast<int>(ack.max_pairs)};
+  for (std::size_t l = 0; l < hello.end_layer - hello.first_layer; ++l) {
+    const LayerSpec& spec = model_.spec().layers[hello.first_layer + l];
+    LayerExperts& experts = layout.experts.emplace_back();
+    const int n = spec.moe ? spec.moe->n_expert : 0;
+    // This worker has nothing for the others, not even in its file.
+    bool any = false;
+    for (int e = 0; e < n; ++e) {
+      any = any || owns(hello, l, e);
+      experts.home.push_back(owns(hello, l, e) ? ExpertHome::resident() : ExpertHome::worker(0));
+    }
+    if (!any) experts.home.clear();
+  }
+  return layout;
+}
+
+Status ExpertsHandler::load(const ExpertSetLayout& layout) {
+  const std::int64_t bytes = bytes_of(model_, layout, options_.device.threads);
+  if (bytes > options_.budget)
+    return Error::make(ErrorCode::exhausted, "the experts take {}, the budget is {}",
+                       format_bytes(bytes), format_bytes(options_.budget));
+  set_.reset();
+  auto team = std::make_shared<ThreadTeam>(
+      ThreadTeamOptions{.threads = options_.device.threads, .cpus = options_.device.cpus});
+  TESSERA_ASSIGN(set_, ExpertSet::load(model_, layout, {.team = team, .isa = options_.isa}, {}));
+  int experts = 0;
+  for (const LayerExperts& layer : layout.experts) experts += layer.resident();
+  log_info("loaded {} experts: {}", experts, format_bytes(bytes));
+  return {};
+}
+
+Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack) {
+  TESSERA_ASSIGN(const ExpertSetLayout layout, layout_of(hello, ack));
+  if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout));
+  const std::int64_t used = bytes_of(model_, layout, options_.device.threads);
+  rows_.resize(ack.max_rows * static_cast<std::size_t>(set_->n_embd()));
+  sums_.resize(rows_.size());
+  return Prepared{.memory_used = static_cast<std::uint64_t>(used),
+                  .memory_free = static_cast<std::uint64_t>(options_.budget - used)};
+}
+
+Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const std::byte> body,
+                                      const WireLimits& limits) {
+  if (header.op != Op::compute_experts)
+    return Error::make(ErrorCode::not_found, "{} at a worker of experts", op_name(header.op));
+  TESSERA_ASSIGN(const ExpertsBody wire, decode_experts(header, body, limits));
+  const std::size_t values = std::size_t{header.rows} * limits.n_embd;
+  unpack_rows(wire.rows, header.in_type, std::span(rows_).first(values));
+  pairs_.clear();
+  for (const WirePair& pair : wire.pairs)
+    pairs_.push_back({.row = pair.row, .expert = pair.expert, .slot = 0, .weight = pair.weight});
+  const ExpertJob job{.layer = header.layer,
+                      .n_rows = static_cast<int>(header.rows),
+                      .rows = std::span<const float>(rows_).first(values),
+                      .pairs = pairs_};
+  TESSERA_TRY(set_->check(job));
+  set_->compute(job, std::span(sums_).first(values));
+  JobOutput output{.rows = header.rows, .columns = limits.n_embd, .type = header.out_type};
+  if (header.out_type == WireType::f32) {
+    output.body = std::as_bytes(std::span(sums_).first(values));
+    return output;
+  }
+  result_.resize(values * wire_type_bytes(header.out_type));
+  pack_rows(std::span<const float>(sums_).first(values), header.out_type, result_);
+  output.body = result_;
+  return output;
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,55 @@
+// ExpertsHandler: a worker's end of role experts. It holds the experts that HELLO names and runs
+// COMPUTE_EXPERTS jobs on them (experts/expert_set.h), in any order of layers.
+//
+//   ExpertsHandler handler(model, {.device = device, .budget = bytes});
+//   serve(channel, offer, handler, stats);
+//
+// What a client asks for is held against the budget before it is loaded; one that asks for what
+// the one before had gets it without loading again. There is no state of sequences here.
+//
+// Trust: a job's rows, pairs and experts are checked before it runs (jobs.h, ExpertSet::check).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "experts/expert_set.h"
+#include "model/model.h"
+#include "plan/plan.h"
+#include "worker/serve.h"
+
+namespace tessera::worker {
+
+struct ExpertsHandlerOptions {
+  ShardPlan device;         // its threads and cores
+  std::int64_t budget = 0;  // bytes
+  cpu::Isa isa = cpu::detect_isa();
+};
+
+class ExpertsHandler final : public JobHandler {
+ public:
+  // `model` must outlive it.
+  ExpertsHandler(const Model& model, const ExpertsHandlerOptions& options)
+      : model_(model), options_(options) {}
+
+  Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
+  Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
+                        const WireLimits& limits) override;
+
+  void release() { set_.reset(); }  // its memory; prepare() loads again
+
+ private:
+  Result<ExpertSetLayout> layout_of(const Hello& hello, const HelloAck& ack) const;
+  Status load(const ExpertSetLayout& layout);
+
+  const Model& model_;
+  ExpertsHandlerOptions options_;
+  std::unique_ptr<ExpertSet> set_;
+
+  std::vector<RoutedPair> pairs_;
+  std::vector<float> rows_;
+  std::vector<float> sums_;
+  std::vector<std::byte> result_;
+};
+
+}  // namespace tessera::worker

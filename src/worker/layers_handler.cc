@@ -1,0 +1,205 @@
+#include "worker/layers_handler.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "base/log.h"
+#include "device/cpu/cpu_device.h"
+#include "plan/layer_cuts.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::uint32_t kMaxSlots = 4096;
+
+void ignore_near() {}
+
+bool same_layout(const ShardLayout& a, const ShardLayout& b) {
+  return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
+         a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
+         a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.kv_type == b.kv_type &&
+         a.kv_pages == b.kv_pages;
+}
+
+StateChange state_change(const WireStateChange& change) {
+  constexpr StateChange::Kind kKinds[] = {
+      StateChange::Kind::reset_slot, StateChange::Kind::copy_slot, StateChange::Kind::copy_page};
+  return {.kind = kKinds[static_cast<std::size_t>(change.kind)],
+          .kv_group = change.kv_group,
+          .from = static_cast<int>(change.from),
+          .to = static_cast<int>(change.to)};
+}
+
+}  // namespace
+
+ModelDims model_dims(const ModelSpec& spec) {
+  ModelDims dims{.n_layer = static_cast<std::uint32_t>(spec.n_layer()),
+                 .n_embd = static_cast<std::uint32_t>(spec.n_embd),
+                 .n_vocab = static_cast<std::uint32_t>(spec.n_vocab)};
+  for (const LayerSpec& layer : spec.layers) {
+    if (!layer.moe) continue;
+    const auto widest = [](std::uint32_t& value, int other) {
+      value = std::max(value, static_cast<std::uint32_t>(other));
+    };
+    widest(dims.n_expert, layer.moe->n_expert);
+    widest(dims.n_expert_used, layer.moe->n_used);
+    widest(dims.n_ff_expert, layer.moe->n_ff);
+  }
+  return dims;
+}
+
+Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta) {
+  Hello hello{.role = Role::layers,
+              .in_types = type_bit(WireType::f32),
+              .out_types = type_bit(WireType::f32),
+              .model = model_digest(model.file()),
+              .dims = model_dims(model.spec()),
+              .first_layer = static_cast<std::uint32_t>(layout.first_layer),
+              .end_layer = static_cast<std::uint32_t>(layout.end_layer),
+              .max_rows = static_cast<std::uint32_t>(layout.max_rows),
+              .slots = static_cast<std::uint32_t>(layout.slots),
+              .credits = kPiecesPerBoundary};
+  if (layout.head)
+    hello.max_logit_rows =
+        static_cast<std::uint32_t>(std::min(layout.max_logit_rows, layout.max_rows));
+  hello.layers = {.kv_type = static_cast<std::uint8_t>(layout.kv_type),
+                  .delta_form = static_cast<std::uint8_t>(chunked_delta ? 1 : 0),
+                  .max_positions = static_cast<std::uint32_t>(context)};
+  for (const int pages : layout.kv_pages)
+    hello.layers.kv_pages.push_back(static_cast<std::uint32_t>(pages));
+  // The tables of all sequences could change at once, as could all of their state.
+  const PageTables tables(layout.slots, static_cast<int>(layout.kv_pages.size()), context);
+  hello.max_page_changes =
+      static_cast<std::uint32_t>(tables.entries()) + 2 * static_cast<std::uint32_t>(layout.slots);
+  return hello;
+}
+
+LayersHandler::LayersHandler(const Model& model, const LayersHandlerOptions& options)
+    : model_(model), options_(options) {
+  for (const KvGroup& group : kv_groups(model.spec())) windows_.push_back(group.window);
+}
+
+Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, const HelloAck& ack) {
+  const std::vector<bool> legal = legal_cuts(spec);
+  if (!legal[hello.first_layer] || !legal[hello.end_layer])
+    return Error::make(ErrorCode::invalid,
+                       "layers {} to {} share KV with others and cannot be cut off",
+                       hello.first_layer, hello.end_layer - 1);
+  const std::size_t groups = kv_groups(spec).size();
+  if (hello.layers.kv_pages.size() != groups ||
+      hello.layers.kv_type > static_cast<int>(KvType::q8_0) || hello.slots == 0 ||
+      hello.slots > kMaxSlots)
+    return Error::make(ErrorCode::invalid, "a client asks for {} KV groups of {}, {} slots",
+                       hello.layers.kv_pages.size(), groups, hello.slots);
+  if (hello.layers.max_positions == 0 ||
+      std::cmp_greater(hello.layers.max_positions, spec.context_length))
+    return Error::make(ErrorCode::invalid, "a client asks for {} positions; the model has {}",
+                       hello.layers.max_positions, spec.context_length);
+  ShardLayout layout;
+  layout.first_layer = static_cast<int>(hello.first_layer);
+  layout.end_layer = static_cast<int>(hello.end_layer);
+  layout.embedding = layout.first_layer == 0;
+  layout.head = layout.end_layer == spec.n_layer();
+  layout.max_rows = static_cast<int>(ack.max_rows);
+  layout.max_logit_rows =
+      std::max(1, static_cast<int>(std::min(hello.max_logit_rows, ack.max_rows)));
+  layout.slots = static_cast<int>(hello.slots);
+  layout.kv_type = static_cast<KvType>(hello.layers.kv_type);
+  for (const std::uint32_t pages : hello.layers.kv_pages)
+    layout.kv_pages.push_back(static_cast<int>(pages));
+  return layout;
+}
+
+Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
+                                  int threads, std::int64_t budget) {
+  const auto tables =
+      PageTables::bytes(layout.slots, static_cast<int>(layout.kv_pages.size()), max_positions);
+  const std::int64_t shard = cpu_footprint(model, layout, threads).total();
+  const auto bytes = checked_add(shard, tables.value_or(std::numeric_limits<std::int64_t>::max()));
+  if (bytes && *bytes <= budget) return *bytes;
+  return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
+                     layout.first_layer, layout.end_layer - 1,
+                     bytes ? format_bytes(*bytes) : "more than can be counted",
+                     format_bytes(budget));
+}
+
+Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack) {
+  TESSERA_ASSIGN(const ShardLayout layout, hello_layout(model_.spec(), hello, ack));
+  TESSERA_ASSIGN(const std::int64_t bytes,
+                 check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
+                              options_.device.threads, options_.budget));
+  if (!shard_ || !same_layout(layout, layout_) || delta_form_ != hello.layers.delta_form) {
+    shard_.reset();
+    TESSERA_ASSIGN(auto device,
+                   open_device(options_.device, {.cpu_isa = options_.cpu_isa,
+                                                 .chunked_delta = hello.layers.delta_form == 1}));
+    auto shard = std::make_unique<LocalShard>(std::move(device), layout, options_.device.cpus);
+    TESSERA_TRY(shard->load(model_, {}));
+    log_info("loaded layers {}-{}: {}", layout.first_layer, layout.end_layer - 1,
+             format_bytes(bytes));
+    shard_ = std::move(shard);
+    layout_ = layout;
+    delta_form_ = hello.layers.delta_form;
+    piece_.allocate(layout.max_rows, model_.spec().n_embd);
+  }
+  limits_ = {.slots = hello.slots,
+             .kv_pages = hello.layers.kv_pages,
+             .max_positions = hello.layers.max_positions};
+  pages_ = PageTables(layout.slots, static_cast<int>(layout.kv_pages.size()),
+                      static_cast<int>(hello.layers.max_positions));
+  return Prepared{.memory_used = static_cast<std::uint64_t>(bytes),
+                  .memory_free = static_cast<std::uint64_t>(options_.budget - bytes)};
+}
+
+// The job as a piece; its rows are in place afterwards.
+Status LayersHandler::take_job(const FrameHeader& header, const ForwardBody& job) {
+  const bool embeds = header.in_type == WireType::none;
+  if (header.layer != layout_.first_layer || embeds != layout_.embedding ||
+      ((header.flags & kFlagHead) != 0) != layout_.head)
+    return Error::make(ErrorCode::not_found,
+                       "a job for layer {} {} embedding; here are layers {}-{}", header.layer,
+                       embeds ? "with" : "without", layout_.first_layer, layout_.end_layer - 1);
+  TESSERA_TRY(pages_.apply(job.page_changes));
+  sequences_.clear();
+  int row = 0;
+  for (const WireSequence& sequence : job.sequences) {
+    TESSERA_TRY(pages_.check_visible(windows_, limits_.kv_pages, sequence));
+    sequences_.push_back({.first_row = row,
+                          .n_rows = static_cast<int>(sequence.rows),
+                          .first_position = static_cast<int>(sequence.first_position),
+                          .slot = static_cast<int>(sequence.slot),
+                          .pages = pages_.of(static_cast<int>(sequence.slot))});
+    row += static_cast<int>(sequence.rows);
+  }
+  if (std::cmp_greater(job.logit_rows.size(), layout_.head ? layout_.max_logit_rows : 0))
+    return Error::make(ErrorCode::invalid, "a job with {} logit rows", job.logit_rows.size());
+  logit_rows_.assign(job.logit_rows.begin(), job.logit_rows.end());
+  piece_.changes.clear();
+  for (const WireStateChange& change : job.state_changes)
+    piece_.changes.push_back(state_change(change));
+  piece_.take({.tokens = job.tokens, .sequences = sequences_, .logit_rows = logit_rows_}, 0, row);
+  if (!embeds) unpack_rows(job.rows, header.in_type, piece_.hidden());
+  return {};
+}
+
+Result<JobOutput> LayersHandler::run(const FrameHeader& header, std::span<const std::byte> body,
+                                     const WireLimits& limits) {
+  if (header.op != Op::forward_layers)
+    return Error::make(ErrorCode::not_found, "{} at a worker of layers", op_name(header.op));
+  TESSERA_ASSIGN(const ForwardBody job, decode_forward(header, body, limits, limits_));
+  TESSERA_TRY(take_job(header, job));
+  TESSERA_TRY(shard_->prepare(piece_));
+  TESSERA_TRY(shard_->start(piece_));
+  TESSERA_TRY(shard_->finish(piece_, ignore_near));
+  if (!layout_.head)
+    return JobOutput{
+        .rows = header.rows, .columns = limits.n_embd, .body = std::as_bytes(piece_.hidden())};
+  if (job.logit_rows.empty()) return JobOutput{};
+  return JobOutput{.rows = static_cast<std::uint32_t>(job.logit_rows.size()),
+                   .columns = limits.n_vocab,
+                   .body = std::as_bytes(shard_->logits())};
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,72 @@
+// LayersHandler: a worker's end of role layers. It holds one shard of the model and runs
+// FORWARD_LAYERS jobs on it, in order.
+//
+//   LayersHandler handler(model, {.device = {.device = "cpu", .threads = 4}, .budget = bytes});
+//   serve(channel, offer, handler, stats);
+//
+// What a client asks for is checked against the model and the budget before it is loaded. A client
+// that asks for what the one before had gets it without loading again: a sequence's state begins
+// with reset_slot, and page tables begin empty with every client.
+//
+// Trust: the client knows the token or is the same user; its jobs are checked all the same, so that
+// none can reach outside the shard's memory. It can read what an earlier client left in KV pages.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "model/model.h"
+#include "pipeline/shard.h"
+#include "worker/page_tables.h"
+#include "worker/serve.h"
+
+namespace tessera::worker {
+
+struct LayersHandlerOptions {
+  ShardPlan device;         // its name, threads and cores
+  std::int64_t budget = 0;  // bytes for the shard
+  std::string cpu_isa;      // DeviceOptions
+};
+
+class LayersHandler final : public JobHandler {
+ public:
+  // `model` must outlive it.
+  LayersHandler(const Model& model, const LayersHandlerOptions& options);
+
+  void release() { shard_.reset(); }  // its memory; prepare() loads again
+
+  Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
+  Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
+                        const WireLimits& limits) override;
+
+ private:
+  Status take_job(const FrameHeader& header, const ForwardBody& job);
+
+  const Model& model_;
+  LayersHandlerOptions options_;
+  std::vector<int> windows_;  // of the KV groups
+
+  std::unique_ptr<Shard> shard_;  // of layout_ and delta_form_
+  ShardLayout layout_;
+  std::uint8_t delta_form_ = 0;
+
+  // The client's.
+  ForwardLimits limits_;
+  PageTables pages_;
+  Piece piece_;
+  std::vector<SequenceRows> sequences_;
+  std::vector<std::int32_t> logit_rows_;
+};
+
+// What a client asks for, held against the model before anything is made for it, and the bytes that
+// it takes, page tables and all, held against the budget. Pure.
+Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, const HelloAck& ack);
+Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
+                                  int threads, std::int64_t budget);
+
+// What of a shard travels in HELLO, and back.
+Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta);
+ModelDims model_dims(const ModelSpec& spec);
+
+}  // namespace tessera::worker

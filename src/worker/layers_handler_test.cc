@@ -1,0 +1,90 @@
+// What a worker of layers refuses.
+#include "worker/layers_handler.h"
+
+#include <gtest/gtest.h>
+
+#include "worker/job_layout.h"
+
+namespace tessera::worker {
+namespace {
+
+class AskingForLayers : public testing::Test {
+ protected:
+  AskingForLayers()
+      : model_(*Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf")) {
+    hello_ = {.role = Role::layers,
+              .in_types = type_bit(WireType::f32),
+              .out_types = type_bit(WireType::f32),
+              .dims = model_dims(model_.spec()),
+              .end_layer = static_cast<std::uint32_t>(model_.spec().n_layer()),
+              .max_rows = 1,
+              .max_page_changes = 1000,
+              .slots = 1,
+              .max_logit_rows = 1,
+              .layers = {.max_positions = positions(), .kv_pages = {1}}};
+  }
+  std::uint32_t positions() const {
+    return static_cast<std::uint32_t>(model_.spec().context_length);
+  }
+  HelloAck ack() const {
+    return {.in_types = hello_.in_types,
+            .out_types = hello_.out_types,
+            .max_rows = hello_.max_rows,
+            .max_page_changes = hello_.max_page_changes};
+  }
+  LayersHandler handler(std::int64_t budget) const {
+    return {model_, {.device = {.device = "cpu", .threads = 2}, .budget = budget}};
+  }
+
+  Model model_;
+  Hello hello_;
+};
+
+TEST_F(AskingForLayers, NoMorePositionsThanTheModelHas) {
+  LayersHandler worker = handler(std::int64_t{1} << 30);
+  EXPECT_TRUE(worker.prepare(hello_, ack()).ok());
+  for (const std::uint32_t wrong : {0u, positions() + 1, 1u << 30}) {
+    hello_.layers.max_positions = wrong;
+    const Result<Prepared> ready = worker.prepare(hello_, ack());
+    ASSERT_FALSE(ready.ok()) << wrong;
+    EXPECT_EQ(ready.error().code, ErrorCode::invalid);
+  }
+}
+
+TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
+  const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
+  const std::int64_t most = std::int64_t{1} << 40;
+  const std::int64_t bytes = *check_budget(model_, layout, model_.spec().context_length, 2, most);
+  EXPECT_EQ(bytes - *check_budget(model_, layout, kPageTokens, 2, most),
+            *PageTables::bytes(1, 1, model_.spec().context_length) -
+                *PageTables::bytes(1, 1, kPageTokens));
+  EXPECT_TRUE(handler(bytes).prepare(hello_, ack()).ok());
+  const Result<Prepared> ready = handler(bytes - 1).prepare(hello_, ack());
+  ASSERT_FALSE(ready.ok());
+  EXPECT_EQ(ready.error().code, ErrorCode::exhausted);
+}
+
+// Every entry of the page table is page 0, and the row is the last of them.
+TEST_F(AskingForLayers, AJobOnMorePagesThanThereAre) {
+  LayersHandler worker = handler(std::int64_t{1} << 30);
+  ASSERT_TRUE(worker.prepare(hello_, ack()).ok());
+  ForwardBody job{.tokens = {1},
+                  .sequences = {{.rows = 1, .first_position = positions() - 1, .slot = 0}},
+                  .logit_rows = {0}};
+  for (std::uint32_t i = 0; i < positions() / kPageTokens; ++i)
+    job.page_changes.push_back({.slot = 0, .index = i, .page = 0});
+  std::vector<std::byte> body;
+  encode_forward_head(job, body);
+  const Result<JobOutput> output = worker.run({.op = Op::forward_layers,
+                                               .layer = 0,
+                                               .flags = kFlagHead,
+                                               .rows = 1,
+                                               .out_type = WireType::f32},
+                                              body, agreed_limits(hello_, ack()));
+  ASSERT_FALSE(output.ok());
+  EXPECT_EQ(output.error().code, ErrorCode::invalid) << output.error().message;
+  EXPECT_NE(output.error().message.find("more pages"), std::string::npos) << output.error().message;
+}
+
+}  // namespace
+}  // namespace tessera::worker

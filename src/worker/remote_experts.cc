@@ -1,0 +1,239 @@
+#include "worker/remote_experts.h"
+
+#include <algorithm>
+#include <deque>
+
+#include "base/check.h"
+#include "worker/jobs.h"
+#include "worker/layers_handler.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr int kStartsOfSpawned = 1;
+constexpr int kStartsAtAddress = 3;
+// Nothing of a state is lost with a worker of experts, so the supervisor need not wait long.
+constexpr std::chrono::milliseconds kMostJobLimit{10'000};
+
+WireType wire_type(ExpertPayload payload) {
+  switch (payload) {
+    case ExpertPayload::f32:
+      return WireType::f32;
+    case ExpertPayload::f16:
+      return WireType::f16;
+    case ExpertPayload::bf16:
+      return WireType::bf16;
+  }
+  return WireType::f32;
+}
+
+// The longest that the frame can say is over an hour.
+std::uint32_t deadline_us(std::chrono::microseconds deadline) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(deadline.count(), 1, 0xffffffff));
+}
+
+}  // namespace
+
+std::vector<std::byte> owned_bits(const std::vector<LayerExperts>& layers, int id,
+                                  std::uint32_t n_expert) {
+  const std::size_t stride = (n_expert + 7) / 8;
+  std::vector<std::byte> bits(layers.size() * stride, std::byte{0});
+  for (std::size_t l = 0; l < layers.size(); ++l)
+    for (std::size_t e = 0; e < layers[l].home.size(); ++e)
+      if (layers[l].home[e] == ExpertHome::worker(id))
+        bits[l * stride + e / 8] |= static_cast<std::byte>(1 << (e % 8));
+  return bits;
+}
+
+Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
+    const WorkerSite& site, const ExpertConnectionOptions& options, const Model& model,
+    MetricsRegistry& metrics) {
+  CHECK(std::cmp_equal(options.experts.size(), model.spec().n_layer()));
+  const WireType type = wire_type(options.payload);
+  Hello hello{.role = Role::experts,
+              .in_types = type_bit(type),
+              .out_types = type_bit(type),
+              .model = model_digest(model.file()),
+              .dims = model_dims(model.spec()),
+              .first_layer = 0,
+              .end_layer = static_cast<std::uint32_t>(model.spec().n_layer()),
+              .max_rows = static_cast<std::uint32_t>(options.max_rows),
+              .credits = static_cast<std::uint16_t>(options.credits)};
+  if (hello.dims.n_expert == 0)
+    return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
+  hello.max_pairs = hello.max_rows * std::max(1u, hello.dims.n_expert_used);
+  hello.owned = owned_bits(options.experts, options.id, hello.dims.n_expert);
+  return std::unique_ptr<ExpertConnection>(new ExpertConnection(site, hello, type, metrics));
+}
+
+ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,
+                                   MetricsRegistry& metrics)
+    : site_(site), hello_(hello), payload_(payload), times_(site.job_limit) {
+  SupervisorOptions supervised{.name = site.name,
+                               .hello = hello,
+                               .lifecycle = site.lifecycle,
+                               .stop = site.stop,
+                               .on_change = [this](const WorkerChange& c) { on_change(c); }};
+  supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);
+  supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
+                                             site_starter(site, ring_sizes(hello)), metrics);
+}
+
+void ExpertConnection::on_change(const WorkerChange& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (change.to == WorkerState::dead) {
+      if (change.from == WorkerState::starting) ++failed_starts_;
+      last_failure_ = change.reason;
+    }
+  }
+  changed_.notify_all();
+}
+
+Status ExpertConnection::wait_ready() {
+  const int starts = site_.spawn ? kStartsOfSpawned : kStartsAtAddress;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (supervisor_->session()) return {};
+    if (failed_starts_ >= starts)
+      return Error::make(ErrorCode::unavailable, "{}: {}", site_.name, last_failure_);
+    changed_.wait(lock);
+  }
+}
+
+// One dispatcher's jobs at the worker.
+class RemoteExperts final : public ExpertExecutor {
+ public:
+  explicit RemoteExperts(ExpertConnection& worker) : worker_(worker) {}
+  ~RemoteExperts() override { drop(); }
+
+  std::string name() const override { return worker_.name(); }
+  ExpertLimits limits() const override;
+  Status submit(const ExpertJob& job) override;
+  Result<ExpertReport> collect(std::span<float> sums) override;
+  void drop() override;
+
+ private:
+  struct UnderWay {
+    std::shared_ptr<Session> session;
+    Ticket ticket;
+    std::size_t pairs = 0;
+    std::uint32_t rows = 0;
+    std::int64_t bytes = 0;
+    Deadline submitted;
+  };
+  Status check_reply(const UnderWay& job, std::size_t values) const;
+
+  ExpertConnection& worker_;
+  std::deque<UnderWay> jobs_;
+  std::vector<WirePair> pairs_;
+  std::vector<std::byte> head_;
+  std::vector<std::byte> rows_;
+  JobReply reply_;
+  Deadline collected_{};  // when the last job was
+  bool late_ = false;     // one was given up, and so are those behind it
+};
+
+std::unique_ptr<ExpertExecutor> ExpertConnection::executor() {
+  return std::make_unique<RemoteExperts>(*this);
+}
+
+ExpertLimits RemoteExperts::limits() const {
+  const std::shared_ptr<Session> session = worker_.supervisor_->session();
+  if (!session)
+    return {.max_rows = static_cast<int>(worker_.hello_.max_rows),
+            .max_pairs = static_cast<int>(worker_.hello_.max_pairs)};
+  const HelloAck& ack = session->agreed();
+  return {.max_rows = static_cast<int>(ack.max_rows),
+          .max_pairs = static_cast<int>(ack.max_pairs),
+          .jobs = ack.credits};
+}
+
+Status RemoteExperts::submit(const ExpertJob& job) {
+  std::shared_ptr<Session> session = worker_.supervisor_->session();
+  if (!session || session->closed())
+    return Error::make(ErrorCode::unavailable, "the worker is away ({})",
+                       worker_state_name(worker_.state()));
+  if (const auto late = session->take_late()) worker_.times_.learn_late(late->items, late->compute);
+  if (session->health().abandoned > 0)
+    return Error::make(ErrorCode::unavailable, "the worker does not answer");
+  if (jobs_.empty()) late_ = false;
+  pairs_.clear();
+  for (const RoutedPair& pair : job.pairs)
+    pairs_.push_back({.row = static_cast<std::uint16_t>(pair.row),
+                      .expert = static_cast<std::uint16_t>(pair.expert),
+                      .weight = pair.weight});
+  encode_experts_head(pairs_, head_);
+  std::span<const std::byte> rows = std::as_bytes(job.rows);
+  if (worker_.payload_ != WireType::f32) {
+    rows_.resize(job.rows.size() * wire_type_bytes(worker_.payload_));
+    pack_rows(job.rows, worker_.payload_, rows_);
+    rows = rows_;
+  }
+  const std::chrono::microseconds deadline = worker_.times_.deadline(job.pairs.size());
+  const FrameHeader header{
+      .op = Op::compute_experts,
+      .layer = static_cast<std::uint16_t>(job.layer),
+      .rows = static_cast<std::uint32_t>(job.n_rows),
+      .items = static_cast<std::uint32_t>(job.pairs.size()),
+      .in_type = worker_.payload_,
+      .out_type = worker_.payload_,
+      .deadline_us = deadline_us(deadline * static_cast<std::int64_t>(jobs_.size() + 1))};
+  const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
+  TESSERA_ASSIGN(const Ticket ticket,
+                 session->submit(header, Parts(parts),
+                                 std::chrono::ceil<std::chrono::milliseconds>(deadline)));
+  jobs_.push_back({.session = std::move(session),
+                   .ticket = ticket,
+                   .pairs = job.pairs.size(),
+                   .rows = header.rows,
+                   .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
+                   .submitted = Clock::now()});
+  return {};
+}
+
+Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
+  CHECK(!jobs_.empty(), "no job to collect");
+  const UnderWay job = std::move(jobs_.front());
+  jobs_.pop_front();
+  // Jobs run one after another, so each has its time from when the one before was there. Behind one
+  // that is late nothing is waited for.
+  const auto limit = worker_.times_.deadline(job.pairs);
+  const Deadline until = late_ ? Deadline::min() : std::max(job.submitted, collected_) + limit;
+  Result<bool> came = job.session->wait(job.ticket, reply_, until);
+  collected_ = Clock::now();
+  if (!came) return Error::make(ErrorCode::unavailable, "{}", came.error().message);
+  late_ = !*came;
+  if (late_) {
+    job.session->abandon(job.ticket);
+    return Error::make(ErrorCode::cancelled, "no sums within {} ms",
+                       std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+  }
+  TESSERA_TRY(check_reply(job, sums.size()));
+  unpack_rows(reply_.body, worker_.payload_, sums);
+  worker_.times_.learn(job.pairs, std::chrono::microseconds(reply_.header.compute_us));
+  return ExpertReport{.compute_us = reply_.header.compute_us,
+                      .bytes_sent = job.bytes,
+                      .bytes_received = static_cast<std::int64_t>(reply_.body.size())};
+}
+
+// What a worker may get wrong after check_frame; then the connection is not worth keeping.
+Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const {
+  if (reply_.error) return Error::make(ErrorCode::internal, "{}", reply_.error->text);
+  if (reply_.header.status == JobStatus::expired)
+    return Error::make(ErrorCode::cancelled, "the job waited too long at the worker");
+  if (reply_.header.status == JobStatus::ok && reply_.header.rows == job.rows &&
+      reply_.header.out_type == worker_.payload_ &&
+      reply_.body.size() == values * wire_type_bytes(worker_.payload_))
+    return {};
+  job.session->close();
+  return Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due", reply_.header.rows,
+                     job.rows);
+}
+
+void RemoteExperts::drop() {
+  for (const UnderWay& job : jobs_) job.session->abandon(job.ticket);
+  jobs_.clear();
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,76 @@
+// ExpertConnection: a supervised worker process of role experts, and the executors over it.
+//
+//   TESSERA_ASSIGN(auto worker, ExpertConnection::create(site, wanted, model, metrics));
+//   TESSERA_TRY(worker->wait_ready());          // or go on without it
+//   parts.workers.push_back(worker->executor());          // one for each dispatcher
+//
+// A job goes out as COMPUTE_EXPERTS in the payload type and its sums come back in it. It has a
+// deadline: a multiple of what jobs of its size took so far. One that is late is given up (the
+// worker is told, its answer dropped) and the worker counts as suspect: until its answer came, jobs
+// are refused at once, so that a hung worker costs one deadline and not one a layer. The
+// supervisor restarts or reconnects to a lost worker; a request never waits for that.
+//
+// Threads: an executor belongs to one thread, several of them may use one worker at a time. The
+// worker must outlive its executors.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/metrics.h"
+#include "experts/executor.h"
+#include "experts/options.h"
+#include "model/model.h"
+#include "worker/job_times.h"
+#include "worker/site.h"
+
+namespace tessera::worker {
+
+struct ExpertConnectionOptions {
+  int id = 0;                         // the number in ExpertHome::worker
+  std::vector<LayerExperts> experts;  // of all layers of the model; the worker holds worker(id)'s
+  int max_rows = 0;                   // of a job
+  ExpertPayload payload = ExpertPayload::f32;
+  int credits = 8;  // jobs under way, of all executors
+};
+
+class ExpertConnection {
+ public:
+  static Result<std::unique_ptr<ExpertConnection>> create(const WorkerSite& site,
+                                                          const ExpertConnectionOptions& options,
+                                                          const Model& model,
+                                                          MetricsRegistry& metrics);
+
+  // Until the worker has loaded, or why it cannot.
+  Status wait_ready();
+  const std::string& name() const { return site_.name; }
+  WorkerState state() const { return supervisor_->state(); }
+  std::unique_ptr<ExpertExecutor> executor();
+
+ private:
+  friend class RemoteExperts;
+  ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,
+                   MetricsRegistry& metrics);
+  void on_change(const WorkerChange& change);
+
+  WorkerSite site_;
+  Hello hello_;
+  WireType payload_;
+  JobTimes times_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int failed_starts_ = 0;
+  std::string last_failure_;
+
+  // Last: its thread calls on_change.
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+// The bits of HELLO for the experts whose home is worker `id`.
+std::vector<std::byte> owned_bits(const std::vector<LayerExperts>& layers, int id,
+                                  std::uint32_t n_expert);
+
+}  // namespace tessera::worker

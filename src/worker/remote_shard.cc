@@ -1,0 +1,239 @@
+#include "worker/remote_shard.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "worker/layers_handler.h"
+
+namespace tessera::worker {
+namespace {
+
+// Starts that may fail before the first success: a worker at an address may still be coming up.
+constexpr int kStartsOfSpawned = 1;
+constexpr int kStartsAtAddress = 3;
+// The supervisor sees to a hung worker later than the shard, which knows the state to be lost.
+constexpr int kSupervisorPatience = 3;
+
+WireStateChange wire_change(const StateChange& change) {
+  WireStateChange wire{.kv_group = static_cast<std::uint16_t>(change.kv_group),
+                       .from = static_cast<std::uint32_t>(change.from),
+                       .to = static_cast<std::uint32_t>(change.to)};
+  switch (change.kind) {
+    case StateChange::Kind::reset_slot:
+      wire.kind = WireStateChange::Kind::reset_slot;
+      break;
+    case StateChange::Kind::copy_slot:
+      wire.kind = WireStateChange::Kind::copy_slot;
+      break;
+    case StateChange::Kind::copy_page:
+      wire.kind = WireStateChange::Kind::copy_page;
+      break;
+  }
+  return wire;
+}
+
+Counter& bytes_counter(MetricsRegistry& metrics, const std::string& worker, const char* direction) {
+  return metrics.counter("tessera_worker_bytes_total", "Bodies of jobs and results.",
+                         {{"worker", worker}, {"direction", direction}});
+}
+
+Counter& lost_counter(MetricsRegistry& metrics, const std::string& worker, const char* reason) {
+  return metrics.counter("tessera_worker_lost_total",
+                         "Losses of a worker's layers and of the sequences' state in them.",
+                         {{"worker", worker}, {"reason", reason}});
+}
+
+}  // namespace
+
+Result<std::unique_ptr<RemoteShard>> RemoteShard::create(const WorkerSite& site,
+                                                         const RemoteShardOptions& options,
+                                                         const Model& model,
+                                                         MetricsRegistry& metrics) {
+  const Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
+  if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
+    return Error::make(ErrorCode::invalid,
+                       "{}: steps of {} rows and {} pages of all sequences are more than a worker "
+                       "takes ({} and {}); lower --ctx, --parallel or --prefill-chunk",
+                       site.name, hello.max_rows, hello.max_page_changes, kMaxWireRows,
+                       kMaxPageChanges);
+  return std::unique_ptr<RemoteShard>(new RemoteShard(site, options, model, hello, metrics));
+}
+
+RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& options,
+                         const Model& model, const Hello& hello, MetricsRegistry& metrics)
+    : site_(site),
+      options_(options),
+      hello_(hello),
+      n_vocab_(model.spec().n_vocab),
+      jobs_(metrics.counter("tessera_worker_jobs_total", "Jobs that a worker answered.",
+                            {{"worker", site.name}})),
+      losses_{&lost_counter(metrics, site.name, "worker"),
+              &lost_counter(metrics, site.name, "deadline"),
+              &lost_counter(metrics, site.name, "refused"),
+              &lost_counter(metrics, site.name, "size")},
+      bytes_sent_(bytes_counter(metrics, site.name, "to_worker")),
+      bytes_received_(bytes_counter(metrics, site.name, "to_client")),
+      wait_us_(metrics.counter("tessera_worker_wait_microseconds_total",
+                               "Time spent waiting for a worker's results.",
+                               {{"worker", site.name}})) {
+  SupervisorOptions supervised{.name = site.name,
+                               .hello = hello,
+                               .lifecycle = site.lifecycle,
+                               .stop = site.stop,
+                               .on_change = [this](const WorkerChange& c) { on_change(c); }};
+  supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;
+  supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
+                                             site_starter(site, ring_sizes(hello)), metrics);
+}
+
+void RemoteShard::on_change(const WorkerChange& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (change.to == WorkerState::dead) {
+      if (change.from == WorkerState::starting) ++failed_starts_;
+      last_failure_ = change.reason;
+    }
+  }
+  changed_.notify_all();
+}
+
+Status RemoteShard::load(const Model&, const LoadProgress&) {
+  const int starts = site_.spawn ? kStartsOfSpawned : kStartsAtAddress;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    if (std::shared_ptr<Session> session = supervisor_->session()) return adopt(std::move(session));
+    if (failed_starts_ >= starts) return Error::make(ErrorCode::unavailable, "{}", last_failure_);
+    changed_.wait(lock);
+  }
+}
+
+Status RemoteShard::adopt(std::shared_ptr<Session> session) {
+  const HelloAck& ack = session->agreed();
+  if (ack.max_rows < hello_.max_rows || ack.max_page_changes < hello_.max_page_changes) {
+    session->close();
+    losses_[static_cast<std::size_t>(Loss::size)]->add();
+    return Error::make(ErrorCode::unavailable, "{} takes {} rows and {} pages of {} and {}",
+                       site_.name, ack.max_rows, ack.max_page_changes, hello_.max_rows,
+                       hello_.max_page_changes);
+  }
+  session_ = std::move(session);
+  depth_ = ack.credits;
+  pages_ = PageTables(options_.layout.slots, static_cast<int>(options_.layout.kv_pages.size()),
+                      options_.context);
+  under_way_.clear();
+  job_.state_changes.clear();
+  return {};
+}
+
+Status RemoteShard::ready() const {
+  if (const std::shared_ptr<Session> session = supervisor_->session();
+      session && !session->closed())
+    return {};
+  return Error::make(ErrorCode::unavailable, "{} is away ({})", site_.name,
+                     worker_state_name(supervisor_->state()));
+}
+
+Status RemoteShard::restart() {
+  std::shared_ptr<Session> now = supervisor_->session();
+  if (!now || now->closed())
+    return Error::make(ErrorCode::unavailable, "{} is away ({})", site_.name,
+                       worker_state_name(supervisor_->state()));
+  return now == session_ ? Status() : adopt(std::move(now));
+}
+
+// Without its worker the shard's state is gone, so nothing is kept of the session either.
+Error RemoteShard::lost(Loss reason, const std::string& detail) {
+  if (session_) {
+    losses_[static_cast<std::size_t>(reason)]->add();
+    session_->close();
+    session_.reset();
+  }
+  under_way_.clear();
+  return Error::make(ErrorCode::unavailable, "{} was lost: {}", site_.name, detail);
+}
+
+Status RemoteShard::prepare(Piece& piece) {
+  const BatchView& view = piece.view();
+  // After those of pieces that were prepared and not started.
+  for (const StateChange& change : piece.changes) job_.state_changes.push_back(wire_change(change));
+  job_.tokens.assign(view.tokens.begin(), view.tokens.end());
+  job_.logit_rows.assign(view.logit_rows.begin(), view.logit_rows.end());
+  if (!options_.layout.head) job_.logit_rows.clear();
+  job_.sequences.clear();
+  job_.page_changes.clear();
+  for (const SequenceRows& sequence : view.sequences) {
+    if (sequence.n_rows == 0) continue;
+    job_.sequences.push_back({.rows = static_cast<std::uint32_t>(sequence.n_rows),
+                              .first_position = static_cast<std::uint32_t>(sequence.first_position),
+                              .slot = static_cast<std::uint32_t>(sequence.slot)});
+    pages_.changes_for(sequence, job_.page_changes);
+  }
+  if (job_.state_changes.size() > hello_.max_page_changes)
+    return lost(Loss::size, "too many changes of state for a job");
+  encode_forward_head(job_, head_);
+  return session_ ? Status() : lost(Loss::worker, "its connection ended");
+}
+
+Status RemoteShard::start(Piece& piece) {
+  if (!session_) return lost(Loss::worker, "its connection ended");
+  const bool embeds = options_.layout.embedding;
+  const FrameHeader header{.op = Op::forward_layers,
+                           .layer = static_cast<std::uint16_t>(options_.layout.first_layer),
+                           .flags = options_.layout.head ? kFlagHead : std::uint16_t{0},
+                           .rows = static_cast<std::uint32_t>(piece.view().rows()),
+                           .in_type = embeds ? WireType::none : WireType::f32,
+                           .out_type = WireType::f32};
+  const std::span<const std::byte> rows =
+      embeds ? std::span<const std::byte>() : std::as_bytes(piece.hidden());
+  const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
+  const Result<Ticket> ticket = session_->submit(header, Parts(parts), site_.job_limit);
+  if (!ticket) return lost(Loss::worker, ticket.error().message);
+  under_way_.push_back(*ticket);
+  job_.state_changes.clear();
+  TESSERA_TRY(pages_.apply(job_.page_changes));
+  bytes_sent_.add(head_.size() + rows.size());
+  return {};
+}
+
+Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
+  if (!session_ || under_way_.empty()) return lost(Loss::worker, "its connection ended");
+  const Ticket ticket = under_way_.front();
+  const Deadline begin = Clock::now();
+  const Result<bool> came = session_->wait(ticket, reply_, begin + site_.job_limit);
+  wait_us_.add(static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count()));
+  if (!came) return lost(Loss::worker, came.error().message);
+  if (!*came)
+    return lost(Loss::deadline, fmt::format("no result within {} ms", site_.job_limit.count()));
+  under_way_.pop_front();
+  TESSERA_TRY(check_reply(piece, reply_));
+  near();
+  if (options_.layout.head) {
+    logit_values_.resize(reply_.body.size() / sizeof(float));
+    unpack_rows(reply_.body, WireType::f32, logit_values_);
+  } else {
+    unpack_rows(reply_.body, WireType::f32, piece.hidden());
+  }
+  jobs_.add();
+  bytes_received_.add(reply_.body.size());
+  return {};
+}
+
+// That the result has the job's shape; its length then follows (check_frame).
+Status RemoteShard::check_reply(const Piece& piece, const JobReply& reply) {
+  if (reply.error) return lost(Loss::refused, reply.error->text);
+  if (reply.header.status != JobStatus::ok)
+    return lost(Loss::refused, fmt::format("job status {}", static_cast<int>(reply.header.status)));
+  const bool head = options_.layout.head;
+  const std::size_t rows =
+      head ? piece.view().logit_rows.size() : static_cast<std::size_t>(piece.view().rows());
+  const std::size_t values =
+      rows * (head ? static_cast<std::size_t>(n_vocab_) : hello_.dims.n_embd);
+  if (reply.header.rows != rows || reply.body.size() != values * sizeof(float) ||
+      (rows > 0 && reply.header.out_type != WireType::f32))
+    return lost(Loss::refused,
+                fmt::format("a result of {} rows where {} are due", reply.header.rows, rows));
+  return {};
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,98 @@
+// RemoteShard: a shard of the pipeline that a worker holds (role layers).
+//
+//   auto shard = RemoteShard::create(site, {.layout = shard.layout, .context = plan.context},
+//                                    model, metrics);            // the worker loads from now on
+//   TESSERA_TRY(shard->load(model, progress));                   // until it has, or why not
+//
+// Rows, tokens, state changes and changes of page tables go to the worker as FORWARD_LAYERS jobs,
+// residual rows or logits come back, in f32: the numbers are those of a local shard. As many pieces
+// as the worker grants credits are under way at once.
+//
+// A lost worker (dead, hung past the site's job limit, or wrong) makes every call fail with
+// ErrorCode::unavailable until restart(), which takes up the worker that the supervisor has started
+// or connected to meanwhile. What the old one knew is gone with it.
+//
+// Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
+// tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total, all with the label
+// worker.
+//
+// Threads: as Shard. The supervisor has its own.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "base/metrics.h"
+#include "pipeline/shard.h"
+#include "worker/page_tables.h"
+#include "worker/site.h"
+
+namespace tessera::worker {
+
+struct RemoteShardOptions {
+  ShardLayout layout;
+  int context = 0;  // positions of a sequence
+  bool chunked_delta = false;
+};
+
+class RemoteShard final : public Shard {
+ public:
+  static Result<std::unique_ptr<RemoteShard>> create(const WorkerSite& site,
+                                                     const RemoteShardOptions& options,
+                                                     const Model& model, MetricsRegistry& metrics);
+
+  Status load(const Model& model, const LoadProgress& progress) override;
+  int depth() const override { return depth_; }
+  Status prepare(Piece& piece) override;
+  Status start(Piece& piece) override;
+  Status finish(Piece& piece, const std::function<void()>& near) override;
+  std::span<const float> logits() override { return logit_values_; }
+  Status ready() const override;
+  Status restart() override;
+
+ private:
+  // Why a job was lost.
+  enum class Loss { worker, deadline, refused, size };
+
+  RemoteShard(const WorkerSite& site, const RemoteShardOptions& options, const Model& model,
+              const Hello& hello, MetricsRegistry& metrics);
+  Status adopt(std::shared_ptr<Session> session);
+  Error lost(Loss reason, const std::string& detail);
+  Status check_reply(const Piece& piece, const JobReply& reply);
+  void on_change(const WorkerChange& change);
+
+  WorkerSite site_;
+  RemoteShardOptions options_;
+  Hello hello_;
+  int n_vocab_;
+
+  Counter& jobs_;
+  std::array<Counter*, 4> losses_{};
+  Counter& bytes_sent_;
+  Counter& bytes_received_;
+  Counter& wait_us_;
+
+  std::shared_ptr<Session> session_;  // null after a loss
+  int depth_ = 1;
+  PageTables pages_;  // what the worker was told
+  ForwardBody job_;
+  std::vector<std::byte> head_;
+  std::deque<Ticket> under_way_;
+  JobReply reply_;
+  std::vector<float> logit_values_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  int failed_starts_ = 0;
+  std::string last_failure_;
+
+  // Last: its thread calls on_change.
+  std::unique_ptr<Supervisor> supervisor_;
+};
+
+}  // namespace tessera::worker

@@ -1,0 +1,45 @@
+#include "worker/site.h"
+
+namespace tessera::worker {
+namespace {
+
+AttachOptions attach_options(const WorkerSite& site, AttachOptions attach) {
+  attach.token = site.token;
+  attach.kind = site.transport == TransportChoice::stream ? AttachKind::stream : AttachKind::rings;
+  return attach;
+}
+
+Result<Probe> ask(const WorkerSite& site, Deadline deadline) {
+  if (site.spawn) return probe_worker(site.spawn->binary, site.probe_arguments, deadline);
+  TESSERA_ASSIGN(
+      const std::unique_ptr<Channel> channel,
+      connect_to(site.address, {.kind = AttachKind::stream, .token = site.token}, deadline));
+  TESSERA_ASSIGN(const Probe probe, client_probe(*channel, deadline));
+  (void)channel->send({.op = Op::bye}, deadline);
+  return probe;
+}
+
+}  // namespace
+
+Result<Probe> probe_site(const WorkerSite& site, Deadline deadline) {
+  if (site.transport == TransportChoice::shared && !site.spawn &&
+      site.address.kind == Address::Kind::tcp)
+    return Error::make(ErrorCode::invalid, "{}: there is no shared memory over tcp", site.name);
+  Result<Probe> probe = ask(site, deadline);
+  if (!probe) return std::move(probe).error().in(site.name);
+  if (probe->version_max < kVersionMin || probe->version_min > kVersionMax)
+    return Error::make(ErrorCode::unsupported,
+                       "{} speaks versions {} to {} of the worker protocol, this program {} to {}",
+                       site.name, probe->version_min, probe->version_max, kVersionMin, kVersionMax);
+  if ((probe->roles & role_bit(site.role)) == 0)
+    return Error::make(ErrorCode::unsupported, "{} is no worker of {}", site.name,
+                       role_name(site.role));
+  return probe;
+}
+
+Starter site_starter(const WorkerSite& site, AttachOptions attach) {
+  attach = attach_options(site, std::move(attach));
+  return site.spawn ? spawn_starter(*site.spawn, attach) : connect_starter(site.address, attach);
+}
+
+}  // namespace tessera::worker

@@ -1,0 +1,39 @@
+// WorkerSite: where a worker is and how it comes to be there: started by this process, or listening
+// at an address.
+//
+//   TESSERA_ASSIGN(const Probe probe, probe_site(site, after(10s)));   // before any weight is read
+//   Supervisor supervisor(options, site_starter(site, ring_sizes(hello)), metrics);
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "worker/address.h"
+#include "worker/supervisor.h"
+
+namespace tessera::worker {
+
+enum class TransportChoice { automatic, shared, stream };
+
+struct WorkerSite {
+  std::string name;  // "worker:0", "worker:tcp:host:7000": in the plan, in logs and metrics
+  Role role = Role::layers;
+  std::optional<SpawnOptions> spawn;         // absent: `address`
+  std::vector<std::string> probe_arguments;  // of `BINARY worker ... --probe`
+  Address address;
+  std::string token;  // tcp
+  TransportChoice transport = TransportChoice::automatic;
+  std::chrono::milliseconds job_limit{30'000};  // a job of role layers that takes longer is lost
+  LifecycleOptions lifecycle;
+  StopTimes stop;
+};
+
+// What the worker says about itself: that it speaks the protocol and knows the role is checked.
+Result<Probe> probe_site(const WorkerSite& site, Deadline deadline);
+
+Starter site_starter(const WorkerSite& site, AttachOptions attach);
+
+}  // namespace tessera::worker

@@ -1,0 +1,120 @@
+// A served model with layers in a worker: its answers, what happens when the worker dies, and that
+// nothing outlives the server.
+#include <algorithm>
+#include <csignal>
+#include <fstream>
+
+#include "tests/e2e/served_model.h"
+
+namespace tessera::testing {
+namespace {
+
+// The worker whose parent is the server.
+int worker_of(const Served& served) {
+  for (int tries = 0; tries < 500; ++tries) {
+    for (const int pid : served.children()) return pid;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return 0;
+}
+
+bool is_gone(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string number, name, state;
+  file >> number >> name >> state;
+  return !file || state == "Z" || state == "X";
+}
+
+template <typename Done>
+bool within(double seconds, Done done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
+std::string text_of(const Reply& reply) {
+  return reply.json()["choices"][0]["text"].get<std::string>();
+}
+
+TEST(Workers, AnswersAreThoseOfOneProcess) {
+  const json body = greedy(some_ids(300), 40);
+  const Served plain({"--parallel", "2"});
+  const Served split({"--parallel", "2", "--spawn-worker", "layers,threads=1"});
+  const Reply expected = plain.complete(body), got = split.complete(body);
+  ASSERT_EQ(expected.status, 200) << expected.body;
+  ASSERT_EQ(got.status, 200) << got.body;
+  EXPECT_EQ(text_of(got), text_of(expected));
+  const json plan = json::parse(http_test::get(split.port(), "/props").body)["plan"];
+  ASSERT_EQ(plan["shards"].size(), 2u);
+  EXPECT_EQ(plan["shards"][1]["device"], "worker:0");
+  EXPECT_EQ(plan["shards"][1]["remote"], true);
+}
+
+TEST(Workers, ADeadWorkerFailsWhatRunsAndComesBack) {
+  const Served served({"--parallel", "2", "--spawn-worker", "layers", "--ctx", "32768"});
+  const json body = greedy(some_ids(100), 8);
+  const Reply before = served.complete(body);
+  ASSERT_EQ(before.status, 200) << before.body;
+  Client running(served.port());
+  ASSERT_TRUE(
+      running.send(http_test::post_request("/v1/completions", greedy(some_ids(50), 30000).dump())));
+  ASSERT_TRUE(served.becomes("tessera_requests_running", 1, 5.0));
+  ::kill(worker_of(served), SIGKILL);
+  const Reply lost = running.read_reply();
+  EXPECT_EQ(lost.status, 503) << lost.body;
+  EXPECT_EQ(lost.json()["error"]["type"], "unavailable_error");
+  EXPECT_TRUE(lost.headers.contains("retry-after"));
+  const Reply health = http_test::get(served.port(), "/health");
+  EXPECT_EQ(health.status, 503);
+  EXPECT_EQ(health.json()["status"], "recovering") << health.body;
+  EXPECT_EQ(served.complete(body).status, 503);
+  ASSERT_TRUE(within(20.0, [&] { return http_test::get(served.port(), "/health").status == 200; }));
+  const Reply after = served.complete(body);
+  ASSERT_EQ(after.status, 200) << after.body;
+  EXPECT_EQ(text_of(after), text_of(before));
+  EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\"}"), 2);
+  EXPECT_EQ(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
+}
+
+// Killed again and again while answers are made.
+TEST(Workers, ADeadWorkerOfExpertsCostsNoAnswer) {
+  const Served served({"--parallel", "2", "--spawn-worker", "experts", "--expert-resident", "30%",
+                       "--threads", "1"});
+  const json body = greedy(some_ids(200), 300);
+  const Reply before = served.complete(body);
+  ASSERT_EQ(before.status, 200) << before.body;
+  for (int round = 0; round < 3; ++round) {
+    std::thread killer([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      ::kill(worker_of(served), SIGKILL);
+    });
+    const Reply reply = served.complete(body);
+    killer.join();
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    EXPECT_EQ(text_of(reply), text_of(before));
+    EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
+  }
+  EXPECT_GE(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
+}
+
+TEST(Workers, EndWithTheServer) {
+  {
+    Served served({"--spawn-worker", "layers"});
+    const int worker = worker_of(served);
+    ASSERT_GT(worker, 0);
+    served.signal(SIGTERM);
+    EXPECT_EQ(served.wait_for_end(), 0) << served.output();
+    EXPECT_TRUE(within(5.0, [&] { return is_gone(worker); }));
+  }
+  const Served served({"--spawn-worker", "layers"});
+  const int worker = worker_of(served);
+  ASSERT_GT(worker, 0);
+  served.signal(SIGKILL);
+  EXPECT_TRUE(within(5.0, [&] { return is_gone(worker); }));
+}
+
+}  // namespace
+}  // namespace tessera::testing

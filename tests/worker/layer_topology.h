@@ -1,0 +1,73 @@
+// Pipelines whose shards lie in this process or in spawned workers, for tests.
+//
+//   ModelRunner runner(path, on_topology(path, "LWL", {.threads = 3}, Transport));
+//
+// A letter a shard: L a team of this process, W a worker of its own.
+#pragma once
+
+#include <string>
+
+#include "base/metrics.h"
+#include "tests/model_runner.h"
+#include "worker/remote_shard.h"
+
+namespace tessera::testing {
+
+struct LayerWorkers {
+  MetricsRegistry metrics;
+  worker::TransportChoice transport = worker::TransportChoice::automatic;
+  std::chrono::milliseconds job_limit{30'000};
+  worker::LifecycleOptions lifecycle;
+  std::string binary = TESSERA_PROGRAM;
+  std::vector<std::string> words = {"worker"};  // before the model
+};
+
+inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string& model,
+                                  const ShardPlan& shard, const DeviceOptions& device) {
+  worker::WorkerSite site{.name = shard.device, .transport = workers.transport};
+  std::vector<std::string> words = workers.words;
+  for (const std::string& word :
+       {model, std::string("--config"), std::string("/dev/null"), std::string("--threads"),
+        std::to_string(shard.threads), std::string("--cpu-isa"),
+        device.cpu_isa.empty() ? std::string("auto") : device.cpu_isa, std::string("--log-level"),
+        std::string("warn")})
+    words.push_back(word);
+  site.spawn = worker::SpawnOptions{
+      .binary = workers.binary, .arguments = std::move(words), .log_prefix = shard.device};
+  site.job_limit = workers.job_limit;
+  site.lifecycle = workers.lifecycle;
+  return site;
+}
+
+// `options` for this topology. `workers` must outlive the runner.
+inline RunnerOptions on_topology(const std::string& path, const std::string& letters,
+                                 RunnerOptions options, LayerWorkers& workers) {
+  options.threads = static_cast<int>(letters.size());
+  options.placement.devices.clear();
+  int teams = 0;
+  for (const char letter : letters) {
+    DeviceName name;
+    if (letter == 'W') {
+      name.worker = std::to_string(options.workers.size());
+      options.workers.push_back({.name = name, .threads = 1});
+    } else {
+      name.team = teams++;
+    }
+    options.placement.devices.push_back(name);
+  }
+  options.remote = [path, &workers, device = options.device](const Model& model, const Plan& plan) {
+    return [&model, &workers, path, device,
+            context = plan.context](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+      TESSERA_ASSIGN(
+          auto remote,
+          worker::RemoteShard::create(
+              site_of(workers, path, shard, device),
+              {.layout = shard.layout, .context = context, .chunked_delta = device.chunked_delta},
+              model, workers.metrics));
+      return std::unique_ptr<Shard>(std::move(remote));
+    };
+  };
+  return options;
+}
+
+}  // namespace tessera::testing

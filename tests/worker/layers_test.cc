@@ -1,0 +1,181 @@
+// A model whose layers lie partly or wholly in workers gives the logits of the unsplit one, bit for
+// bit: for every family, both transports, any cut of the prompt, several sequences, and whatever
+// the options.
+#include <gtest/gtest.h>
+
+#include "device/cpu/isa.h"
+#include "plan/layer_cuts.h"
+#include "tests/golden_data.h"
+#include "tests/worker/layer_topology.h"
+
+namespace tessera::testing {
+namespace {
+
+const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
+const char* const kTopologies[] = {"W", "LW", "WL", "WW", "LWL", "WLW", "LWLW", "WWWW"};
+using enum worker::TransportChoice;
+
+std::string file(const std::string& name, const char* ending) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
+}
+
+// Whether the model has as many parts as layers that share KV leave possible.
+bool can_be_cut(const std::string& model, std::size_t parts) {
+  const Result<Model> opened = Model::open(model);
+  EXPECT_TRUE(opened);
+  const std::vector<bool> legal = legal_cuts(opened->spec());
+  return std::count(legal.begin() + 1, legal.end(), true) >= static_cast<std::ptrdiff_t>(parts);
+}
+
+class WorkerLayers : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+};
+INSTANTIATE_TEST_SUITE_P(Models, WorkerLayers, ::testing::ValuesIn(kModels),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(WorkerLayers, AnyTopologyAndTransport) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner plain(model(), {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::vector<float> whole = plain.logits(ids, 512);
+  for (const std::string topology : kTopologies) {
+    if (!can_be_cut(model(), topology.size())) continue;
+    for (const auto transport : {shared, stream}) {
+      LayerWorkers workers{.transport = transport};
+      ModelRunner runner(model(), on_topology(model(), topology, {}, workers));
+      ASSERT_TRUE(runner.ready());
+      for (const int chunk : {512, 37})
+        EXPECT_TRUE(runner.logits(ids, chunk) == whole)
+            << topology << ", chunks of " << chunk << (transport == stream ? ", stream" : "");
+    }
+  }
+}
+
+TEST_P(WorkerLayers, TokenByTokenAndWithoutLogits) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner plain(model(), {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const auto vocab = static_cast<std::size_t>(plain.spec().n_vocab);
+  const std::vector<float> whole = plain.logits(ids.first(40), 512);
+  LayerWorkers workers;
+  ModelRunner runner(model(), on_topology(model(), "LW", {}, workers));
+  ASSERT_TRUE(runner.ready());
+  EXPECT_TRUE(runner.logits(ids.first(40), 1) == whole);
+  const std::vector<float> last = runner.last_logits(ids.first(40), 7);
+  EXPECT_TRUE(
+      std::equal(last.begin(), last.end(), whole.end() - static_cast<std::ptrdiff_t>(vocab)));
+}
+
+// Sequences that start, run and end at their own times, in slots and pages that were used before.
+TEST_P(WorkerLayers, SeveralSequencesInTheBatch) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  const auto run = [&](ModelRunner& runner) {
+    std::vector<float> all;
+    ModelRunner::Sequence a = runner.start(400), b = runner.start(400);
+    std::size_t at = 0;
+    for (int round = 0; at < 300; ++round) {
+      const std::size_t n = std::min<std::size_t>(
+          static_cast<std::size_t>(round % 3 == 2 ? 1 : 40 + 60 * (round % 4)), 300 - at);
+      const auto begin = ids.begin() + static_cast<std::ptrdiff_t>(at);
+      ModelRunner::Sequence c = runner.start(90);
+      ModelRunner::Feed feeds[] = {
+          {&a, {static_cast<TokenId>(round * 7 % 500)}},
+          {&b, {begin, begin + static_cast<std::ptrdiff_t>(n)}},
+          {&c, {ids.begin(), ids.begin() + 70 + round % 5}},
+      };
+      const std::vector<float> logits = runner.step(feeds);
+      all.insert(all.end(), logits.begin(), logits.end());
+      at += n;
+    }
+    return all;
+  };
+  ModelRunner plain(model(), {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::vector<float> expected = run(plain);
+  LayerWorkers workers;
+  ModelRunner runner(model(), on_topology(model(), "LW", {}, workers));
+  ASSERT_TRUE(runner.ready());
+  EXPECT_TRUE(run(runner) == expected);
+}
+
+TEST(WorkerState, IsCopiedAsOne) {
+  const std::string model = file("qwen35moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(file("qwen35moe", ".bin"));
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  for (const char* topology : {"W", "WL", "LWL"}) {
+    LayerWorkers workers;
+    ModelRunner runner(model, on_topology(model, topology, {}, workers));
+    ASSERT_TRUE(runner.ready());
+    const std::vector<float> whole = runner.logits(ids, 512);
+    ModelRunner::Sequence a = runner.start(300), b = runner.start(300);
+    ModelRunner::Feed feed{&a, {ids.begin(), ids.begin() + 128}};
+    runner.step({&feed, 1});
+    b.state.extend(128);
+    b.position = 128;
+    const auto from = a.state.page_tables(), to = b.state.page_tables();
+    for (std::size_t group = 0; group < from.size(); ++group)
+      for (std::size_t page = 0; page < from[group].size(); ++page)
+        runner.pipeline().copy_page(static_cast<int>(group), from[group][page], to[group][page]);
+    runner.pipeline().copy_slot(a.state.slot(), b.state.slot());
+    runner.pipeline().reset_slot(a.state.slot());
+    feed = {&b, {ids.begin() + 128, ids.end()}};
+    const std::vector<float> rest = runner.step({&feed, 1});
+    EXPECT_TRUE(std::equal(rest.begin(), rest.end(),
+                           whole.end() - static_cast<std::ptrdiff_t>(rest.size())))
+        << topology;
+  }
+}
+
+// --- Options mean the same on every topology ---
+
+std::vector<std::pair<std::string, RunnerOptions>> option_cases() {
+  std::vector<std::pair<std::string, RunnerOptions>> cases;
+  for (const KvType type : {KvType::f16, KvType::f32, KvType::q8_0})
+    cases.emplace_back(std::string("kv type ") + kv_type_name(type),
+                       RunnerOptions{.kv_type = type});
+  cases.emplace_back("parallel 1", RunnerOptions{.parallel = 1});
+  cases.emplace_back("parallel 6", RunnerOptions{.parallel = 6});
+  cases.emplace_back("prefill chunk 100", RunnerOptions{.prefill_chunk = 100});
+  cases.emplace_back("context 310", RunnerOptions{.context = 310});
+  cases.emplace_back("layer split 3,1", RunnerOptions{.placement = {.layer_weights = {3, 1}}});
+  for (const char* isa : {"portable", "avx2", "avx512"})
+    if (cpu::parse_isa(isa))
+      cases.emplace_back(std::string("isa ") + isa, RunnerOptions{.device = {.cpu_isa = isa}});
+  cases.emplace_back("delta form chunked", RunnerOptions{.device = {.chunked_delta = true}});
+  return cases;
+}
+
+TEST(WorkerOptions, AreHonouredOnEveryTopology) {
+  for (const char* name : {"qwen35moe", "gemma4"}) {
+    const std::string model = file(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+    for (auto& [what, options] : option_cases()) {
+      RunnerOptions alone = options;
+      alone.threads = 1;
+      alone.placement = {};
+      ModelRunner plain(model, alone);
+      ASSERT_TRUE(plain.ready());
+      const std::vector<float> expected = plain.logits(ids, options.prefill_chunk);
+      for (const char* topology : {"LW", "WL", "WW"}) {
+        SCOPED_TRACE(fmt::format("{}, {}, {}", name, what, topology));
+        LayerWorkers workers;
+        ModelRunner runner(model, on_topology(model, topology, options, workers));
+        ASSERT_TRUE(runner.ready());
+        EXPECT_TRUE(runner.logits(ids, options.prefill_chunk) == expected);
+        EXPECT_EQ(runner.plan().context, plain.plan().context);
+        EXPECT_EQ(runner.plan().kv_type, plain.plan().kv_type);
+        EXPECT_EQ(runner.pool().free_slots(), options.parallel);
+        EXPECT_EQ(runner.pool().max_positions(), plain.pool().max_positions());
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

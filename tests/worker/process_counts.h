@@ -1,0 +1,53 @@
+// What this process has of the system, for tests that nothing is left over.
+#pragma once
+
+#include <dirent.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+namespace tessera::testing {
+
+inline int open_descriptors() {
+  int count = -1;  // the folder's own
+  DIR* folder = ::opendir("/proc/self/fd");
+  while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
+  ::closedir(folder);
+  return count;
+}
+
+inline std::vector<int> child_processes() {
+  std::vector<int> children;
+  DIR* folder = ::opendir("/proc/self/task");
+  while (const dirent* entry = ::readdir(folder)) {
+    std::ifstream file(std::string("/proc/self/task/") + entry->d_name + "/children");
+    for (int pid = 0; file >> pid;) children.push_back(pid);
+  }
+  ::closedir(folder);
+  return children;
+}
+
+inline int shared_segments() {
+  std::ifstream maps("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(maps, line);)
+    count += line.find("memfd:") != std::string::npos ? 1 : 0;
+  return count;
+}
+
+inline long resident_kib() {
+  std::ifstream file("/proc/self/statm");
+  long pages = 0;
+  file >> pages >> pages;
+  return pages * 4;
+}
+
+struct ProcessCounts {
+  int descriptors = open_descriptors();
+  std::size_t children = child_processes().size();
+  int segments = shared_segments();
+  long memory_kib = resident_kib();
+};
+
+}  // namespace tessera::testing
