@@ -1,0 +1,128 @@
+// The gated delta net against its formula in double precision: prompts, several sequences, then
+// single rows; odd sizes, both groupings.
+#include "harness.h"
+
+namespace tessera::gpu::bench {
+namespace {
+
+struct Reference {
+  GatedDeltaSpec s;
+  std::vector<float> taps, dt_bias, a;
+  // Of one sequence.
+  std::vector<std::vector<float>> inputs;
+  std::vector<double> S;
+
+  explicit Reference(const GatedDeltaSpec& spec)
+      : s(spec), S(std::size_t(spec.n_value_head * spec.dim_k * spec.dim_v), 0.0) {}
+
+  std::vector<double> row(const float* qkv, const float* alpha, const float* beta_logits) {
+    const int channels = s.conv_channels();
+    inputs.emplace_back(qkv, qkv + channels);
+    std::vector<double> x(static_cast<std::size_t>(channels));
+    for (int c = 0; c < channels; ++c) {
+      double sum = 0;
+      for (int j = 0; j < s.conv_width; ++j) {
+        const int at = int(inputs.size()) - s.conv_width + j;
+        if (at >= 0)
+          sum += double(taps[std::size_t(j * channels + c)]) *
+                 double(inputs[std::size_t(at)][std::size_t(c)]);
+      }
+      x[std::size_t(c)] = silu(sum);
+    }
+    const auto normalise = [&](int first) {
+      double sum = 0;
+      for (int i = 0; i < s.dim_k; ++i)
+        sum += x[std::size_t(first + i)] * x[std::size_t(first + i)];
+      for (int i = 0; i < s.dim_k; ++i) x[std::size_t(first + i)] /= std::sqrt(sum + 1e-6);
+    };
+    for (int h = 0; h < 2 * s.n_key_head; ++h) normalise(h * s.dim_k);
+    std::vector<double> out;
+    for (int h = 0; h < s.n_value_head; ++h) {
+      const int kh = s.grouped_values ? h / (s.n_value_head / s.n_key_head) : h % s.n_key_head;
+      const double* q = x.data() + kh * s.dim_k;
+      const double* k = q + s.key_width();
+      const double* v = x.data() + 2 * s.key_width() + h * s.dim_v;
+      const double decay = std::exp(double(a[std::size_t(h)]) *
+                                    softplus(double(alpha[h]) + double(dt_bias[std::size_t(h)])));
+      const double beta = sigmoid(double(beta_logits[h]));
+      double* state = S.data() + h * s.dim_k * s.dim_v;
+      for (int c = 0; c < s.dim_v; ++c) {
+        double read = 0, o = 0;
+        for (int i = 0; i < s.dim_k; ++i) read += (state[i * s.dim_v + c] *= decay) * k[i];
+        const double delta = beta * (v[c] - read);
+        for (int i = 0; i < s.dim_k; ++i) o += (state[i * s.dim_v + c] += k[i] * delta) * q[i];
+        out.push_back(o / std::sqrt(double(s.dim_k)));
+      }
+    }
+    return out;
+  }
+};
+
+void run(const GatedDeltaSpec& spec, const std::vector<std::vector<int>>& steps,
+         std::uint64_t seed) {
+  Random random(seed);
+  const int channels = spec.conv_channels(), heads = spec.n_value_head;
+  const std::size_t n_sequences = steps[0].size();
+  Reference proto(spec);
+  proto.taps = random.normals(std::size_t(spec.conv_width * channels), 0.5f);
+  proto.dt_bias = random.normals(std::size_t(heads));
+  for (int h = 0; h < heads; ++h) proto.a.push_back(-0.02f - random.uniform());
+  std::vector<Reference> references(n_sequences, proto);
+  DeviceArray<float> taps(proto.taps), dt_bias(proto.dt_bias), a(proto.a);
+  const std::int64_t stride = delta_state_floats(spec) + 64;
+  DeviceArray<float> state(std::size_t(stride) * n_sequences);
+  state.zero();
+  std::vector<int> positions(n_sequences, 0);
+  int number = 0;
+  for (const std::vector<int>& lengths : steps) {
+    TestRows rows(lengths, positions);
+    const std::size_t n = std::size_t(rows.step.rows);
+    const std::vector<float> qkv = random.normals(n * std::size_t(channels));
+    const std::vector<float> alpha = random.normals(n * std::size_t(heads)),
+                             beta = random.normals(n * std::size_t(heads));
+    DeviceArray<float> dqkv(qkv), dalpha(alpha), dbeta(beta),
+        out(n * std::size_t(spec.value_width()));
+    Runner runner(delta_workspace(spec, rows.step.rows) + 256);
+    runner.fresh();
+    GPU_OK(gated_delta(runner.launch, {.step = rows.step,
+                                       .spec = spec,
+                                       .qkv = dqkv.data(),
+                                       .alpha = dalpha.data(),
+                                       .beta_logits = dbeta.data(),
+                                       .taps = taps.data(),
+                                       .dt_bias = dt_bias.data(),
+                                       .a = a.data(),
+                                       .state = state.data(),
+                                       .slot_stride = stride,
+                                       .out = out.data()}));
+    runner.sync();
+    std::vector<double> want;
+    for (std::size_t i = 0; i < n_sequences; ++i)
+      for (int t = 0; t < lengths[i]; ++t) {
+        const std::size_t row = std::size_t(rows.host[i].first_row + t);
+        const auto o = references[i].row(qkv.data() + row * std::size_t(channels),
+                                         alpha.data() + row * std::size_t(heads),
+                                         beta.data() + row * std::size_t(heads));
+        want.insert(want.end(), o.begin(), o.end());
+      }
+    const double tolerance = rows.step.max_sequence_rows > kDecodeRows ? 5e-3 : 2e-5;
+    compare("delta " + std::to_string(spec.dim_k) + "x" + std::to_string(spec.dim_v) + " step " +
+                std::to_string(number++),
+            out.get(), want,
+            number == 1 || rows.step.max_sequence_rows > kDecodeRows ? tolerance : 5e-3);
+    for (std::size_t i = 0; i < n_sequences; ++i) positions[i] += lengths[i];
+  }
+}
+
+}  // namespace
+
+void test_gated_delta() {
+  run({2, 4, 128, 128, 4, false},
+      {{1, 1}, {1, 1}, {3, 1}, {70, 130}, {1, 1}, {64, 200}, {2, 1}, {1, 1}}, 1);
+  run({2, 4, 128, 128, 4, true}, {{5}, {1}, {300}, {1}, {1}, {1}, {1}, {7}}, 2);
+  run({2, 6, 64, 64, 4, false}, {{9, 1, 2}, {1, 1, 1}, {100, 64, 65}, {1, 1, 1}}, 3);
+  run({1, 3, 48, 80, 3, true}, {{33}, {1}, {1}, {20}}, 4);
+  run({1, 1, 16, 16, 2, true}, {{1}, {1}, {5}}, 5);
+}
+
+}  // namespace tessera::gpu::bench

@@ -1,0 +1,433 @@
+// Times the kernels on a model of the shape of qwen35moe full, Q4_K_M: block by block as captured
+// graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
+// its own, so that nothing is read from a cache that a real token would not find there.
+//
+//   kernel_bench [layers]
+#include <cstring>
+#include <memory>
+
+#include "harness.h"
+
+namespace tessera::gpu::bench {
+namespace {
+
+constexpr int kEmbd = 2048, kExperts = 256, kUsed = 8, kFf = 512, kVocab = 248320;
+constexpr int kHeads = 16, kKv = 2, kDim = 256, kRot = 64;
+constexpr int kMaxRows = 4096;
+const GatedDeltaSpec kDelta{16, 32, 128, 128, 4, false};
+
+// Device bytes that hold the repacked random blocks of a few rows, repeated.
+struct Blob {
+  std::byte* data = nullptr;
+  std::int64_t bytes = 0;
+};
+
+// Repacked random matrices by type and shape, made once and copied.
+class Source {
+ public:
+  Matrix make(BlockType type, int rows, int cols) {
+    const std::int64_t bytes = plane_layout(type, rows, cols).bytes;
+    std::byte* data = nullptr;
+    GPU_OK(cudaMalloc(&data, std::size_t(bytes)));
+    fill(data, type, rows, cols);
+    return {type, rows, cols, data};
+  }
+  void fill(std::byte* to, BlockType type, int rows, int cols) {
+    for (auto& m : made_)
+      if (m->matrix.type == type && m->matrix.rows == rows && m->matrix.cols == cols) {
+        GPU_OK(cudaMemcpy(to, m->planes.data(), m->planes.size(), cudaMemcpyDeviceToDevice));
+        return;
+      }
+    made_.push_back(std::make_unique<TestMatrix>(type, rows, cols, made_.size() + 1, false));
+    fill(to, type, rows, cols);
+  }
+
+ private:
+  std::vector<std::unique_ptr<TestMatrix>> made_;
+};
+
+float* floats(std::size_t n, float stddev, std::uint64_t seed) {
+  Random random(seed);
+  std::vector<float> host(std::min<std::size_t>(n, 65536));
+  for (float& x : host) x = random.normal() * stddev;
+  float* data = nullptr;
+  GPU_OK(cudaMalloc(&data, n * sizeof(float)));
+  for (std::size_t at = 0; at < n; at += host.size())
+    GPU_OK(cudaMemcpy(data + at, host.data(), std::min(host.size(), n - at) * sizeof(float),
+                      cudaMemcpyHostToDevice));
+  return data;
+}
+
+struct Layer {
+  bool delta;
+  Matrix in[4], out, router, shared[3];
+  std::byte* experts;
+  const std::byte** table;
+  ExpertShape shape;
+  float* state;
+  std::byte* pool;
+};
+
+struct Model {
+  explicit Model(int n) {
+    norm = floats(65536, 0.05f, 1);
+    decay = floats(64, 0.0f, 1);
+    const std::vector<float> slow(64, -0.1f);
+    GPU_OK(cudaMemcpy(decay, slow.data(), 256, cudaMemcpyHostToDevice));
+    for (int i = 0; i < n; ++i) layers.push_back(make(i));
+    head = source.make(BlockType::Q6_K, kVocab, kEmbd);
+    GPU_OK(cudaDeviceSynchronize());
+  }
+  Layer make(int i) {
+    Layer l{};
+    l.delta = i % 4 != 3;
+    const bool more = i < 5 || i >= 35 || (i - 5) % 3 == 2;
+    const BlockType some = more ? BlockType::Q6_K : BlockType::Q4_K;
+    if (l.delta) {
+      l.in[0] = source.make(some, kDelta.conv_channels(), kEmbd);
+      l.in[1] = source.make(BlockType::Q4_K, kDelta.value_width(), kEmbd);
+      l.in[2] = source.make(BlockType::F32, 32, kEmbd);
+      l.in[3] = source.make(BlockType::F32, 32, kEmbd);
+      l.out = source.make(BlockType::Q4_K, kEmbd, kDelta.value_width());
+      l.state = floats(std::size_t(delta_state_floats(kDelta)) * 8, 0.01f, 2);
+    } else {
+      l.in[0] = source.make(BlockType::Q4_K, kHeads * kDim * 2, kEmbd);
+      l.in[1] = source.make(BlockType::Q4_K, kKv * kDim, kEmbd);
+      l.in[2] = source.make(some, kKv * kDim, kEmbd);
+      l.out = source.make(BlockType::Q4_K, kEmbd, kHeads * kDim);
+      const std::size_t pages = 16384 / 64 + 65;
+      GPU_OK(cudaMalloc(&l.pool, pages * page()));
+      float* noise = floats(pages * page() / 4, 0.01f, 3);
+      GPU_OK(cudaMemset(l.pool, 0x2c, pages * page()));
+      (void)cudaFree(noise);
+    }
+    l.router = source.make(BlockType::F32, kExperts, kEmbd);
+    l.shape = expert_shape(BlockType::Q4_K, BlockType::Q4_K, some, kEmbd, kFf);
+    GPU_OK(cudaMalloc(&l.experts, std::size_t(l.shape.bytes) * kExperts));
+    std::vector<const std::byte*> pointers;
+    for (int e = 0; e < kExperts; ++e) {
+      std::byte* at = l.experts + e * l.shape.bytes;
+      source.fill(at, l.shape.gate.type, kFf, kEmbd);
+      source.fill(at + l.shape.up_offset, l.shape.up.type, kFf, kEmbd);
+      source.fill(at + l.shape.down_offset, l.shape.down.type, kEmbd, kFf);
+      pointers.push_back(at);
+    }
+    GPU_OK(cudaMalloc(&l.table, sizeof(void*) * kExperts));
+    GPU_OK(cudaMemcpy(l.table, pointers.data(), sizeof(void*) * kExperts, cudaMemcpyHostToDevice));
+    l.shared[0] = source.make(BlockType::Q4_K, kFf, kEmbd);
+    l.shared[1] = source.make(BlockType::Q4_K, kFf, kEmbd);
+    l.shared[2] = source.make(some, kEmbd, kFf);
+    return l;
+  }
+  static std::size_t page() {
+    return std::size_t(kv_layer_page_bytes({kKv, kDim, kDim, KvFormat::f16}));
+  }
+
+  Source source;
+  float* norm;
+  float* decay;
+  std::vector<Layer> layers;
+  Matrix head;
+};
+
+struct Step {
+  Step(int rows, int context, bool prompt)
+      : table_rows(prompt ? 1 : rows),
+        test(prompt ? std::vector<int>{rows} : std::vector<int>(std::size_t(rows), 1),
+             std::vector<int>(std::size_t(prompt ? 1 : rows), context)),
+        context(context + (prompt ? rows : 1)) {
+    pages_a_row = (this->context + 63) / 64;
+    std::vector<std::int32_t> host;
+    for (int r = 0; r < table_rows; ++r)
+      for (int p = 0; p < pages_a_row; ++p) host.push_back(p);  // all read the same pages
+    table = DeviceArray<std::int32_t>(host);
+  }
+  int table_rows;
+  TestRows test;
+  int context, pages_a_row;
+  DeviceArray<std::int32_t> table;
+};
+
+// Everything a step writes.
+struct Buffers {
+  Buffers() {
+    const std::size_t r = kMaxRows;
+    hidden = floats(r * kEmbd, 1.0f, 4);
+    wide = floats(r * 8192, 1.0f, 5);
+    side = floats(r * 4096, 1.0f, 6);
+    side2 = floats(r * 4096, 1.0f, 7);
+    mixed = floats(r * 4096, 1.0f, 8);
+    heads = floats(r * 64, 1.0f, 9);
+    cosines = floats(r * 64, 1.0f, 10);
+    logits = floats(std::size_t(8) * kVocab, 1.0f, 11);
+    dense_out = floats(r * kEmbd, 1.0f, 12);
+    pair_out = floats(r * kUsed * kEmbd, 1.0f, 13);
+    router = floats(r * kExperts, 1.0f, 14);
+    GPU_OK(cudaMalloc(&ids, r * kUsed * 4));
+    weights = floats(r * kUsed, 1.0f, 15);
+    GPU_OK(cudaMalloc(&tokens, r * 4));
+  }
+  float *hidden, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out, *pair_out,
+      *router, *weights;
+  std::int32_t *ids, *tokens;
+};
+
+class Bench {
+ public:
+  explicit Bench(int layers) : model_(layers), runner_(std::size_t(1) << 30) {
+    runner_.launch.chained = true;
+  }
+
+  void mixer_in(const Layer& l, int rows) {
+    ProjectArgs p{.input = {.kind = InputKind::rms_norm,
+                            .x = b_.hidden,
+                            .stride = kEmbd,
+                            .cols = kEmbd,
+                            .weight = model_.norm,
+                            .eps = 1e-6f},
+                  .rows = rows};
+    if (l.delta) {
+      p.n_outputs = 4;
+      p.outputs = {{{l.in[0], b_.wide, 8192, false},
+                    {l.in[1], b_.side, 4096, false},
+                    {l.in[2], b_.heads, 32, false},
+                    {l.in[3], b_.heads + rows * 32, 32, false}}};
+    } else {
+      p.n_outputs = 3;
+      p.outputs = {{{l.in[0], b_.wide, 8192, false},
+                    {l.in[1], b_.side, 512, false},
+                    {l.in[2], b_.side2, 512, false}}};
+    }
+    GPU_OK(project(runner_.launch, p));
+  }
+  void mix(const Layer& l, const Step& s) {
+    const StepRows& step = s.test.step;
+    if (l.delta) {
+      GPU_OK(gated_delta(runner_.launch, {.step = step,
+                                          .spec = kDelta,
+                                          .qkv = b_.wide,
+                                          .alpha = b_.heads,
+                                          .beta_logits = b_.heads + step.rows * 32,
+                                          .taps = model_.norm,
+                                          .dt_bias = model_.norm,
+                                          .a = model_.decay,
+                                          .state = l.state,
+                                          .slot_stride = delta_state_floats(kDelta),
+                                          .out = b_.mixed}));
+      return;
+    }
+    GPU_OK(attention(runner_.launch, {.step = step,
+                                      .kv = {kKv, kDim, kDim, KvFormat::f16},
+                                      .n_head = kHeads,
+                                      .q = b_.wide,
+                                      .q_stride = 8192,
+                                      .q_head_stride = 512,
+                                      .k = b_.side,
+                                      .v = b_.side2,
+                                      .k_stride = 512,
+                                      .v_stride = 512,
+                                      .q_norm = model_.norm,
+                                      .k_norm = model_.norm,
+                                      .eps = 1e-6f,
+                                      .n_rot = kRot,
+                                      .cos = b_.cosines,
+                                      .sin = b_.cosines,
+                                      .scale = 0.06f,
+                                      .gate = OutputGate::sigmoid_in_query,
+                                      .pool = l.pool,
+                                      .page_stride = std::int64_t(Model::page()),
+                                      .page_table = s.table.data(),
+                                      .table_stride = s.pages_a_row,
+                                      .max_context = s.context,
+                                      .out = b_.mixed,
+                                      .out_stride = 4096}));
+  }
+  void mixer_out(const Layer& l, int rows) {
+    Input in{.kind = InputKind::plain, .x = b_.mixed, .stride = 4096, .cols = 4096};
+    if (l.delta) {
+      in.kind = InputKind::gated_rms;
+      in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = 4096,
+      in.head_dim = 128;
+    }
+    GPU_OK(project(runner_.launch, {.input = in,
+                                    .rows = rows,
+                                    .n_outputs = 1,
+                                    .outputs = {{{l.out, b_.hidden, kEmbd, true}}}}));
+  }
+  FfnArgs ffn_args(const Layer& l, int rows) {
+    FfnArgs f{
+        .rows = rows, .n_embd = kEmbd, .eps = 1e-6f, .hidden = b_.hidden, .norm = model_.norm};
+    f.dense = {
+        .gate = l.shared[0], .up = l.shared[1], .down = l.shared[2], .scalar_gate = model_.norm};
+    f.moe = {.n_expert = kExperts,
+             .n_used = kUsed,
+             .n_ff = kFf,
+             .router_weight = l.router,
+             .shape = l.shape,
+             .table = l.table,
+             .ids = b_.ids,
+             .weights = b_.weights,
+             .logits = b_.router};
+    f.dense_out = b_.dense_out, f.pair_out = b_.pair_out;
+    return f;
+  }
+  void ffn(const Layer& l, int rows) { GPU_OK(ffn_all(runner_.launch, ffn_args(l, rows))); }
+  void head(int rows) {
+    GPU_OK(project(runner_.launch, {.input = {.kind = InputKind::rms_norm,
+                                              .x = b_.hidden,
+                                              .stride = kEmbd,
+                                              .cols = kEmbd,
+                                              .weight = model_.norm,
+                                              .eps = 1e-6f},
+                                    .rows = rows,
+                                    .n_outputs = 1,
+                                    .outputs = {{{model_.head, b_.logits, kVocab, false}}}}));
+    GPU_OK(argmax(runner_.launch, {.logits = b_.logits,
+                                   .rows = rows,
+                                   .n_vocab = kVocab,
+                                   .n_token = kVocab,
+                                   .out = b_.tokens}));
+  }
+  void layer(const Layer& l, const Step& s) {
+    mixer_in(l, s.test.step.rows);
+    mix(l, s);
+    mixer_out(l, s.test.step.rows);
+    ffn(l, s.test.step.rows);
+  }
+
+  // Median microseconds of one replay of what `work` enqueues.
+  template <typename F>
+  double time(F work, int repeats = 15) {
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    cudaEvent_t from, to;
+    GPU_OK(cudaEventCreate(&from));
+    GPU_OK(cudaEventCreate(&to));
+    GPU_OK(cudaStreamBeginCapture(runner_.launch.stream, cudaStreamCaptureModeThreadLocal));
+    work();
+    GPU_OK(cudaStreamEndCapture(runner_.launch.stream, &graph));
+    GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+    std::vector<float> times;
+    for (int i = 0; i < repeats + 2; ++i) {
+      GPU_OK(cudaEventRecord(from, runner_.launch.stream));
+      GPU_OK(cudaGraphLaunch(exec, runner_.launch.stream));
+      GPU_OK(cudaEventRecord(to, runner_.launch.stream));
+      GPU_OK(cudaEventSynchronize(to));
+      float ms = 0;
+      GPU_OK(cudaEventElapsedTime(&ms, from, to));
+      if (i >= 2) times.push_back(ms);
+    }
+    (void)cudaGraphExecDestroy(exec);
+    (void)cudaGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return double(times[times.size() / 2]) * 1000;
+  }
+
+  // One block over every layer of a kind: us a layer, beside what it must read or compute.
+  template <typename F>
+  void block(const char* name, int rows, int which, double bytes, double flops, F work) {
+    int n = 0;
+    for (const Layer& l : model_.layers) n += which < 0 || int(l.delta) == which ? 1 : 0;
+    if (n == 0) return;
+    const double us = time(
+                          [&] {
+                            for (const Layer& l : model_.layers)
+                              if (which < 0 || int(l.delta) == which) work(l);
+                          },
+                          rows > 8 ? 3 : 15) /
+                      n;
+    if (flops > 0)
+      std::printf("%-34s rows %5d  %9.2f us  %7.1f TFLOP/s  %5.1f%% of 790\n", name, rows, us,
+                  flops / us * 1e-6, flops / us * 1e-6 / 7.9);
+    else
+      std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s     %5.1f%% of 4600\n", name, rows, us,
+                  bytes / us * 1e-3, bytes / us * 1e-3 / 46);
+    std::fflush(stdout);
+  }
+  static double bytes_of(const Matrix& m) {
+    return double(plane_layout(m.type, m.rows, m.cols).bytes);
+  }
+
+  void decode(int rows, int context) {
+    Step s(rows, context, false);
+    const Layer& d = model_.layers[8];  // a layer without the wider types
+    const double in = bytes_of(d.in[0]) + bytes_of(d.in[1]) + bytes_of(d.in[2]) * 2;
+    const double expert = double(d.shape.down_offset),
+                 down = double(d.shape.bytes - d.shape.down_offset);
+    block("delta in-projection", rows, 1, in, 0, [&](const Layer& l) { mixer_in(l, rows); });
+    block("delta step", rows, 1, double(delta_state_floats(kDelta)) * 8 * rows, 0,
+          [&](const Layer& l) { mix(l, s); });
+    block("delta out-projection", rows, 1, bytes_of(d.out), 0,
+          [&](const Layer& l) { mixer_out(l, rows); });
+    block("attention in-projection", rows, 0, bytes_of(d.out) * 2 + 2e6 * .57, 0,
+          [&](const Layer& l) { mixer_in(l, rows); });
+    block("attention", rows, 0, double(context + 1) * kKv * kDim * 4 * rows, 0,
+          [&](const Layer& l) { mix(l, s); });
+    block("ffn whole", rows, -1, (expert + down) * 9 + bytes_of(d.router), 0,
+          [&](const Layer& l) { ffn(l, rows); });
+    const double head_us = time([&] { head(rows); });
+    std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and argmax", rows, head_us,
+                bytes_of(model_.head) / head_us * 1e-3);
+    const double us = time([&] {
+      for (const Layer& l : model_.layers) layer(l, s);
+      head(rows);
+    });
+    std::printf("== decode, context %d, rows %d: %.1f us a step, %.0f tokens/s\n", context, rows,
+                us, 1e6 * rows / us);
+    std::fflush(stdout);
+  }
+
+  void prefill(int rows, int context) {
+    Step s(rows, context, true);
+    const double r = rows;
+    block("delta in-projection", rows, 1, 0, 2 * r * kEmbd * 12352,
+          [&](const Layer& l) { mixer_in(l, rows); });
+    block("delta recurrence", rows, 1, 0, r * 32 * 128 * 128 * 6,
+          [&](const Layer& l) { mix(l, s); });
+    block("delta out-projection", rows, 1, 0, 2 * r * kEmbd * 4096,
+          [&](const Layer& l) { mixer_out(l, rows); });
+    block("attention in-projection", rows, 0, 0, 2 * r * kEmbd * 9216,
+          [&](const Layer& l) { mixer_in(l, rows); });
+    block("attention", rows, 0, 0, 4 * r * (context + r / 2) * kHeads * kDim,
+          [&](const Layer& l) { mix(l, s); });
+    block("ffn whole", rows, -1, 0, 2 * r * kEmbd * kFf * 3 * 9,
+          [&](const Layer& l) { ffn(l, rows); });
+    block("ffn route", rows, -1, 0, 2 * r * kEmbd * kExperts,
+          [&](const Layer& l) { GPU_OK(ffn_route(runner_.launch, ffn_args(l, rows))); });
+    block("ffn branches", rows, -1, 0, 2 * r * kEmbd * kFf * 3 * 9,
+          [&](const Layer& l) { GPU_OK(ffn_branches(runner_.launch, ffn_args(l, rows))); });
+    block("ffn finish", rows, -1, r * kEmbd * 4 * 11, 0,
+          [&](const Layer& l) { GPU_OK(ffn_finish(runner_.launch, ffn_args(l, rows))); });
+    const double us = time(
+        [&] {
+          for (const Layer& l : model_.layers) layer(l, s);
+        },
+        3);
+    std::printf("== prefill of %d rows after %d: %.2f ms, %.0f tokens/s\n", rows, context,
+                us * 1e-3, 1e6 * rows / us);
+    std::fflush(stdout);
+  }
+
+ private:
+  Model model_;
+  Buffers b_;
+  Runner runner_;
+};
+
+}  // namespace
+}  // namespace tessera::gpu::bench
+
+int main(int argc, char** argv) {
+  using tessera::gpu::bench::Bench;
+  Bench bench(argc > 1 ? std::atoi(argv[1]) : 40);
+  const char* only = argc > 2 ? argv[2] : "dp";
+  if (std::strchr(only, 'd') != nullptr) {
+    bench.decode(1, 0);
+    bench.decode(1, 16383);
+    bench.decode(8, 0);
+  }
+  if (std::strchr(only, 'p') != nullptr) {
+    bench.prefill(512, 0);
+    bench.prefill(4096, 0);
+  }
+}

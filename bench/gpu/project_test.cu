@@ -1,0 +1,174 @@
+// Projections, embedding, argmax and the elementwise kernels against scalar arithmetic.
+#include <cstring>
+
+#include "harness.h"
+
+namespace tessera::gpu::bench {
+namespace {
+
+struct Case {
+  BlockType type;
+  int rows, cols, batch;
+  InputKind kind;
+};
+
+std::vector<float> input_of(const Case& c, const float* x, const std::vector<float>& weight,
+                            const float* gate, int head_dim) {
+  if (c.kind == InputKind::plain) return {x, x + c.cols};
+  if (c.kind == InputKind::rms_norm) return rms_normed(x, weight.data(), 1e-6f, c.cols);
+  std::vector<float> out;
+  for (int h = 0; h < c.cols / head_dim; ++h) {
+    std::vector<float> part = rms_normed(x + h * head_dim, weight.data(), 1e-6f, head_dim);
+    for (int i = 0; i < head_dim; ++i)
+      part[std::size_t(i)] *= float(silu(double(gate[h * head_dim + i])));
+    out.insert(out.end(), part.begin(), part.end());
+  }
+  return out;
+}
+
+void run(const Case& c, std::uint64_t seed) {
+  Random random(seed);
+  const std::string name = std::string(block_type_name(c.type)) + " " + std::to_string(c.rows) +
+                           "x" + std::to_string(c.cols) + " rows " + std::to_string(c.batch) +
+                           " kind " + std::to_string(int(c.kind));
+  TestMatrix w(c.type, c.rows, c.cols, seed);
+  const int head_dim = 32;
+  const std::size_t n = std::size_t(c.batch) * std::size_t(c.cols);
+  const std::vector<float> x = random.normals(n), gate = random.normals(n);
+  std::vector<float> weight = random.normals(std::size_t(c.cols), 0.2f);
+  for (float& v : weight) v += 1;
+  DeviceArray<float> dx(x), dgate(gate), dweight(weight);
+  DeviceArray<float> out(std::size_t(c.batch) * std::size_t(c.rows));
+  Runner runner(project_workspace(c.batch, c.cols) + 256);
+  ProjectArgs args{.input = {.kind = c.kind,
+                             .x = dx.data(),
+                             .stride = c.cols,
+                             .cols = c.cols,
+                             .weight = dweight.data(),
+                             .eps = 1e-6f,
+                             .gate = dgate.data(),
+                             .gate_stride = c.cols,
+                             .head_dim = head_dim},
+                   .rows = c.batch,
+                   .n_outputs = 1,
+                   .outputs = {{{w.matrix, out.data(), c.rows, false}}}};
+  GPU_OK(project(runner.launch, args));
+  runner.sync();
+  const std::vector<float> got = out.get();
+  std::vector<double> want;
+  const bool decode = c.batch <= kDecodeRows && !is_plain(c.type);
+  for (int b = 0; b < c.batch; ++b) {
+    std::vector<float> row = input_of(c, x.data() + std::size_t(b) * c.cols, weight,
+                                      gate.data() + std::size_t(b) * c.cols, head_dim);
+    if (decode) row = rounded(row);
+    for (int r = 0; r < c.rows; ++r) want.push_back(dot(w.row(r), row.data(), c.cols));
+  }
+  const bool f32 = c.type == BlockType::F32 || (is_plain(c.type) && c.batch <= kDecodeRows);
+  compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
+  if (c.batch > kDecodeRows || c.batch == 1) return;
+  // A row alone gives the same bits.
+  for (int b = 0; b < c.batch; ++b) {
+    out.poison();
+    args.rows = 1;
+    args.input.x = dx.data() + std::size_t(b) * c.cols;
+    args.input.gate = dgate.data() + std::size_t(b) * c.cols;
+    GPU_OK(project(runner.launch, args));
+    runner.sync();
+    const std::vector<float> alone = out.get();
+    check(name + " row " + std::to_string(b) + " alone",
+          std::memcmp(alone.data(), got.data() + std::size_t(b) * c.rows,
+                      sizeof(float) * std::size_t(c.rows)) == 0);
+  }
+}
+
+void test_embed(BlockType type, int rows, int cols) {
+  TestMatrix table(type, rows, cols, 77);
+  const std::vector<std::int32_t> tokens = {0, rows - 1, rows / 2, 7 % rows};
+  DeviceArray<std::int32_t> dtokens(tokens);
+  DeviceArray<float> out(tokens.size() * std::size_t(cols));
+  Runner runner(256);
+  GPU_OK(embed(runner.launch, {.table = table.matrix,
+                               .tokens = dtokens.data(),
+                               .rows = int(tokens.size()),
+                               .scale = 2.0f,
+                               .out = out.data()}));
+  runner.sync();
+  std::vector<double> want;
+  for (const int token : tokens)
+    for (int c = 0; c < cols; ++c) want.push_back(2.0 * double(table.row(token)[c]));
+  compare(std::string("embed ") + block_type_name(type), out.get(), want, 1e-6);
+}
+
+}  // namespace
+
+void test_projections() {
+  std::uint64_t seed = 1;
+  for (const BlockType type : all_block_types()) {
+    const bool k_quant = block_format(type).elems == 256;
+    for (const int batch : {1, 3, 8, 11, 70}) {
+      run({type, 5, k_quant ? 256 : 32, batch, InputKind::plain}, seed++);
+      run({type, 100, k_quant ? 768 : 352, batch, InputKind::rms_norm}, seed++);
+      run({type, 272, k_quant ? 2048 : 704, batch, InputKind::gated_rms}, seed++);
+    }
+    test_embed(type, 100, k_quant ? 512 : 96);
+  }
+  run({BlockType::Q4_K, 64, 17408, 8, InputKind::plain}, seed++);
+  run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);
+  run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm}, seed++);  // a head: whole tiles a warp
+}
+
+void test_elementwise() {
+  Random random(5);
+  const int rows = 3, vocab = 5003;
+  std::vector<float> logits = random.normals(std::size_t(rows) * vocab);
+  logits[17] = logits[4000] = 9;
+  logits[vocab + 3] = 20;
+  logits[vocab + 5] = NAN;
+  logits[2 * vocab + vocab - 1] = 30;
+  DeviceArray<float> dlogits(logits);
+  DeviceArray<std::int32_t> suppressed(std::vector<std::int32_t>{3, 900}), out(rows);
+  Runner runner(argmax_workspace(rows, vocab));
+  GPU_OK(argmax(runner.launch, {.logits = dlogits.data(),
+                                .rows = rows,
+                                .n_vocab = vocab,
+                                .n_token = vocab - 1,
+                                .suppressed = suppressed.data(),
+                                .n_suppressed = 2,
+                                .out = out.data()}));
+  runner.sync();
+  const std::vector<std::int32_t> got = out.get();
+  for (int r = 0; r < rows; ++r) {
+    int best = -1;
+    for (int i = 0; i < vocab - 1; ++i) {
+      const float v = logits[std::size_t(r) * vocab + std::size_t(i)];
+      if (i == 3 || i == 900 || std::isnan(v)) continue;
+      if (best < 0 || v > logits[std::size_t(r) * vocab + std::size_t(best)]) best = i;
+    }
+    check("argmax row " + std::to_string(r), got[std::size_t(r)] == best);
+  }
+  const int half = 32;
+  std::vector<float> freq;
+  for (int i = 0; i < half; ++i) freq.push_back(std::pow(1e7f, -float(i) / half));
+  const std::vector<std::int32_t> position = {0, 1, 77777};
+  DeviceArray<float> dfreq(freq), c(3 * half), s(3 * half);
+  DeviceArray<std::int32_t> dposition(position);
+  GPU_OK(rope_tables(runner.launch, {.inv_freq = dfreq.data(),
+                                     .half = half,
+                                     .magnitude = 1.5f,
+                                     .position = dposition.data(),
+                                     .rows = 3,
+                                     .cos = c.data(),
+                                     .sin = s.data()}));
+  runner.sync();
+  std::vector<double> want_c, want_s;
+  for (const int p : position)
+    for (const float f : freq) {
+      const double angle = double(float(p) * f);
+      want_c.push_back(1.5 * std::cos(angle));
+      want_s.push_back(1.5 * std::sin(angle));
+    }
+  compare("rope cos", c.get(), want_c, 1e-6);
+  compare("rope sin", s.get(), want_s, 1e-6);
+}
+
+}  // namespace tessera::gpu::bench

@@ -1,0 +1,114 @@
+# GPU plug-ins: libtessera-cuda.so where nvcc is found, libtessera-hip.so where hipcc is, from one
+# source. They are no part of a room: the program opens them at run time (device/gpu/plugin.h).
+#
+#   src/device/gpu/*.cc              in the room device and in the plug-ins: no driver's headers
+#   src/device/gpu/kernels/*.cc      likewise
+#   src/device/gpu/kernels/*.cu      kernels, compiled by nvcc or hipcc
+#   src/device/gpu/plugin/           what needs the driver's headers: in the plug-ins only
+option(TESSERA_CUDA "Build the CUDA plug-in where nvcc is found" ON)
+option(TESSERA_HIP "Build the HIP plug-in where hipcc is found" OFF)
+set(TESSERA_CUDA_TARGETS "80;90a" CACHE STRING "Compute capabilities to build the CUDA plug-in for")
+set(TESSERA_HIP_TARGETS "gfx906;gfx1030" CACHE STRING "Processors to build the HIP plug-in for")
+
+# What both sides of the plug-in interface must agree on: the compiler, and the headers whose types
+# cross.
+set(crossing base/result.h base/thread_team.h quant/block_format.h gguf/gguf.h model/model.h model/spec.h
+             device/batch.h device/expert_home.h device/device.h device/gpu/plugin_api.h)
+set(text "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SIZEOF_VOID_P}")
+foreach(header ${crossing})
+  file(SHA256 ${CMAKE_SOURCE_DIR}/src/${header} digest)
+  string(APPEND text " ${digest}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${header})
+endforeach()
+string(SHA256 digest "${text}")
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_fingerprint.h
+     CONTENT "#define TESSERA_GPU_FINGERPRINT \"${digest}\"\n")
+
+set(gpu_dir ${CMAKE_SOURCE_DIR}/src/device/gpu)
+file(GLOB gpu_kernels CONFIGURE_DEPENDS ${gpu_dir}/kernels/*.cu ${gpu_dir}/plugin/*.cu)
+# The sources that a plug-in has of the rooms, so that it needs nothing of the program.
+file(GLOB gpu_host CONFIGURE_DEPENDS ${gpu_dir}/plugin/*.cc ${gpu_dir}/*.cc ${gpu_dir}/kernels/*.cc
+     ${CMAKE_SOURCE_DIR}/src/quant/*.cc)
+list(FILTER gpu_host EXCLUDE REGEX "(_test|/plugin)\\.cc$")
+list(APPEND gpu_host ${gpu_dir}/plugin/plugin.cc ${CMAKE_SOURCE_DIR}/src/base/check.cc
+     ${CMAKE_SOURCE_DIR}/src/device/device.cc
+     ${CMAKE_SOURCE_DIR}/src/device/shard_tensors.cc ${CMAKE_SOURCE_DIR}/src/base/thread_team.cc
+     ${CMAKE_SOURCE_DIR}/src/model/spec.cc)
+
+# tessera_gpu_plugin(VENDOR COMPILER device_compiler FLAGS flags... DEFINES definitions...
+#                    INCLUDES folders... LIBS libraries...)
+function(tessera_gpu_plugin vendor)
+  cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;DEFINES;INCLUDES;LIBS" ${ARGN})
+  set(folder ${CMAKE_BINARY_DIR}/gpu-${vendor})
+  file(MAKE_DIRECTORY ${folder})
+  set(objects)
+  foreach(kernel ${gpu_kernels})
+    cmake_path(GET kernel STEM name)
+    set(object ${folder}/${name}.o)
+    add_custom_command(
+      OUTPUT ${object}
+      COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${GPU_COMPILER} ${GPU_FLAGS} -std=c++20 -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d
+              -c ${kernel} -o ${object}
+      DEPENDS ${kernel} DEPFILE ${object}.d
+      COMMENT "Building ${vendor} kernels ${name}" VERBATIM)
+    list(APPEND objects ${object})
+  endforeach()
+  add_library(tessera-${vendor} MODULE ${gpu_host} ${objects})
+  set_target_properties(tessera-${vendor} PROPERTIES
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    DISABLE_PRECOMPILE_HEADERS ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(tessera-${vendor} PRIVATE ${CMAKE_SOURCE_DIR}/src
+                             ${CMAKE_BINARY_DIR}/generated)
+  target_include_directories(tessera-${vendor} SYSTEM PRIVATE ${GPU_INCLUDES})
+  target_compile_definitions(tessera-${vendor} PRIVATE ${GPU_DEFINES}
+                             TESSERA_GPU_VENDOR="${vendor}")
+  target_link_libraries(tessera-${vendor} PRIVATE fmt::fmt Threads::Threads ${GPU_LIBS})
+  # Nothing is exported but the entry, and nothing is taken from the program.
+  target_link_options(tessera-${vendor} PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
+                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+endfunction()
+
+if(TESSERA_SANITIZE OR TESSERA_FUZZ)
+  return()
+endif()
+if(TESSERA_CUDA)
+  find_program(TESSERA_NVCC nvcc HINTS ${CUDA_HOME} ENV CUDA_HOME PATHS /usr/local/cuda/bin)
+endif()
+if(TESSERA_CUDA AND TESSERA_NVCC)
+  cmake_path(GET TESSERA_NVCC PARENT_PATH cuda_bin)
+  cmake_path(GET cuda_bin PARENT_PATH cuda_home)
+  find_library(TESSERA_CUDART cudart_static PATHS ${cuda_home}/lib64
+               ${cuda_home}/targets/x86_64-linux/lib NO_DEFAULT_PATH)
+  set(targets)
+  foreach(target ${TESSERA_CUDA_TARGETS})
+    list(APPEND targets -gencode=arch=compute_${target},code=sm_${target})
+  endforeach()
+  set(warnings)
+  if(TESSERA_WERROR)
+    set(warnings -Werror=all-warnings)
+  endif()
+  if(TESSERA_CUDART)
+    tessera_gpu_plugin(cuda COMPILER ${TESSERA_NVCC}
+                       FLAGS ${targets} -O3 --expt-relaxed-constexpr -lineinfo
+                             -Xcompiler=-fPIC,-fvisibility=hidden,-O2 ${warnings}
+                       INCLUDES ${cuda_home}/include LIBS ${TESSERA_CUDART} ${CMAKE_DL_LIBS} rt)
+  endif()
+else()
+  message(STATUS "no nvcc: without the CUDA plug-in")
+endif()
+
+if(TESSERA_HIP)
+  find_program(TESSERA_HIPCC hipcc)
+endif()
+if(TESSERA_HIP AND TESSERA_HIPCC)
+  find_library(TESSERA_HIPRT amdhip64)
+  set(targets)
+  foreach(target ${TESSERA_HIP_TARGETS})
+    list(APPEND targets --offload-arch=${target})
+  endforeach()
+  tessera_gpu_plugin(hip COMPILER ${TESSERA_HIPCC}
+                     FLAGS -x hip ${targets} -O3 -fPIC -fvisibility=hidden -DTESSERA_HIP
+                     DEFINES TESSERA_HIP __HIP_PLATFORM_AMD__ LIBS ${TESSERA_HIPRT})
+else()
+  message(STATUS "no hipcc: without the HIP plug-in")
+endif()

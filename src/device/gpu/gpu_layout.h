@@ -1,0 +1,151 @@
+// GpuLayout: where everything of a shard lies in a GPU's memory, by pure functions that the planner
+// and the device share.
+//
+//   GpuFootprint bytes = gpu_footprint(model, shard);          // what the device will allocate
+//   gpu::WeightLayout weights = gpu::weight_layout(model.tensors(), model.spec(), shard);
+//   gpu::Scratch scratch;
+//   gpu::carve_scratch(model.spec(), shard, weights, base, scratch);   // base null: only counts
+//
+// Weights: one arena. Matrices as planes (kernels/weight_planes.h) in their own block type; what
+// must not see 8-bit activations (the delta net's alpha and beta, the router) as F32; vectors as
+// f32; a layer's experts one after the other, gate, up and down of each together, with a table of
+// pointers to them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "device/device.h"
+#include "device/gpu/kernels/kernels.h"
+#include "device/shard_tensors.h"
+#include "model/model.h"
+
+namespace tessera {
+
+// Whether the GPU kernels can compute every layer; one line that says what they cannot otherwise.
+Status gpu_supports(const ModelSpec& spec);
+
+// The bytes that a GPU device needs for a shard. What it allocates is this, to the byte.
+struct GpuFootprint {
+  std::int64_t weights = 0;
+  std::int64_t kv = 0;
+  std::int64_t recurrent = 0;
+  std::int64_t scratch = 0;
+  std::int64_t total() const { return weights + kv + recurrent + scratch; }
+};
+GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
+
+// Whether experts of such a model may be computed away from a GPU: their sum is added to the
+// residual, so nothing may come between.
+bool gpu_experts_may_leave(const ModelSpec& spec);
+
+}  // namespace tessera
+
+namespace tessera::gpu {
+
+inline constexpr std::size_t kRoles = static_cast<std::size_t>(TensorRole::count);
+
+KvFormat kv_format(KvType type);
+
+// --- Weights ---
+
+enum class WeightForm : std::uint8_t { planes, planes_f32, vector, conv_taps, expert };
+
+struct WeightEntry {
+  const TensorSlice* slice = nullptr;
+  WeightForm form{};
+  BlockType type{};         // as stored
+  std::int64_t offset = 0;  // of the first matrix
+  std::int64_t stride = 0;  // from one matrix (expert) to the next
+  // Of an expert tensor: the expert in each place, -1 in a spare one.
+  std::vector<std::int32_t> places{};
+};
+
+struct ExpertArena {
+  ExpertShape shape;
+  std::int64_t offset = 0;           // of expert 0, the others follow at shape.bytes
+  std::int64_t table_offset = 0;     // of the table of pointers
+  int count = 0;                     // of the table's entries
+  std::vector<std::int32_t> places;  // WeightEntry::places
+};
+
+struct WeightLayout {
+  std::vector<WeightEntry> entries;
+  std::vector<ExpertArena> experts;  // by layer of the shard; count 0 where it has none
+  std::int64_t bytes = 0;
+};
+
+WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec& spec,
+                           const ShardLayout& shard);
+
+// --- State ---
+
+struct LayerKv {
+  KvGeometry geometry;
+  int group = -1;           // -1: none
+  std::int64_t offset = 0;  // within a page
+};
+
+struct StateLayout {
+  std::vector<LayerKv> kv;                // by layer of the model
+  std::vector<std::int64_t> page_bytes;   // by group
+  std::vector<std::int64_t> slot_offset;  // by layer of the model, in floats; -1 where none
+  std::int64_t slot_floats = 0;
+
+  std::int64_t kv_bytes(const ShardLayout& shard) const;
+  std::int64_t slot_bytes(const ShardLayout& shard) const;
+};
+StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard);
+
+// --- Scratch ---
+
+// Sizes in elements; R = max_rows, E = n_embd, S = slots, X = n_expert.
+struct Scratch {
+  // The step's inputs, int32, in this order without gaps, so that one copy brings them.
+  std::int32_t* tokens = nullptr;      // [R]
+  std::int32_t* positions = nullptr;   // [R]
+  std::int32_t* sequence = nullptr;    // [R]
+  Sequence* sequences = nullptr;       // [S]
+  std::int32_t* logit_rows = nullptr;  // [max_logit_rows]
+  std::vector<std::int32_t*> tables;   // by KV group: [S][table_stride]
+  std::int64_t table_stride = 0;
+  std::int64_t input_ints = 0;  // of all of them
+
+  float* hidden = nullptr;  // [R][E]
+  float* branch = nullptr;  // [R][E]
+  // The mixer's; widths are the largest of any layer.
+  float* wide = nullptr;      // [R][q | convolution input]
+  float* wide_out = nullptr;  // [R][attention output]
+  float* side = nullptr;      // [R][k | z]
+  float* side_v = nullptr;    // [R][v | delta output]
+  float* gate = nullptr;      // [R][attention gate]
+  float* heads = nullptr;     // [2][R][n_value_head]: alpha, beta logits
+  // FFN
+  float* dense_out = nullptr;      // [R][E]
+  float* router_logits = nullptr;  // [R][X]
+  std::int32_t* ids = nullptr;     // [R][used]
+  float* weights = nullptr;        // [R][used]
+  float* pair_out = nullptr;       // [R][used][E]
+  // Head
+  float* logits = nullptr;         // [max_logit_rows][V]
+  std::int32_t* best = nullptr;    // [max_logit_rows]
+  std::int32_t* banned = nullptr;  // the model's suppressed tokens
+  // Rotary tables: by distinct rope, [R][n_rot / 2] each
+  std::vector<const RopeSpec*> ropes;
+  std::vector<int> rope_of_layer;  // -1: none
+  std::vector<float*> inv_freq, cos, sin;
+
+  std::byte* workspace = nullptr;  // of one kernel call
+  std::int64_t workspace_bytes = 0;
+};
+
+// Returns the bytes. `spec` must outlive `out`.
+std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
+                           const WeightLayout& weights, std::byte* base, Scratch& out);
+
+// The longest page table of a sequence.
+std::int64_t table_stride(const ShardLayout& shard);
+
+}  // namespace tessera::gpu

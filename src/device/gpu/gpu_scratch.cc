@@ -1,0 +1,183 @@
+#include <algorithm>
+
+#include "base/checked.h"
+#include "device/gpu/gpu_layout.h"
+
+namespace tessera::gpu {
+namespace {
+
+// The largest of every width over the shard's layers.
+struct Widths {
+  std::int64_t wide = 0, wide_out = 0, side = 0, side_v = 0, gate = 0, heads = 0;
+  std::int64_t experts = 0, used = 0, workspace = 0;
+
+  static void raise(std::int64_t& width, std::int64_t to) { width = std::max(width, to); }
+  void work(std::size_t bytes) { raise(workspace, static_cast<std::int64_t>(bytes)); }
+
+  void add(const AttentionSpec& a, const ShardLayout& shard) {
+    const std::int64_t out = std::int64_t{a.n_head} * a.head_dim_v;
+    const std::int64_t q = std::int64_t{a.n_head} * a.head_dim_k;
+    raise(wide, a.gate == OutputGate::sigmoid_in_query ? 2 * q : q);
+    raise(wide_out, out);
+    raise(side, std::int64_t{a.n_kv_head} * a.head_dim_k);
+    raise(side_v, std::int64_t{a.n_kv_head} * a.head_dim_v);
+    if (a.gate == OutputGate::softplus_per_head) raise(gate, a.n_head);
+    if (a.gate == OutputGate::softplus_per_element) raise(gate, out);
+    AttentionArgs args;
+    args.step = {.rows = shard.max_rows,
+                 .n_sequences = std::min(shard.slots, shard.max_rows),
+                 .max_sequence_rows = shard.max_rows};
+    args.kv = {a.n_kv_head, a.head_dim_k, a.head_dim_v, kv_format(shard.kv_type)};
+    args.n_head = a.n_head;
+    args.window = a.window;
+    args.gate = a.gate;
+    args.max_context = static_cast<int>(table_stride(shard)) * kPageTokens;
+    work(attention_workspace(args));
+    work(project_workspace(shard.max_rows, static_cast<int>(out)));
+  }
+
+  void add(const GatedDeltaSpec& g, const ShardLayout& shard) {
+    raise(wide, g.conv_channels());
+    raise(side, g.value_width());
+    raise(side_v, g.value_width());
+    raise(heads, g.n_value_head);
+    work(delta_workspace(g, shard.max_rows));
+    work(project_workspace(shard.max_rows, g.value_width()));
+  }
+
+  void add(const ModelSpec& spec, const LayerSpec& layer, const ExpertArena& layer_experts,
+           const ShardLayout& shard) {
+    FfnArgs args{.rows = shard.max_rows, .n_embd = spec.n_embd};
+    if (layer.dense) {
+      // Any address says that the matrix is there.
+      static constexpr std::byte kPresent{};
+      args.dense.gate = {.rows = layer.dense->n_ff, .cols = spec.n_embd, .data = &kPresent};
+      args.dense.up = args.dense.gate;
+      args.dense.down = {.rows = spec.n_embd, .cols = layer.dense->n_ff, .data = &kPresent};
+    }
+    if (layer.moe) {
+      raise(experts, layer.moe->n_expert);
+      raise(used, layer.moe->n_used);
+      args.moe.n_expert = layer.moe->n_expert;
+      args.moe.n_used = layer.moe->n_used;
+      args.moe.n_ff = layer.moe->n_ff;
+      args.moe.router = layer.moe->router;
+      args.moe.shape = layer_experts.shape;
+    }
+    work(ffn_workspace(args));
+  }
+};
+
+// Hands out 256-byte aligned pieces of `base`, or only counts them.
+class Carver {
+ public:
+  explicit Carver(std::byte* base) : base_(base) {}
+
+  template <typename T>
+  void take(T*& pointer, std::int64_t count) {
+    const std::int64_t bytes = count * std::int64_t{sizeof(T)};
+    pointer = base_ != nullptr && bytes > 0 ? reinterpret_cast<T*>(base_ + used_) : nullptr;
+    used_ += round_up<std::int64_t>(bytes, 256);
+  }
+  std::int64_t used() const { return used_; }
+
+ private:
+  std::byte* base_;
+  std::int64_t used_ = 0;
+};
+
+// Every part is a multiple of 64 integers, so that each begins at one of 256 bytes.
+void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
+  const auto aligned = [](std::int64_t ints) { return round_up<std::int64_t>(ints, 64); };
+  const std::int64_t rows = aligned(shard.max_rows), sequences = aligned(4 * shard.slots);
+  const std::int64_t logit_rows = aligned(std::max(1, shard.max_logit_rows));
+  out.table_stride = table_stride(shard);
+  const std::int64_t table = aligned(out.table_stride * shard.slots);
+  const std::size_t groups = kv_groups(spec).size();
+  out.input_ints = 3 * rows + sequences + logit_rows + table * static_cast<std::int64_t>(groups);
+  std::int32_t* at = nullptr;
+  carve.take(at, out.input_ints);
+  const auto next = [&](std::int64_t ints) {
+    std::int32_t* here = at;
+    if (at != nullptr) at += ints;
+    return here;
+  };
+  out.tokens = next(rows);
+  out.positions = next(rows);
+  out.sequence = next(rows);
+  out.sequences = reinterpret_cast<Sequence*>(next(sequences));
+  out.logit_rows = next(logit_rows);
+  out.tables.clear();
+  for (std::size_t g = 0; g < groups; ++g) out.tables.push_back(next(table));
+}
+
+void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
+  out.ropes.clear();
+  out.rope_of_layer.assign(spec.layers.size(), -1);
+  for (int l = shard.first_layer; l < shard.end_layer; ++l) {
+    const auto layer = static_cast<std::size_t>(l);
+    const AttentionSpec* a = spec.layers[layer].attention();
+    if (a == nullptr || a->rope.n_rot == 0) continue;
+    const auto same = [&](const RopeSpec* other) {
+      return other->inv_freq == a->rope.inv_freq && other->magnitude == a->rope.magnitude;
+    };
+    const auto found = std::find_if(out.ropes.begin(), out.ropes.end(), same);
+    out.rope_of_layer[layer] = static_cast<int>(found - out.ropes.begin());
+    if (found == out.ropes.end()) out.ropes.push_back(&a->rope);
+  }
+  out.inv_freq.assign(out.ropes.size(), nullptr);
+  out.cos = out.sin = out.inv_freq;
+  for (std::size_t i = 0; i < out.ropes.size(); ++i) {
+    const auto half = static_cast<std::int64_t>(out.ropes[i]->inv_freq.size());
+    carve.take(out.inv_freq[i], half);
+    carve.take(out.cos[i], shard.max_rows * half);
+    carve.take(out.sin[i], shard.max_rows * half);
+  }
+}
+
+}  // namespace
+
+std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
+                           const WeightLayout& weights, std::byte* base, Scratch& out) {
+  Widths w;
+  const std::int64_t rows = shard.max_rows;
+  const std::int64_t embd = spec.n_embd;
+  w.work(project_workspace(shard.max_rows, spec.n_embd));
+  for (int l = shard.first_layer; l < shard.end_layer; ++l) {
+    const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
+    if (const AttentionSpec* a = layer.attention()) w.add(*a, shard);
+    if (const GatedDeltaSpec* g = layer.gated_delta()) w.add(*g, shard);
+    w.add(spec, layer, weights.experts[static_cast<std::size_t>(l - shard.first_layer)], shard);
+  }
+  if (shard.head) {
+    w.work(project_workspace(shard.max_logit_rows, spec.n_embd));
+    w.work(argmax_workspace(shard.max_logit_rows, spec.n_vocab));
+  }
+
+  Carver carve(base);
+  carve_inputs(carve, spec, shard, out);
+  carve.take(out.hidden, rows * embd);
+  carve.take(out.branch, rows * embd);
+  carve.take(out.wide, rows * w.wide);
+  carve.take(out.wide_out, rows * w.wide_out);
+  carve.take(out.side, rows * w.side);
+  carve.take(out.side_v, rows * w.side_v);
+  carve.take(out.gate, rows * w.gate);
+  carve.take(out.heads, 2 * rows * w.heads);
+  carve.take(out.dense_out, rows * embd);
+  carve.take(out.router_logits, rows * w.experts);
+  carve.take(out.ids, rows * w.used);
+  carve.take(out.weights, rows * w.used);
+  carve.take(out.pair_out, rows * w.used * embd);
+  if (shard.head) {
+    carve.take(out.logits, std::int64_t{shard.max_logit_rows} * spec.n_vocab);
+    carve.take(out.best, shard.max_logit_rows);
+    carve.take(out.banned, static_cast<std::int64_t>(spec.suppressed_tokens.size()));
+  }
+  carve_ropes(carve, spec, shard, out);
+  out.workspace_bytes = w.workspace;
+  carve.take(out.workspace, w.workspace);
+  return carve.used();
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,32 @@
+#include "device/gpu/kernels/attention.cuh"
+
+namespace tessera::gpu {
+
+namespace {
+
+std::int64_t q_floats(const AttentionArgs& args) {
+  return static_cast<std::int64_t>(args.step.rows) * args.n_head * args.kv.head_dim_k;
+}
+int span_count(const AttentionArgs& args) {
+  return attention_spans(args.step.rows, args.max_context);
+}
+
+}  // namespace
+
+AttentionScratch attention_scratch(const AttentionArgs& args, void* workspace) {
+  auto* floats = static_cast<float*>(workspace);
+  return {.q = floats, .partials = floats + q_floats(args), .spans = span_count(args)};
+}
+
+GpuError attention(const Launch& launch, const AttentionArgs& args) {
+  const AttentionScratch scratch = attention_scratch(args, launch.workspace);
+  GpuError error = place_rows(launch, args, scratch);
+  if (error != GpuError{}) return error;
+  if (has_prefill_attention(args)) return attend_prefill(launch, args, scratch);
+  error = has_decode_attention(args) ? attend_decode(launch, args, scratch)
+                                     : attend_plain(launch, args, scratch);
+  if (error == GpuError{}) error = combine_spans(launch, args, scratch);
+  return error;
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,49 @@
+// What the FFN's kernels share. The branches' hidden activations act(gate x) * up x stand in the
+// workspace as f32, [rows][h_stride]: n_used routed slots of `expert_pad` columns each, then the
+// dense branch's.
+#pragma once
+
+#include "device/gpu/kernels/launch.h"
+#include "device/gpu/kernels/select.cuh"
+#include "device/gpu/kernels/sizes.h"
+
+namespace tessera::gpu {
+
+struct FfnScratch {
+  float* h = nullptr;
+  float* dense_gate = nullptr;  // [rows] logits of the dense branch's scalar gate
+};
+FfnScratch ffn_scratch(const FfnArgs& args, void* workspace);
+
+inline float router_factor(const FfnArgs& args) {
+  return args.moe.router.own_input ? 1.0f / sqrtf(static_cast<float>(args.n_embd)) : 1.0f;
+}
+inline Input ffn_input(const FfnArgs& args, const float* weight) {
+  return {.kind = InputKind::rms_norm,
+          .x = args.hidden,
+          .stride = args.n_embd,
+          .cols = args.n_embd,
+          .weight = weight,
+          .eps = args.eps};
+}
+inline const float* expert_norm(const FfnArgs& args) {
+  return args.moe.norm != nullptr ? args.moe.norm : args.norm;
+}
+
+// Router logits, and the dense branch's gate logit where it reads the same input.
+GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+GpuError ffn_select(const Launch& launch, const FfnArgs& args);
+// h of the routed slots (and of the dense branch where `with_dense`). `select`: chooses the experts
+// from the logits and writes them, instead of reading them.
+GpuError expert_hidden(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,
+                       bool with_dense, bool select);
+GpuError dense_hidden(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+// hidden += the weighted sum of all branches, in one kernel; no post norms.
+GpuError fused_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+// The dense branch's product into `out` (added to it where `add`).
+GpuError dense_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,
+                      float* out, bool add);
+// pair_out of the resident experts.
+GpuError pair_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+
+}  // namespace tessera::gpu

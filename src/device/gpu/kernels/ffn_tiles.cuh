@@ -1,0 +1,38 @@
+// The FFN's branches for many rows: pairs sorted by expert on the device, tensor-core tiles.
+#pragma once
+
+#include "device/gpu/kernels/ffn.cuh"
+#include "device/gpu/kernels/halves.cuh"
+
+namespace tessera::gpu {
+
+// One tile of an expert's (or the dense branch's) tokens.
+struct ExpertTile {
+  std::int32_t expert, first, n;
+};
+
+struct TilesScratch {
+  __half* x = nullptr;            // [rows][padded n_embd]
+  __half* h = nullptr;            // [pairs][expert_pad], places in expert order
+  __half* dense_h = nullptr;      // [rows][dense_pad]
+  std::int32_t* list = nullptr;   // [pairs]: pair ids in expert order
+  std::int32_t* first = nullptr;  // [n_expert + 1]: where each expert's begin
+  ExpertTile* tiles = nullptr;
+  std::int32_t* n_tiles = nullptr;
+};
+TilesScratch tiles_scratch(const FfnArgs& args, void* workspace);
+
+// Fills list, first, tiles and n_tiles from moe.ids.
+GpuError sort_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch);
+
+// Whether a branch can go through tiles.
+bool dense_has_tiles(const FfnArgs& args);
+bool experts_have_tiles(const FfnArgs& args);
+
+// dense_h from x, then the product into `out` (added to it where `add`).
+GpuError dense_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch,
+                     float* out, bool add);
+// pair_out of the resident experts, from x.
+GpuError expert_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch);
+
+}  // namespace tessera::gpu

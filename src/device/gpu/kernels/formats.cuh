@@ -1,0 +1,291 @@
+// How a warp reads one 16 x 64 tile of each quantised type: raw loads, the levels as signed bytes
+// in the operand order of a matrix instruction, and the factors that turn levels into weights:
+//
+//   weight = scale * level - minimum      per row and 32 columns, or per 16 where kParts is 2
+//
+//   Tile<BlockType::Q4_K> tile;
+//   tile.load(planes, row_tile, col_tile, lane);          // loads only
+//   tile.levels(group, a);                                // a[0] row g low, a[1] row g + 8 low,
+//   ... tile.factors(group, scale, minimum);                  // [part][half]
+#pragma once
+
+#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/warp.cuh"
+
+namespace tessera::gpu {
+
+// A matrix as the kernels take it.
+struct Planes {
+  const std::byte* data = nullptr;
+  std::int64_t extra = 0, scales = 0, supers = 0;  // offsets; the quants stand at 0
+  int row_tiles = 0, col_tiles = 0;
+  int supers_a_row = 0;
+  int quant_tile_bytes = 0, extra_tile_bytes = 0, scale_tile_bytes = 0;
+  int rows = 0, cols = 0;
+  BlockType type = BlockType::F32;
+};
+
+inline Planes planes_of(const Matrix& m) {
+  const PlaneLayout layout = plane_layout(m.type, m.rows, m.cols);
+  return {.data = m.data,
+          .extra = layout.extra,
+          .scales = layout.scales,
+          .supers = layout.supers,
+          .row_tiles = static_cast<int>(row_tiles(m.rows)),
+          .col_tiles = static_cast<int>(layout.col_tiles),
+          .supers_a_row = (m.cols + kSuperCols - 1) / kSuperCols,
+          .quant_tile_bytes = layout.quant_bytes,
+          .extra_tile_bytes = layout.extra_bytes,
+          .scale_tile_bytes = layout.scale_bytes,
+          .rows = m.rows,
+          .cols = m.cols,
+          .type = m.type};
+}
+
+__device__ __forceinline__ float half_bits(std::uint32_t bits) {
+  return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
+}
+__device__ __forceinline__ float byte_at(std::uint32_t word, int i) {
+  return static_cast<float>((word >> (8 * i)) & 255u);
+}
+__device__ __forceinline__ float signed_byte_at(std::uint32_t word, int i) {
+  return static_cast<float>(static_cast<signed char>((word >> (8 * i)) & 255u));
+}
+
+// Levels of 16-entry tables for the 8 nibbles of `word`: the low ones, then the high ones.
+__device__ __forceinline__ void look_up(std::uint32_t word, const std::uint32_t (&table)[4],
+                                        std::uint32_t& low, std::uint32_t& high) {
+  std::uint32_t mixed[2];
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const std::uint32_t select = word >> (16 * i);
+    const std::uint32_t first = permute(table[0], table[1], select & 0x7777u);
+    const std::uint32_t second = permute(table[2], table[3], select & 0x7777u);
+    mixed[i] = permute(first, second, 0x3210u | ((select & 0x8888u) >> 1));
+  }
+  low = permute(mixed[0], mixed[1], 0x6420u);
+  high = permute(mixed[0], mixed[1], 0x7531u);
+}
+
+template <BlockType kType>
+struct Tile {
+  static constexpr bool kEight = kType == BlockType::Q8_0;
+  static constexpr bool kTwo = kType == BlockType::Q2_K || kType == BlockType::Q3_K;
+  static constexpr bool kFifthBit = kType == BlockType::Q5_0 || kType == BlockType::Q5_1 ||
+                                    kType == BlockType::Q5_K || kType == BlockType::Q3_K;
+  static constexpr bool kSixth = kType == BlockType::Q6_K;
+  static constexpr bool kLinear = kType == BlockType::IQ4_NL || kType == BlockType::IQ4_XS;
+  static constexpr bool kWideScale = kType == BlockType::Q4_1 || kType == BlockType::Q5_1;
+  static constexpr bool kByteScale = kType == BlockType::IQ4_XS || kType == BlockType::MXFP4;
+  static constexpr bool kPairSuper =
+      kType == BlockType::Q4_K || kType == BlockType::Q5_K || kType == BlockType::Q2_K;
+  static constexpr bool kSingleSuper =
+      kType == BlockType::Q3_K || kType == BlockType::Q6_K || kType == BlockType::IQ4_XS;
+  static constexpr int kParts =
+      kType == BlockType::Q2_K || kType == BlockType::Q3_K || kType == BlockType::Q6_K ? 2 : 1;
+  static constexpr bool kHasMinimum = !(kEight || kLinear || kType == BlockType::MXFP4);
+  static constexpr int kQuantWords = kEight ? 8 : kTwo ? 2 : 4;
+  static constexpr int kScaleWords = kWideScale ? 4 : kByteScale ? 1 : 2;
+
+  std::uint32_t q[kQuantWords];
+  std::uint32_t x[2];
+  std::uint32_t s[kScaleWords];
+  std::uint32_t d[2];
+
+  __device__ __forceinline__ void load(const Planes& p, int row_tile, int col_tile, int lane) {
+    const std::int64_t tile = static_cast<std::int64_t>(row_tile) * p.col_tiles + col_tile;
+    if constexpr (kEight) {
+      const auto* at = reinterpret_cast<const uint4*>(p.data + tile * 1024) + lane;
+      put(q, load_stream(at));
+      put(q + 4, load_stream(at + 32));
+    } else if constexpr (kTwo) {
+      put(q, load_stream(reinterpret_cast<const uint2*>(p.data + tile * 256) + lane));
+    } else {
+      put(q, load_stream(reinterpret_cast<const uint4*>(p.data + tile * 512) + lane));
+    }
+    if constexpr (kFifthBit)
+      x[0] =
+          load_stream(reinterpret_cast<const std::uint32_t*>(p.data + p.extra + tile * 128) + lane);
+    if constexpr (kSixth)
+      put(x, load_stream(reinterpret_cast<const uint2*>(p.data + p.extra + tile * 256) + lane));
+    const int g = lane / 4;
+    const std::byte* scales = p.data + p.scales + tile * (kScaleWords * 32);
+    if constexpr (kScaleWords == 4)
+      put(s, __ldg(reinterpret_cast<const uint4*>(scales) + g));
+    else if constexpr (kScaleWords == 2)
+      put(s, __ldg(reinterpret_cast<const uint2*>(scales) + g));
+    else
+      s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales) + g);
+    if constexpr (kPairSuper || kSingleSuper) {
+      const std::byte* supers =
+          p.data + p.supers +
+          (static_cast<std::int64_t>(row_tile) * p.supers_a_row + col_tile / 4) *
+              (kPairSuper ? 64 : 32);
+      if constexpr (kPairSuper)
+        put(d, __ldg(reinterpret_cast<const uint2*>(supers) + g));
+      else
+        d[0] = __ldg(reinterpret_cast<const std::uint32_t*>(supers) + g);
+    }
+  }
+
+  __device__ __forceinline__ void levels(int group, std::uint32_t (&a)[4]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      std::uint32_t& low = a[half];
+      std::uint32_t& high = a[2 + half];
+      if constexpr (kEight) {
+        low = q[4 * group + half];
+        high = q[4 * group + 2 + half];
+      } else if constexpr (kTwo) {
+        low = (q[half] >> (4 * group)) & 0x03030303u;
+        high = (q[half] >> (4 * group + 2)) & 0x03030303u;
+        if constexpr (kFifthBit) {
+          low |= ((x[0] >> (4 * half + 2 * group)) & 0x01010101u) << 2;
+          high |= ((x[0] >> (4 * half + 2 * group + 1)) & 0x01010101u) << 2;
+        }
+      } else {
+        const std::uint32_t word = q[2 * group + half];
+        if constexpr (kLinear) {
+          constexpr std::uint32_t kTable[4] = {0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u};
+          look_up(word, kTable, low, high);
+        } else if constexpr (kType == BlockType::MXFP4) {
+          constexpr std::uint32_t kTable[4] = {0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu};
+          look_up(word, kTable, low, high);
+        } else {
+          low = word & 0x0f0f0f0fu;
+          high = (word >> 4) & 0x0f0f0f0fu;
+          if constexpr (kFifthBit) {
+            low |= ((x[0] >> (4 * half + 2 * group)) & 0x01010101u) << 4;
+            high |= ((x[0] >> (4 * half + 2 * group + 1)) & 0x01010101u) << 4;
+          }
+          if constexpr (kSixth) {
+            low |= ((x[half] >> (4 * group)) & 0x03030303u) << 4;
+            high |= ((x[half] >> (4 * group + 2)) & 0x03030303u) << 4;
+          }
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void factors(int group, float (&scale)[kParts][2],
+                                          float (&minimum)[kParts][2]) const {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (kWideScale) {
+        const std::uint32_t pair = s[2 * group + half];
+        scale[0][half] = half_bits(pair & 0xffffu);
+        minimum[0][half] = -half_bits(pair >> 16);
+      } else if constexpr (kType == BlockType::MXFP4) {
+        const std::uint32_t e = (s[0] >> (8 * (2 * group + half))) & 255u;
+        scale[0][half] = __uint_as_float(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+        minimum[0][half] = 0.0f;
+      } else if constexpr (kType == BlockType::IQ4_XS) {
+        scale[0][half] =
+            half_bits((d[0] >> (16 * half)) & 0xffffu) * signed_byte_at(s[0], 2 * group + half);
+        minimum[0][half] = 0.0f;
+      } else if constexpr (kType == BlockType::Q4_K || kType == BlockType::Q5_K) {
+        scale[0][half] = half_bits(d[half] & 0xffffu) * byte_at(s[group], 2 * half);
+        minimum[0][half] = half_bits(d[half] >> 16) * byte_at(s[group], 2 * half + 1);
+      } else if constexpr (kType == BlockType::Q2_K) {
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          const std::uint32_t pair = (s[group] >> (8 * (2 * half + part))) & 255u;
+          scale[part][half] = half_bits(d[half] & 0xffffu) * static_cast<float>(pair & 15u);
+          minimum[part][half] = half_bits(d[half] >> 16) * static_cast<float>(pair >> 4);
+        }
+      } else if constexpr (kSingleSuper) {  // Q3_K, Q6_K
+        constexpr float kZero = kSixth ? 32.0f : 4.0f;
+#pragma unroll
+        for (int part = 0; part < 2; ++part) {
+          scale[part][half] = half_bits((d[0] >> (16 * half)) & 0xffffu) *
+                              signed_byte_at(s[group], 2 * half + part);
+          minimum[part][half] = kZero * scale[part][half];
+        }
+      } else {  // one f16 scale
+        constexpr float kZero = kType == BlockType::Q4_0   ? 8.0f
+                                : kType == BlockType::Q5_0 ? 16.0f
+                                                           : 0.0f;
+        scale[0][half] = half_bits((s[group] >> (16 * half)) & 0xffffu);
+        minimum[0][half] = kZero * scale[0][half];
+      }
+    }
+  }
+
+ private:
+  __device__ __forceinline__ static void put(std::uint32_t* to, uint4 v) {
+    to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+  }
+  __device__ __forceinline__ static void put(std::uint32_t* to, uint2 v) {
+    to[0] = v.x, to[1] = v.y;
+  }
+};
+
+// Calls fn<type>() for a quantised type known at run time.
+#define TESSERA_GPU_FOR_TYPE(type, CALL) \
+  switch (type) {                        \
+    case BlockType::Q4_0:                \
+      CALL(BlockType::Q4_0);             \
+      break;                             \
+    case BlockType::Q4_1:                \
+      CALL(BlockType::Q4_1);             \
+      break;                             \
+    case BlockType::Q5_0:                \
+      CALL(BlockType::Q5_0);             \
+      break;                             \
+    case BlockType::Q5_1:                \
+      CALL(BlockType::Q5_1);             \
+      break;                             \
+    case BlockType::Q8_0:                \
+      CALL(BlockType::Q8_0);             \
+      break;                             \
+    case BlockType::Q2_K:                \
+      CALL(BlockType::Q2_K);             \
+      break;                             \
+    case BlockType::Q3_K:                \
+      CALL(BlockType::Q3_K);             \
+      break;                             \
+    case BlockType::Q4_K:                \
+      CALL(BlockType::Q4_K);             \
+      break;                             \
+    case BlockType::Q5_K:                \
+      CALL(BlockType::Q5_K);             \
+      break;                             \
+    case BlockType::Q6_K:                \
+      CALL(BlockType::Q6_K);             \
+      break;                             \
+    case BlockType::IQ4_NL:              \
+      CALL(BlockType::IQ4_NL);           \
+      break;                             \
+    case BlockType::IQ4_XS:              \
+      CALL(BlockType::IQ4_XS);           \
+      break;                             \
+    case BlockType::MXFP4:               \
+      CALL(BlockType::MXFP4);            \
+      break;                             \
+    case BlockType::F32:                 \
+    case BlockType::F16:                 \
+    case BlockType::BF16:                \
+      break;                             \
+  }
+
+// The same for the types of the common mixes alone: code of its own for them keeps its registers
+// few.
+constexpr bool is_common(BlockType type) {
+  return type == BlockType::Q4_K || type == BlockType::Q6_K || type == BlockType::Q8_0;
+}
+#define TESSERA_GPU_FOR_COMMON(type, CALL) \
+  switch (type) {                          \
+    case BlockType::Q4_K:                  \
+      CALL(BlockType::Q4_K);               \
+      break;                               \
+    case BlockType::Q6_K:                  \
+      CALL(BlockType::Q6_K);               \
+      break;                               \
+    case BlockType::Q8_0:                  \
+      CALL(BlockType::Q8_0);               \
+      break;                               \
+    default:                               \
+      break;                               \
+  }
+
+}  // namespace tessera::gpu

@@ -1,0 +1,317 @@
+// The launch functions of the GPU kernels: what one layer's blocks do to raw device pointers.
+//
+// Every function enqueues kernels on a stream and returns; it allocates nothing, waits for nothing,
+// and may be captured into a graph. Pointers are device memory, 16-byte aligned (matrices and pages
+// 256), owned by the caller; rows of activations are f32. A function picks its kernels from the
+// number of rows: up to kDecodeRows the weights are read once for all rows by kernels whose results
+// for a row do not depend on the other rows; above, tensor-core tiles. Numbers of rows and
+// sequences and every pointer are fixed when a graph is captured; positions, page tables, tokens
+// and expert tables are read from device memory at run time.
+//
+// Formulas are those of model/spec.h; the CPU device is the reference. Quantised weights meet
+// activations rounded to 8 bits per 32 columns (decode) or to f16 (tiles); F32 weights always meet
+// f32 activations. Everything is summed in f32 in an order that the shapes alone fix.
+//
+// Preconditions are the caller's (supported() below answers for a model). Errors: each function
+// returns the launch's error code.
+//
+//   Launch launch{.stream = stream, .chained = true, .workspace = memory, .workspace_bytes = n,
+//                 .multiprocessors = 132};
+//   project(launch, {.input = {.kind = InputKind::rms_norm, .x = hidden, .stride = 2048,
+//                              .cols = 2048, .weight = norm, .eps = 1e-6f},
+//                    .rows = 1, .n_outputs = 1,
+//                    .outputs = {{.w = qkv, .out = wide, .stride = 8192}}});
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "device/gpu/kernels/launch_types.h"
+#include "device/gpu/kernels/weight_planes.h"
+#include "model/spec.h"
+#include "quant/block_format.h"
+
+namespace tessera::gpu {
+
+inline constexpr int kDecodeRows = 8;
+inline constexpr int kPageTokens = 64;
+inline constexpr int kMaxOutputs = 4;
+
+struct Launch {
+  GpuStream stream{};
+  // Programmatic dependent launch: a kernel may start while the one before it on the stream drains.
+  // Only where every kernel on the stream since the last full dependency came from this header.
+  bool chained = false;
+  void* workspace = nullptr;  // scratch of one call; calls on one stream may share it
+  std::size_t workspace_bytes = 0;
+  int multiprocessors = 0;
+};
+
+// --- Matrices ---
+
+struct Matrix {
+  BlockType type = BlockType::F32;
+  int rows = 0;
+  int cols = 0;
+  const std::byte* data = nullptr;  // plane_layout(type, rows, cols); null: there is none
+};
+
+// One expert: gate, up and down planes one after the other, so that one pointer moves it.
+struct ExpertShape {
+  Matrix gate, up, down;  // types and sizes; data unused
+  std::int64_t up_offset = 0;
+  std::int64_t down_offset = 0;
+  std::int64_t bytes = 0;
+};
+ExpertShape expert_shape(BlockType gate, BlockType up, BlockType down, int n_embd, int n_ff);
+
+// --- The step's rows ---
+
+struct Sequence {  // as in the batch
+  std::int32_t first_row;
+  std::int32_t n_rows;
+  std::int32_t first_position;
+  std::int32_t slot;
+};
+
+struct StepRows {
+  int rows = 0;
+  int n_sequences = 0;
+  int max_sequence_rows = 0;               // host bound of Sequence::n_rows; 1 in plain decode
+  const std::int32_t* position = nullptr;  // [rows]
+  const std::int32_t* sequence = nullptr;  // [rows]
+  const Sequence* sequences = nullptr;     // [n_sequences]
+};
+
+// --- Embedding, rotary tables, elementary copies ---
+
+struct EmbedArgs {
+  Matrix table;                          // any type
+  const std::int32_t* tokens = nullptr;  // [rows]
+  int rows = 0;
+  float scale = 1.0f;
+  float* out = nullptr;  // [rows][table.cols]
+};
+GpuError embed(const Launch& launch, const EmbedArgs& args);
+
+struct RopeTableArgs {
+  const float* inv_freq = nullptr;  // [half]
+  int half = 0;
+  float magnitude = 1.0f;
+  const std::int32_t* position = nullptr;  // [rows]
+  int rows = 0;
+  float* cos = nullptr;  // [rows][half]
+  float* sin = nullptr;
+};
+GpuError rope_tables(const Launch& launch, const RopeTableArgs& args);
+
+// --- Projections ---
+
+enum class InputKind {
+  plain,      // x
+  rms_norm,   // x / rms(x) * weight
+  gated_rms,  // per head of head_dim: x / rms(x) * weight[head_dim] * silu(gate)
+};
+
+struct Input {
+  InputKind kind = InputKind::plain;
+  const float* x = nullptr;
+  std::int64_t stride = 0;  // floats from row to row
+  int cols = 0;
+  const float* weight = nullptr;
+  float eps = 0.0f;
+  const float* gate = nullptr;  // gated_rms
+  std::int64_t gate_stride = 0;
+  int head_dim = 0;
+  const std::int32_t* row_ids = nullptr;  // row i of the product reads row row_ids[i] of x
+};
+
+struct Output {
+  Matrix w;
+  float* out = nullptr;  // [rows][stride], w.rows values each
+  std::int64_t stride = 0;
+  bool add = false;  // out += instead of out =
+};
+
+// outputs[i] = w_i * input, all with the same input and the same number of columns.
+struct ProjectArgs {
+  Input input;
+  int rows = 0;
+  int n_outputs = 0;
+  std::array<Output, kMaxOutputs> outputs{};
+};
+GpuError project(const Launch& launch, const ProjectArgs& args);
+std::size_t project_workspace(int rows, int cols);
+
+// hidden += rms(branch) * weight
+struct AddNormedArgs {
+  float* hidden = nullptr;
+  const float* branch = nullptr;
+  const float* weight = nullptr;  // null: hidden += branch
+  float eps = 0.0f;
+  int rows = 0;
+  int cols = 0;
+};
+GpuError add_normed(const Launch& launch, const AddNormedArgs& args);
+
+// --- Attention ---
+
+enum class KvFormat : std::uint8_t { f16, f32, q8_0 };
+
+// One layer's part of a page: K of every KV head, then V of every KV head; K and V of a head are
+// [64 tokens][head_dim]; q8_0 holds the bytes and then f16 scales, [64][head_dim / 32].
+struct KvGeometry {
+  int kv_heads = 0;
+  int head_dim_k = 0;
+  int head_dim_v = 0;
+  KvFormat format = KvFormat::f16;
+};
+std::int64_t kv_head_bytes(KvFormat format, int head_dim);  // of one head's K or V in a page
+std::int64_t kv_layer_page_bytes(const KvGeometry& geometry);
+
+struct AttentionArgs {
+  StepRows step;
+  KvGeometry kv;
+  int n_head = 0;
+  // q: [rows][n_head][q_head_stride]; with sigmoid_in_query the second half of a head's stride is
+  // its gate.
+  const float* q = nullptr;
+  std::int64_t q_stride = 0;
+  std::int64_t q_head_stride = 0;
+  // Projections of this step's keys and values, [rows][kv_heads][head_dim]; null k: the layer
+  // attends over pages that another layer wrote. v null: values are the raw keys.
+  const float* k = nullptr;
+  const float* v = nullptr;
+  std::int64_t k_stride = 0;
+  std::int64_t v_stride = 0;
+  const float* q_norm = nullptr;  // [head_dim_k] or null
+  const float* k_norm = nullptr;
+  bool v_norm = false;
+  float eps = 0.0f;
+  int n_rot = 0;
+  const float* cos = nullptr;  // [rows][n_rot / 2]
+  const float* sin = nullptr;
+  float scale = 1.0f;
+  float softcap = 0.0f;
+  int window = 0;
+  OutputGate gate = OutputGate::none;
+  const float* gate_logits = nullptr;  // softplus gates: [rows][gate_stride]
+  std::int64_t gate_stride = 0;
+  std::byte* pool = nullptr;  // page p of this layer: pool + p * page_stride + layer_offset
+  std::int64_t page_stride = 0;
+  std::int64_t layer_offset = 0;
+  const std::int32_t* page_table = nullptr;  // [n_sequences][table_stride], index position / 64
+  std::int64_t table_stride = 0;
+  int max_context = 0;   // host bound of every position + 1 of the step
+  float* out = nullptr;  // [rows][n_head * head_dim_v]
+  std::int64_t out_stride = 0;
+};
+// Head norms, rotation, the rows' keys and values into their pages, attention, output gate.
+GpuError attention(const Launch& launch, const AttentionArgs& args);
+std::size_t attention_workspace(const AttentionArgs& args);
+
+// --- Gated delta net ---
+
+// State of one layer in a slot, f32, zero before the first token:
+//   ring   [conv_width][channels]: the input of the convolution at position p stands in row
+//          p % conv_width
+//   S      [n_value_head][dim_v][dim_k]
+std::int64_t delta_state_floats(const GatedDeltaSpec& spec);
+
+struct DeltaArgs {
+  StepRows step;
+  GatedDeltaSpec spec;
+  const float* qkv = nullptr;          // [rows][conv_channels], dense
+  const float* alpha = nullptr;        // [rows][n_value_head]
+  const float* beta_logits = nullptr;  // [rows][n_value_head]
+  const float* taps = nullptr;         // [conv_width][channels]; the last row meets the newest
+  const float* dt_bias = nullptr;      // [n_value_head]
+  const float* a = nullptr;            // [n_value_head]
+  float* state = nullptr;              // slot s of this layer: state + s * slot_stride
+  std::int64_t slot_stride = 0;        // floats
+  float* out = nullptr;                // [rows][value_width], dense
+};
+GpuError gated_delta(const Launch& launch, const DeltaArgs& args);
+std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows);
+
+// --- FFN ---
+
+struct MoeArgs {
+  int n_expert = 0;  // 0: the layer has no experts
+  int n_used = 0;
+  int n_ff = 0;
+  Activation activation = Activation::silu;
+  RouterSpec router;
+  Matrix router_weight;                 // F32 [n_expert][n_embd]
+  const float* router_scale = nullptr;  // own_input only
+  const float* router_bias = nullptr;   // [n_expert] or null
+  const float* expert_scale = nullptr;  // [n_expert] or null
+  const float* norm = nullptr;          // own norm, or null: the FFN norm
+  const float* post_norm = nullptr;     // or null
+  ExpertShape shape;
+  const std::byte* const* table = nullptr;  // [n_expert] device pointers; null: not resident
+  // Written by route(); [rows][n_used], slots in falling order of selection score.
+  std::int32_t* ids = nullptr;
+  float* weights = nullptr;
+  float* logits = nullptr;  // [rows][n_expert] scratch that stays readable until the next route()
+};
+
+struct DenseArgs {
+  Matrix gate, up, down;  // data null: the layer has no dense branch
+  Activation activation = Activation::silu;
+  const float* scalar_gate =
+      nullptr;                       // [n_embd] or null: the branch times sigmoid(scalar_gate . x)
+  const float* post_norm = nullptr;  // or null
+};
+
+struct FfnArgs {
+  int rows = 0;
+  int n_embd = 0;
+  float eps = 0.0f;
+  float* hidden = nullptr;      // [rows][n_embd], the residual: read, and written at the end
+  const float* norm = nullptr;  // FFN norm
+  DenseArgs dense;
+  MoeArgs moe;
+  const float* post_norm = nullptr;    // of the branches' sum, or null
+  const float* layer_scale = nullptr;  // one value, or null
+  // Outputs of the branches, for the functions that leave them to a later one.
+  float* dense_out = nullptr;  // [rows][n_embd]
+  float* pair_out = nullptr;   // [rows][n_used][n_embd], not yet weighted
+};
+
+// The whole FFN with every expert resident: route, branches, sum, residual. Writes moe.ids and
+// moe.weights too; does not touch pair_out (dense_out only with post norms).
+GpuError ffn_all(const Launch& launch, const FfnArgs& args);
+
+// The same in parts. route: ids and weights. branches: dense_out, and pair_out of the pairs whose
+// table entry is not null. finish: combines dense_out and pair_out (which by then others may have
+// filled in) into hidden.
+GpuError ffn_route(const Launch& launch, const FfnArgs& args);
+GpuError ffn_branches(const Launch& launch, const FfnArgs& args);
+GpuError ffn_finish(const Launch& launch, const FfnArgs& args);
+std::size_t ffn_workspace(const FfnArgs& args);
+
+// --- Head ---
+
+// In place: cap * tanh(x / cap).
+GpuError softcap(const Launch& launch, float* x, std::int64_t n, float cap);
+
+struct ArgmaxArgs {
+  const float* logits = nullptr;  // [rows][n_vocab]
+  int rows = 0;
+  int n_vocab = 0;
+  int n_token = 0;                           // ids from here on are never chosen
+  const std::int32_t* suppressed = nullptr;  // ids that are never chosen
+  int n_suppressed = 0;
+  std::int32_t* out = nullptr;  // [rows]; the lower id wins a tie, NaN counts as -inf
+};
+GpuError argmax(const Launch& launch, const ArgmaxArgs& args);
+std::size_t argmax_workspace(int rows, int n_vocab);
+
+// --- What the kernels can compute ---
+
+// Null, or one line that says what a layer needs and these kernels lack.
+const char* unsupported(const ModelSpec& spec, const LayerSpec& layer, KvFormat format);
+
+}  // namespace tessera::gpu

@@ -1,0 +1,52 @@
+// How a kernel of this folder is launched: chained (programmatic dependent launch) where asked and
+// possible.
+#pragma once
+
+#include <utility>
+
+#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/portable.h"
+
+namespace tessera::gpu {
+
+// Bytes of shared memory that a block of the current device may ask for.
+inline std::size_t shared_limit() {
+  int device = 0, bytes = 0;
+#ifdef TESSERA_GPU_HIP
+  if (hipGetDevice(&device) != hipSuccess) return 0;
+  (void)hipDeviceGetAttribute(&bytes, hipDeviceAttributeMaxSharedMemoryPerBlock, device);
+#else
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  (void)cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+#endif
+  return static_cast<std::size_t>(bytes);
+}
+
+template <typename... Params, typename... Args>
+GpuError launch_kernel(const Launch& launch, void (*kernel)(Params...), dim3 grid, dim3 block,
+                       std::size_t shared, Args&&... args) {
+#ifdef TESSERA_GPU_HIP
+  kernel<<<grid, block, shared, launch.stream>>>(Params(args)...);
+  return hipGetLastError();
+#else
+  // More than 48 KB must be asked for, once a kernel; asking is cheap and idempotent.
+  if (shared > 48 * 1024) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared;
+  config.stream = launch.stream;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = launch.chained ? 1 : 0;
+  return cudaLaunchKernelEx(&config, kernel, Params(args)...);
+#endif
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,52 @@
+// What the kernels and the functions that count for them agree on.
+#pragma once
+
+#include "device/gpu/kernels/kernels.h"
+
+#if defined(__CUDACC__) || defined(__HIPCC__)
+#define TESSERA_HOST_DEVICE __host__ __device__
+#else
+#define TESSERA_HOST_DEVICE
+#endif
+
+namespace tessera::gpu {
+
+inline constexpr int kMaxExperts = 512;
+inline constexpr int kMaxUsed = 32;
+inline constexpr int kArgmaxPieces = 64;  // of a row of logits
+
+// A decode row's context is cut at multiples of this many tokens; each span gives one partial
+// result and they are merged first span first, so that a row's result does not depend on the batch.
+inline constexpr int kSpanTokens = 256;
+
+inline int attention_spans(int rows, int max_context) {
+  return rows > kDecodeRows ? 1 : (max_context + kSpanTokens - 1) / kSpanTokens;
+}
+
+// Prompts of fewer rows go through the delta net row by row.
+inline constexpr int kLeastChunkedRows = 32;
+inline constexpr int kDeltaChunk = 64;
+inline bool has_delta_chunks(const GatedDeltaSpec& spec) {
+  return spec.dim_k == spec.dim_v && (spec.dim_k == 64 || spec.dim_k == 128);
+}
+std::size_t delta_convolution_bytes(const GatedDeltaSpec& spec, int rows);  // a multiple of 256
+
+struct FfnShape {
+  int slots = 0;       // routed slots a row
+  int expert_pad = 0;  // columns of one, padded to tiles
+  int dense_pad = 0;   // 0: no dense branch
+  int h_stride = 0;
+  TESSERA_HOST_DEVICE bool dense() const { return dense_pad > 0; }
+};
+FfnShape ffn_shape(const FfnArgs& args);
+
+// The FFN's workspace: first what the decode kernels use, then the tile kernels' buffers at these
+// offsets.
+struct TilesLayout {
+  std::size_t x, h, dense_h, list, first, tiles, n_tiles, bytes;
+};
+TilesLayout tiles_layout(const FfnArgs& args);
+
+inline constexpr int kTileTokens = 128;  // of the widest tensor-core tile
+
+}  // namespace tessera::gpu

@@ -1,0 +1,133 @@
+#include "device/gpu/plugin/driver.h"
+
+#include <atomic>
+
+namespace tessera::gpu {
+namespace {
+
+#if defined(TESSERA_HIP)
+constexpr auto kOutOfMemory = hipErrorOutOfMemory;
+#else
+constexpr auto kOutOfMemory = cudaErrorMemoryAllocation;
+#endif
+
+std::atomic<int> allocations_left{-1};
+
+// Whether a test wants this allocation to fail.
+bool must_fail() {
+  return allocations_left.load(std::memory_order_relaxed) >= 0 &&
+         allocations_left.fetch_sub(1) == 0;
+}
+
+Error allocation_error(std::int64_t bytes, const char* where, const char* what, int error) {
+  // The error is not sticky, but stays the last one until it is read.
+  static_cast<void>(GPU(GetLastError)());
+  return Error::make(ErrorCode::exhausted, "cannot allocate {:.1f} MB {} for {}: {}",
+                     static_cast<double>(bytes) / 1e6, where, what,
+                     GPU(GetErrorString)(static_cast<GPU(Error_t)>(error)));
+}
+
+}  // namespace
+
+void fail_allocation(int n) {
+  allocations_left = n;
+}
+
+Status status_of(int error, const char* what) {
+  if (error == 0) return {};
+  const auto code = static_cast<GPU(Error_t)>(error);
+  return Error::make(ErrorCode::internal, "{}: {} ({})", what, GPU(GetErrorString)(code),
+                     GPU(GetErrorName)(code));
+}
+
+Result<DeviceBuffer> DeviceBuffer::allocate(std::int64_t bytes, const char* what) {
+  DeviceBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* data = nullptr;
+  const int error = must_fail() ? static_cast<int>(kOutOfMemory)
+                                : GPU(Malloc)(&data, static_cast<std::size_t>(bytes));
+  if (error != 0) return allocation_error(bytes, "on the device", what, error);
+  buffer.data_ = static_cast<std::byte*>(data);
+  buffer.bytes_ = bytes;
+  return buffer;
+}
+
+DeviceBuffer::~DeviceBuffer() {
+  if (data_ != nullptr) static_cast<void>(GPU(Free)(data_));
+}
+
+Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what) {
+  PinnedBuffer buffer;
+  if (bytes == 0) return buffer;
+  void* data = nullptr;
+  const auto size = static_cast<std::size_t>(bytes);
+#if defined(TESSERA_HIP)
+  const int error = must_fail() ? hipErrorOutOfMemory : hipHostMalloc(&data, size, 0);
+#else
+  const int error = must_fail() ? cudaErrorMemoryAllocation : cudaHostAlloc(&data, size, 0);
+#endif
+  if (error != 0) return allocation_error(bytes, "of pinned host memory", what, error);
+  buffer.data_ = static_cast<std::byte*>(data);
+  return buffer;
+}
+
+PinnedBuffer::~PinnedBuffer() {
+  if (data_ == nullptr) return;
+#if defined(TESSERA_HIP)
+  static_cast<void>(hipHostFree(data_));
+#else
+  static_cast<void>(cudaFreeHost(data_));
+#endif
+}
+
+Result<Stream> Stream::create() {
+  Stream stream;
+  TESSERA_TRY(status_of(GPU(StreamCreateWithFlags)(&stream.stream_, GPU(StreamNonBlocking)),
+                        "cannot make a queue"));
+  return stream;
+}
+
+Stream::~Stream() {
+  if (stream_ != nullptr) static_cast<void>(GPU(StreamDestroy)(stream_));
+}
+
+Result<Event> Event::create() {
+  Event event;
+  TESSERA_TRY(status_of(GPU(EventCreateWithFlags)(&event.event_, GPU(EventDisableTiming)),
+                        "cannot make an event"));
+  return event;
+}
+
+Event::~Event() {
+  if (event_ != nullptr) static_cast<void>(GPU(EventDestroy)(event_));
+}
+
+Status Graph::begin(GpuStream stream) {
+  return status_of(GPU(StreamBeginCapture)(stream, GPU(StreamCaptureModeThreadLocal)),
+                   "cannot begin to capture a step");
+}
+
+Result<Graph> Graph::end(GpuStream stream) {
+  GPU(Graph_t) captured = nullptr;
+  TESSERA_TRY(
+      status_of(GPU(StreamEndCapture)(stream, &captured), "cannot end the capture of a step"));
+  Graph graph;
+#if defined(TESSERA_HIP)
+  const int error = hipGraphInstantiate(&graph.graph_, captured, nullptr, nullptr, 0);
+#else
+  const int error = cudaGraphInstantiate(&graph.graph_, captured, 0);
+#endif
+  static_cast<void>(GPU(GraphDestroy)(captured));
+  TESSERA_TRY(status_of(error, "cannot make a graph of a step"));
+  return graph;
+}
+
+Graph::~Graph() {
+  if (graph_ != nullptr) static_cast<void>(GPU(GraphExecDestroy)(graph_));
+}
+
+Status Graph::launch(GpuStream stream) const {
+  return status_of(GPU(GraphLaunch)(graph_, stream), "cannot launch a step's graph");
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,128 @@
+// The driver, as the plug-in's host code uses it: errors as Status, memory and queues that free
+// themselves. GPU(name) is cudaName or hipName; what the two spell differently has a function here.
+//
+//   TESSERA_ASSIGN(DeviceBuffer arena, DeviceBuffer::allocate(bytes, "weights"));
+//   TESSERA_TRY(status_of(GPU(MemsetAsync)(arena.data(), 0, bytes, stream.get()), "clearing"));
+//
+// The calling thread's current device is the one that everything here belongs to.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+#include "base/result.h"
+#include "device/gpu/kernels/portable.h"
+
+#define GPU(name) TESSERA_GPU_API(name)
+
+namespace tessera::gpu {
+
+// `what` names what was tried: "cannot allocate 3.0 GB for weights: out of memory".
+Status status_of(int error, const char* what);
+
+// For tests: the n-th allocation from now on fails, of whatever thread; negative: none.
+void fail_allocation(int n);
+
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  // ErrorCode::exhausted where the device lacks the memory. Not cleared.
+  static Result<DeviceBuffer> allocate(std::int64_t bytes, const char* what);
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~DeviceBuffer();
+
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::int64_t bytes_ = 0;
+};
+
+// Host memory that the device copies from and to without a detour.
+class PinnedBuffer {
+ public:
+  PinnedBuffer() = default;
+  static Result<PinnedBuffer> allocate(std::int64_t bytes, const char* what);
+  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
+    std::swap(data_, other.data_);
+    return *this;
+  }
+  ~PinnedBuffer();
+
+  template <typename T = std::byte>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
+class Stream {
+ public:
+  Stream() = default;
+  static Result<Stream> create();
+  Stream(Stream&& other) noexcept : stream_(std::exchange(other.stream_, nullptr)) {}
+  Stream& operator=(Stream&& other) noexcept {
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Stream();
+  GpuStream get() const { return stream_; }
+
+ private:
+  GpuStream stream_ = nullptr;
+};
+
+#if defined(TESSERA_HIP)
+using EventHandle = hipEvent_t;
+using GraphHandle = hipGraphExec_t;
+#else
+using EventHandle = cudaEvent_t;
+using GraphHandle = cudaGraphExec_t;
+#endif
+
+class Event {
+ public:
+  Event() = default;
+  static Result<Event> create();
+  Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  Event& operator=(Event&& other) noexcept {
+    std::swap(event_, other.event_);
+    return *this;
+  }
+  ~Event();
+  EventHandle get() const { return event_; }
+
+ private:
+  EventHandle event_ = nullptr;
+};
+
+// A captured run of a stream's work, to be launched again and again.
+class Graph {
+ public:
+  Graph() = default;
+  static Status begin(GpuStream stream);
+  static Result<Graph> end(GpuStream stream);
+  Graph(Graph&& other) noexcept : graph_(std::exchange(other.graph_, nullptr)) {}
+  Graph& operator=(Graph&& other) noexcept {
+    std::swap(graph_, other.graph_);
+    return *this;
+  }
+  ~Graph();
+  Status launch(GpuStream stream) const;
+
+ private:
+  GraphHandle graph_ = nullptr;
+};
+
+}  // namespace tessera::gpu

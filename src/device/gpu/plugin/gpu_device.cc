@@ -1,0 +1,415 @@
+#include "device/gpu/plugin/gpu_device.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "base/check.h"
+
+namespace tessera::gpu {
+namespace {
+
+std::size_t as_size(std::int64_t bytes) {
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
+GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
+                     const Traits& traits)
+    : name_(std::move(name)), options_(options), host_(host), traits_(traits) {}
+
+GpuDevice::~GpuDevice() {
+  use();
+  // A queue that does not answer is left to the driver.
+  if (stream_.get() != nullptr && !lost()) static_cast<void>(GPU(StreamSynchronize)(stream_.get()));
+}
+
+void GpuDevice::use() {
+  static_cast<void>(GPU(SetDevice)(options_.index));
+}
+
+// --- Loading ---
+
+Status GpuDevice::load(const Model& model, const ShardLayout& layout,
+                       const LoadProgress& progress) {
+  CHECK(step_ == nullptr, "a device loads once");
+  use();
+  spec_ = model.spec();
+  layout_ = layout;
+  TESSERA_TRY(gpu_supports(spec_));
+  const WeightLayout weights = weight_layout(model.tensors(), spec_, layout_);
+  fail_allocation(options_.fail_allocation);
+  TESSERA_TRY(allocate(weights));
+  TESSERA_ASSIGN(
+      weights_,
+      GpuWeights::load(model, layout_, weights,
+                       {.device = options_.index, .threads = options_.load_threads, .host = host_},
+                       progress));
+  TESSERA_TRY(upload_constants());
+  TESSERA_TRY(prepare_experts(model));
+  std::vector<std::byte*> pools;
+  for (const DeviceBuffer& pool : pools_) pools.push_back(pool.data());
+  step_ = std::make_unique<GpuStep>(StepMemory{.spec = spec_,
+                                               .shard = layout_,
+                                               .weights = weights_,
+                                               .state = state_,
+                                               .scratch = scratch_,
+                                               .pools = std::move(pools),
+                                               .slots = reinterpret_cast<float*>(slots_.data())},
+                                    Launch{.stream = stream_.get(),
+                                           .chained = traits_.chained && options_.chained,
+                                           .workspace = scratch_.workspace,
+                                           .workspace_bytes = as_size(scratch_.workspace_bytes),
+                                           .multiprocessors = traits_.multiprocessors});
+  return {};
+}
+
+Status GpuDevice::allocate(const WeightLayout& weights) {
+  TESSERA_ASSIGN(stream_, Stream::create());
+  TESSERA_ASSIGN(finished_, Event::create());
+  TESSERA_ASSIGN(hidden_sent_, Event::create());
+  state_ = state_layout(spec_, layout_);
+  const std::int64_t bytes = carve_scratch(spec_, layout_, weights, nullptr, scratch_);
+  TESSERA_ASSIGN(scratch_memory_, DeviceBuffer::allocate(bytes, "scratch"));
+  carve_scratch(spec_, layout_, weights, scratch_memory_.data(), scratch_);
+  for (std::size_t g = 0; g < state_.page_bytes.size(); ++g) {
+    TESSERA_ASSIGN(DeviceBuffer pool,
+                   DeviceBuffer::allocate(state_.page_bytes[g] * layout_.kv_pages[g], "KV pages"));
+    pools_.push_back(std::move(pool));
+  }
+  TESSERA_ASSIGN(slots_, DeviceBuffer::allocate(state_.slot_bytes(layout_), "recurrent state"));
+  const auto fill = [&](const DeviceBuffer& buffer, int byte) {
+    if (buffer.bytes() == 0) return Status{};
+    return status_of(GPU(MemsetAsync)(buffer.data(), byte, as_size(buffer.bytes()), stream_.get()),
+                     "clearing");
+  };
+  // NaN in every float: what reads memory that nothing has written shows.
+  constexpr int kPoison = 0xff;
+  TESSERA_TRY(fill(scratch_memory_, kPoison));
+  TESSERA_TRY(fill(slots_, 0));
+  for (const DeviceBuffer& pool : pools_) TESSERA_TRY(fill(pool, kPoison));
+
+  const std::int64_t rows = layout_.max_rows;
+  const auto floats = std::int64_t{sizeof(float)};
+  if (layout_.head) {
+    TESSERA_ASSIGN(host_logits_,
+                   PinnedBuffer::allocate(
+                       std::int64_t{layout_.max_logit_rows} * spec_.n_vocab * floats, "logits"));
+  }
+  TESSERA_ASSIGN(host_hidden_,
+                 PinnedBuffer::allocate(rows * spec_.n_embd * floats, "residual rows"));
+  std::int64_t used = 0;
+  for (const LayerSpec& layer : spec_.layers)
+    if (layer.moe) used = std::max<std::int64_t>(used, layer.moe->n_used);
+  TESSERA_ASSIGN(host_routing_, PinnedBuffer::allocate(2 * rows * used * floats, "routing"));
+  pairs_.reserve(as_size(rows * used));
+  TESSERA_ASSIGN(StepInputs inputs, StepInputs::create(scratch_));
+  inputs_ = std::make_unique<StepInputs>(std::move(inputs));
+  return {};
+}
+
+Status GpuDevice::upload_constants() {
+  const auto send = [&](void* to, const void* from, std::size_t bytes) {
+    if (bytes == 0 || to == nullptr) return Status{};
+    return status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyHostToDevice), stream_.get()),
+                     "constants");
+  };
+  for (std::size_t i = 0; i < scratch_.ropes.size(); ++i) {
+    const std::vector<float>& from = scratch_.ropes[i]->inv_freq;
+    TESSERA_TRY(send(scratch_.inv_freq[i], from.data(), from.size() * sizeof(float)));
+  }
+  TESSERA_TRY(send(scratch_.banned, spec_.suppressed_tokens.data(),
+                   spec_.suppressed_tokens.size() * sizeof(TokenId)));
+  return status_of(GPU(StreamSynchronize)(stream_.get()), "constants");
+}
+
+// --- A step ---
+
+void GpuDevice::begin(const BatchView& batch) {
+  CHECK(batch.rows() <= layout_.max_rows);
+  CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
+  CHECK(static_cast<int>(batch.sequences.size()) <= layout_.slots);
+  for (const TokenId token : batch.tokens) CHECK(token >= 0 && token < spec_.n_vocab);
+  flush();
+  use();
+  shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
+  routing_ = {};
+  logits_here_ = false;
+  if (!lost()) check(inputs_->send(batch, scratch_, stream_.get()));
+  note({Block::begin});
+}
+
+void GpuDevice::route(int layer) {
+  routing_ = {.layer = layer};
+  sums_given_ = false;
+}
+
+void GpuDevice::finish_ffn(int layer) {
+  if (layout_.layer_experts(layer) != nullptr) return finish_with_sums(layer);
+  note({Block::ffn, layer});
+  routing_ = {.layer = layer, .enqueued = true};
+}
+
+void GpuDevice::head() {
+  note({Block::head});
+  flush();
+}
+
+// Everything noted goes to the queue.
+void GpuDevice::flush() {
+  if (program_.empty()) return;
+  if (!lost()) {
+    use();
+    check(launch_program());
+  }
+  program_.clear();
+}
+
+Status GpuDevice::run_program() {
+  for (const BlockCall& call : program_) TESSERA_TRY(step_->run(call, shape_));
+  return {};
+}
+
+Status GpuDevice::launch_program() {
+  if (!options_.graphs || shape_.rows > kDecodeRows) return run_program();
+  Replay& replay = replays_[{shape_, program_}];
+  // The first time brings the kernels into memory, which a capture cannot do.
+  if (replay.seen++ == 0) return run_program();
+  if (!replay.captured) {
+    TESSERA_TRY(Graph::begin(stream_.get()));
+    Status run = run_program();
+    Result<Graph> graph = Graph::end(stream_.get());
+    TESSERA_TRY(std::move(run));
+    if (!graph) return std::move(graph).error();
+    replay.graph = *std::move(graph);
+    replay.captured = true;
+  }
+  return replay.graph.launch(stream_.get());
+}
+
+void GpuDevice::check(Status status) {
+  if (status || lost()) return;
+  fault_ = std::move(status.error()).in(name_);
+}
+
+// Until the queue is empty.
+Status GpuDevice::wait() {
+  TESSERA_TRY(status_of(GPU(EventRecord)(finished_.get(), stream_.get()), "waiting"));
+  constexpr auto kSpin = std::chrono::milliseconds(20);
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0;; ++round) {
+    const int state = GPU(EventQuery)(finished_.get());
+    if (state == 0) return {};
+    if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
+    if (round % 64 != 63) continue;
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited > std::chrono::duration<double>(options_.wait_seconds))
+      return Error::make(ErrorCode::unavailable, "did not finish a step within {:g} s",
+                         options_.wait_seconds);
+    if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+Status GpuDevice::fetch(void* to, const void* from, std::size_t bytes) {
+  TESSERA_TRY(status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyDeviceToHost), stream_.get()),
+                        "copying back"));
+  return wait();
+}
+
+std::span<const float> GpuDevice::logits() {
+  const std::size_t count = as_size(shape_.logit_rows) * as_size(spec_.n_vocab);
+  if (count == 0) return {};
+  auto* host = host_logits_.as<float>();
+  if (!logits_here_) {
+    flush();
+    use();
+    if (!lost()) check(fetch(host, scratch_.logits, count * sizeof(float)));
+    if (lost()) std::fill_n(host, count, 0.0f);
+    logits_here_ = true;
+  }
+  return {host, count};
+}
+
+std::span<const RoutedPair> GpuDevice::routed_pairs() {
+  const LayerSpec& layer = spec_.layers[as_size(std::max(0, routing_.layer))];
+  pairs_.clear();
+  if (routing_.layer < 0 || !layer.moe) return {};
+  if (!routing_.enqueued) note({Block::route, routing_.layer});
+  routing_.enqueued = true;
+  flush();
+  use();
+  const int used = layer.moe->n_used;
+  const std::size_t count = as_size(shape_.rows) * as_size(used);
+  auto* ids = host_routing_.as<std::int32_t>();
+  auto* weights = reinterpret_cast<float*>(ids + count);
+  if (!lost())
+    check(status_of(GPU(MemcpyAsync)(ids, scratch_.ids, count * sizeof(*ids),
+                                     GPU(MemcpyDeviceToHost), stream_.get()),
+                    "routing"));
+  if (!lost()) check(fetch(weights, scratch_.weights, count * sizeof(*weights)));
+  if (lost()) std::memset(ids, 0, 2 * count * sizeof(*ids));
+  for (std::size_t i = 0; i < count; ++i)
+    pairs_.push_back({.row = static_cast<std::int32_t>(i) / used,
+                      .expert = ids[i],
+                      .slot = static_cast<std::int32_t>(i) % used,
+                      .weight = weights[i]});
+  return pairs_;
+}
+
+// --- Experts away from the device ---
+
+Status GpuDevice::prepare_experts(const Model& model) {
+  if (layout_.experts.empty()) return {};
+  if (!gpu_experts_may_leave(spec_))
+    return Error::make(ErrorCode::unsupported,
+                       "{}: experts of a model with norms behind them cannot be away from a GPU",
+                       name_);
+  model_ = &model;
+  const std::int64_t floats = std::int64_t{layout_.max_rows} * spec_.n_embd;
+  const std::int64_t bytes = floats * std::int64_t{sizeof(float)};
+  TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
+  TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
+  std::int64_t used = 0;
+  for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
+    const LayerSpec& layer = spec_.layers[as_size(l)];
+    std::vector<float>& norm = expert_norms_.emplace_back();
+    std::vector<bool>& here = here_.emplace_back();
+    const LayerExperts* experts = layout_.layer_experts(l);
+    if (!layer.moe || experts == nullptr) continue;
+    used = std::max<std::int64_t>(used, layer.moe->n_used);
+    const TensorRole role = layer.moe->own_norm ? TensorRole::moe_norm : TensorRole::ffn_norm;
+    norm.resize(as_size(spec_.n_embd));
+    for (const TensorSlice& slice : model.tensors())
+      if (slice.role == role && slice.layer == l)
+        dequantize_row(slice.type, slice.data, spec_.n_embd, norm.data());
+    for (const ExpertHome home : experts->home) here.push_back(home.is_resident());
+  }
+  // What is not computed here counts with the weight zero, and must be finite.
+  return status_of(GPU(Memset)(scratch_.pair_out, 0, as_size(floats * used) * sizeof(float)),
+                   "clearing");
+}
+
+std::span<const float> GpuDevice::expert_rows(int layer) {
+  const std::size_t n = as_size(spec_.n_embd), count = as_size(shape_.rows) * n;
+  flush();
+  use();
+  auto* rows = host_rows_.as<float>();
+  if (!lost()) check(fetch(rows, scratch_.hidden, count * sizeof(float)));
+  if (lost()) std::fill_n(rows, count, 0.0f);
+  const std::vector<float>& norm = expert_norms_[as_size(layer - layout_.first_layer)];
+  for (int row = 0; row < shape_.rows; ++row) {
+    float* x = rows + as_size(row) * n;
+    double sum = 0.0;
+    for (std::size_t i = 0; i < n; ++i) sum += double{x[i]} * x[i];
+    const auto factor =
+        static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + spec_.norm_eps));
+    for (std::size_t i = 0; i < n; ++i) x[i] *= factor * norm[i];
+  }
+  return {rows, count};
+}
+
+void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
+                                std::span<const float> sums) {
+  const std::size_t n = as_size(spec_.n_embd);
+  auto* all = host_sums_.as<float>();
+  if (!sums_given_) std::fill_n(all, as_size(shape_.rows) * n, 0.0f);
+  sums_given_ = true;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t c = 0; c < n; ++c) all[as_size(rows[i]) * n + c] += sums[i * n + c];
+}
+
+// The queue is empty: the pairs were read from it, and what is copied here stays until the next
+// layer's are.
+void GpuDevice::finish_with_sums(int layer) {
+  if (!routing_.enqueued || pairs_.empty()) routed_pairs();
+  use();
+  const std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
+  auto* weights = reinterpret_cast<float*>(host_routing_.as<std::int32_t>() + pairs_.size());
+  for (std::size_t i = 0; i < pairs_.size(); ++i)
+    weights[i] = here[as_size(pairs_[i].expert)] ? pairs_[i].weight : 0.0f;
+  const auto send = [&](void* to, const void* from, std::size_t bytes) {
+    if (!lost())
+      check(status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyHostToDevice), stream_.get()),
+                      "experts elsewhere"));
+  };
+  send(scratch_.weights, weights, pairs_.size() * sizeof(float));
+  if (sums_given_)
+    send(scratch_.branch, host_sums_.as<float>(),
+         as_size(shape_.rows) * as_size(spec_.n_embd) * sizeof(float));
+  note({Block::ffn_parts, layer});
+  if (sums_given_) note({Block::add_branch, layer});
+}
+
+Status GpuDevice::replace_expert(int layer, int expert, int evicted) {
+  flush();
+  use();
+  if (lost()) return fault_;
+  TESSERA_TRY(wait());
+  std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
+  if (evicted >= 0) here[as_size(evicted)] = false;
+  TESSERA_TRY(weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, layer,
+                                      expert, evicted));
+  here[as_size(expert)] = true;
+  return {};
+}
+
+void GpuDevice::read_hidden(std::span<float> out) {
+  CHECK(out.size() == as_size(shape_.rows) * as_size(spec_.n_embd));
+  flush();
+  use();
+  auto* host = host_hidden_.as<float>();
+  if (!lost()) check(fetch(host, scratch_.hidden, out.size_bytes()));
+  if (lost()) std::fill_n(host, out.size(), 0.0f);
+  std::copy_n(host, out.size(), out.data());
+}
+
+void GpuDevice::write_hidden(std::span<const float> rows) {
+  CHECK(rows.size() == as_size(shape_.rows) * as_size(spec_.n_embd));
+  // What begin() noted does not touch the rows and may follow them.
+  if (program_.size() > 1) flush();
+  use();
+  if (lost()) return;
+  check(status_of(GPU(EventSynchronize)(hidden_sent_.get()), "residual rows"));
+  std::copy_n(rows.data(), rows.size(), host_hidden_.as<float>());
+  check(status_of(GPU(MemcpyAsync)(scratch_.hidden, host_hidden_.as<float>(), rows.size_bytes(),
+                                   GPU(MemcpyHostToDevice), stream_.get()),
+                  "residual rows"));
+  check(status_of(GPU(EventRecord)(hidden_sent_.get(), stream_.get()), "residual rows"));
+}
+
+// --- State ---
+
+void GpuDevice::enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
+  if (bytes == 0) return;
+  flush();
+  use();
+  if (lost()) return;
+  check(status_of(
+      GPU(MemcpyAsync)(to, from, as_size(bytes), GPU(MemcpyDeviceToDevice), stream_.get()),
+      "copying state"));
+}
+
+void GpuDevice::reset_slot(int slot) {
+  const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
+  if (bytes == 0) return;
+  flush();
+  use();
+  if (lost()) return;
+  check(status_of(GPU(MemsetAsync)(slots_.data() + slot * bytes, 0, as_size(bytes), stream_.get()),
+                  "clearing state"));
+}
+
+void GpuDevice::copy_slot(int from, int to) {
+  const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
+  enqueue_copy(slots_.data() + to * bytes, slots_.data() + from * bytes, bytes);
+}
+
+void GpuDevice::copy_page(int kv_group, int from, int to) {
+  const auto group = as_size(kv_group);
+  const std::int64_t bytes = state_.page_bytes[group];
+  enqueue_copy(pools_[group].data() + to * bytes, pools_[group].data() + from * bytes, bytes);
+}
+
+}  // namespace tessera::gpu

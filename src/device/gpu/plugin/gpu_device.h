@@ -1,0 +1,125 @@
+// GpuDevice: the Device contract on one GPU.
+//
+// The calls of a step are noted and go to the GPU together, when something needs their result or
+// the step ends: a step of few rows whose shape was seen before is then one launch of a captured
+// graph. Nothing in a step waits for the host. The host waits in logits(), read_hidden() and
+// routed_pairs(), at most `wait_seconds`. A device that reports an error or does not answer in time
+// is lost: fault() says why, and every further call does nothing.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/gpu/plugin/gpu_step.h"
+#include "device/gpu/plugin/gpu_weights.h"
+#include "device/gpu/plugin/step_inputs.h"
+
+namespace tessera::gpu {
+
+class GpuDevice final : public Device {
+ public:
+  struct Traits {
+    int multiprocessors = 0;
+    bool chained = false;  // programmatic dependent launch
+  };
+  GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
+            const Traits& traits);
+  ~GpuDevice() override;
+
+  std::string name() const override { return name_; }
+  Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) override;
+
+  void begin(const BatchView& batch) override;
+  void embed() override { note({Block::embed}); }
+  void mixer(int layer) override { note({Block::mixer, layer}); }
+  void route(int layer) override;
+  // Whichever pairs come in whichever calls, they are those of the routing whose experts are here:
+  // finish_ffn computes them all.
+  void experts(int, std::span<const RoutedPair>) override {}
+  void all_experts(int) override {}
+  void dense(int) override {}
+  std::span<const float> expert_rows(int layer) override;
+  void add_expert_sums(int layer, std::span<const std::int32_t> rows,
+                       std::span<const float> sums) override;
+  void finish_ffn(int layer) override;
+  void head() override;
+
+  std::span<const float> logits() override;
+  std::span<const RoutedPair> routed_pairs() override;
+  Status fault() override { return fault_; }
+  void read_hidden(std::span<float> out) override;
+  void write_hidden(std::span<const float> rows) override;
+
+  void reset_slot(int slot) override;
+  void copy_slot(int from, int to) override;
+  void copy_page(int kv_group, int from, int to) override;
+  Status replace_expert(int layer, int expert, int evicted) override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  Status allocate(const WeightLayout& weights);
+  Status upload_constants();
+  Status prepare_experts(const Model& model);
+  void finish_with_sums(int layer);
+  void use();  // makes this device the thread's
+  void note(const BlockCall& call) { program_.push_back(call); }
+  void flush();
+  Status run_program();
+  Status launch_program();
+  bool lost() const { return !fault_.ok(); }
+  void check(Status status);
+  Status wait();
+  Status fetch(void* to, const void* from, std::size_t bytes);
+  void enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
+
+  const std::string name_;
+  const GpuDeviceOptions options_;
+  const GpuHost host_;
+  const Traits traits_;
+
+  ModelSpec spec_;
+  ShardLayout layout_;
+  StateLayout state_;
+  Stream stream_;
+  Event finished_;
+  GpuWeights weights_;
+  Scratch scratch_;
+  DeviceBuffer scratch_memory_, slots_;
+  std::vector<DeviceBuffer> pools_;
+  PinnedBuffer host_logits_, host_hidden_, host_routing_;
+  Event hidden_sent_;
+  std::unique_ptr<StepInputs> inputs_;
+  std::unique_ptr<GpuStep> step_;
+
+  // The step under way.
+  StepShape shape_;
+  std::vector<BlockCall> program_;  // noted and not yet enqueued
+  struct Routing {
+    int layer = -1;
+    bool enqueued = false;
+  };
+  Routing routing_;
+  std::vector<RoutedPair> pairs_;
+
+  // Where experts are away from the device.
+  const Model* model_ = nullptr;                  // its file is read by replace_expert
+  std::vector<std::vector<float>> expert_norms_;  // by layer of the shard: before the experts
+  std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
+  PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
+  bool sums_given_ = false;
+  bool logits_here_ = false;
+  Status fault_;
+
+  struct Replay {
+    int seen = 0;
+    Graph graph;
+    bool captured = false;
+  };
+  std::map<std::pair<StepShape, std::vector<BlockCall>>, Replay> replays_;
+};
+
+}  // namespace tessera::gpu

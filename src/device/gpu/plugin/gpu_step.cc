@@ -1,0 +1,301 @@
+#include "device/gpu/plugin/gpu_step.h"
+
+namespace tessera::gpu {
+namespace {
+
+// Appends to the outputs of a product.
+void add_output(ProjectArgs& args, const Matrix& w, float* out, std::int64_t stride) {
+  args.outputs[static_cast<std::size_t>(args.n_outputs++)] = {.w = w, .out = out, .stride = stride};
+}
+
+const char* block_name(Block block) {
+  switch (block) {
+    case Block::begin:
+      return "rotary tables";
+    case Block::embed:
+      return "embedding";
+    case Block::mixer:
+      return "mixer";
+    case Block::route:
+      return "router";
+    case Block::ffn:
+    case Block::ffn_parts:
+    case Block::add_branch:
+      return "FFN";
+    case Block::head:
+      return "head";
+  }
+  return "step";
+}
+
+}  // namespace
+
+Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
+  int error = 0;
+  switch (call.block) {
+    case Block::begin:
+      error = begin(shape);
+      break;
+    case Block::embed:
+      error = embed_rows(shape);
+      break;
+    case Block::mixer:
+      error = mixer(call.layer, shape);
+      break;
+    case Block::route:
+      error = ffn_route(launch_, ffn(call.layer, shape));
+      break;
+    case Block::ffn:
+      error = ffn_all(launch_, ffn(call.layer, shape));
+      break;
+    case Block::ffn_parts:
+      error = ffn_parts(call.layer, shape);
+      break;
+    case Block::add_branch:
+      error = add_branch(shape);
+      break;
+    case Block::head:
+      error = head(shape);
+      break;
+  }
+  if (error == 0) return {};
+  return status_of(error,
+                   fmt::format("{} of layer {}", block_name(call.block), call.layer).c_str());
+}
+
+Input GpuStep::normed(const float* weight) const {
+  return {.kind = InputKind::rms_norm,
+          .x = memory_.scratch.hidden,
+          .stride = memory_.spec.n_embd,
+          .cols = memory_.spec.n_embd,
+          .weight = weight,
+          .eps = memory_.spec.norm_eps};
+}
+
+StepRows GpuStep::step_rows(const StepShape& shape) const {
+  return {.rows = shape.rows,
+          .n_sequences = shape.sequences,
+          .max_sequence_rows = shape.max_sequence_rows,
+          .position = memory_.scratch.positions,
+          .sequence = memory_.scratch.sequence,
+          .sequences = memory_.scratch.sequences};
+}
+
+int GpuStep::begin(const StepShape& shape) const {
+  const Scratch& s = memory_.scratch;
+  for (std::size_t i = 0; i < s.ropes.size(); ++i) {
+    const int error = rope_tables(launch_, {.inv_freq = s.inv_freq[i],
+                                            .half = static_cast<int>(s.ropes[i]->inv_freq.size()),
+                                            .magnitude = s.ropes[i]->magnitude,
+                                            .position = s.positions,
+                                            .rows = shape.rows,
+                                            .cos = s.cos[i],
+                                            .sin = s.sin[i]});
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+int GpuStep::embed_rows(const StepShape& shape) const {
+  return embed(launch_, {.table = memory_.weights.global().matrix(TensorRole::token_embd),
+                         .tokens = memory_.scratch.tokens,
+                         .rows = shape.rows,
+                         .scale = memory_.spec.embedding_scale,
+                         .out = memory_.scratch.hidden});
+}
+
+int GpuStep::mixer(int layer, const StepShape& shape) const {
+  const LayerSpec& spec = layer_spec(layer);
+  if (const AttentionSpec* a = spec.attention()) return attend(layer, *a, shape);
+  return recur(layer, *spec.gated_delta(), shape);
+}
+
+// The mixer's output projection, added to the residual rows.
+int GpuStep::output(int layer, const Input& input, const Matrix& matrix,
+                    const StepShape& shape) const {
+  const bool post_norm = layer_spec(layer).mixer_post_norm;
+  const Scratch& s = memory_.scratch;
+  const int n = memory_.spec.n_embd;
+  ProjectArgs args{.input = input, .rows = shape.rows};
+  add_output(args, matrix, post_norm ? s.branch : s.hidden, n);
+  args.outputs[0].add = !post_norm;
+  const int error = project(launch_, args);
+  if (error != 0 || !post_norm) return error;
+  return add_normed(launch_,
+                    {.hidden = s.hidden,
+                     .branch = s.branch,
+                     .weight = memory_.weights.layer(layer).vector(TensorRole::mixer_post_norm),
+                     .eps = memory_.spec.norm_eps,
+                     .rows = shape.rows,
+                     .cols = n});
+}
+
+int GpuStep::attend(int layer, const AttentionSpec& a, const StepShape& shape) const {
+  const LayerWeights& w = memory_.weights.layer(layer);
+  const Scratch& s = memory_.scratch;
+  const std::int64_t q_head =
+      a.gate == OutputGate::sigmoid_in_query ? 2 * a.head_dim_k : a.head_dim_k;
+  const std::int64_t q = a.n_head * q_head, out = std::int64_t{a.n_head} * a.head_dim_v;
+  const std::int64_t k = std::int64_t{a.n_kv_head} * a.head_dim_k;
+  const std::int64_t v = std::int64_t{a.n_kv_head} * a.head_dim_v;
+  const bool own_kv = a.kv_source < 0;
+  const std::int64_t gate = a.gate == OutputGate::softplus_per_head ? a.n_head : out;
+
+  ProjectArgs in{.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
+  add_output(in, w.matrix(TensorRole::attn_q), s.wide, q);
+  if (own_kv) add_output(in, w.matrix(TensorRole::attn_k), s.side, k);
+  if (own_kv && !a.value_is_key) add_output(in, w.matrix(TensorRole::attn_v), s.side_v, v);
+  const bool gate_matrix = w.matrix(TensorRole::attn_gate).data != nullptr;
+  if (gate_matrix) add_output(in, w.matrix(TensorRole::attn_gate), s.gate, gate);
+  if (const int error = project(launch_, in); error != 0) return error;
+
+  const LayerKv& kv = memory_.state.kv[static_cast<std::size_t>(layer)];
+  const auto group = static_cast<std::size_t>(kv.group);
+  const int rope = s.rope_of_layer[static_cast<std::size_t>(layer)];
+  const AttentionArgs args{.step = step_rows(shape),
+                           .kv = kv.geometry,
+                           .n_head = a.n_head,
+                           .q = s.wide,
+                           .q_stride = q,
+                           .q_head_stride = q_head,
+                           .k = own_kv ? s.side : nullptr,
+                           .v = own_kv && !a.value_is_key ? s.side_v : nullptr,
+                           .k_stride = k,
+                           .v_stride = v,
+                           .q_norm = a.qk_norm ? w.vector(TensorRole::attn_q_norm) : nullptr,
+                           .k_norm = a.qk_norm ? w.vector(TensorRole::attn_k_norm) : nullptr,
+                           .v_norm = a.v_norm,
+                           .eps = memory_.spec.norm_eps,
+                           .n_rot = rope < 0 ? 0 : a.rope.n_rot,
+                           .cos = rope < 0 ? nullptr : s.cos[static_cast<std::size_t>(rope)],
+                           .sin = rope < 0 ? nullptr : s.sin[static_cast<std::size_t>(rope)],
+                           .scale = a.scale,
+                           .softcap = a.softcap,
+                           .window = a.window,
+                           .gate = a.gate,
+                           .gate_logits = gate_matrix ? s.gate : nullptr,
+                           .gate_stride = gate,
+                           .pool = memory_.pools[group],
+                           .page_stride = memory_.state.page_bytes[group],
+                           .layer_offset = kv.offset,
+                           .page_table = s.tables[group],
+                           .table_stride = s.table_stride,
+                           .max_context = shape.max_context,
+                           .out = s.wide_out,
+                           .out_stride = out};
+  if (const int error = attention(launch_, args); error != 0) return error;
+  const Input mixed{
+      .kind = InputKind::plain, .x = s.wide_out, .stride = out, .cols = static_cast<int>(out)};
+  return output(layer, mixed, w.matrix(TensorRole::attn_output), shape);
+}
+
+int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) const {
+  const LayerWeights& w = memory_.weights.layer(layer);
+  const Scratch& s = memory_.scratch;
+  float* alpha = s.heads;
+  float* beta = s.heads + std::int64_t{memory_.shard.max_rows} * g.n_value_head;
+
+  ProjectArgs in{.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
+  add_output(in, w.matrix(TensorRole::gdn_qkv), s.wide, g.conv_channels());
+  add_output(in, w.matrix(TensorRole::gdn_gate), s.side, g.value_width());
+  add_output(in, w.matrix(TensorRole::gdn_alpha), alpha, g.n_value_head);
+  add_output(in, w.matrix(TensorRole::gdn_beta), beta, g.n_value_head);
+  if (const int error = project(launch_, in); error != 0) return error;
+
+  const DeltaArgs args{
+      .step = step_rows(shape),
+      .spec = g,
+      .qkv = s.wide,
+      .alpha = alpha,
+      .beta_logits = beta,
+      .taps = w.vector(TensorRole::gdn_conv),
+      .dt_bias = w.vector(TensorRole::gdn_dt_bias),
+      .a = w.vector(TensorRole::gdn_a),
+      .state = memory_.slots + memory_.state.slot_offset[static_cast<std::size_t>(layer)],
+      .slot_stride = memory_.state.slot_floats,
+      .out = s.side_v};
+  if (const int error = gated_delta(launch_, args); error != 0) return error;
+  const Input mixed{.kind = InputKind::gated_rms,
+                    .x = s.side_v,
+                    .stride = g.value_width(),
+                    .cols = g.value_width(),
+                    .weight = w.vector(TensorRole::gdn_norm),
+                    .eps = memory_.spec.norm_eps,
+                    .gate = s.side,
+                    .gate_stride = g.value_width(),
+                    .head_dim = g.dim_v};
+  return output(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
+}
+
+FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
+  const LayerSpec& spec = layer_spec(layer);
+  const LayerWeights& w = memory_.weights.layer(layer);
+  const Scratch& s = memory_.scratch;
+  FfnArgs args{.rows = shape.rows,
+               .n_embd = memory_.spec.n_embd,
+               .eps = memory_.spec.norm_eps,
+               .hidden = s.hidden,
+               .norm = w.vector(TensorRole::ffn_norm)};
+  if (spec.dense)
+    args.dense = {
+        .gate = w.matrix(TensorRole::dense_gate),
+        .up = w.matrix(TensorRole::dense_up),
+        .down = w.matrix(TensorRole::dense_down),
+        .activation = spec.dense->activation,
+        .scalar_gate = spec.dense->scalar_gate ? w.vector(TensorRole::dense_scalar_gate) : nullptr,
+        .post_norm = spec.dense->post_norm ? w.vector(TensorRole::dense_post_norm) : nullptr};
+  if (spec.moe)
+    args.moe = {.n_expert = spec.moe->n_expert,
+                .n_used = spec.moe->n_used,
+                .n_ff = spec.moe->n_ff,
+                .activation = spec.moe->activation,
+                .router = spec.moe->router,
+                .router_weight = w.matrix(TensorRole::router),
+                .router_scale = w.vector(TensorRole::router_scale),
+                .router_bias = w.vector(TensorRole::router_bias),
+                .expert_scale = w.vector(TensorRole::expert_scale),
+                .norm = spec.moe->own_norm ? w.vector(TensorRole::moe_norm) : nullptr,
+                .post_norm = spec.moe->post_norm ? w.vector(TensorRole::moe_post_norm) : nullptr,
+                .shape = w.experts,
+                .table = w.expert_table,
+                .ids = s.ids,
+                .weights = s.weights,
+                .logits = s.router_logits};
+  if (spec.ffn_post_norm) args.post_norm = w.vector(TensorRole::ffn_post_norm);
+  if (spec.layer_scale) args.layer_scale = w.vector(TensorRole::layer_scale);
+  args.dense_out = s.dense_out;
+  args.pair_out = s.pair_out;
+  return args;
+}
+
+int GpuStep::ffn_parts(int layer, const StepShape& shape) const {
+  const FfnArgs args = ffn(layer, shape);
+  if (const int error = ffn_branches(launch_, args); error != 0) return error;
+  return ffn_finish(launch_, args);
+}
+
+int GpuStep::add_branch(const StepShape& shape) const {
+  return add_normed(launch_, {.hidden = memory_.scratch.hidden,
+                              .branch = memory_.scratch.branch,
+                              .weight = nullptr,
+                              .eps = memory_.spec.norm_eps,
+                              .rows = shape.rows,
+                              .cols = memory_.spec.n_embd});
+}
+
+int GpuStep::head(const StepShape& shape) const {
+  if (shape.logit_rows == 0) return 0;
+  const LayerWeights& w = memory_.weights.global();
+  const Scratch& s = memory_.scratch;
+  const ModelSpec& spec = memory_.spec;
+  ProjectArgs args{.input = normed(w.vector(TensorRole::output_norm)), .rows = shape.logit_rows};
+  args.input.row_ids = s.logit_rows;
+  add_output(args, w.matrix(spec.tied_head ? TensorRole::token_embd : TensorRole::output), s.logits,
+             spec.n_vocab);
+  if (const int error = project(launch_, args); error != 0) return error;
+  if (spec.logit_softcap <= 0.0f) return 0;
+  return softcap(launch_, s.logits, std::int64_t{shape.logit_rows} * spec.n_vocab,
+                 spec.logit_softcap);
+}
+
+}  // namespace tessera::gpu

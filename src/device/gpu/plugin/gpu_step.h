@@ -1,0 +1,77 @@
+// GpuStep: one step of a shard as kernel launches. It knows the model, the weights, the state and
+// the scratch, and turns each block into calls of kernels/kernels.h; GpuDevice decides when.
+//
+//   StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1, .max_context = 1024};
+//   TESSERA_TRY(step.run({Block::attention_or_delta, layer}, shape));
+//
+// A launch depends on the shape, on pointers and on what lies in device memory (Scratch's inputs),
+// never on the host's view of the batch, so that a captured run may be replayed for any batch of
+// the same shape.
+#pragma once
+
+#include <compare>
+#include <memory>
+
+#include "device/gpu/plugin/gpu_weights.h"
+
+namespace tessera::gpu {
+
+struct StepShape {
+  int rows = 0;
+  int sequences = 0;
+  int max_sequence_rows = 0;
+  int logit_rows = 0;
+  int max_context = 0;  // a bound of every position + 1
+  auto operator<=>(const StepShape&) const = default;
+};
+
+// ffn: with every expert here. ffn_parts: with those that are, after route; add_branch: adds the
+// branch's rows to the residual.
+enum class Block : std::uint8_t { begin, embed, mixer, route, ffn, ffn_parts, add_branch, head };
+
+struct BlockCall {
+  Block block{};
+  int layer = 0;
+  auto operator<=>(const BlockCall&) const = default;
+};
+
+// Everything in device memory that a step reads and writes. Owned by the device.
+struct StepMemory {
+  const ModelSpec& spec;
+  const ShardLayout& shard;
+  const GpuWeights& weights;
+  const StateLayout& state;
+  const Scratch& scratch;
+  std::vector<std::byte*> pools;  // by KV group
+  float* slots = nullptr;
+};
+
+class GpuStep {
+ public:
+  GpuStep(StepMemory memory, const Launch& launch) : memory_(std::move(memory)), launch_(launch) {}
+
+  Status run(const BlockCall& call, const StepShape& shape) const;
+
+ private:
+  int begin(const StepShape& shape) const;
+  int embed_rows(const StepShape& shape) const;
+  int mixer(int layer, const StepShape& shape) const;
+  int attend(int layer, const AttentionSpec& spec, const StepShape& shape) const;
+  int recur(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
+  int output(int layer, const Input& input, const Matrix& matrix, const StepShape& shape) const;
+  int ffn_parts(int layer, const StepShape& shape) const;
+  int add_branch(const StepShape& shape) const;
+  FfnArgs ffn(int layer, const StepShape& shape) const;
+  int head(const StepShape& shape) const;
+
+  const LayerSpec& layer_spec(int layer) const {
+    return memory_.spec.layers[static_cast<std::size_t>(layer)];
+  }
+  Input normed(const float* weight) const;
+  StepRows step_rows(const StepShape& shape) const;
+
+  StepMemory memory_;
+  Launch launch_;
+};
+
+}  // namespace tessera::gpu

@@ -1,0 +1,300 @@
+#include "device/gpu/plugin/gpu_weights.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "base/checked.h"
+
+namespace tessera::gpu {
+namespace {
+
+constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // about, of one pinned buffer
+
+// A run of row tiles of one matrix, or a whole vector.
+struct Piece {
+  const WeightEntry* entry;
+  std::int64_t matrix;
+  std::int64_t place;  // where the matrix goes
+  std::int64_t tile_begin;
+  std::int64_t tile_end;
+
+  std::int64_t first_row() const { return tile_begin * kTileRows; }
+  std::int64_t rows() const {
+    return std::min<std::int64_t>(tile_end * kTileRows, entry->slice->rows) - first_row();
+  }
+  const std::byte* source() const {
+    return entry->slice->data + matrix * entry->slice->matrix_stride +
+           first_row() * entry->slice->row_stride;
+  }
+};
+
+bool is_matrix(WeightForm form) {
+  return form == WeightForm::planes || form == WeightForm::planes_f32 || form == WeightForm::expert;
+}
+
+std::int64_t packed_bytes(const Piece& piece) {
+  return is_matrix(piece.entry->form)
+             ? plane_layout(piece.entry->type, piece.rows(), piece.entry->slice->cols).bytes
+             : piece.entry->stride;
+}
+
+// One matrix of a tensor, for the given place.
+void cut_matrix(const WeightEntry& entry, std::int64_t matrix, std::int64_t place,
+                std::vector<Piece>& pieces) {
+  const TensorSlice& slice = *entry.slice;
+  const std::int64_t tiles = row_tiles(slice.rows);
+  std::int64_t step = tiles;
+  if (is_matrix(entry.form)) {
+    const std::int64_t whole = plane_layout(entry.type, slice.rows, slice.cols).bytes;
+    step = std::clamp<std::int64_t>(tiles * kPieceBytes / whole, 1, tiles);
+  }
+  for (std::int64_t begin = 0; begin < tiles; begin += step)
+    pieces.push_back({&entry, matrix, place, begin, std::min(tiles, begin + step)});
+}
+
+std::vector<Piece> cut(const WeightLayout& layout) {
+  std::vector<Piece> pieces;
+  for (const WeightEntry& entry : layout.entries) {
+    if (entry.form == WeightForm::expert) {
+      for (std::size_t place = 0; place < entry.places.size(); ++place)
+        if (entry.places[place] >= 0)
+          cut_matrix(entry, entry.places[place], static_cast<std::int64_t>(place), pieces);
+    } else {
+      for (std::int64_t matrix = 0; matrix < entry.slice->matrices; ++matrix)
+        cut_matrix(entry, matrix, matrix, pieces);
+    }
+  }
+  return pieces;
+}
+
+// The piece's rows as the kernels want them, in `out`: a matrix of its own.
+void pack(const Piece& piece, std::vector<float>& scratch, std::byte* out) {
+  const WeightEntry& entry = *piece.entry;
+  const TensorSlice& slice = *entry.slice;
+  const std::int64_t rows = piece.rows();
+  const auto dequantise = [&](float* to) {
+    for (std::int64_t row = 0; row < rows; ++row)
+      dequantize_row(slice.type, piece.source() + row * slice.row_stride, slice.cols,
+                     to + row * slice.cols);
+  };
+  switch (entry.form) {
+    case WeightForm::planes:
+    case WeightForm::expert:
+      repack_rows(entry.type, piece.source(), rows, slice.cols, 0, row_tiles(rows), out);
+      break;
+    case WeightForm::planes_f32:
+    case WeightForm::vector:
+      dequantise(reinterpret_cast<float*>(out));
+      break;
+    case WeightForm::conv_taps: {
+      scratch.resize(static_cast<std::size_t>(rows * slice.cols));
+      dequantise(scratch.data());
+      auto* taps = reinterpret_cast<float*>(out);
+      for (std::int64_t channel = 0; channel < rows; ++channel)
+        for (std::int64_t tap = 0; tap < slice.cols; ++tap)
+          taps[tap * rows + channel] =
+              scratch[static_cast<std::size_t>(channel * slice.cols + tap)];
+      break;
+    }
+  }
+}
+
+// One thread's way of bringing pieces to the device.
+class Uploader {
+ public:
+  static Result<Uploader> create(std::int64_t piece_bytes) {
+    Uploader uploader;
+    TESSERA_ASSIGN(uploader.stream_, Stream::create());
+    for (int i = 0; i < 2; ++i) {
+      TESSERA_ASSIGN(uploader.buffers_[i], PinnedBuffer::allocate(piece_bytes, "loading"));
+      TESSERA_ASSIGN(uploader.free_[i], Event::create());
+    }
+    return uploader;
+  }
+
+  Status send(const Piece& piece, std::byte* arena) {
+    const int side = side_ ^= 1;
+    TESSERA_TRY(status_of(GPU(EventSynchronize)(free_[side].get()), "loading weights"));
+    std::byte* packed = buffers_[side].as();
+    pack(piece, scratch_, packed);
+    TESSERA_TRY(copy(piece, packed, arena));
+    return status_of(GPU(EventRecord)(free_[side].get(), stream_.get()), "loading weights");
+  }
+  Status finish() { return status_of(GPU(StreamSynchronize)(stream_.get()), "loading weights"); }
+
+ private:
+  Status copy(const Piece& piece, const std::byte* packed, std::byte* arena) {
+    const WeightEntry& entry = *piece.entry;
+    std::byte* matrix = arena + entry.offset + piece.place * entry.stride;
+    if (!is_matrix(entry.form)) return copy_bytes(matrix, packed, entry.stride);
+    const std::int64_t cols = entry.slice->cols;
+    const PlaneLayout part = plane_layout(entry.type, piece.rows(), cols);
+    const PlaneLayout whole = plane_layout(entry.type, entry.slice->rows, cols);
+    if (is_plain(entry.type)) {
+      const std::int64_t row = row_bytes(entry.type, cols);
+      return copy_bytes(matrix + piece.first_row() * row, packed, piece.rows() * row);
+    }
+    const auto plane = [&](std::int64_t to, std::int64_t from, std::int64_t tile_bytes,
+                           std::int64_t columns) -> Status {
+      const std::int64_t row_tile = tile_bytes * columns;
+      return copy_bytes(matrix + to + piece.tile_begin * row_tile, packed + from,
+                        part.row_tiles * row_tile);
+    };
+    const std::int64_t supers = ceil_div<std::int64_t>(cols, kSuperCols);
+    TESSERA_TRY(plane(whole.quants, part.quants, part.quant_bytes, part.col_tiles));
+    TESSERA_TRY(plane(whole.extra, part.extra, part.extra_bytes, part.col_tiles));
+    TESSERA_TRY(plane(whole.scales, part.scales, part.scale_bytes, part.col_tiles));
+    return plane(whole.supers, part.supers, part.super_bytes, supers);
+  }
+  Status copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+    if (bytes == 0) return {};
+    return status_of(GPU(MemcpyAsync)(to, from, static_cast<std::size_t>(bytes),
+                                      GPU(MemcpyHostToDevice), stream_.get()),
+                     "loading weights");
+  }
+
+  Stream stream_;
+  PinnedBuffer buffers_[2];
+  Event free_[2];
+  int side_ = 0;
+  std::vector<float> scratch_;
+};
+
+Status clear(const DeviceBuffer& buffer) {
+  TESSERA_TRY(status_of(GPU(Memset)(buffer.data(), 0, static_cast<std::size_t>(buffer.bytes())),
+                        "clearing the weights"));
+  return status_of(GPU(DeviceSynchronize)(), "clearing the weights");
+}
+
+// All pieces, by several threads.
+Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptions& options,
+              std::byte* arena, const LoadProgress& progress) {
+  std::int64_t largest = 0, total = 0;
+  for (const Piece& piece : pieces) {
+    largest = std::max(largest, packed_bytes(piece));
+    total += packed_bytes(piece);
+  }
+  std::atomic<std::size_t> next{0};
+  std::atomic<std::int64_t> done{0};
+  std::atomic<bool> failed{false};
+  std::mutex mutex;  // result, progress
+  Status result;
+  const auto run = [&]() -> Status {
+    TESSERA_TRY(status_of(GPU(SetDevice)(options.device), "loading weights"));
+    TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
+    while (!failed) {
+      const std::size_t i = next.fetch_add(1);
+      if (i >= pieces.size()) break;
+      const Piece& piece = pieces[i];
+      TESSERA_TRY(uploader.send(piece, arena));
+      const std::int64_t sum = done.fetch_add(packed_bytes(piece)) + packed_bytes(piece);
+      const bool last_of_slice = i + 1 == pieces.size() || pieces[i + 1].entry != piece.entry;
+      if (last_of_slice && options.host.release) options.host.release(model, *piece.entry->slice);
+      if (progress && mutex.try_lock()) {
+        progress(sum, total);
+        mutex.unlock();
+      }
+    }
+    return uploader.finish();
+  };
+  const auto guarded = [&] {
+    Status status = run();
+    if (status) return;
+    failed = true;
+    const std::lock_guard lock(mutex);
+    if (result) result = std::move(status);
+  };
+  std::vector<std::thread> threads;
+  for (int i = 1; i < options.threads; ++i) threads.emplace_back(guarded);
+  guarded();
+  for (std::thread& thread : threads) thread.join();
+  TESSERA_TRY(std::move(result));
+  if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
+  if (progress) progress(total, total);
+  return {};
+}
+
+}  // namespace
+
+Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard,
+                                    const WeightLayout& layout, const LoadOptions& options,
+                                    const LoadProgress& progress) {
+  GpuWeights weights;
+  TESSERA_ASSIGN(weights.arena_, DeviceBuffer::allocate(layout.bytes, "weights"));
+  TESSERA_TRY(clear(weights.arena_));
+  weights.first_layer_ = shard.first_layer;
+  weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
+  for (const WeightEntry& entry : layout.entries) weights.place(entry);
+  TESSERA_TRY(upload(model, cut(layout), options, weights.arena_.data(), progress));
+
+  for (std::size_t l = 0; l < layout.experts.size(); ++l) {
+    const ExpertArena& experts = layout.experts[l];
+    if (experts.count == 0) continue;
+    std::vector<const std::byte*> table(static_cast<std::size_t>(experts.count), nullptr);
+    for (std::size_t place = 0; place < experts.places.size(); ++place)
+      if (experts.places[place] >= 0)
+        table[static_cast<std::size_t>(experts.places[place])] =
+            weights.arena_.data() + experts.offset +
+            static_cast<std::int64_t>(place) * experts.shape.bytes;
+    std::byte* to = weights.arena_.data() + experts.table_offset;
+    TESSERA_TRY(status_of(
+        GPU(Memcpy)(to, table.data(), table.size() * sizeof(void*), GPU(MemcpyHostToDevice)),
+        "loading weights"));
+    weights.layers_[l].experts = experts.shape;
+    weights.layers_[l].expert_table = reinterpret_cast<const std::byte* const*>(to);
+  }
+  weights.experts_ = layout.experts;
+  for (const WeightEntry& entry : layout.entries)
+    if (entry.form == WeightForm::expert) weights.expert_entries_.push_back(entry);
+  return weights;
+}
+
+Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to) {
+  std::byte* entry =
+      arena_.data() + arena.table_offset + expert * static_cast<std::int64_t>(sizeof(to));
+  return status_of(GPU(Memcpy)(entry, &to, sizeof(to), GPU(MemcpyHostToDevice)),
+                   "moving an expert");
+}
+
+Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options, int layer,
+                                  int expert, int evicted) {
+  ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
+  const auto found = std::find(arena.places.begin(), arena.places.end(), evicted);
+  CHECK(found != arena.places.end(), "no place for expert {}", expert);
+  const auto place = found - arena.places.begin();
+  std::vector<Piece> pieces;
+  std::int64_t largest = 0;
+  for (const WeightEntry& entry : expert_entries_)
+    if (entry.slice->layer == layer) cut_matrix(entry, expert, place, pieces);
+  for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
+  if (evicted >= 0) TESSERA_TRY(set_table_entry(arena, evicted, nullptr));
+  *found = -1;
+  TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
+  for (const Piece& piece : pieces) TESSERA_TRY(uploader.send(piece, arena_.data()));
+  TESSERA_TRY(uploader.finish());
+  if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
+  *found = expert;
+  return set_table_entry(arena, expert, arena_.data() + arena.offset + place * arena.shape.bytes);
+}
+
+void GpuWeights::place(const WeightEntry& entry) {
+  if (entry.form == WeightForm::expert) return;
+  const TensorSlice& slice = *entry.slice;
+  LayerWeights& layer =
+      slice.layer < 0 ? global_ : layers_[static_cast<std::size_t>(slice.layer - first_layer_)];
+  const auto role = static_cast<std::size_t>(slice.role);
+  const std::byte* data = arena_.data() + entry.offset;
+  if (is_matrix(entry.form)) {
+    layer.matrices[role] = {.type = entry.type,
+                            .rows = static_cast<int>(slice.rows),
+                            .cols = static_cast<int>(slice.cols),
+                            .data = data};
+  } else {
+    layer.vectors[role] = reinterpret_cast<const float*>(data);
+  }
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,64 @@
+// GpuWeights: the weights of a shard in device memory, as the kernels' descriptors.
+//
+//   TESSERA_ASSIGN(GpuWeights weights, GpuWeights::load(model, shard, layout, options, progress));
+//   project(launch, {..., .outputs = {{.w = weights.layer(3).matrix(TensorRole::attn_q), ...}}});
+//
+// load() repacks with several host threads, each into pinned buffers of its own that are copied
+// while the next one is filled. Descriptors point into the arena and live as long as it.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "device/gpu/gpu_layout.h"
+#include "device/gpu/plugin/driver.h"
+#include "device/gpu/plugin_api.h"
+
+namespace tessera::gpu {
+
+// The tensors of one layer (or the global ones). Roles that the layer lacks are null.
+struct LayerWeights {
+  std::array<Matrix, kRoles> matrices{};
+  std::array<const float*, kRoles> vectors{};
+  ExpertShape experts;
+  const std::byte* const* expert_table = nullptr;
+
+  const Matrix& matrix(TensorRole role) const { return matrices[static_cast<std::size_t>(role)]; }
+  const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
+};
+
+struct LoadOptions {
+  int device = 0;
+  int threads = 1;
+  const GpuHost& host;
+};
+
+class GpuWeights {
+ public:
+  static Result<GpuWeights> load(const Model& model, const ShardLayout& shard,
+                                 const WeightLayout& layout, const LoadOptions& options,
+                                 const LoadProgress& progress);
+
+  // Makes `expert` resident in the place of `evicted`, -1: in a spare place. No kernel may be using
+  // the layer.
+  Status replace_expert(const Model& model, const LoadOptions& options, int layer, int expert,
+                        int evicted);
+
+  const LayerWeights& layer(int index) const {
+    return layers_[static_cast<std::size_t>(index - first_layer_)];
+  }
+  const LayerWeights& global() const { return global_; }
+
+ private:
+  Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to);
+  void place(const WeightEntry& entry);
+
+  DeviceBuffer arena_;
+  int first_layer_ = 0;
+  std::vector<ExpertArena> experts_;  // by layer of the shard
+  std::vector<WeightEntry> expert_entries_;
+  std::vector<LayerWeights> layers_;
+  LayerWeights global_;
+};
+
+}  // namespace tessera::gpu

@@ -1,0 +1,114 @@
+// The plug-in's one exported function, and what it offers.
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <string_view>
+
+#include "device/gpu/plugin/driver.h"
+#include "device/gpu/plugin/gpu_device.h"
+#include "device/gpu/plugin/read_speed.h"
+
+namespace tessera::gpu {
+namespace {
+
+void put(std::string_view text, char* to, std::size_t bytes) {
+  const std::size_t n = std::min(text.size(), bytes - 1);
+  std::copy_n(text.data(), n, to);
+  to[n] = '\0';
+}
+
+int count(char* why, std::size_t why_bytes) {
+  int devices = 0;
+  const auto error = GPU(GetDeviceCount)(&devices);
+  if (error == GPU(Success)) return devices;
+#if !defined(TESSERA_HIP)
+  if (error == cudaErrorNoDevice) return 0;
+#endif
+  put(fmt::format("{} ({})", GPU(GetErrorString)(error), GPU(GetErrorName)(error)), why, why_bytes);
+  return -1;
+}
+
+#if defined(TESSERA_HIP)
+using Properties = hipDeviceProp_t;
+std::string architecture(const Properties& properties) {
+  return properties.gcnArchName;
+}
+std::string refusal(const Properties&) {
+  return {};
+}
+std::int64_t bytes_per_second(int index) {
+  int clock_khz = 0, bits = 0;
+  static_cast<void>(hipDeviceGetAttribute(&clock_khz, hipDeviceAttributeMemoryClockRate, index));
+  static_cast<void>(hipDeviceGetAttribute(&bits, hipDeviceAttributeMemoryBusWidth, index));
+  return std::int64_t{2000} * clock_khz * bits / 8;
+}
+#else
+using Properties = cudaDeviceProp;
+std::string architecture(const Properties& properties) {
+  return fmt::format("sm_{}{}", properties.major, properties.minor);
+}
+std::string refusal(const Properties& properties) {
+  if (properties.major >= 8) return {};
+  return fmt::format("compute capability {}.{}; 8.0 or higher is needed", properties.major,
+                     properties.minor);
+}
+std::int64_t bytes_per_second(int index) {
+  int clock_khz = 0, bits = 0;
+  static_cast<void>(cudaDeviceGetAttribute(&clock_khz, cudaDevAttrMemoryClockRate, index));
+  static_cast<void>(cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, index));
+  return std::int64_t{2000} * clock_khz * bits / 8;
+}
+#endif
+
+void describe(int index, GpuInfo* info) {
+  *info = {};
+  Properties properties{};
+  auto error = GPU(GetDeviceProperties)(&properties, index);
+  std::size_t free = 0, total = 0;
+  if (error == GPU(Success)) error = GPU(SetDevice)(index);
+  if (error == GPU(Success)) error = GPU(MemGetInfo)(&free, &total);
+  put(properties.name, info->name, sizeof(info->name));
+  put(architecture(properties), info->architecture, sizeof(info->architecture));
+  info->memory_free = static_cast<std::int64_t>(free);
+  info->memory_total = static_cast<std::int64_t>(total);
+  info->multiprocessors = properties.multiProcessorCount;
+  info->bytes_per_second = bytes_per_second(index);
+  const std::string problem =
+      error == GPU(Success) ? refusal(properties) : std::string(GPU(GetErrorString)(error));
+  put(problem, info->refusal, sizeof(info->refusal));
+}
+
+Device* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
+               std::size_t why_bytes) {
+  GpuInfo info;
+  describe(options->index, &info);
+  if (info.refusal[0] != '\0') {
+    put(info.refusal, why, why_bytes);
+    return nullptr;
+  }
+  GpuDevice::Traits traits{.multiprocessors = info.multiprocessors};
+#if !defined(TESSERA_HIP)
+  int major = 0;
+  static_cast<void>(
+      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options->index));
+  traits.chained = major >= 9;
+#endif
+  return std::make_unique<GpuDevice>(fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index),
+                                     *options, *host, traits)
+      .release();
+}
+
+}  // namespace
+}  // namespace tessera::gpu
+
+extern "C" __attribute__((visibility("default"))) const tessera::GpuPluginApi*
+tessera_gpu_plugin() {
+  static const tessera::GpuPluginApi api = {.version = tessera::kGpuPluginVersion,
+                                            .fingerprint = tessera::gpu_build_fingerprint(),
+                                            .vendor = TESSERA_GPU_VENDOR,
+                                            .count = tessera::gpu::count,
+                                            .describe = tessera::gpu::describe,
+                                            .read_speed = tessera::gpu::read_speed,
+                                            .create = tessera::gpu::create};
+  return &api;
+}

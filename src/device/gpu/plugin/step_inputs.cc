@@ -1,0 +1,89 @@
+#include "device/gpu/plugin/step_inputs.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/check.h"
+
+namespace tessera::gpu {
+namespace {
+
+constexpr int kLeastContext = 1024;
+
+// Fills `block` like the scratch's inputs and returns how many integers of it are in use. `at` maps
+// a place in device memory to the same place in the block.
+template <typename At>
+std::int64_t fill(const BatchView& batch, const Scratch& scratch, std::int32_t* block, At at) {
+  std::copy(batch.tokens.begin(), batch.tokens.end(), at(scratch.tokens));
+  std::int32_t* positions = at(scratch.positions);
+  std::int32_t* sequence_of = at(scratch.sequence);
+  auto* sequences =
+      reinterpret_cast<Sequence*>(at(reinterpret_cast<const std::int32_t*>(scratch.sequences)));
+  int row = 0;
+  std::int64_t used = at(scratch.logit_rows) - block;
+  used += static_cast<std::int64_t>(batch.logit_rows.size());
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const SequenceRows& sequence = batch.sequences[i];
+    CHECK(sequence.first_row == row, "the rows of a sequence stand together");
+    sequences[i] = {sequence.first_row, sequence.n_rows, sequence.first_position, sequence.slot};
+    for (int r = 0; r < sequence.n_rows; ++r, ++row) {
+      positions[row] = sequence.first_position + r;
+      sequence_of[row] = static_cast<std::int32_t>(i);
+    }
+    for (std::size_t group = 0; group < scratch.tables.size(); ++group) {
+      const std::span<const std::int32_t> pages = sequence.pages[group];
+      CHECK(static_cast<std::int64_t>(pages.size()) <= scratch.table_stride);
+      std::int32_t* table =
+          at(scratch.tables[group]) + static_cast<std::int64_t>(i) * scratch.table_stride;
+      std::copy(pages.begin(), pages.end(), table);
+      used = std::max(used, table - block + static_cast<std::int64_t>(pages.size()));
+    }
+  }
+  CHECK(row == batch.rows());
+  std::copy(batch.logit_rows.begin(), batch.logit_rows.end(), at(scratch.logit_rows));
+  return used;
+}
+
+}  // namespace
+
+Result<StepInputs> StepInputs::create(const Scratch& scratch) {
+  StepInputs inputs;
+  const std::int64_t bytes = scratch.input_ints * std::int64_t{sizeof(std::int32_t)};
+  for (Block& block : inputs.blocks_) {
+    TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(bytes, "step inputs"));
+    std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(bytes));
+    TESSERA_ASSIGN(block.sent, Event::create());
+  }
+  return inputs;
+}
+
+Status StepInputs::send(const BatchView& batch, const Scratch& scratch, GpuStream stream) {
+  Block& block = blocks_[next_];
+  next_ = (next_ + 1) % kBlocks;
+  TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
+  auto* memory = block.memory.as<std::int32_t>();
+  const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
+  const std::int64_t ints = fill(batch, scratch, memory, at);
+  TESSERA_TRY(status_of(
+      GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
+                       GPU(MemcpyHostToDevice), stream),
+      "step inputs"));
+  return status_of(GPU(EventRecord)(block.sent.get(), stream), "step inputs");
+}
+
+StepShape shape_of(const BatchView& batch, std::int64_t longest_context) {
+  StepShape shape{.rows = batch.rows(),
+                  .sequences = static_cast<int>(batch.sequences.size()),
+                  .logit_rows = static_cast<int>(batch.logit_rows.size())};
+  int context = kLeastContext;
+  for (const SequenceRows& sequence : batch.sequences) {
+    shape.max_sequence_rows = std::max(shape.max_sequence_rows, sequence.n_rows);
+    context = std::max(context, sequence.first_position + sequence.n_rows);
+  }
+  const auto rounded = static_cast<std::int64_t>(std::bit_ceil(static_cast<unsigned>(context)));
+  shape.max_context = static_cast<int>(std::min(rounded, longest_context));
+  return shape;
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,39 @@
+// StepInputs: a batch as the kernels read it, on its way to device memory.
+//
+//   TESSERA_TRY(inputs.send(batch, scratch, stream));
+//
+// What is sent lies in one of a few pinned blocks in turn, so that a batch may be prepared while
+// the one before it is still under way.
+#pragma once
+
+#include <array>
+
+#include "device/gpu/gpu_layout.h"
+#include "device/gpu/plugin/driver.h"
+#include "device/gpu/plugin/gpu_step.h"
+
+namespace tessera::gpu {
+
+class StepInputs {
+ public:
+  static Result<StepInputs> create(const Scratch& scratch);
+
+  // Waits while all blocks are under way.
+  Status send(const BatchView& batch, const Scratch& scratch, GpuStream stream);
+
+ private:
+  static constexpr std::size_t kBlocks = 4;
+  struct Block {
+    PinnedBuffer memory;
+    Event sent;
+  };
+
+  std::array<Block, kBlocks> blocks_;
+  std::size_t next_ = 0;
+};
+
+// The sizes of a batch that its launches depend on. Contexts are rounded up to a power of two, so
+// that a growing sequence seldom makes a new shape.
+StepShape shape_of(const BatchView& batch, std::int64_t longest_context);
+
+}  // namespace tessera::gpu

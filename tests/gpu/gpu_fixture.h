@@ -1,0 +1,58 @@
+// The GPU that tests run on, if there is one: the first that a plug-in of this build can use. Where
+// there is none, GPU_OR_SKIP() skips the test with the reason.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "device/gpu/plugin.h"
+#include "plan/placement.h"
+
+namespace tessera::testing {
+
+// The plug-ins lie above the tests in the build tree.
+inline std::string plugin_folder() {
+  const auto program = std::filesystem::read_symlink("/proc/self/exe");
+  return program.parent_path().parent_path().string();
+}
+
+struct TestGpu {
+  std::optional<DeviceName> name;
+  std::string reason;  // why there is none
+};
+
+inline TestGpu find_test_gpu() {
+  TestGpu gpu;
+  for (const GpuVendor& vendor : probe_gpus(plugin_folder())) {
+    for (std::size_t i = 0; i < vendor.devices.size(); ++i) {
+      const std::string text = vendor.vendor + ":" + std::to_string(i);
+      if (vendor.devices[i].refusal[0] == '\0') {
+        gpu.name = *parse_device_name(text);
+        return gpu;
+      }
+      gpu.reason += text + ": " + vendor.devices[i].refusal + "; ";
+    }
+    if (!vendor.problem.empty()) gpu.reason += vendor.vendor + ": " + vendor.problem + "; ";
+  }
+  return gpu;
+}
+
+inline const TestGpu& test_gpu() {
+  static const TestGpu gpu = find_test_gpu();
+  return gpu;
+}
+
+inline Placement gpu_placement() {
+  Placement placement;
+  placement.devices = {*test_gpu().name};
+  placement.gpu_plugins = plugin_folder();
+  return placement;
+}
+
+#define GPU_OR_SKIP() \
+  if (!test_gpu().name) GTEST_SKIP() << "no GPU to test on: " << test_gpu().reason
+
+}  // namespace tessera::testing

@@ -1,0 +1,275 @@
+// Whole models on the GPU: the golden answers, the same tokens as on the CPU, rows that do not
+// depend on their neighbours, layers split between CPU and GPU, and faults.
+#include <gtest/gtest.h>
+
+#include "device/gpu/gpu_layout.h"
+#include "tests/golden_data.h"
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/gpu/typed_model.h"
+#include "tests/model_runner.h"
+
+namespace tessera::testing {
+namespace {
+
+const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
+
+std::string file(const std::string& name, const char* ending) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
+}
+
+RunnerOptions on_gpu() {
+  RunnerOptions options;
+  options.placement = gpu_placement();
+  options.device.gpu_plugins = plugin_folder();
+  return options;
+}
+
+class GpuGolden : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { GPU_OR_SKIP(); }
+  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+};
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, ::testing::ValuesIn(kModels),
+                         [](const auto& info) { return info.param; });
+
+double worst_difference(std::span<const float> got, std::span<const float> expected,
+                        std::size_t vocab) {
+  double worst = 0.0;
+  for (std::size_t row = 0; row * vocab < expected.size(); ++row) {
+    const std::vector<double> a = log_softmax(got.subspan(row * vocab, vocab));
+    const std::vector<double> b = log_softmax(expected.subspan(row * vocab, vocab));
+    for (std::size_t i = 0; i < vocab; ++i)
+      worst = std::isnan(a[i]) ? INFINITY : std::max(worst, std::abs(a[i] - b[i]));
+  }
+  return worst;
+}
+
+// Rows of up to 8 a step see f32 activations; more go through tiles in f16.
+TEST_P(GpuGolden, LogProbabilitiesMatch) {
+  const GoldenData golden = answers();
+  ModelRunner runner(model(), on_gpu());
+  ASSERT_TRUE(runner.ready());
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  for (const std::string prompt : {"p1", "p33", "p300"})
+    for (const auto& [chunk, most] : {std::pair{1, 2e-3}, {8, 2e-3}, {64, 5e-2}, {512, 5e-2}}) {
+      const std::vector<float> got = runner.logits(golden.ints(prompt + "_ids"), chunk);
+      const double worst = worst_difference(got, golden.floats(prompt + "_logits"), vocab);
+      std::printf("%s %s, %d rows a step: %.1e\n", GetParam(), prompt.c_str(), chunk, worst);
+      EXPECT_LT(worst, most) << prompt << ", " << chunk << " rows a step";
+    }
+}
+
+void expect_greedy(const GoldenData& golden, ModelRunner& runner, float least_margin) {
+  ASSERT_TRUE(runner.ready());
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
+  const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
+  const std::span<const float> margin = golden.floats("greedy_margin");
+  ModelRunner::Sequence sequence = runner.start(128);
+  ModelRunner::Feed feed{&sequence, {prompt.begin(), prompt.end()}};
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const std::vector<float> logits = runner.step({&feed, 1});
+    const auto last = logits.end() - static_cast<std::ptrdiff_t>(vocab);
+    const auto best = static_cast<TokenId>(std::max_element(last, logits.end()) - last);
+    if (margin[i] > least_margin) {
+      EXPECT_EQ(best, expected[i]) << "step " << i;
+    }
+    feed.tokens = {expected[i]};
+  }
+}
+
+TEST_P(GpuGolden, GreedyContinuationMatches) {
+  for (const bool graphs : {true, false})
+    for (const bool chained : {true, false}) {
+      RunnerOptions options = on_gpu();
+      options.device.gpu_graphs = graphs;
+      options.device.gpu_chained = chained;
+      ModelRunner runner(model(), options);
+      expect_greedy(answers(), runner, 2e-2f);
+    }
+}
+
+TEST_P(GpuGolden, LayersOnCpuAndGpu) {
+  for (const bool gpu_first : {true, false}) {
+    RunnerOptions options = on_gpu();
+    const DeviceName cpu{};
+    options.placement.devices.insert(
+        gpu_first ? options.placement.devices.end() : options.placement.devices.begin(), cpu);
+    options.placement.layer_weights = {1.0, 1.0};
+    ModelRunner runner(model(), options);
+    expect_greedy(answers(), runner, 2e-2f);
+  }
+}
+
+// Experts that the GPU lacks are computed on the host, from none to nearly all, and may come later.
+TEST_P(GpuGolden, ExpertsOnTheHost) {
+  if (std::string(GetParam()).find("moe") == std::string::npos) GTEST_SKIP() << "no experts";
+  const Result<Model> opened = Model::open(model());
+  ASSERT_TRUE(opened);
+  if (!gpu_experts_may_leave(opened->spec())) GTEST_SKIP() << "its experts stay";
+  for (const double percent : {0.0, 50.0})
+    for (const int spare : {0, 1}) {
+      RunnerOptions options = on_gpu();
+      options.expert_resident = percent;
+      options.expert_spare = spare;
+      ModelRunner runner(model(), options);
+      expect_greedy(answers(), runner, 2e-2f);
+      const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+      const GoldenData golden = answers();
+      for (const int chunk : {8, 512}) {
+        const std::vector<float> got = runner.logits(golden.ints("p300_ids"), chunk);
+        EXPECT_LT(worst_difference(got, golden.floats("p300_logits"), vocab), 5e-2)
+            << percent << " % resident, " << chunk << " rows a step";
+      }
+    }
+}
+
+// A decoding row has the same bits alone and among others.
+TEST_P(GpuGolden, DecodedRowsDoNotDependOnTheirNeighbours) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  RunnerOptions options = on_gpu();
+  options.parallel = 8;
+  ModelRunner runner(model(), options);
+  ASSERT_TRUE(runner.ready());
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  const std::vector<float> alone = runner.logits(ids.first(60), 1);
+  EXPECT_TRUE(runner.logits(ids.first(60), 1) == alone) << "not the same twice";
+  for (const std::size_t others : {1u, 4u, 7u}) {
+    std::vector<ModelRunner::Sequence> sequences;
+    for (std::size_t i = 0; i <= others; ++i) sequences.push_back(runner.start(100));
+    for (std::size_t at = 0; at < 60; ++at) {
+      std::vector<ModelRunner::Feed> feeds;
+      for (std::size_t i = 0; i <= others; ++i)
+        feeds.push_back({&sequences[i], {i == others / 2 ? ids[at] : ids[(at * 7 + i) % 300]}});
+      const std::vector<float> logits = runner.step(feeds);
+      const std::span<const float> row = std::span(logits).subspan(others / 2 * vocab, vocab);
+      EXPECT_TRUE(std::equal(row.begin(), row.end(),
+                             alone.begin() + static_cast<std::ptrdiff_t>(at * vocab)))
+          << others << " others, position " << at;
+    }
+  }
+}
+
+// Mean KL divergence of a quantised model on the GPU against the same weights in f32 on the CPU.
+TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
+  GPU_OR_SKIP();
+  for (const char* family : kModels) {
+    const std::string path =
+        (std::filesystem::path(::testing::TempDir()) / "tessera_gpu_kl.gguf").string();
+    ASSERT_TRUE(
+        write_synthetic_model({.family = family, .preset = "tiny", .types = "q4_k_m"}, path));
+    ModelRunner exact(path, {.threads = 4, .kv_type = KvType::f32});
+    RunnerOptions options = on_gpu();
+    options.kv_type = KvType::f16;
+    ModelRunner quantised(path, options);
+    std::filesystem::remove(path);
+    ASSERT_TRUE(exact.ready() && quantised.ready());
+    std::vector<TokenId> ids;
+    for (int i = 0; i < 200; ++i) ids.push_back((i * 37 + 11) % 300);
+    const auto vocab = static_cast<std::size_t>(exact.spec().n_vocab);
+    const std::vector<float> reference = exact.logits(ids, 512);
+    for (const int chunk : {1, 512}) {
+      const std::vector<float> got = quantised.logits(ids, chunk);
+      double kl = 0.0;
+      for (std::size_t row = 0; row < ids.size(); ++row) {
+        const auto p = log_softmax(std::span(reference).subspan(row * vocab, vocab));
+        const auto q = log_softmax(std::span(got).subspan(row * vocab, vocab));
+        for (std::size_t i = 0; i < vocab; ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
+      }
+      kl /= static_cast<double>(ids.size());
+      std::printf("%s, %d rows a step: mean KL to the CPU %.2e\n", family, chunk, kl);
+      EXPECT_LT(kl, 1e-3) << family;
+    }
+  }
+}
+
+// --- Faults ---
+
+GpuDeviceOptions device_options() {
+  return {.index = *test_gpu().name->team, .load_threads = 2};
+}
+
+Result<std::unique_ptr<Device>> open_gpu(const GpuDeviceOptions& options) {
+  return make_gpu_device(device_kind_name(test_gpu().name->kind), options, plugin_folder());
+}
+
+ShardLayout small_shard(const ModelSpec& spec) {
+  ShardLayout shard{.end_layer = spec.n_layer(), .max_rows = 32, .max_logit_rows = 4, .slots = 2};
+  shard.kv_pages.assign(kv_groups(spec).size(), 16);
+  return shard;
+}
+
+std::int64_t free_bytes() {
+  const auto info =
+      probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
+  EXPECT_TRUE(info);
+  return info ? info->memory_free : 0;
+}
+
+TEST(GpuFaults, FailedAllocationsLeakNothing) {
+  GPU_OR_SKIP();
+  const Result<Model> model = Model::open(file("qwen35moe", "-bf16.gguf"));
+  ASSERT_TRUE(model);
+  const ShardLayout shard = small_shard(model->spec());
+  std::int64_t before = 0;
+  int failures = 0;
+  for (int n = 0; n < 200; ++n) {
+    GpuDeviceOptions options = device_options();
+    options.fail_allocation = n;
+    auto device = open_gpu(options);
+    ASSERT_TRUE(device) << device.error().message;
+    const Status loaded = (*device)->load(*model, shard, {});
+    if (loaded) break;
+    ++failures;
+    EXPECT_EQ(loaded.error().code, ErrorCode::exhausted) << loaded.error().message;
+    EXPECT_NE(loaded.error().message.find("cannot allocate"), std::string::npos);
+    device->reset();
+    if (n == 0) before = free_bytes();
+    EXPECT_GE(free_bytes(), before) << "after failure " << n;
+  }
+  EXPECT_GT(failures, 8);
+}
+
+TEST(GpuFaults, ALateStepIsAnError) {
+  GPU_OR_SKIP();
+  RunnerOptions options = on_gpu();
+  options.device.gpu_wait_s = 1e-9;
+  ModelRunner runner(file("qwen3", "-bf16.gguf"), options);
+  ASSERT_TRUE(runner.ready());
+  ModelRunner::Sequence sequence = runner.start(400);
+  const std::vector<TokenId> ids(300, 7);
+  Status status;
+  for (int i = 0; i < 20 && status; ++i) {
+    sequence.state.extend(i == 0 ? 300 : 1);
+    const SequenceRows rows{.n_rows = i == 0 ? 300 : 1,
+                            .first_position = i == 0 ? 0 : 299 + i,
+                            .slot = sequence.state.slot(),
+                            .pages = sequence.state.page_tables()};
+    const std::vector<std::int32_t> logit_rows = {0};
+    status = runner.pipeline().forward(
+        {.tokens = std::span(ids).first(static_cast<std::size_t>(rows.n_rows)),
+         .sequences = {&rows, 1},
+         .logit_rows = logit_rows});
+  }
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("did not finish a step"), std::string::npos);
+}
+
+TEST(GpuPlan, IsWhatTheDeviceTakes) {
+  GPU_OR_SKIP();
+  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=8", "vocab_size=32768"});
+  RunnerOptions options = on_gpu();
+  const std::int64_t before = free_bytes();
+  ModelRunner runner(file.path(), options);
+  ASSERT_TRUE(runner.ready());
+  const std::int64_t taken = before - free_bytes();
+  const std::int64_t planned = runner.plan().shards[0].total_bytes();
+  // The driver hands out memory in pieces of 2 MiB, and keeps some for itself.
+  EXPECT_GE(taken, planned - (std::int64_t{4} << 20));
+  EXPECT_LE(taken, planned + (std::int64_t{256} << 20)) << planned;
+}
+
+}  // namespace
+}  // namespace tessera::testing
