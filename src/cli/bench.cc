@@ -6,9 +6,11 @@
 #include "cli/bandwidth.h"
 #include "cli/bench_run.h"
 #include "cli/commands.h"
+#include "cli/machine_file.h"
 #include "cli/output.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
+#include "device/gpu/plugin.h"
 
 namespace tessera::cli {
 namespace {
@@ -81,7 +83,8 @@ void add_costs(const Model& model, const Plan& plan, std::vector<BenchTest>& tes
   for (BenchTest& test : tests) {
     const int rows = test.prompt ? std::min(test.size.tokens, plan.prefill_chunk) : test.size.batch;
     const int depth = test.size.depth + test.size.tokens / 2;
-    test.bytes_per_token = decode_bytes(model, plan.kv_type, test.prompt ? 0 : depth, rows);
+    test.bytes_per_token =
+        decode_bytes(model, plan.kv_type, test.prompt ? 0 : depth, rows, plan.f32_weights);
     test.operations_per_token = layer_operations(model);
   }
 }
@@ -115,7 +118,7 @@ double int8_fraction(const BenchTest& test, const MachineSpeed& speed, int threa
   return median(test.rates) * test.operations_per_token / (speed.int8_op_per_s * threads);
 }
 
-Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
+Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& speed, int threads) {
   const double bytes_per_s = median(test.rates) * test.bytes_per_token;
   Json json = {
       {"test", test.name},
@@ -127,6 +130,12 @@ Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
       {"gb_per_s", bytes_per_s / 1e9},
       {"fraction_of_measured_bandwidth", bytes_per_s / speed.read_bytes_per_s}};
   if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
+  if (plan.predicted && test.size.depth == 0 && test.size.batch == 1) {
+    const SpeedBound& bound = test.prompt ? plan.predicted->prefill : plan.predicted->decode;
+    json["predicted"] = {{"tokens_per_s", bound.tokens_per_s},
+                         {"bound", bound.bound},
+                         {"reached", median(test.rates) / bound.tokens_per_s}};
+  }
   json["machine"] = {{"threads", threads},
                      {"read_gb_per_s", speed.read_bytes_per_s / 1e9},
                      {"read_buffer_bytes", speed.buffer_bytes},
@@ -138,13 +147,18 @@ Json test_json(const BenchTest& test, const MachineSpeed& speed, int threads) {
 void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const MachineSpeed& speed,
                  const char* isa) {
   const int threads = plan.threads();
-  print_out(
-      "{} ({}), KV in {}, prefill chunks of {}\n"
-      "machine: {} threads, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
-      "Gop/s int8\n\n",
-      plan.model.empty() ? "model" : plan.model, plan.architecture, kv_type_name(plan.kv_type),
-      plan.prefill_chunk, threads, isa, speed.read_bytes_per_s / 1e9, speed.f32_flop_per_s / 1e9,
-      speed.int8_op_per_s / 1e9);
+  print_out("{} ({}), KV in {}, prefill chunks of {}\n", plan.model.empty() ? "model" : plan.model,
+            plan.architecture, kv_type_name(plan.kv_type), plan.prefill_chunk);
+  if (plan.shards.front().kind != DeviceKind::cpu) {
+    print_out("{}: reads {:.1f} GB/s\n\n", plan.shards.front().device,
+              speed.read_bytes_per_s / 1e9);
+  } else {
+    print_out(
+        "machine: {} threads, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
+        "Gop/s int8\n\n",
+        threads, isa, speed.read_bytes_per_s / 1e9, speed.f32_flop_per_s / 1e9,
+        speed.int8_op_per_s / 1e9);
+  }
   print_out("{:<12}{:>8}{:>12}{:>22}{:>13}{:>10}{:>12}{:>10}\n", "test", "depth", "tokens/s",
             "min - max", "bytes/token", "GB/s", "of reading", "of int8");
   for (const BenchTest& test : tests) {
@@ -157,6 +171,19 @@ void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const Ma
               test.prompt && speed.int8_op_per_s > 0.0
                   ? fmt::format("{:.1f}%", 100.0 * int8_fraction(test, speed, threads))
                   : "");
+  }
+}
+
+// The plan's bounds beside what was measured: of one sequence with an empty context.
+void print_prediction(const Plan& plan, const std::vector<BenchTest>& tests) {
+  if (!plan.predicted) return;
+  print_out("\n{:<12}{:>12}{:>12}{:>12}  {}\n", "plan", "at most", "measured", "reached",
+            "bound by");
+  for (const BenchTest& test : tests) {
+    if (test.size.depth > 0 || test.size.batch > 1) continue;
+    const SpeedBound& bound = test.prompt ? plan.predicted->prefill : plan.predicted->decode;
+    print_out("{:<12}{:>12.1f}{:>12.1f}{:>11.0f}%  {}\n", test.name, bound.tokens_per_s,
+              median(test.rates), 100.0 * median(test.rates) / bound.tokens_per_s, bound.bound);
   }
 }
 
@@ -184,30 +211,40 @@ Result<LoadNeeds> needs_of(const Config& config, const std::vector<BenchTest>& t
 Status bench(const Config& config, std::vector<BenchTest> tests) {
   TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
   TESSERA_ASSIGN(const LoadNeeds needs, needs_of(config, tests, model.spec()));
-  TESSERA_ASSIGN(const Inventory inventory, inventory_of(config));
-  int threads = 0;
-  for (const DeviceInventory& device : inventory.devices) threads += device.threads;
+  TESSERA_ASSIGN(const Plan plan, plan_model(config, model, needs));
+  const int threads = plan.threads();
   cpu::Isa isa = cpu::detect_isa();
   if (config.text("placement.cpu_isa") != "auto") {
     TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
   }
   MachineSpeed speed;
-  {
+  const ShardPlan& first = plan.shards.front();
+  if (first.kind != DeviceKind::cpu) {
+    TESSERA_ASSIGN(speed.read_bytes_per_s,
+                   measure_gpu_read(device_kind_name(first.kind), first.number,
+                                    config.text("placement.gpu_plugins")));
+  } else {
     log_info("measuring what the machine can do");
     ThreadTeam team({.threads = threads});
-    const DeviceInventory& first = inventory.devices.front();
-    TESSERA_ASSIGN(speed, measure_machine(team, isa, first.budget.value_or(first.memory_free)));
+    TESSERA_ASSIGN(speed, measure_machine(team, isa, plan.shards.front().budget_bytes));
   }
-  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs));
+  MetricsRegistry metrics;
+  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs, metrics));
+  // Predictions are of processors.
+  if (!plan.has_gpu()) {
+    save_speed(measured_speed(speed, threads), threads, isa);
+    loaded.plan.predicted = predict(model, loaded.plan, measured_speed(speed, threads));
+  }
   add_costs(model, loaded.plan, tests);
   BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));
   TESSERA_TRY(run_tests(run, config.small("bench.repeat"), tests));
   if (!config.flag("output.json")) {
     print_table(loaded.plan, tests, speed, cpu::isa_name(isa));
+    print_prediction(loaded.plan, tests);
     return {};
   }
   Json out = Json::array();
-  for (const BenchTest& test : tests) out.push_back(test_json(test, speed, threads));
+  for (const BenchTest& test : tests) out.push_back(test_json(test, loaded.plan, speed, threads));
   print_out(json_text(out, 2) + "\n");
   return {};
 }

@@ -23,7 +23,7 @@ Result<std::vector<BenchRun::Sequence>> BenchRun::start(const BenchCase& test) {
     TESSERA_ASSIGN(SequenceState state, loaded_.pool->admit(test.depth + test.tokens));
     loaded_.pipeline->reset_slot(state.slot());
     sequences.push_back({.state = std::move(state)});
-    if (test.depth > 0) TESSERA_TRY(feed_prompt(sequences.back(), test.depth, false));
+    if (test.depth > 0) TESSERA_TRY(feed_prompt(sequences.back(), test.depth, true));
   }
   loaded_.pipeline->logits();  // waits for what is under way
   return sequences;

@@ -10,6 +10,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr const char* kCommands =
+    "/reset begins anew, /exit ends, /help shows this, Ctrl-C stops an answer";
+
 class Conversation {
  public:
   explicit Conversation(std::string system) : system_(std::move(system)) { reset(); }
@@ -48,8 +51,7 @@ Status take_turn(const Config& config, const TextModel& text, CancellableEngine&
 int chat(const Config& config, const TextModel& text, CancellableEngine& engine) {
   if (!text.chat) return fail(Error::make(ErrorCode::invalid, "{}", text.no_chat));
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal)
-    print_out("Type a message. /reset begins anew, /exit ends, Ctrl-C stops an answer.\n");
+  if (terminal) print_out("Type a message. {}.\n", kCommands);
   Conversation conversation(config.text("run.system"));
   std::string line;
   for (;;) {
@@ -59,6 +61,10 @@ int chat(const Config& config, const TextModel& text, CancellableEngine& engine)
     if (line == "/exit") break;
     if (line == "/reset") {
       conversation.reset();
+      continue;
+    }
+    if (line == "/help") {
+      print_out("{}.\n", kCommands);
       continue;
     }
     if (line.empty()) continue;

@@ -24,7 +24,7 @@ std::string flag_in_words(const Option& option, const std::vector<std::string>& 
 Error unknown_word(const CommandInfo& command, const std::string& word) {
   std::vector<std::string> known = {"--config", "--print-config", "--help"};
   for (const Option& option : option_table())
-    if ((option.commands & command.command) != 0)
+    if ((option.commands & command.command) != 0 && !option.flags.empty())
       for (std::string& name : flag_names(option)) known.push_back(std::move(name));
   const std::string flag = word.substr(0, word.find('='));
   return Error::make(ErrorCode::invalid, "{} is no option of 'tessera {}'{}", flag, command.name,
@@ -48,7 +48,7 @@ Result<CommandLine> parse_command_line(const CommandInfo& command,
         ->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     app.add_option("arguments", line.arguments);
     for (const Option& option : option_table()) {
-      if ((option.commands & command.command) == 0) continue;
+      if ((option.commands & command.command) == 0 || option.flags.empty()) continue;
       CLI::Option* added = nullptr;
       if (option.type == OptionType::boolean) {
         added = app.add_flag(std::string(option.flags));

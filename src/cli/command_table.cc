@@ -14,8 +14,12 @@ constexpr auto kCommands = std::to_array<CommandInfo>({
      "tessera run model.gguf -p 'Why is the sky blue?'"},
     {kPlan, "plan", "MODEL", "show where everything would lie and what it takes",
      "tessera plan model.gguf --ctx 8192"},
+    {kDevices, "devices", "", "list what can compute here, and why something cannot",
+     "tessera devices"},
     {kBench, "bench", "MODEL", "measure prompt and generation speed",
      "tessera bench model.gguf -p 512,4096 -n 128"},
+    {kCalibrate, "calibrate", "MODEL", "count which experts a text needs, for --expert-profile",
+     "tessera calibrate model.gguf --text sample.txt"},
     {kInspect, "inspect", "FILE", "show a GGUF file's metadata and tensors",
      "tessera inspect model.gguf"},
     {kTokenize, "tokenize", "MODEL", "text to token ids", "tessera tokenize model.gguf --text Hi"},
@@ -27,6 +31,8 @@ constexpr auto kCommands = std::to_array<CommandInfo>({
      "tessera logits model.gguf --ids 1,2,3 --out logits.f32"},
     {kSynth, "synth", "FAMILY OUT", "write a model file with random weights",
      "tessera synth qwen35moe mini.gguf --preset mini"},
+    {kWorker, "worker", "[MODEL]", "compute layers or experts for a server in another process",
+     "tessera worker model.gguf --listen unix:/tmp/worker.sock"},
 });
 
 }  // namespace

@@ -13,7 +13,10 @@ int detokenize_command(const Config& config);
 int template_command(const Config& config);
 int inspect_command(const Config& config);
 int plan_command(const Config& config);
+int devices_command(const Config& config);
 int bench_command(const Config& config);
 int synth_command(const Config& config);
+int worker_command(const Config& config);
+int calibrate_command(const Config& config);
 
 }  // namespace tessera::cli

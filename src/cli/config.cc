@@ -42,7 +42,7 @@ Result<OptionValue> parse_all(const Option& option, const std::vector<std::strin
 }
 
 bool is_secret(const Option& option) {
-  return option.key == "server.api_key";
+  return option.key == "server.api_key" || option.key == "worker.token";
 }
 
 }  // namespace
@@ -99,6 +99,16 @@ Status Config::read_file(const std::string& path) {
 }
 
 Status Config::read_environment() {
+  for (const Option& option : option_table()) {
+    if (option.alias.empty()) continue;
+    const std::string name(option.alias);
+    const std::optional<std::string> text = environment_variable(name);
+    if (!text) continue;
+    Result<OptionValue> value = parse_value(option, *text);
+    if (!value)
+      return Error::make(ErrorCode::invalid, "{}={}: {}", name, *text, value.error().message);
+    entries_[std::string(option.key)] = {*std::move(value), true, "environment " + name, name};
+  }
   std::vector<std::string> known = {kConfigVariable};
   for (const Option& option : option_table())
     if (option.file) known.push_back(variable_name(option));

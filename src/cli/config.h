@@ -3,7 +3,8 @@
 //   TESSERA_ASSIGN(Config config, Config::resolve(command_info(kServe), words));
 //   const std::int64_t port = config.integer("server.port");
 //
-// A flag wins over a TESSERA_<SECTION>_<KEY> variable, that over the TOML file (--config,
+// A flag wins over a TESSERA_<SECTION>_<KEY> variable, that over the variable of another name that
+// some options also have (Option::alias), that over the TOML file (--config,
 // TESSERA_CONFIG, else $XDG_CONFIG_HOME/tessera/config.toml or ~/.config/tessera/config.toml where
 // there is one), and that over the table's default. Every value is checked wherever it stands, also
 // one that this command does not use. Unknown flags, keys and variables are errors. Asking for a

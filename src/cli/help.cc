@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kWidth = 98;
 constexpr std::size_t kHelpColumn = 34;
 constexpr auto kGroupOrder = std::to_array<std::string_view>(
-    {"This call", "Sampling", "Server", "Model and memory", "General"});
+    {"This call", "Sampling", "Server", "Model and memory", "Experts", "Workers", "General"});
 
 // Appends words from the current column on, in lines that begin at `indent`.
 void append_wrapped(std::string& out, std::string_view text, std::size_t indent) {
@@ -72,7 +72,7 @@ void append_row(std::string& out, std::string left, std::string_view right) {
 
 std::string program_help() {
   std::string out =
-      "tessera serves language models from GGUF files on the processors of this machine.\n\n"
+      "tessera serves language models from GGUF files on processors and GPUs.\n\n"
       "Usage: tessera COMMAND [arguments] [options]\n\nCommands:\n";
   for (const CommandInfo& info : command_table())
     out += fmt::format("  {:<11}{}\n", info.name, info.summary);
@@ -98,7 +98,8 @@ std::string command_help(const CommandInfo& command) {
   for (const std::string_view group : kGroupOrder) {
     std::string rows;
     for (const Option& option : option_table())
-      if ((option.commands & command.command) != 0 && option_group(option) == group)
+      if ((option.commands & command.command) != 0 && option_group(option) == group &&
+          !option.flags.empty())
         append_row(rows, left_column(option), right_column(option));
     if (group == "General") {
       append_row(rows, "      --config PATH", "read this TOML file instead of the user's");

@@ -4,9 +4,13 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "cli/expert_workers.h"
+#include "cli/machine_file.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
+#include "cli/worker_options.h"
 #include "model/synth.h"
+#include "worker/remote_shard.h"
 
 namespace tessera::cli {
 namespace {
@@ -17,7 +21,21 @@ constexpr const char* kSyntheticName = "synthetic-1.gguf";
 DeviceOptions device_options(const Config& config) {
   const std::string& isa = config.text("placement.cpu_isa");
   return {.cpu_isa = isa == "auto" ? std::string() : isa,
-          .chunked_delta = config.text("placement.delta_form") == "chunked"};
+          .chunked_delta = config.text("placement.delta_form") == "chunked",
+          .gpu_plugins = config.text("placement.gpu_plugins"),
+          .gpu_wait_s = config.number("placement.gpu_wait"),
+          .gpu_graphs = config.text("placement.gpu_graphs") != "off",
+          .gpu_chained = config.text("placement.gpu_graphs") != "plain"};
+}
+
+Result<DeviceOptions> device_options(const Config& config, const ExpertRuntime& experts) {
+  DeviceOptions options = device_options(config);
+  TESSERA_ASSIGN(options.experts.options, expert_options(config));
+  options.experts.metrics = experts.metrics.get();
+  options.experts.counts = experts.counts.get();
+  const int threads = config.small("placement.threads");
+  options.experts.threads = threads > 0 ? threads : probe_inventory(0).devices.front().threads;
+  return options;
 }
 
 Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
@@ -31,15 +49,10 @@ Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
   if (config.text("kv.type") != "auto") {
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
+  options.f32_weights = config.text("placement.compute") == "f32";
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   options.layer_weights = placement.layer_weights;
   return options;
-}
-
-std::string cache_folder() {
-  if (const auto xdg = environment_variable("XDG_CACHE_HOME")) return *xdg + "/tessera";
-  if (const auto home = environment_variable("HOME")) return *home + "/.cache/tessera";
-  return (std::filesystem::temp_directory_path() / "tessera").string();
 }
 
 Status write_small_model(const Config& config, const std::string& path) {
@@ -54,20 +67,106 @@ Status write_small_model(const Config& config, const std::string& path) {
       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
 }
 
-}  // namespace
-
-Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
-  TESSERA_ASSIGN(const PlanOptions options, plan_options(config, needs));
-  TESSERA_ASSIGN(const Inventory inventory, inventory_of(config));
-  return make_plan(model, inventory, options);
+void warn_of_threads(const Plan& plan) {
+  const int cores = probe_inventory(0).devices.front().threads;
+  int threads = 0;
+  for (const ShardPlan& shard : plan.shards) threads += shard.remote ? 0 : shard.threads;
+  if (threads > cores)
+    log_warn("{} threads share {} cores, which is slower than --threads {}", threads, cores, cores);
 }
 
-Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs) {
+// What the machine can do is known where tessera bench measured it; of workers it is not.
+Status add_prediction(const Config& config, const Model& model, Plan& plan) {
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.remote) return {};
+  if (plan.has_gpu()) return {};
+  cpu::Isa isa = cpu::detect_isa();
+  if (config.text("placement.cpu_isa") != "auto") {
+    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
+  }
+  if (const auto speed = saved_speed(plan.threads(), isa))
+    plan.predicted = predict(model, plan, *speed);
+  return {};
+}
+
+// A plan and the workers that it counts on.
+struct PlacedModel {
+  Plan plan;
+  std::vector<LayerWorker> workers;
+  std::vector<ExpertSite> expert_workers;
+};
+
+Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
+  PlacedModel placed;
+  TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
+  TESSERA_TRY(set_expert_plan(config, model, needs.keep_profile, options));
+  TESSERA_ASSIGN(const Placement placement, placement_of(config));
+  TESSERA_ASSIGN(placed.workers, find_layer_workers(config, placement));
+  std::vector<WorkerInventory> workers;
+  for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
+  TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config));
+  // Its cores are not for others.
+  for (const ExpertSite& worker : placed.expert_workers)
+    if (worker.site.spawn) workers.push_back({.threads = worker.threads});
+  TESSERA_ASSIGN(Inventory inventory,
+                 probe_inventory(placement, config.small("placement.threads"), workers));
+  for (const ExpertSite& worker : placed.expert_workers)
+    inventory.expert_workers.push_back(worker.inventory);
+  TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+  TESSERA_TRY(add_prediction(config, model, placed.plan));
+  return placed;
+}
+
+// Makes the shards of workers; they begin to load at once.
+RemoteShards remote_shards(const Config& config, const Model& model, const PlacedModel& placed,
+                           MetricsRegistry& metrics) {
+  return [&](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+    for (const LayerWorker& worker : placed.workers) {
+      if (worker.site.name != shard.device) continue;
+      TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
+                                      started_site(config, worker.site, model.file().path(),
+                                                   shard.threads, shard.budget_bytes),
+                                      {.layout = shard.layout,
+                                       .context = placed.plan.context,
+                                       .chunked_delta = device_options(config).chunked_delta},
+                                      model, metrics));
+      return std::unique_ptr<Shard>(std::move(remote));
+    }
+    return Error::make(ErrorCode::internal, "{} is planned for and not known", shard.device);
+  };
+}
+
+}  // namespace
+
+std::string cache_folder() {
+  if (const auto xdg = environment_variable("XDG_CACHE_HOME")) return *xdg + "/tessera";
+  if (const auto home = environment_variable("HOME")) return *home + "/.cache/tessera";
+  return (std::filesystem::temp_directory_path() / "tessera").string();
+}
+
+Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
+  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
+  return std::move(placed.plan);
+}
+
+Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs,
+                               MetricsRegistry& metrics) {
   LoadedModel loaded;
-  TESSERA_ASSIGN(loaded.plan, plan_model(config, model, needs));
-  TESSERA_ASSIGN(auto devices, open_devices(loaded.plan, device_options(config)));
+  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
+  TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, needs.keep_profile, metrics));
+  if (needs.count_routing && loaded.experts.counts == nullptr)
+    loaded.experts.counts = std::make_unique<RoutingCounts>(model.spec());
+  TESSERA_ASSIGN(DeviceOptions devices, device_options(config, loaded.experts));
+  TESSERA_ASSIGN(const ExpertWorkers expert_workers,
+                 ExpertWorkers::start(config, placed.expert_workers, model, placed.plan,
+                                      devices.experts.options, metrics));
+  devices.experts.workers = expert_workers.executors();
+  warn_of_threads(placed.plan);
+  TESSERA_ASSIGN(auto shards,
+                 open_shards(placed.plan, devices, remote_shards(config, model, placed, metrics)));
+  loaded.plan = std::move(placed.plan);
   Progress progress({.what = "loading"});
-  TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(devices),
+  TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),
                                                  [&](std::int64_t done, std::int64_t total) {
                                                    progress.update(done, total);
                                                  }));

@@ -8,6 +8,7 @@
 #include "base/metrics.h"
 #include "base/result.h"
 #include "cli/config.h"
+#include "cli/expert_options.h"
 #include "engine/local_engine.h"
 #include "model/model.h"
 #include "pipeline/pipeline.h"
@@ -17,21 +18,26 @@ namespace tessera::cli {
 
 // What a command needs beyond the options.
 struct LoadNeeds {
-  int parallel = 1;    // where --parallel is 0
-  int logit_rows = 0;  // PlanOptions::logit_rows
-  int context = 0;     // where --ctx is 0; 0: the planner's choice
+  int parallel = 1;            // where --parallel is 0
+  int logit_rows = 0;          // PlanOptions::logit_rows
+  int context = 0;             // where --ctx is 0; 0: the planner's choice
+  bool keep_profile = false;   // --expert-profile is brought up to date while the model serves
+  bool count_routing = false;  // LoadedModel::experts.counts is there
 };
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs);
 
 struct LoadedModel {
   Plan plan;
+  ExpertRuntime experts;  // goes after the pipeline
   std::unique_ptr<Pipeline> pipeline;
   std::unique_ptr<SequencePool> pool;
 };
 
-// With a progress bar.
-Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs);
+// With a progress bar. Workers are started or connected to; what is counted of them and of experts
+// is in `metrics`, which must outlive what is loaded, as must `model`.
+Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs,
+                               MetricsRegistry& metrics);
 
 // The engine over a loaded model; all must outlive it.
 Result<std::unique_ptr<LocalEngine>> start_engine(const Config& config, LoadedModel& loaded,
@@ -48,6 +54,9 @@ struct ModelPath {
   bool synthetic = false;
 };
 Result<ModelPath> model_path(const Config& config);
+
+// Where files are kept that can be made again.
+std::string cache_folder();
 
 // What a person calls the model: the file's name without directory and ending.
 std::string model_stem(const std::string& path);

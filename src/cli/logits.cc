@@ -140,9 +140,11 @@ Status logits(const Config& config, const std::vector<TokenId>& ids) {
   const int rows = static_cast<int>(std::clamp<std::int64_t>(kMaxLogitBytes / row_bytes, 1,
                                                              config.small("engine.prefill_chunk")));
   TESSERA_ASSIGN(OutputFile file, OutputFile::create(config.text("logits.out")));
+  MetricsRegistry metrics;
   TESSERA_ASSIGN(
       LoadedModel loaded,
-      load_model(config, model, {.logit_rows = rows, .context = static_cast<int>(ids.size())}));
+      load_model(config, model, {.logit_rows = rows, .context = static_cast<int>(ids.size())},
+                 metrics));
   TESSERA_TRY(write_rows(loaded, ids, rows, file));
   return file.commit();
 }

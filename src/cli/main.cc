@@ -38,8 +38,9 @@ int unknown_command(const std::string& word) {
 Status check_arguments(const Config& config) {
   const CommandInfo& info = config.command();
   const std::size_t given = config.arguments().size();
-  const std::size_t most = info.command == kSynth ? 2 : 1;
-  const std::size_t least = info.command == kServe || info.command == kRun ? 0 : most;
+  const std::size_t most = info.command == kSynth ? 2 : info.command == kDevices ? 0 : 1;
+  const bool optional = info.command == kServe || info.command == kRun || info.command == kWorker;
+  const std::size_t least = optional ? 0 : most;
   if (given > most)
     return Error::make(ErrorCode::invalid, "'{}' is one argument too many; usage: tessera {} {}",
                        config.arguments()[most], info.name, info.usage);
@@ -75,10 +76,16 @@ int run(const Config& config) {
       return inspect_command(config);
     case kPlan:
       return plan_command(config);
+    case kDevices:
+      return devices_command(config);
     case kBench:
       return bench_command(config);
     case kSynth:
       return synth_command(config);
+    case kWorker:
+      return worker_command(config);
+    case kCalibrate:
+      return calibrate_command(config);
   }
   return kExitUsage;
 }

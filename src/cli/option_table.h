@@ -33,15 +33,20 @@ enum Command : std::uint32_t {
   kPlan = 1 << 7,
   kBench = 1 << 8,
   kSynth = 1 << 9,
+  kWorker = 1 << 10,
+  kCalibrate = 1 << 11,
+  kDevices = 1 << 12,
 };
-inline constexpr std::uint32_t kModelCommands = kServe | kRun | kLogits | kPlan | kBench;
+inline constexpr std::uint32_t kModelCommands =
+    kServe | kRun | kLogits | kPlan | kBench | kCalibrate;
 inline constexpr std::uint32_t kSamplingCommands = kServe | kRun;
-inline constexpr std::uint32_t kAllCommands = (1 << 10) - 1;
+inline constexpr std::uint32_t kAllCommands = ~std::uint32_t{0};
 
 struct Option {
   std::string_view
       key;  // "server.port"; also the TOML path and, in capitals, the environment variable
-  std::string_view flags;  // "-c,--ctx"
+  // "-c,--ctx"; empty: not on the command line, where others can read it
+  std::string_view flags;
   OptionType type;
   std::string_view fallback;  // the default, as a person would write it
   std::uint32_t commands;     // that take it
@@ -51,6 +56,7 @@ struct Option {
   double max = 0.0;
   std::string_view choices = {};  // text: "auto|f16|f32"
   bool file = true;  // may stand in the TOML file and the environment (false: of one call only)
+  std::string_view alias = {};  // a further name in the environment
 };
 
 std::span<const Option> option_table();

@@ -13,6 +13,7 @@ namespace tessera::cli {
 inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailure = 1;
 inline constexpr int kExitUsage = 2;
+inline constexpr int kExitFault = 3;  // a device failed while the server ran
 inline constexpr int kExitInterrupted = 130;
 
 void print_out(std::string_view text);  // failures show in finish_output()

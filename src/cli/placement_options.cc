@@ -1,6 +1,8 @@
 #include "cli/placement_options.h"
 
+#include "cli/expert_options.h"
 #include "cli/option_value.h"
+#include "cli/worker_options.h"
 
 namespace tessera::cli {
 namespace {
@@ -26,8 +28,16 @@ Result<PlacementText::Budget> parse_budget(const std::string& text) {
 }  // namespace
 
 Result<Placement> placement_of(const Config& config) {
-  PlacementText text{.devices = config.text("placement.target_devices"),
-                     .layer_split = config.text("placement.target_layer_split")};
+  TESSERA_ASSIGN(const std::vector<SpawnRequest> spawned, spawn_requests(config));
+  // Workers that are started for layers and named nowhere come after this process.
+  std::string devices = config.text("placement.target_devices");
+  if (devices.empty() && !spawned_layer_devices(spawned).empty()) {
+    devices = "cpu";
+    for (const DeviceName& name : spawned_layer_devices(spawned)) devices += "," + name.text();
+  }
+  PlacementText text{.devices = devices,
+                     .layer_split = config.text("placement.target_layer_split"),
+                     .gpu_plugins = config.text("placement.gpu_plugins")};
   for (const std::string& entry : config.list("placement.budget")) {
     TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
     text.budgets.push_back(std::move(budget));
@@ -35,15 +45,35 @@ Result<Placement> placement_of(const Config& config) {
   return parse_placement(text);
 }
 
-Result<Inventory> inventory_of(const Config& config) {
-  TESSERA_ASSIGN(const Placement placement, placement_of(config));
-  return probe_inventory(placement, config.small("placement.threads"));
+Result<Placement> worker_placement(const Config& config) {
+  PlacementText text{.devices = config.text("worker.device")};
+  for (const std::string& entry : config.list("placement.budget")) {
+    TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
+    text.budgets.push_back(std::move(budget));
+  }
+  Result<Placement> placement = parse_placement(text);
+  if (placement && (placement->devices.size() != 1 || !placement->devices[0].worker.empty()))
+    return Error::make(ErrorCode::invalid, "--device {}: a worker has one device of its own",
+                       text.devices);
+  if (placement && placement->devices[0].gpu())
+    return Error::make(ErrorCode::unsupported,
+                       "--device {}: a worker computes on cpu, or cpu:0,cpu:1,...", text.devices);
+  return placement;
 }
 
 Status check_placement(const Config& config) {
   if (config.given("placement.target_devices") && config.text("placement.target_devices").empty())
-    return Error::make(ErrorCode::invalid, "--target-devices: give cpu, or cpu:0,cpu:1,...");
-  TESSERA_TRY(inventory_of(config));
+    return Error::make(ErrorCode::invalid,
+                       "--target-devices: give cpu, or a list as in cpu:0,cpu:1 or cuda:0,cpu");
+  TESSERA_ASSIGN(Placement placement, placement_of(config));
+  TESSERA_TRY(check_workers(config, placement));
+  // Those of this process; what workers have is theirs to say, and whether a GPU is there is no
+  // question of usage.
+  std::erase_if(placement.devices,
+                [](const DeviceName& name) { return !name.worker.empty() || name.gpu(); });
+  TESSERA_TRY(probe_inventory(placement, config.small("placement.threads")));
+  TESSERA_TRY(expert_options(config));
+  TESSERA_TRY(expert_resident(config));
   return {};
 }
 

@@ -88,8 +88,8 @@ Result<int> run(const Config& config, const std::vector<TokenId>& ids) {
   TESSERA_ASSIGN(const ModelPath path, model_path(config));
   TESSERA_ASSIGN(const Model model, Model::open(path.path));
   TESSERA_ASSIGN(const TextModel text, read_text_model(model.file(), config));
-  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, {}));
   MetricsRegistry metrics;
+  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, {}, metrics));
   TESSERA_ASSIGN(const auto engine, start_engine(config, loaded, text.tokenizer, metrics));
   CancellableEngine cancellable(*engine);
   interrupts.attach(cancellable);
@@ -107,6 +107,11 @@ Status check_usage(const Config& config) {
   if (prompt && ids) return Error::make(ErrorCode::invalid, "give either -p or --ids, not both");
   if (config.flag("run.raw") && !prompt)
     return Error::make(ErrorCode::invalid, "--raw needs a prompt: give -p TEXT");
+  if (config.given("run.system") && (ids || config.flag("run.raw")))
+    return Error::make(ErrorCode::invalid,
+                       "--system is put in place by the chat template, which {} does without; drop "
+                       "one of them",
+                       ids ? "--ids" : "--raw");
   if (config.flag("output.json") && !prompt && !ids)
     return Error::make(ErrorCode::invalid, "--json needs a prompt: give -p TEXT or --ids LIST");
   return {};

@@ -27,7 +27,8 @@ class StopRequest {
   StopRequest() : watch_([this](int signal) { handle(signal); }) {}
 
   void set_ready() { ready_ = true; }
-  void wait() { asked_.acquire(); }
+  // Whether it came within the time.
+  bool wait_for(std::chrono::milliseconds time) { return asked_.try_acquire_for(time); }
 
  private:
   void handle(int signal) {
@@ -77,7 +78,9 @@ Result<server::ServerOptions> server_options(const Config& config) {
   options.insecure = config.flag("server.insecure");
   options.cors_origins = config.list("server.cors_origin");
   options.max_body = static_cast<std::size_t>(config.integer("server.max_body"));
+  options.max_header = static_cast<std::size_t>(config.integer("server.max_header"));
   options.max_connections = static_cast<std::size_t>(config.integer("server.max_connections"));
+  options.timeouts.header = milliseconds(config.number("server.header_timeout"));
   options.timeouts.keep_alive = milliseconds(config.number("server.idle_timeout"));
   options.version = TESSERA_VERSION;
   return options;
@@ -158,6 +161,20 @@ void greet(const std::string& url, const server::ServerOptions& options, const P
   std::clearerr(stdout);
 }
 
+// Until a signal asks for the end. A failed engine ends the program with a code of its own, after
+// /health had the time to tell; what a lost device holds cannot be taken down in order.
+void await_end(StopRequest& stop, const Engine& engine) {
+  constexpr std::chrono::milliseconds kLook{200}, kTellFor{5000};
+  while (!stop.wait_for(kLook)) {
+    const EngineStatus status = engine.status();
+    if (status.healthy) continue;
+    log_error("the engine failed, so the server ends: {}", status.fault);
+    stop.wait_for(kTellFor);
+    flush_out();
+    std::_Exit(kExitFault);
+  }
+}
+
 Status serve(const Config& config) {
   StopRequest stop;
   MetricsRegistry metrics;
@@ -176,14 +193,15 @@ Status serve(const Config& config) {
   const std::string url = address(config, http->port());
   log_info("listening on {}", url);
 
-  TESSERA_ASSIGN(loaded, load_model(config, *model, {.parallel = kDefaultParallel}));
+  TESSERA_ASSIGN(loaded, load_model(config, *model,
+                                    {.parallel = kDefaultParallel, .keep_profile = true}, metrics));
   TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
   const ServedModel served = served_model(config, path, *model, *text, loaded.plan);
   http->set_ready(served, *engine);
   stop.set_ready();
   greet(url, options, loaded.plan, served, *text);
 
-  stop.wait();
+  await_end(stop, *engine);
   log_info("stopping: running answers may end within {:g} s", config.number("server.drain"));
   http->drain(milliseconds(config.number("server.drain")));
   engine->drain(0.0);

@@ -34,7 +34,8 @@ int synth_command(const Config& config) {
                              .preset = config.text("synth.preset"),
                              .types = config.text("synth.types"),
                              .seed = static_cast<std::uint64_t>(config.integer("synth.seed")),
-                             .overrides = config.list("synth.set")};
+                             .overrides = config.list("synth.set"),
+                             .hollow = config.flag("synth.hollow")};
   const std::vector<std::string> families = synth_families();
   if (std::find(families.begin(), families.end(), options.family) == families.end())
     return misuse(Error::make(ErrorCode::invalid, "'{}' is none of the families {}{}",

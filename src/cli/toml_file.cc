@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <iterator>
+#include <string>
 
 namespace tessera::cli {
 namespace {
@@ -59,11 +61,11 @@ class Reader {
 
 Result<std::vector<TomlEntry>> read_toml_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf() || file.eof()))
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  if (!file || std::filesystem::is_directory(path))
     return Error::make(ErrorCode::io, "{}: cannot read this configuration file", path);
   try {
-    const toml::table table = toml::parse(text.str(), path);
+    const toml::table table = toml::parse(text, path);
     Reader reader(path);
     TESSERA_TRY(reader.read(table, ""));
     return reader.take();

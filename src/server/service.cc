@@ -34,11 +34,12 @@ class WorkExchange : public Exchange, public std::enable_shared_from_this<WorkEx
   ResponseWriter* writer_;
 };
 
-HttpResponse unavailable_health(const char* status, const std::string& fault = "") {
+HttpResponse unavailable_health(const char* status, const std::string& fault = "",
+                                bool later = true) {
   Json body = {{"status", status}};
   if (!fault.empty()) body["fault"] = fault;
   HttpResponse response = json_response(body, 503);
-  if (fault.empty()) response.headers.emplace_back("Retry-After", "5");
+  if (later) response.headers.emplace_back("Retry-After", "5");
   return response;
 }
 
@@ -98,7 +99,8 @@ HttpResponse Service::health() const {
   if (draining_) return unavailable_health("draining");
   if (!model_) return unavailable_health("loading");
   const EngineStatus status = engine_->status();
-  if (!status.healthy) return unavailable_health("error", status.fault);
+  if (!status.healthy) return unavailable_health("error", status.fault, false);
+  if (status.recovering) return unavailable_health("recovering", status.fault);
   return json_response({{"status", "ok"}});
 }
 

@@ -109,6 +109,17 @@ bool ServerProcess::wait_for(const std::string& text) {
   return false;
 }
 
+std::vector<int> ServerProcess::children() const {
+  std::vector<int> found;
+  const std::string tasks = "/proc/" + std::to_string(pid_) + "/task";
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+    std::ifstream file(task.path() / "children");
+    for (int pid = 0; file >> pid;) found.push_back(pid);
+  }
+  return found;
+}
+
 void ServerProcess::signal(int number) const {
   kill(pid_, number);
 }

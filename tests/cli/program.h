@@ -35,6 +35,7 @@ class ServerProcess {
   // Waits until the output has this text; false after half a minute or at the program's end.
   bool wait_for(const std::string& text);
   void signal(int number) const;
+  std::vector<int> children() const;
   int wait();  // exit code
   std::string output() const;
 

@@ -42,7 +42,7 @@ bool Client::send(std::string_view bytes) {
 bool Client::fill() {
   if (fd_ < 0) return false;
   pollfd entry{fd_, POLLIN, 0};
-  if (::poll(&entry, 1, 5000) <= 0) return false;
+  if (::poll(&entry, 1, 30000) <= 0) return false;
   char buffer[16384];
   const ssize_t got = ::recv(fd_, buffer, sizeof buffer, 0);
   if (got <= 0) return false;

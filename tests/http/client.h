@@ -36,7 +36,7 @@ class Client {
   const std::string& input() const { return input_; }
 
  private:
-  bool fill();  // more input; false at the end or after five seconds
+  bool fill();  // more input; false at the end or after half a minute
 
   int fd_ = -1;
   std::string input_;

@@ -18,6 +18,8 @@ Error error_at(int line, const Failure& failure) {
   if (message.size() < failure.message.size()) message += "...";
   for (char& c : message)
     if (static_cast<unsigned char>(c) < 0x20) c = ' ';
+  // Line 0: what was put in, not a place of the template.
+  if (line == 0) return Error::make(failure.code, "chat template: {}", message);
   return Error::make(failure.code, "chat template line {}: {}", line, message);
 }
 

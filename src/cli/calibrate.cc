@@ -1,0 +1,89 @@
+// tessera calibrate: runs a text through the model and writes which experts it chose.
+#include <filesystem>
+
+#include "cli/commands.h"
+#include "cli/loading.h"
+#include "cli/output.h"
+#include "cli/progress.h"
+#include "cli/text_model.h"
+#include "model/identity.h"
+
+namespace tessera::cli {
+namespace {
+
+constexpr int kDefaultContext = 2048;
+
+std::string default_path(const std::string& model) {
+  return std::filesystem::path(model).replace_extension(".spark.csv").string();
+}
+
+// The text as sequences of the context's length, one after the other.
+Status feed(LoadedModel& loaded, std::span<const TokenId> tokens) {
+  Progress progress({.what = "counting", .unit = ProgressUnit::steps});
+  const auto context = static_cast<std::size_t>(loaded.plan.context);
+  const auto chunk = static_cast<std::size_t>(loaded.plan.prefill_chunk);
+  for (std::size_t start = 0; start < tokens.size(); start += context) {
+    const std::size_t length = std::min(context, tokens.size() - start);
+    TESSERA_ASSIGN(SequenceState state, loaded.pool->admit(static_cast<int>(length)));
+    loaded.pipeline->reset_slot(state.slot());
+    for (std::size_t at = 0; at < length; at += chunk) {
+      const std::size_t n = std::min(chunk, length - at);
+      state.extend(static_cast<int>(n));
+      const SequenceRows rows{.n_rows = static_cast<int>(n),
+                              .first_position = static_cast<int>(at),
+                              .slot = state.slot(),
+                              .pages = state.page_tables()};
+      TESSERA_TRY(loaded.pipeline->forward(
+          {.tokens = tokens.subspan(start + at, n), .sequences = {&rows, 1}, .logit_rows = {}}));
+      state.trim(static_cast<int>(at + n));
+      progress.update(static_cast<std::int64_t>(start + at + n),
+                      static_cast<std::int64_t>(tokens.size()));
+    }
+    (void)loaded.pipeline->logits();  // all shards are done with it
+  }
+  return {};
+}
+
+Status calibrate(const Config& config) {
+  const std::string& path = config.arguments().front();
+  if (config.text("calibrate.text").empty())
+    return Error::make(ErrorCode::invalid, "--text: name a file to count with");
+  TESSERA_ASSIGN(const std::string text, read_text_file(config.text("calibrate.text")));
+  TESSERA_ASSIGN(const Model model, Model::open(path));
+  TESSERA_ASSIGN(const TextModel text_model, read_text_model(model.file(), config));
+  const std::vector<TokenId> tokens = text_model.tokenizer.encode(text, {.add_bos = true});
+  if (tokens.empty())
+    return Error::make(ErrorCode::invalid, "{}: there is no text in it",
+                       config.text("calibrate.text"));
+
+  MetricsRegistry metrics;
+  const int context = std::min(kDefaultContext, model.spec().context_length);
+  TESSERA_ASSIGN(LoadedModel loaded,
+                 load_model(config, model, {.context = context, .count_routing = true}, metrics));
+  for (const ShardPlan& shard : loaded.plan.shards)
+    if (shard.remote)
+      return Error::make(ErrorCode::invalid,
+                         "{}: choices are counted in this process only; calibrate without workers "
+                         "for layers",
+                         shard.device);
+  TESSERA_TRY(feed(loaded, tokens));
+  loaded.pipeline->stop();
+
+  RoutingProfile profile(model.spec(), digest_text(model_digest(model.file())));
+  const double rows = loaded.experts.counts->take(profile, 1e12);
+  if (rows == 0.0)
+    return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
+  const std::string& out = config.text("calibrate.out");
+  const std::string target = out.empty() ? default_path(path) : out;
+  TESSERA_TRY(profile.write(target));
+  print_out("{}: experts of {} tokens\n", target, static_cast<std::int64_t>(rows));
+  return {};
+}
+
+}  // namespace
+
+int calibrate_command(const Config& config) {
+  return exit_code(calibrate(config));
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,73 @@
+// tessera devices: what can hold layers on this machine, and why something cannot.
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "device/cpu/isa.h"
+#include "device/gpu/plugin.h"
+#include "plan/plan.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json gpu_json(const GpuVendor& vendor, int index, const GpuInfo& info) {
+  Json json = {{"device", fmt::format("{}:{}", vendor.vendor, index)},
+               {"name", info.name},
+               {"architecture", info.architecture},
+               {"usable", info.refusal[0] == '\0'},
+               {"memory_bytes", info.memory_total},
+               {"free_bytes", info.memory_free},
+               {"bytes_per_second", info.bytes_per_second},
+               {"multiprocessors", info.multiprocessors}};
+  if (info.refusal[0] != '\0') json["reason"] = info.refusal;
+  return json;
+}
+
+Json devices_json(const DeviceInventory& cpu, const std::vector<GpuVendor>& vendors) {
+  Json devices = Json::array({{{"device", "cpu"},
+                               {"name", cpu::isa_name(cpu::detect_isa())},
+                               {"usable", true},
+                               {"threads", cpu.threads},
+                               {"memory_bytes", cpu.memory_total},
+                               {"free_bytes", cpu.memory_free}}});
+  Json problems = Json::array();
+  for (const GpuVendor& vendor : vendors) {
+    for (std::size_t i = 0; i < vendor.devices.size(); ++i)
+      devices.push_back(gpu_json(vendor, static_cast<int>(i), vendor.devices[i]));
+    if (!vendor.problem.empty())
+      problems.push_back({{"vendor", vendor.vendor}, {"reason", vendor.problem}});
+  }
+  return {{"devices", devices}, {"not_used", problems}};
+}
+
+void print_devices(const DeviceInventory& cpu, const std::vector<GpuVendor>& vendors) {
+  print_out("{:<9}{} threads, {}, {} of {} free\n", "cpu", cpu.threads,
+            cpu::isa_name(cpu::detect_isa()), format_bytes(cpu.memory_free),
+            format_bytes(cpu.memory_total));
+  for (const GpuVendor& vendor : vendors) {
+    for (std::size_t i = 0; i < vendor.devices.size(); ++i) {
+      const GpuInfo& info = vendor.devices[i];
+      const std::string name = fmt::format("{}:{}", vendor.vendor, i);
+      print_out("{:<9}{}, {}, {} of {} free\n", name, info.name, info.architecture,
+                format_bytes(info.memory_free), format_bytes(info.memory_total));
+      if (info.refusal[0] != '\0') print_out("{:<9}not used: {}\n", "", info.refusal);
+    }
+    if (!vendor.problem.empty()) print_out("{:<9}not used: {}\n", vendor.vendor, vendor.problem);
+  }
+}
+
+}  // namespace
+
+int devices_command(const Config& config) {
+  const Inventory inventory = probe_inventory(0);
+  const std::vector<GpuVendor> vendors = probe_gpus(config.text("placement.gpu_plugins"));
+  const DeviceInventory& cpu = inventory.devices.front();
+  if (config.flag("output.json")) {
+    print_out(json_text(devices_json(cpu, vendors), 2) + "\n");
+  } else {
+    print_devices(cpu, vendors);
+  }
+  return kExitOk;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,78 @@
+#include "cli/expert_options.h"
+
+#include <charconv>
+#include <filesystem>
+
+#include "base/log.h"
+#include "model/identity.h"
+
+namespace tessera::cli {
+namespace {
+
+bool is_there(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// The profile that --expert-profile names, or an empty one where there is none yet.
+Result<RoutingProfile> read_profile(const std::string& path, const Model& model, bool may_lack) {
+  const std::string digest = digest_text(model_digest(model.file()));
+  if (path.empty() || (may_lack && !is_there(path))) return RoutingProfile(model.spec(), digest);
+  TESSERA_ASSIGN(RoutingProfile profile, RoutingProfile::read(path));
+  if (Status fits = profile.check(model.spec(), digest); !fits)
+    return std::move(fits.error()).in(path);
+  profile.set_model(digest);
+  return profile;
+}
+
+}  // namespace
+
+Result<ExpertOptions> expert_options(const Config& config) {
+  ExpertOptions options{.batch_capacity = config.small("experts.ipc_batch_capacity"),
+                        .required = config.flag("experts.ipc_required")};
+  TESSERA_ASSIGN(options.mode, parse_expert_mode(config.text("experts.ipc_mode")));
+  TESSERA_ASSIGN(options.transport, parse_expert_transport(config.text("experts.ipc_transport")));
+  TESSERA_ASSIGN(options.payload, parse_expert_payload(config.text("experts.ipc_dtype")));
+  return options;
+}
+
+Result<std::optional<double>> expert_resident(const Config& config) {
+  std::string_view text = config.text("experts.resident");
+  if (text == "auto") return std::optional<double>();
+  if (text == "all") return std::optional<double>(100.0);
+  if (text.ends_with('%')) text.remove_suffix(1);
+  double percent = -1.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), percent);
+  if (error != std::errc() || end != text.data() + text.size() ||
+      !(percent >= 0.0 && percent <= 100.0))
+    return Error::make(ErrorCode::invalid, "{} {}: give auto, all, or percent from 0 to 100",
+                       config.name_as_given("experts.resident"), config.text("experts.resident"));
+  return std::optional<double>(percent);
+}
+
+Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
+                       PlanOptions& options) {
+  TESSERA_ASSIGN(options.expert_resident, expert_resident(config));
+  options.expert_spare = config.small("experts.cache");
+  const std::string& path = config.text("experts.profile");
+  if (path.empty()) return {};
+  TESSERA_ASSIGN(const RoutingProfile profile, read_profile(path, model, may_lack));
+  options.expert_counts = profile.counts();
+  return {};
+}
+
+Result<ExpertRuntime> expert_runtime(const Config& config, const Model& model, bool keep,
+                                     MetricsRegistry& metrics) {
+  ExpertRuntime runtime;
+  runtime.metrics = std::make_unique<ExpertMetrics>(metrics);
+  const std::string& path = config.text("experts.profile");
+  if (!keep || path.empty()) return runtime;
+  TESSERA_ASSIGN(RoutingProfile profile, read_profile(path, model, true));
+  if (!is_there(path)) log_info("{}: a routing profile is begun", path);
+  runtime.counts = std::make_unique<RoutingCounts>(model.spec());
+  runtime.keeper = std::make_unique<ProfileKeeper>(*runtime.counts, std::move(profile),
+                                                   ProfileKeeperOptions{.path = path});
+  return runtime;
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,36 @@
+// The workers that compute experts for this process, from the options to executors.
+//
+//   TESSERA_ASSIGN(auto workers, ExpertWorkers::start(config, sites, model, plan, options,
+//   metrics)); device_options.experts.workers = workers.executors();
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/metrics.h"
+#include "cli/worker_options.h"
+#include "worker/remote_experts.h"
+
+namespace tessera::cli {
+
+class ExpertWorkers {
+ public:
+  ExpertWorkers() = default;
+
+  // Those to which the plan gives experts; all load at the same time. A spawned one that does not
+  // come up is an error, one at an address only where workers are required: it may come later.
+  static Result<ExpertWorkers> start(const Config& config, const std::vector<ExpertSite>& sites,
+                                     const Model& model, const Plan& plan,
+                                     const ExpertOptions& options, MetricsRegistry& metrics);
+
+  // LocalExperts::workers. Keeps the connections alive.
+  std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> executors() const;
+
+ private:
+  using Connections = std::vector<std::unique_ptr<worker::ExpertConnection>>;
+  // By the number of the worker; null for one without experts.
+  std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
+};
+
+}  // namespace tessera::cli

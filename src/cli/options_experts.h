@@ -1,0 +1,81 @@
+// Options of routed experts. Part of option_table.cc.
+#pragma once
+
+#include <array>
+
+#include "cli/option_table.h"
+
+namespace tessera::cli {
+
+inline constexpr auto kExpertOptions = [] {
+  using enum OptionType;
+  return std::to_array<Option>({
+      {.key = "experts.resident",
+       .flags = "--expert-resident",
+       .type = text,
+       .fallback = "auto",
+       .commands = kModelCommands,
+       .value = "auto|all|N%",
+       .help = "experts that stay on their layers' devices; auto: as many as the budgets allow"},
+      {.key = "experts.cache",
+       .flags = "--expert-cache",
+       .type = integer,
+       .fallback = "0",
+       .commands = kModelCommands,
+       .value = "N",
+       .help = "places a layer for experts that become resident while serving, where any are away",
+       .max = 65536},
+      {.key = "experts.profile",
+       .flags = "--expert-profile",
+       .type = text,
+       .commands = kModelCommands,
+       .value = "FILE",
+       .help = "routing profile that decides who stays; serve keeps it up to date"},
+      {.key = "experts.ipc_mode",
+       .flags = "--expert-ipc-mode",
+       .type = text,
+       .fallback = "auto",
+       .commands = kModelCommands,
+       .value = "MODE",
+       .help = "jobs for workers: a whole chunk (auto, batched) or at most 4 tokens (stream)",
+       .choices = "auto|batched|stream",
+       .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE"},
+      {.key = "experts.ipc_batch_capacity",
+       .flags = "--expert-ipc-batch-capacity",
+       .type = integer,
+       .fallback = "1024",
+       .commands = kModelCommands,
+       .value = "N",
+       .help = "tokens of one job for a worker, at most",
+       .min = 1,
+       .max = 4096,
+       .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_BATCH_CAPACITY"},
+      {.key = "experts.ipc_transport",
+       .flags = "--expert-ipc-transport",
+       .type = text,
+       .fallback = "auto",
+       .commands = kModelCommands,
+       .value = "KIND",
+       .help = "memory shared with a worker of this host, or a socket",
+       .choices = "auto|shared|stream",
+       .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_TRANSPORT"},
+      {.key = "experts.ipc_dtype",
+       .flags = "--expert-ipc-dtype",
+       .type = text,
+       .fallback = "f32",
+       .commands = kModelCommands,
+       .value = "TYPE",
+       .help = "how activations travel to and from workers",
+       .choices = "f32|f16|bf16",
+       .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE"},
+      {.key = "experts.ipc_required",
+       .flags = "--expert-ipc-required",
+       .type = boolean,
+       .fallback = "false",
+       .commands = kModelCommands,
+       .help = "fail a request whose experts a worker fails, instead of computing them here",
+       .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED"},
+  });
+}();
+
+}  // namespace tessera::cli

@@ -1,0 +1,212 @@
+// tessera worker: computes for another process, over the socket that it was started with or for
+// whoever connects.
+#include <atomic>
+#include <csignal>
+#include <optional>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/output.h"
+#include "cli/placement_options.h"
+#include "cli/signals.h"
+#include "cli/worker_options.h"
+#include "model/model.h"
+#include "worker/auth.h"
+#include "worker/connect.h"
+#include "worker/process.h"
+#include "worker/reception.h"
+#include "worker/role_handler.h"
+#include "worker/serve.h"
+
+namespace tessera::cli {
+namespace {
+
+using namespace worker;
+
+constexpr std::uint32_t kRoles = role_bit(Role::layers) | role_bit(Role::experts);
+constexpr std::uint16_t kCredits = 16;
+constexpr auto kAttach = std::chrono::seconds(10);
+constexpr auto kRefuse = std::chrono::seconds(1);
+constexpr auto kPatience = std::chrono::milliseconds(300);
+// Rings are made by the client and filled as they are used.
+constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
+
+// The device that the worker computes on, with what it may use.
+Result<ShardPlan> worker_device(const Config& config) {
+  TESSERA_ASSIGN(const Placement placement, worker_placement(config));
+  TESSERA_ASSIGN(const Inventory inventory,
+                 probe_inventory(placement, config.small("placement.threads")));
+  const DeviceInventory& device = inventory.devices.front();
+  return ShardPlan{.device = device.name,
+                   .threads = device.threads,
+                   .cpus = device.cpus,
+                   .budget_bytes = device.budget.value_or(device.memory_free)};
+}
+
+Probe describe(const ShardPlan& device, const Model* model) {
+  const Inventory machine = probe_inventory(device.threads);
+  Probe probe{.roles = kRoles,
+              .threads = static_cast<std::uint32_t>(device.threads),
+              .memory_total = static_cast<std::uint64_t>(machine.devices.front().memory_total),
+              .memory_free = static_cast<std::uint64_t>(device.budget_bytes)};
+  if (model != nullptr) probe.model = model_digest(model->file());
+  return probe;
+}
+
+// One worker's model and device, for one client at a time.
+class Host {
+ public:
+  Host(const Model& model, const ShardPlan& device, cpu::Isa isa)
+      : handler_(model, {.device = device, .budget = device.budget_bytes, .cpu_isa = name_of(isa)},
+                 {.device = device, .budget = device.budget_bytes, .isa = isa}),
+        offer_{.roles = kRoles,
+               .model = model_digest(model.file()),
+               .dims = model_dims(model.spec()),
+               .max_rows = kMaxWireRows,
+               .max_pairs = kMaxPairs,
+               .max_page_changes = kMaxPageChanges,
+               .credits = kCredits,
+               .probe = describe(device, &model)} {}
+
+  // Until the client leaves.
+  Status serve_one(Channel& channel) {
+    TESSERA_ASSIGN(const ServeEnd end, serve(channel, offer_, handler_, stats_));
+    log_info("{}: {}", channel.describe(),
+             end == ServeEnd::peer_gone ? "the client is gone" : "the client said goodbye");
+    return {};
+  }
+
+ private:
+  static std::string name_of(cpu::Isa isa) { return cpu::isa_name(isa); }
+
+  RoleHandler handler_;
+  WorkerOffer offer_;
+  Stats stats_;
+};
+
+// Serves those who connect, one at a time; others are told that it is busy.
+class ListeningWorker {
+ public:
+  ListeningWorker(Listener listener, std::string token, Host& host)
+      : listener_(std::move(listener)), host_(host) {
+    options_.token = std::move(token);
+    options_.max_arena_bytes = kMostArena;
+    options_.busy = &busy_;
+  }
+  ~ListeningWorker() {
+    if (serving_.joinable()) serving_.join();
+  }
+
+  void run() {
+    Reception reception(listener_, options_, [this](std::unique_ptr<Channel> client) {
+      serve_in_thread(std::move(client));
+    });
+    reception.run();
+  }
+  // Any thread.
+  void stop() {
+    stopping_ = true;
+    listener_.stop();
+    const std::lock_guard lock(mutex_);
+    if (client_) client_->close();
+  }
+
+ private:
+  // The client before may be about to leave.
+  bool claim() {
+    const Deadline until = after(kPatience);
+    while (busy_.exchange(true)) {
+      if (Clock::now() >= until) return false;
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    return true;
+  }
+
+  // Called by several threads at a time; the first has it.
+  void serve_in_thread(std::unique_ptr<Channel> client) {
+    const std::lock_guard one_at_a_time(serving_mutex_);
+    if (!claim()) {
+      (void)client->send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
+                         after(kRefuse));
+      return;
+    }
+    if (serving_.joinable()) serving_.join();
+    {
+      const std::lock_guard lock(mutex_);
+      client_ = std::move(client);
+      if (stopping_) client_->close();
+    }
+    serving_ = std::thread([this] {
+      if (const Status status = host_.serve_one(*client_); !status)
+        log_warn("{}", status.error().message);
+      const std::lock_guard lock(mutex_);
+      client_.reset();
+      busy_ = false;
+    });
+  }
+
+  Listener listener_;
+  AcceptOptions options_;
+  Host& host_;
+  std::atomic<bool> busy_{false};
+  std::atomic<bool> stopping_{false};
+  std::mutex mutex_;
+  std::unique_ptr<Channel> client_;
+  std::mutex serving_mutex_;  // of serving_
+  std::thread serving_;
+};
+
+Status listen(const Config& config, Host& host) {
+  TESSERA_ASSIGN(const Address address, Address::parse(config.text("worker.listen")));
+  TESSERA_ASSIGN(std::string token, worker_token(config));
+  if (address.kind == Address::Kind::tcp) TESSERA_TRY(check_token(token));
+  TESSERA_ASSIGN(Listener listener, Listener::open(address));
+  const std::string where = listener.address().text();
+  ListeningWorker server(std::move(listener), std::move(token), host);
+  SignalWatch watch([&](int) { server.stop(); });
+  print_out("worker ready at {}\n", where);
+  flush_out();
+  server.run();
+  return {};
+}
+
+Status answer_parent(Host& host, Fd socket) {
+  TESSERA_ASSIGN(const std::unique_ptr<Channel> channel,
+                 attach_worker(std::move(socket), SocketKind::unix_socket,
+                               {.max_arena_bytes = kMostArena}, after(kAttach)));
+  return host.serve_one(*channel);
+}
+
+Status run(const Config& config) {
+  TESSERA_ASSIGN(const ShardPlan device, worker_device(config));
+  if (config.flag("worker.probe")) {
+    TESSERA_ASSIGN(Fd socket, start_as_worker());
+    return answer_probe(std::move(socket), describe(device, nullptr));
+  }
+  const bool listening = config.given("worker.listen");
+  Fd parent;
+  if (!listening) {
+    TESSERA_ASSIGN(parent, start_as_worker());
+  }
+  if (config.arguments().empty())
+    return Error::make(ErrorCode::invalid,
+                       "name the model file, as in 'tessera worker model.gguf --listen "
+                       "unix:/tmp/worker.sock'");
+  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  cpu::Isa isa = cpu::detect_isa();
+  if (config.text("placement.cpu_isa") != "auto") {
+    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
+  }
+  Host host(model, device, isa);
+  return listening ? listen(config, host) : answer_parent(host, std::move(parent));
+}
+
+}  // namespace
+
+int worker_command(const Config& config) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return exit_code(run(config));
+}
+
+}  // namespace tessera::cli

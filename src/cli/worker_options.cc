@@ -1,0 +1,256 @@
+#include "cli/worker_options.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "cli/option_value.h"
+#include "cli/output.h"
+#include "worker/auth.h"
+
+namespace tessera::cli {
+namespace {
+
+using worker::Role;
+using worker::WorkerSite;
+
+constexpr auto kProbeTime = std::chrono::seconds(10);
+constexpr int kMostThreads = 1024;
+
+Error wrong_spawn(std::string_view text, std::string_view why) {
+  return Error::make(
+      ErrorCode::invalid,
+      "--spawn-worker {}: {}; give ROLE[,device=D][,bin=PATH][,threads=N][,budget=BYTES], as in "
+      "layers,threads=2",
+      text, why);
+}
+
+// One part after the role.
+Status take_setting(std::string_view part, SpawnRequest& request) {
+  const std::size_t equals = part.find('=');
+  const std::string_view key = part.substr(0, equals);
+  const std::string_view value = equals == std::string_view::npos ? "" : part.substr(equals + 1);
+  if (value.empty()) return wrong_spawn(part, "this part lacks a value");
+  if (key == "bin") {
+    request.binary = value;
+  } else if (key == "device") {
+    Result<DeviceName> name = parse_device_name(value);
+    if (!name || !name->worker.empty() || name->gpu())
+      return wrong_spawn(part, "a worker computes on cpu, or cpu:0,cpu:1,...");
+    request.device = value;
+  } else if (key == "threads") {
+    const auto [end, error] =
+        std::from_chars(value.data(), value.data() + value.size(), request.threads);
+    if (error != std::errc() || end != value.data() + value.size() || request.threads < 1 ||
+        request.threads > kMostThreads)
+      return wrong_spawn(part, fmt::format("threads go from 1 to {}", kMostThreads));
+  } else if (key == "budget") {
+    const std::optional<std::int64_t> bytes = parse_bytes(value);
+    if (!bytes || *bytes <= 0) return wrong_spawn(part, "give bytes, as in 2GB");
+    request.budget = *bytes;
+  } else {
+    return wrong_spawn(part, "this key is not known");
+  }
+  return {};
+}
+
+std::string this_program() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+}
+
+worker::TransportChoice transport(const std::string& name) {
+  if (name == "shared") return worker::TransportChoice::shared;
+  if (name == "stream") return worker::TransportChoice::stream;
+  return worker::TransportChoice::automatic;
+}
+
+Result<WorkerSite> make_site(const Config& config, std::string name, Role role) {
+  WorkerSite site{.name = std::move(name),
+                  .role = role,
+                  .transport = transport(config.text(
+                      role == Role::layers ? "worker.transport" : "experts.ipc_transport"))};
+  TESSERA_ASSIGN(site.token, worker_token(config));
+  site.job_limit = std::chrono::milliseconds(
+      static_cast<std::int64_t>(config.number("worker.timeout") * 1000.0));
+  return site;
+}
+
+void set_spawn(const SpawnRequest& request, WorkerSite& site) {
+  site.spawn = worker::SpawnOptions{
+      .binary = request.binary.empty() ? this_program() : request.binary, .log_prefix = site.name};
+  site.probe_arguments = {"--config", "/dev/null", "--device", request.device};
+}
+
+// Of a worker that listens: what it may use is for it to say.
+WorkerInventory inventory_at(const DeviceName& name, const worker::Address& address,
+                             const worker::Probe& probe) {
+  const auto free = static_cast<std::int64_t>(probe.memory_free);
+  return {.name = name,
+          .here = address.kind == worker::Address::Kind::unix_path,
+          .threads = std::max(1, static_cast<int>(probe.threads)),
+          .memory_total = static_cast<std::int64_t>(probe.memory_total),
+          .memory_free = free,
+          .budget = free};
+}
+
+bool names(const Placement& placement, const DeviceName& device) {
+  return std::find(placement.devices.begin(), placement.devices.end(), device) !=
+         placement.devices.end();
+}
+
+DeviceName numbered(std::size_t i) {
+  return {.worker = std::to_string(i)};
+}
+
+}  // namespace
+
+Result<std::vector<SpawnRequest>> spawn_requests(const Config& config) {
+  std::vector<SpawnRequest> requests;
+  // In the environment commas separate list entries too, so a part with '=' belongs to the role
+  // before it, wherever it stands.
+  for (const std::string& entry : config.list("worker.spawn")) {
+    std::string_view rest = entry;
+    for (bool first = true, last = false; !last; first = false) {
+      const std::size_t comma = rest.find(',');
+      last = comma == std::string_view::npos;
+      const std::string_view part = rest.substr(0, comma);
+      if (!last) rest.remove_prefix(comma + 1);
+      if (part == "layers" || part == "experts") {
+        requests.push_back({.role = part == "layers" ? Role::layers : Role::experts});
+      } else if (requests.empty() || (first && part.find('=') == std::string_view::npos)) {
+        return wrong_spawn(entry, "the role is layers or experts");
+      } else {
+        TESSERA_TRY(take_setting(part, requests.back()));
+      }
+    }
+  }
+  const std::string& binary = config.text("worker.expert_bin");
+  if (!binary.empty()) requests.push_back({.role = Role::experts, .binary = binary});
+  return requests;
+}
+
+std::vector<DeviceName> spawned_layer_devices(const std::vector<SpawnRequest>& requests) {
+  std::vector<DeviceName> devices;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].role == Role::layers) devices.push_back(numbered(i));
+  return devices;
+}
+
+Result<std::string> worker_token(const Config& config) {
+  const std::string& path = config.text("worker.token_file");
+  std::string token = config.text("worker.token");
+  if (path.empty()) return token;
+  TESSERA_ASSIGN(token, read_text_file(path));
+  while (!token.empty() && (token.back() == '\n' || token.back() == '\r')) token.pop_back();
+  if (Status right = worker::check_token(token); !right) return std::move(right).error().in(path);
+  return token;
+}
+
+Status check_workers(const Config& config, const Placement& placement) {
+  TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].binary.empty()) TESSERA_TRY(worker::check_binary(requests[i].binary));
+    if (requests[i].role == Role::layers && !names(placement, numbered(i)))
+      return Error::make(ErrorCode::invalid,
+                         "--spawn-worker: {} is started for layers and --target-devices does not "
+                         "name it",
+                         numbered(i).text());
+  }
+  for (const DeviceName& name : placement.devices) {
+    if (name.worker.empty()) continue;
+    if (name.worker.find(':') != std::string::npos) {
+      Result<worker::Address> address = worker::Address::parse(name.worker);
+      if (!address) return std::move(address).error().in("--target-devices");
+      continue;
+    }
+    std::size_t number = requests.size();
+    std::from_chars(name.worker.data(), name.worker.data() + name.worker.size(), number);
+    if (number >= requests.size() || requests[number].role != Role::layers)
+      return Error::make(ErrorCode::invalid,
+                         "--target-devices: {} needs a --spawn-worker layers; {} are started",
+                         name.text(), requests.size());
+  }
+  for (const std::string& text : config.list("worker.experts")) {
+    Result<worker::Address> address = worker::Address::parse(text);
+    if (!address) return std::move(address).error().in("--expert-worker");
+  }
+  TESSERA_TRY(worker_token(config));
+  return {};
+}
+
+Result<std::vector<LayerWorker>> find_layer_workers(const Config& config,
+                                                    const Placement& placement) {
+  TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
+  std::vector<LayerWorker> workers;
+  for (const DeviceName& name : placement.devices) {
+    if (name.worker.empty()) continue;
+    LayerWorker found;
+    TESSERA_ASSIGN(found.site, make_site(config, name.text(), Role::layers));
+    if (name.worker.find(':') != std::string::npos) {
+      TESSERA_ASSIGN(found.site.address, worker::Address::parse(name.worker));
+    } else {
+      std::size_t number = 0;
+      std::from_chars(name.worker.data(), name.worker.data() + name.worker.size(), number);
+      set_spawn(requests[number], found.site);
+      found.inventory = {.name = name, .threads = requests[number].threads};
+      if (requests[number].budget > 0) found.inventory.budget = requests[number].budget;
+    }
+    TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
+    if (!found.site.spawn) found.inventory = inventory_at(name, found.site.address, probe);
+    workers.push_back(std::move(found));
+  }
+  return workers;
+}
+
+Result<std::vector<ExpertSite>> find_expert_workers(const Config& config) {
+  TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
+  std::vector<ExpertSite> workers;
+  // Spawned ones share this machine's memory with each other and with this process.
+  const auto spawned = std::count_if(requests.begin(), requests.end(),
+                                     [](const SpawnRequest& r) { return r.role == Role::experts; });
+  const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
+    TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
+    const auto shares = found.site.spawn ? spawned + 1 : 1;
+    found.inventory = {
+        .name = found.site.name,
+        .budget = budget > 0 ? budget : static_cast<std::int64_t>(probe.memory_free) / shares,
+        .bytes_per_s = probe.bytes_per_second};
+    workers.push_back(std::move(found));
+    return {};
+  };
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    if (requests[i].role != Role::experts) continue;
+    ExpertSite found{.threads = std::max(1, requests[i].threads)};
+    TESSERA_ASSIGN(found.site, make_site(config, numbered(i).text(), Role::experts));
+    set_spawn(requests[i], found.site);
+    TESSERA_TRY(add(std::move(found), requests[i].budget));
+  }
+  for (const std::string& text : config.list("worker.experts")) {
+    ExpertSite found;
+    TESSERA_ASSIGN(found.site, make_site(config, "worker:" + text, Role::experts));
+    TESSERA_ASSIGN(found.site.address, worker::Address::parse(text));
+    TESSERA_TRY(add(std::move(found), 0));
+  }
+  return workers;
+}
+
+WorkerSite started_site(const Config& config, const WorkerSite& site, const std::string& model,
+                        int threads, std::int64_t budget) {
+  WorkerSite started = site;
+  if (!started.spawn) return started;
+  std::vector<std::string>& words = started.spawn->arguments;
+  words = {"worker", model};
+  words.insert(words.end(), site.probe_arguments.begin(), site.probe_arguments.end());
+  const std::string& isa = config.text("placement.cpu_isa");
+  for (const std::string& word :
+       {std::string("--threads"), std::to_string(threads), std::string("--budget"),
+        std::to_string(budget), std::string("--cpu-isa"), isa, std::string("--log-level"),
+        config.text("log.level")})
+    words.push_back(word);
+  return started;
+}
+
+}  // namespace tessera::cli

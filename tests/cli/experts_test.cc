@@ -1,0 +1,124 @@
+// Experts that leave their device, as options of the program.
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/cli/program.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+const std::string kOther = TESSERA_SOURCE_DIR "/tests/data/golden/laguna-bf16.gguf";
+const std::string kBundled = TESSERA_SOURCE_DIR "/models/tessera-mini.gguf";
+
+TEST(ExpertOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
+  const std::pair<std::vector<std::string>, const char*> calls[] = {
+      {{"--expert-resident", "101"}, "--expert-resident 101: give auto, all, or percent"},
+      {{"--expert-resident", "half"}, "--expert-resident half"},
+      {{"--expert-resident", "-1%"}, "--expert-resident -1%"},
+      {{"--expert-ipc-mode", "fast"}, "give auto, batched or stream"},
+      {{"--expert-ipc-dtype", "f64"}, "give f32, f16 or bf16"},
+      {{"--expert-ipc-transport", "pipe"}, "give auto, shared or stream"},
+      {{"--expert-ipc-batch-capacity", "0"}, "from 1 to 4096"},
+      {{"--expert-cache", "-1"}, "from 0 to"},
+  };
+  for (const auto& [options, part] : calls) {
+    SCOPED_TRACE(part);
+    std::vector<std::string> arguments = {"plan", "/nonexistent.gguf"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({arguments});
+    EXPECT_EQ(outcome.code, 2);
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(ExpertOptions, TheOtherNamesInTheEnvironmentAreCheckedAlike) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE=fast", "give auto, batched or stream"},
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_TRANSPORT=pipe", "give auto, shared or stream"},
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE=f64", "give f32, f16 or bf16"},
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BATCH_CAPACITY=12x", "from 1 to 4096"},
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED=maybe", "give true or false"},
+  };
+  for (const auto& [variable, part] : wrong) {
+    const Outcome outcome = run_program({.arguments = {"plan", kModel}, .environment = {variable}});
+    EXPECT_EQ(outcome.code, 2);
+    const std::string text(variable);
+    EXPECT_NE(outcome.err.find(text.substr(0, text.find('='))), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+  const Outcome right = run_program(
+      {.arguments = {"plan", kModel, "--expert-ipc-dtype", "bf16", "--print-config"},
+       .environment = {
+           "DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED=1", "DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE=stream",
+           "TESSERA_EXPERTS_IPC_MODE=batched", "DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE=f16"}});
+  ASSERT_EQ(right.code, 0) << right.err;
+  EXPECT_NE(right.out.find("experts.ipc_required = true"), std::string::npos);
+  EXPECT_NE(right.out.find("experts.ipc_mode = \"batched\""), std::string::npos);
+  EXPECT_NE(right.out.find("experts.ipc_dtype = \"bf16\""), std::string::npos);
+}
+
+TEST(ExpertOptions, ThePlanSaysWhereExpertsAre) {
+  // Where nothing was measured.
+  const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + scratch_folder() + "/empty"};
+  const auto plan = [&](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"plan", kModel, "-c", "256"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({.arguments = arguments, .environment = environment});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  const auto whole = nlohmann::json::parse(plan({"--json"}))["shards"][0];
+  const auto half = nlohmann::json::parse(plan({"--expert-resident", "50%", "--json"}));
+  const auto part = half["shards"][0];
+  EXPECT_EQ(whole["experts_host"], 0);
+  EXPECT_EQ(part["experts_resident"].get<int>() + part["experts_host"].get<int>(),
+            whole["experts_resident"].get<int>());
+  EXPECT_LT(part["weight_bytes"].get<int>(), whole["weight_bytes"].get<int>());
+  EXPECT_TRUE(half["predicted"].is_null());
+  const std::string table = plan({"--expert-resident", "50%"});
+  EXPECT_NE(table.find(" host "), std::string::npos) << table;
+  EXPECT_NE(table.find("not measured"), std::string::npos) << table;
+}
+
+TEST(ExpertOptions, AnswersAreTheSameWithExpertsAway) {
+  const auto answer = [](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"run",    kBundled, "-p",     "What is 12 + 30?",
+                                          "--temp", "0",      "-n",     "24",
+                                          "-c",     "256",    "--json", "--ignore-eos"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({arguments});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out)["text"];
+  };
+  const auto plain = answer({});
+  EXPECT_EQ(answer({"--expert-resident", "40%"}), plain);
+  EXPECT_EQ(answer({"--expert-resident", "0", "--expert-cache", "3"}), plain);
+}
+
+TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
+  const std::string text = scratch_folder() + "/sample.txt";
+  const std::string profile = scratch_folder() + "/sample.spark.csv";
+  write_file(text, "Rivers carry water from the hills to the sea. One, two, three, four.");
+  const Outcome made =
+      run_program({{"calibrate", kBundled, "--text", text, "-o", profile, "-c", "256"}});
+  ASSERT_EQ(made.code, 0) << made.err;
+  EXPECT_NE(read_file(profile).find("# hotness table: n_layer=8 n_expert=16"), std::string::npos);
+  const Outcome used = run_program({{"plan", kBundled, "-c", "256", "--expert-resident", "25",
+                                     "--expert-profile", profile, "--json"}});
+  ASSERT_EQ(used.code, 0) << used.err;
+  EXPECT_LT(nlohmann::json::parse(used.out)["shards"][0]["experts_away_share"], 0.75);
+  const Outcome other = run_program({{"plan", kOther, "-c", "256", "--expert-profile", profile}});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_NE(other.err.find(profile), std::string::npos) << other.err;
+  const Outcome missing =
+      run_program({{"plan", kModel, "--expert-profile", "/nonexistent/profile.csv"}});
+  EXPECT_EQ(missing.code, 1);
+  const Outcome no_text = run_program({{"calibrate", kBundled}});
+  EXPECT_NE(no_text.code, 0);
+  EXPECT_NE(no_text.err.find("--text"), std::string::npos) << no_text.err;
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,163 @@
+// Workers as options of the program: each option is honoured on every topology, or refused at
+// start.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "tests/cli/program.h"
+
+namespace tessera::testing {
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+const std::string kIds = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25";
+
+TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
+  const std::pair<Words, const char*> calls[] = {
+      {{"--spawn-worker", "layer"}, "the role is layers or experts"},
+      {{"--spawn-worker", "threads=2"}, "the role is layers or experts"},
+      {{"--spawn-worker", "layers,threads=0"}, "threads go from 1"},
+      {{"--spawn-worker", "layers,threads"}, "lacks a value"},
+      {{"--spawn-worker", "layers,device=tpu"}, "computes on cpu"},
+      {{"--spawn-worker", "layers,device=cuda:0"}, "computes on cpu"},
+      {{"--spawn-worker", "layers,budget=much"}, "give bytes"},
+      {{"--spawn-worker", "layers,speed=3"}, "not known"},
+      {{"--spawn-worker", "layers,bin=/nonexistent"}, "/nonexistent"},
+      {{"--spawn-worker", "experts,bin=/etc/passwd"}, "not an executable file"},
+      {{"--spawn-worker", "layers", "--target-devices", "cpu"}, "does not name it"},
+      {{"--target-devices", "cpu,worker:0"}, "needs a --spawn-worker layers"},
+      {{"--target-devices", "cpu,worker:1", "--spawn-worker", "layers"}, "does not name it"},
+      {{"--target-devices", "cpu,worker:0", "--spawn-worker", "experts"}, "needs a --spawn-worker"},
+      {{"--target-devices", "cpu,worker:udp:x"}, "is no device"},
+      {{"--target-devices", "cpu,worker:tcp:host"}, "tcp:host"},
+      {{"--expert-worker", "here"}, "--expert-worker"},
+      {{"--worker-timeout", "0s"}, "--worker-timeout"},
+      {{"--worker-transport", "pipe"}, "auto, shared or stream"},
+      {{"--token-file", "/nonexistent"}, "/nonexistent"},
+  };
+  for (const auto& [options, part] : calls) {
+    SCOPED_TRACE(part);
+    Words words = {"plan", "/nonexistent.gguf"};
+    words.insert(words.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({words});
+    EXPECT_EQ(outcome.code, 2) << outcome.err;
+    EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
+  }
+}
+
+TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
+  for (const char* role : {"layers", "experts"}) {
+    const Outcome outcome =
+        run_program({{"plan", kModel, "--spawn-worker", std::string(role) + ",bin=/bin/true"}});
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_NE(outcome.err.find("worker:0: /bin/true"), std::string::npos) << outcome.err;
+  }
+  const Outcome nobody = run_program(
+      {{"plan", kModel, "--target-devices", "cpu,worker:unix:/nonexistent/worker.sock"}});
+  EXPECT_EQ(nobody.code, 1);
+  EXPECT_NE(nobody.err.find("no worker at"), std::string::npos) << nobody.err;
+}
+
+// By hand a worker has no parent to speak to, and says what to do.
+TEST(WorkerUsage, AloneItAsksForAnAddress) {
+  const Outcome outcome = run_program({{"worker", kModel}});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("--listen"), std::string::npos) << outcome.err;
+  const Outcome gpu =
+      run_program({{"worker", kModel, "--device", "cuda:0", "--listen", "unix:/x"}});
+  EXPECT_EQ(gpu.code, 1);
+  EXPECT_NE(gpu.err.find("computes on cpu"), std::string::npos) << gpu.err;
+  const Outcome open = run_program({{"worker", kModel, "--listen", "tcp:127.0.0.1:0"}});
+  EXPECT_EQ(open.code, 1);
+  EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;
+}
+
+std::vector<float> logits(Words options, const Words& environment = {}) {
+  const std::string out = scratch_folder() + "/logits.f32";
+  Words words = {"logits", kModel, "--ids", kIds, "--out", out, "--log-level", "warn"};
+  words.insert(words.end(), options.begin(), options.end());
+  const Outcome outcome = run_program({.arguments = words, .environment = environment});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  const std::string bytes = read_file(out);
+  std::vector<float> values(bytes.size() / sizeof(float));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(float));
+  return values;
+}
+
+Words joined(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Words kOptions[] = {
+    {},
+    {"--kv-type", "f16"},
+    {"--kv-type", "q8_0"},
+    {"--delta-form", "chunked"},
+    {"--cpu-isa", "portable"},
+    {"--prefill-chunk", "7"},
+    {"--ctx", "100"},
+    {"--parallel", "3"},
+    {"--threads", "3"},
+};
+
+TEST(WorkerTopologies, LayersHonourEveryOption) {
+  const Words topologies[] = {
+      {"--target-devices", "cpu:0,cpu:1"},
+      {"--spawn-worker", "layers"},
+      {"--spawn-worker", "layers,threads=2", "--worker-transport", "stream"},
+      {"--spawn-worker", "layers,budget=1GiB", "--target-devices", "worker:0"},
+      {"--spawn-worker", "layers", "--spawn-worker", "layers", "--target-devices",
+       "worker:1,cpu,worker:0", "--target-layer-split", "1,2,1", "--budget", "worker:0=1GiB"},
+  };
+  for (const Words& option : kOptions) {
+    const std::vector<float> plain = logits(option);
+    ASSERT_FALSE(plain.empty());
+    for (const Words& topology : topologies) {
+      SCOPED_TRACE(topology[1] + (option.empty() ? "" : ", " + option[0] + " " + option[1]));
+      EXPECT_TRUE(logits(joined(option, topology)) == plain);
+    }
+  }
+}
+
+TEST(WorkerTopologies, ExpertsHonourEveryOption) {
+  const Words topologies[] = {
+      {"--spawn-worker", "experts", "--expert-resident", "40%"},
+      {"--spawn-worker", "experts", "--expert-resident", "0%", "--expert-ipc-mode", "stream",
+       "--expert-ipc-transport", "stream", "--expert-ipc-required"},
+      {"--spawn-worker", "experts", "--spawn-worker", "experts", "--expert-resident", "10%",
+       "--expert-ipc-batch-capacity", "5"},
+      {"--spawn-worker", "layers", "--spawn-worker", "experts", "--expert-resident", "30%"},
+  };
+  for (const Words& option : kOptions) {
+    const std::vector<float> plain = logits(option);
+    for (const Words& topology : topologies) {
+      SCOPED_TRACE(topology[3] + (option.empty() ? "" : ", " + option[0] + " " + option[1]));
+      const std::vector<float> got = logits(joined(option, topology));
+      ASSERT_EQ(got.size(), plain.size());
+      float worst = 0;
+      for (std::size_t i = 0; i < got.size(); ++i)
+        worst = std::max(worst, std::abs(got[i] - plain[i]));
+      EXPECT_LT(worst, 1e-3f);
+    }
+  }
+}
+
+TEST(WorkerTopologies, TheEnvironmentSaysTheSame) {
+  const std::vector<float> plain = logits({});
+  EXPECT_TRUE(logits({}, {"TESSERA_WORKER_SPAWN=layers,threads=1,layers",
+                          "TESSERA_WORKER_TRANSPORT=stream"}) == plain);
+  const Outcome plan = run_program({.arguments = {"plan", kModel, "--json"},
+                                    .environment = {"TESSERA_WORKER_SPAWN=layers,layers"}});
+  EXPECT_NE(plan.out.find("worker:1"), std::string::npos) << plan.out;
+  const Outcome alias = run_program(
+      {.arguments = {"plan", kModel}, .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
+  EXPECT_EQ(alias.code, 2);
+  EXPECT_NE(alias.err.find("not an executable file"), std::string::npos) << alias.err;
+}
+
+}  // namespace
+}  // namespace tessera::testing

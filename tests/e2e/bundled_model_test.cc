@@ -1,0 +1,159 @@
+// The model that comes with Tessera, asked as a person asks it. Nothing here depends on time.
+#include "tests/e2e/served_model.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::string kBundled = TESSERA_SOURCE_DIR "/models/tessera-mini.gguf";
+
+// A conversation of one message.
+json user(const std::string& text) {
+  return json::array({{{"role", "user"}, {"content", text}}});
+}
+
+class BundledModel : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    served_ = new Served({"--parallel", "2", "--ctx", "8192"}, kBundled);
+  }
+  static void TearDownTestSuite() {
+    delete served_;
+    served_ = nullptr;
+  }
+
+  // The assistant's message to the end of its turn, greedily.
+  static json answer(const json& messages, const json& more = json::object()) {
+    const Reply reply = served_->chat(
+        with({{"messages", messages}, {"temperature", 0}, {"max_tokens", 300}}, more));
+    const json body = reply.json();
+    EXPECT_EQ(reply.status, 200) << reply.body;
+    if (!body.contains("choices")) return {{"content", ""}};
+    EXPECT_NE(body["choices"][0]["finish_reason"], "length") << body;
+    return body["choices"][0]["message"];
+  }
+  static std::string text(const json& message) {
+    return message["content"].is_string() ? message["content"].get<std::string>() : "";
+  }
+
+  static Served* served_;
+};
+Served* BundledModel::served_ = nullptr;
+
+TEST_F(BundledModel, SaysWhatItIs) {
+  EXPECT_NE(text(answer(user("Who are you?"))).find("Tessera Mini"), std::string::npos);
+}
+
+TEST_F(BundledModel, KnowsTheProgram) {
+  const std::string said = text(answer(user("What does --port do?")));
+  EXPECT_NE(said.find("port to listen on"), std::string::npos) << said;
+}
+
+TEST_F(BundledModel, CountsWithItsStepsWrittenDown) {
+  const std::string said = text(answer(user("What is 4738 + 2964?")));
+  EXPECT_NE(said.find("The result is 7702."), std::string::npos) << said;
+}
+
+TEST_F(BundledModel, CallsAToolAndUsesItsResult) {
+  const auto tool = [](const char* name, const char* what, const char* parameter,
+                       const char* type) {
+    return json{{"type", "function"},
+                {"function",
+                 {{"name", name},
+                  {"description", what},
+                  {"parameters",
+                   {{"type", "object"},
+                    {"properties", {{parameter, {{"type", type}, {"description", parameter}}}}},
+                    {"required", {parameter}}}}}}};
+  };
+  const json tools = {tool("set_timer", "Starts a timer", "minutes", "integer"),
+                      tool("get_weather", "Weather of a city", "city", "string")};
+  json messages = user("What is the weather in Oslo?");
+  // Either a call of its own or the call's text, as the server passes it on.
+  const std::string called = answer(messages, {{"tools", tools}}).dump();
+  EXPECT_NE(called.find("get_weather"), std::string::npos) << called;
+  EXPECT_NE(called.find("Oslo"), std::string::npos) << called;
+  EXPECT_EQ(called.find("set_timer"), std::string::npos) << called;
+
+  messages.push_back(
+      {{"role", "assistant"},
+       {"content", nullptr},
+       {"tool_calls",
+        {{{"id", "call_1"},
+          {"type", "function"},
+          {"function", {{"name", "get_weather"}, {"arguments", R"({"city": "Oslo"})"}}}}}}});
+  messages.push_back({{"role", "tool"},
+                      {"tool_call_id", "call_1"},
+                      {"content", R"({"sky": "foggy", "degrees": 7})"}});
+  const std::string said = text(answer(messages, {{"tools", tools}}));
+  EXPECT_NE(said.find("foggy"), std::string::npos) << said;
+  EXPECT_NE(said.find("7 degrees"), std::string::npos) << said;
+}
+
+TEST_F(BundledModel, ExtractsFieldsAsJson) {
+  const std::string said =
+      text(answer(user("Extract name, age, city as JSON: Carla Weber is 52 years old and lives in "
+                       "Prague. You can write to carla.drel@harbor.org."),
+                  {{"chat_template_kwargs", {{"enable_thinking", false}}}}));
+  const std::size_t begin = said.find('{');
+  ASSERT_NE(begin, std::string::npos) << said;
+  const json fields = json::parse(said.substr(begin), nullptr, false);
+  EXPECT_EQ(fields, (json{{"name", "Carla Weber"}, {"age", 52}, {"city", "Prague"}})) << said;
+}
+
+// A text of about 4000 tokens with six codes in it, and the code of the third.
+TEST_F(BundledModel, RecallsACodeFromALongText) {
+  const char* people[] = {"Nora", "Emil", "Sofia", "Jonas", "Greta", "Pavel", "Ines"};
+  const char* cities[] = {"Oslo", "Lima", "Genoa", "Kyoto", "Porto"};
+  const char* days[] = {"Monday", "Sunday", "Friday"};
+  const std::pair<const char*, const char*> codes[] = {
+      {"silent harbor", "48213"}, {"golden tiger", "90577"}, {"rustic lantern", "36142"},
+      {"brave willow", "75960"},  {"early comet", "11834"},  {"smooth bridge", "62095"}};
+  std::string body = "Read this text and answer the question below.\n\n";
+  for (unsigned i = 0; i < 390; ++i) {
+    if (i % 65 == 30)
+      body +=
+          std::string("The code of ") + codes[i / 65].first + " is " + codes[i / 65].second + ". ";
+    body += std::string(people[i * 3 % 7]) + " walks from " + cities[i * 7 % 5] + " to " +
+            cities[(i * 7 + 1 + i % 4) % 5] + " on " + days[i % 3] + ". ";
+  }
+  body += "\n\nWhat is the code of rustic lantern?";
+  const std::string said = text(answer(user(body)));
+  EXPECT_NE(said.find("36142"), std::string::npos) << said;
+}
+
+TEST_F(BundledModel, SaysTheSameWhereverItsLayersLie) {
+  const auto said = [](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"run",
+                                          kBundled,
+                                          "--temp",
+                                          "0",
+                                          "--json",
+                                          "-p",
+                                          "Sort this list: 812, 45, 377, 90, 4, 566, 231"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({arguments});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out, nullptr, false);
+  };
+  const json alone = said({"--threads", "2"});
+  ASSERT_TRUE(alone.contains("tokens"));
+  EXPECT_GT(alone["tokens"].size(), 10u);
+  const std::vector<std::vector<std::string>> placements = {
+      {"--threads", "1"},
+      {"--threads", "2", "--prefill-chunk", "7"},
+      {"--threads", "2", "--target-devices", "cpu:0,cpu:1"},
+      {"--threads", "2", "--target-devices", "cpu:0,cpu:1", "--target-layer-split", "5,3",
+       "--prefill-chunk", "16"}};
+  for (const std::vector<std::string>& options : placements)
+    EXPECT_EQ(said(options)["tokens"], alone["tokens"]) << json(options);
+}
+
+TEST(BundledModelAlone, IsWhatRunsWhenNoModelIsNamed) {
+  const Outcome outcome = run_program(
+      {{"run", "--temp", "0", "--threads", "2", "--log-level", "error", "-p", "Hello"}});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_NE(outcome.out.find("Tessera Mini"), std::string::npos) << outcome.out;
+}
+
+}  // namespace
+}  // namespace tessera::testing
