@@ -3,6 +3,7 @@
 import torch
 
 import delta
+from recurrent import recurrent
 
 
 def main() -> None:
@@ -22,7 +23,7 @@ def main() -> None:
         out.backward(seed.to(out.dtype))
         return [out.detach().double(), *(u.grad.double() for u in inputs)]
 
-    exact = run(delta.recurrent, torch.float64)
+    exact = run(recurrent, torch.float64)
     for name, dtype in (("f32", torch.float32), ("bf16", torch.bfloat16)):
         got = run(lambda *a: delta.chunked(*a, dtype), torch.float32)
         errors = [((a - b).norm() / b.norm()).item() for a, b in zip(got, exact)]

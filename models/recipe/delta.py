@@ -167,16 +167,3 @@ def chunked(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, dtype: tor
     u, s = scan(w, y, (k * (last - c).exp()[..., None]).to(dtype), last[..., 0].exp())
     o = (q * c.exp()[..., None]).to(dtype) @ s + ((qd @ kd.mT).float() * decay).to(dtype) @ u
     return o.float().unflatten(0, (rows, heads)).movedim(1, 3).reshape(rows, length, heads, -1)
-
-
-def recurrent(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> Tensor:
-    """The same, token by token: the definition that `chunked` is checked against."""
-    rows, length, heads, dk = q.shape
-    s = q.new_zeros(rows, heads, dk, v.shape[-1])
-    out = []
-    for t in range(length):
-        s = s * g[:, t].exp()[..., None, None]
-        delta = beta[:, t, :, None] * (v[:, t] - torch.einsum("rhkv,rhk->rhv", s, k[:, t]))
-        s = s + k[:, t, :, :, None] * delta[:, :, None, :]
-        out.append(torch.einsum("rhkv,rhk->rhv", s, q[:, t]))
-    return torch.stack(out, 1)

@@ -1,4 +1,4 @@
-"""Scores on the held-out sets, the cost of quantisation, and the routing profile.
+"""Exports the model in several mixes; scores on the held-out sets, the cost of quantisation, the routing profile.
 
     python3 evaluate.py WEIGHTS.pt --out DIR [--count N]
 
@@ -10,6 +10,7 @@ import argparse
 import json
 import multiprocessing
 import pickle
+import shutil
 import time
 from pathlib import Path
 
@@ -110,13 +111,30 @@ def divergence(model: Model, full: dict, other: dict, sequences: list) -> dict:
 
 @torch.no_grad()
 def routing(model: Model, w: dict, sequences: list, c: Config) -> np.ndarray:
+    """How often each expert of each layer was chosen."""
     counts = np.zeros((c.layers, c.experts), np.int64)
     for chosen, ids in batches(sequences):
         weights = forward(model, w, ids, keep=True)[3]
+        real = torch.zeros_like(ids, dtype=torch.bool)
+        for row, i in enumerate(chosen):
+            real[row, :len(sequences[i][0])] = True
         for layer, u in enumerate(weights):
-            for row, i in enumerate(chosen):
-                counts[layer] += (u[row, :len(sequences[i][0])] > 0).sum(0).cpu().numpy()
+            counts[layer] += (u[real] > 0).sum(0).cpu().numpy()
     return counts
+
+
+def routing_report(profile: np.ndarray, other: np.ndarray, c: Config) -> dict:
+    """Skew of the profile, and the share of another text's pairs that miss the half of the experts that a placement
+    keeps: those of the lowest numbers, and the profile's busiest."""
+    share = np.sort(profile / profile.sum(1, keepdims=True), 1)[:, ::-1]
+    half = c.experts // 2
+    busiest = np.argsort(-profile, 1, kind="stable")[:, :half]
+    kept = {"without": np.tile(np.arange(half), (c.layers, 1)), "with": busiest}
+    cold = {kind: 1 - np.take_along_axis(other, chosen, 1).sum(1) / other.sum(1) for kind, chosen in kept.items()}
+    return {"tokens": int(profile[0].sum() // c.used), "other_tokens": int(other[0].sum() // c.used),
+            "busiest_share": share[:, 0].round(4).tolist(), "top4_share": share[:, :4].sum(1).round(4).tolist(),
+            "least_share": share[:, -1].round(5).tolist(),
+            "cold_pairs_of_half": {kind: {"mean": round(float(u.mean()), 4), "layers": u.round(4).tolist()} for kind, u in cold.items()}}
 
 
 def write_profile(counts: np.ndarray, c: Config, path: Path) -> None:
@@ -149,44 +167,49 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     parser.add_argument("--count", type=int, default=500)
     options = parser.parse_args()
-    torch.backends.cuda.matmul.allow_tf32 = False
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    c = Config()
-    model = Model(c, compiled=False)
-    cpu = {name: u.float() for name, u in torch.load(options.weights).items()}
-    full = {name: u.cuda() for name, u in cpu.items()}
     begin = time.time()
-    sets = all_examples(options.count, out / "tests.pickle")
-    print(f"test sets in {time.time() - begin:.0f} s", flush=True)
-    pool = [s for name in TESTS if not name.startswith("recall_") for s in sets[name][:6]][:50]
-
-    report: dict = {"kl": {}, "mixes": {}, "scores": {}, "tokens": {}}
+    c = Config()
+    cpu = {name: u.float() for name, u in torch.load(options.weights).items()}
     arrays = {name: u.numpy() for name, u in cpu.items()}
+    jobs = [(arrays, c, out / f"{mix}.gguf", mix) for mix in MIXES]
+    processes = [multiprocessing.get_context("fork").Process(target=export_gguf.export, args=job) for job in jobs]
+    for process in processes:
+        process.start()
+    sets = all_examples(options.count, out / "tests.pickle")
+    for process in processes:
+        process.join()
+        assert process.exitcode == 0
+    print(f"files and test sets in {time.time() - begin:.0f} s", flush=True)
+
+    model = Model(c, compiled=False)
+    full = {name: u.cuda() for name, u in cpu.items()}
+    pool = [s for name in TESTS if not name.startswith("recall_") for s in sets[name][:6]][:50]
+    report: dict = {"kl": {}, "mixes": {}, "scores": {}, "tokens": {}}
     for mix in MIXES:
         path = out / f"{mix}.gguf"
-        export_gguf.export(arrays, c, path, mix)
         report["mixes"][mix] = path.stat().st_size
         report["kl"][mix] = divergence(model, full, load_gguf(path), pool)
         print(mix, report["mixes"][mix], report["kl"][mix], f"{time.time() - begin:.0f} s", flush=True)
     chosen = next((m for m in MIXES if report["kl"][m]["all"] <= MOST_KL), MIXES[-1])
     report["chosen"] = chosen
+    shutil.copy(out / f"{chosen}.gguf", out / "tessera-mini.gguf")
     small = load_gguf(out / f"{chosen}.gguf")
+    write_logits(model, small, pool, out / "logits.npz")
+    counts = [routing(model, small, [s for name in TESTS for s in part(sets[name], name)], c) for part in (
+        lambda u, name: u[:100] if not name.startswith("recall_") else u[:10],
+        lambda u, name: u[100:200] if not name.startswith("recall_") else u[10:20])]
+    report["routing"] = routing_report(*counts, c)
+    write_profile(counts[0], c, out / "tessera-mini.spark.csv")
+    print(json.dumps(report["routing"]), f"{time.time() - begin:.0f} s", flush=True)
     for name, sequences in sets.items():
         for kind, w in (("full", full), ("quantised", small)):
             right, share = score(model, w, sequences)
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], f"{time.time() - begin:.0f} s", flush=True)
-    profile = [s for name in TESTS for s in sets[name][:100 if not name.startswith("recall_") else 10]]
-    counts = routing(model, small, profile, c)
-    share = np.sort(counts / counts.sum(1, keepdims=True), 1)[:, ::-1]
-    report["routing"] = {"tokens": int(counts[0].sum() // c.used), "busiest_share": share[:, 0].round(4).tolist(),
-                         "top4_share": share[:, :4].sum(1).round(4).tolist(), "least_share": share[:, -1].round(5).tolist()}
-    write_profile(counts, c, out / "tessera-mini.spark.csv")
-    write_logits(model, small, pool, out / "logits.npz")
     (out / "scores.json").write_text(json.dumps(report, indent=1) + "\n")
-    print(json.dumps(report["routing"]), f"chosen {chosen}, {time.time() - begin:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

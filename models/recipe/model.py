@@ -11,7 +11,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import delta
+from recurrent import recurrent
+
+try:
+    import delta
+except ImportError:
+    delta = None  # no Triton: on the CPU it is not needed
 
 
 @dataclass(frozen=True)
@@ -113,6 +118,12 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat((a * cos - b * sin, b * cos + a * sin, rest), -1)
 
 
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor, dtype: torch.dtype) -> Tensor:
+    if not q.is_cuda:
+        return recurrent(q, k, v, g, beta)
+    return delta.chunked(q, k, v, g, beta, dtype)
+
+
 def gated_delta(x: Tensor, p: dict, place: Tensor, c: Config, dtype: torch.dtype) -> Tensor:
     a = rms(x, p["attn_norm.weight"], c.eps)
     m = product(a, p["attn_qkv.weight"], dtype).float()
@@ -134,7 +145,7 @@ def gated_delta(x: Tensor, p: dict, place: Tensor, c: Config, dtype: torch.dtype
         return u.repeat(1, 1, c.value_heads // c.key_heads, 1)
 
     v = v.unflatten(-1, (c.value_heads, c.state))
-    o = delta.chunked(heads(q) / math.sqrt(c.state), heads(k), v, g, beta, dtype)
+    o = delta_rule(heads(q) / math.sqrt(c.state), heads(k), v, g, beta, dtype)
     o = rms(o, p["ssm_norm.weight"], c.eps) * F.silu(z).unflatten(-1, (c.value_heads, c.state))
     return x + product(o.flatten(-2), p["ssm_out.weight"], dtype)
 
@@ -167,27 +178,101 @@ def attend(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
     return o.unflatten(0, (rows, length))
 
 
-def route(f: Tensor, w: Tensor, c: Config) -> tuple:
-    """Weights of all experts (0 for those not used) and the probabilities before the choice."""
-    p = torch.softmax(F.linear(f, w), -1)
-    top, index = p.topk(c.used, -1)
-    return torch.zeros_like(p).scatter(-1, index, top / top.sum(-1, keepdim=True)), p
+class Dispatch(torch.autograd.Function):
+    """Rows of f in the order of their pairs: out[i] = f[order[i] // used]. Its gradient needs no atomic sums."""
+
+    @staticmethod
+    def forward(ctx, f, order, place, used):
+        ctx.save_for_backward(place)
+        ctx.used = used
+        return f[order // used]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (place,) = ctx.saved_tensors
+        return grad[place].unflatten(0, (-1, ctx.used)).float().sum(1).to(grad.dtype), None, None, None
 
 
-def experts(x: Tensor, p: dict, c: Config, dtype: torch.dtype) -> tuple:
-    """Every expert on every token, then weights: at this width cheaper than sorting the tokens."""
+class Permute(torch.autograd.Function):
+    """out[i] = y[place[i]], where place is the inverse of order."""
+
+    @staticmethod
+    def forward(ctx, y, order, place):
+        ctx.save_for_backward(order)
+        return y[place]
+
+    @staticmethod
+    def backward(ctx, grad):
+        (order,) = ctx.saved_tensors
+        return grad[order], None, None
+
+
+def route(x: Tensor, p: dict, c: Config) -> tuple:
+    """The normed rows, the chosen experts and their weights, all experts' weights, and the balance loss."""
     f = rms(x, p["post_attention_norm.weight"], c.eps)
-    weights, probabilities = route(f, p["ffn_gate_inp.weight"], c)
+    probabilities = torch.softmax(F.linear(f, p["ffn_gate_inp.weight"]), -1)
+    top, index = probabilities.topk(c.used, -1)
+    top = top / top.sum(-1, keepdim=True)
+    weights = torch.zeros_like(probabilities).scatter(-1, index, top)
+    used = (weights > 0).float().flatten(0, -2).mean(0) / c.used
+    balance = c.experts * (used * probabilities.flatten(0, -2).mean(0)).sum()
+    return f, index, top, weights, balance
+
+
+def shared_expert(f: Tensor, p: dict, dtype: torch.dtype) -> Tensor:
+    hidden = F.silu(product(f, p["ffn_gate_shexp.weight"], dtype).float()) * product(f, p["ffn_up_shexp.weight"], dtype).float()
+    scalar = torch.sigmoid((f * p["ffn_gate_inp_shexp.weight"]).sum(-1, keepdim=True))
+    return scalar * product(hidden, p["ffn_down_shexp.weight"], dtype).float()
+
+
+def every_expert(f: Tensor, weights: Tensor, p: dict, c: Config, dtype: torch.dtype) -> Tensor:
+    """Every expert on every token: the definition that grouped_experts is checked against, and the form for f32."""
     gate = product(f, p["ffn_gate_exps.weight"].flatten(0, 1), dtype)
     up = product(f, p["ffn_up_exps.weight"].flatten(0, 1), dtype)
     hidden = (F.silu(gate.float()) * up.float()).unflatten(-1, (c.experts, c.expert_width)) * weights[..., None]
-    y = product(hidden.flatten(-2), p["ffn_down_exps.weight"].movedim(0, 1).flatten(1), dtype)
-    shared = F.silu(product(f, p["ffn_gate_shexp.weight"], dtype).float()) * product(f, p["ffn_up_shexp.weight"], dtype).float()
-    shared = product(shared, p["ffn_down_shexp.weight"], dtype).float()
-    scalar = torch.sigmoid((f * p["ffn_gate_inp_shexp.weight"]).sum(-1, keepdim=True))
-    used = (weights > 0).float().flatten(0, -2).mean(0) / c.used
-    balance = c.experts * (used * probabilities.flatten(0, -2).mean(0)).sum()
-    return x + y.float() + scalar * shared, balance, weights
+    return product(hidden.flatten(-2), p["ffn_down_exps.weight"].movedim(0, 1).flatten(1), dtype).float()
+
+
+def order_pairs(index: Tensor, c: Config) -> tuple:
+    """Pairs sorted by expert, the inverse of that order, and where each expert's end."""
+    flat = index.flatten()
+    order = flat.argsort(stable=True)
+    place = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    ends = (flat[:, None] == torch.arange(c.experts, device=flat.device)).sum(0).cumsum(0).int()
+    return order, place, ends
+
+
+def swiglu(gate: Tensor, up: Tensor) -> Tensor:
+    return (F.silu(gate.float()) * up.float()).to(gate.dtype)
+
+
+def weigh(y: Tensor, top: Tensor) -> Tensor:
+    return (y.unflatten(0, top.shape).float() * top[..., None]).sum(-2)
+
+
+class Experts:
+    """The routed experts of a layer, each on the rows that chose it."""
+
+    def __init__(self, c: Config, wrap):
+        self.c = c
+        self.route, self.shared, self.order = wrap(route), wrap(shared_expert), wrap(order_pairs)
+        self.swiglu, self.weigh = wrap(swiglu), wrap(weigh)
+
+    def grouped(self, f: Tensor, index: Tensor, top: Tensor, p: dict, dtype: torch.dtype) -> Tensor:
+        order, place, ends = self.order(index, self.c)
+        rows = Dispatch.apply(f.to(dtype).flatten(0, -2), order, place, self.c.used)
+        gate, up, down = (p[f"ffn_{name}_exps.weight"].to(dtype).mT for name in ("gate", "up", "down"))
+        hidden = self.swiglu(torch._grouped_mm(rows, gate, offs=ends), torch._grouped_mm(rows, up, offs=ends))
+        return self.weigh(Permute.apply(torch._grouped_mm(hidden, down, offs=ends), order, place), top)
+
+    def __call__(self, x: Tensor, p: dict, dtype: torch.dtype) -> tuple:
+        """The block's output, the balance loss and the weights of all experts (0 for those not used)."""
+        f, index, top, weights, balance = self.route(x, p, self.c)
+        if dtype == torch.float32:
+            y = every_expert(f, weights, p, self.c, dtype)
+        else:
+            y = self.grouped(f, index, top, p, dtype)
+        return x + y + self.shared(f, p, dtype), balance, weights
 
 
 class Model:
@@ -196,7 +281,7 @@ class Model:
     def __init__(self, c: Config, compiled: bool = True):
         self.c = c
         wrap = (lambda f: torch.compile(f, dynamic=False)) if compiled else (lambda f: f)
-        self.gated_delta, self.experts = wrap(gated_delta), wrap(experts)
+        self.gated_delta, self.experts = wrap(gated_delta), Experts(c, wrap)
         self.attention_in, self.attention_out = wrap(attention_in), wrap(attention_out)
 
     def hidden(self, w: dict, ids: Tensor, starts: Tensor, dtype: torch.dtype, keep: bool = False) -> tuple:
@@ -224,7 +309,7 @@ class Model:
                 x = self.attention_out(x, attend(q, k, v, documents), gate, p, c, dtype)
             else:
                 x = self.gated_delta(x, p, place, c, dtype)
-            x, b, weights = self.experts(x, p, c, dtype)
+            x, b, weights = self.experts(x, p, dtype)
             balance = balance + b / c.layers
             if keep:
                 outputs.append(x)

@@ -40,6 +40,15 @@ class Optimizer:
         self.groups = list(groups.values())
         self.buffers = [[torch.zeros_like(w) for w in group] for group in self.groups]
 
+    def state(self) -> dict:
+        return {"adam": self.adam.state_dict(), "buffers": self.buffers}
+
+    def restore(self, state: dict) -> None:
+        self.adam.load_state_dict(state["adam"])
+        for group, saved in zip(self.buffers, state["buffers"]):
+            for buffer, values in zip(group, saved):
+                buffer.copy_(values)
+
     @torch.no_grad()
     def step(self, rate: float) -> None:
         for entry in self.adam.param_groups:

@@ -1,6 +1,7 @@
-"""Trains the target: python3 train.py --out DIR, then python3 train.py --out DIR --init FILE.gguf
+"""Trains the target: python3 train.py --out DIR [--stop-after SECONDS]
 
-The second call goes on from an exported file, with more recall and a smaller learning rate.
+A run that was stopped goes on from its checkpoint when the same command is given again, with the same
+batches as if it had not been stopped.
 """
 
 import argparse
@@ -12,14 +13,20 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from batches import Phase, stream
-from evaluate import load_gguf
+from batches import Shape, stream
 from model import Config, Model, initial
 from optimizer import Optimizer
 
-# Phases, the highest learning rate, and the share of the steps over which it falls to zero.
-FIRST = ([Phase(875, 128, 512, 256, 0.3), Phase(6125, 32, 2048, 1600, 0.35), Phase(1300, 8, 16384, 15400, 0.3)], 3e-3, 0.5)
-SECOND = ([Phase(1900, 16, 4096, 3600, 0.45), Phase(600, 8, 16384, 15400, 0.4)], 1.5e-3, 0.9)
+# Short recall first, then up to the rows' length, then long texts in between.
+SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.35), Shape(32, 2048, 1400, 0.42), Shape(8, 16384, 15400, 0.35)
+STAGES = [(800, [SHORT]), (5100, [MEDIUM]), (1500, [MEDIUM, MEDIUM, LONG])]
+PEAK_RATE, WARMUP, DECAY_SHARE = 3e-3, 100, 0.6
+# Even routing while the experts specialise, then hardly any pull, so that what they specialised in shows.
+BALANCE = [(0.15, 0.005), (1.0, 0.0003)]  # up to this share of the steps, this weight
+
+
+def shapes(scale: float = 1.0) -> list:
+    return [kinds[i % len(kinds)] for steps, kinds in STAGES for i in range(max(3, int(steps * scale)))]
 
 
 def loss_of(model: Model, w: dict, batch: torch.Tensor) -> tuple:
@@ -38,46 +45,72 @@ def rate(step: int, total: int, peak: float, warmup: int, decay_share: float) ->
     return peak * min(1.0, (total - step) / (total * decay_share))
 
 
-def save(w: dict, path: Path) -> None:
-    torch.save({name: u.detach().cpu() for name, u in w.items()}, path)
+def balance_weight(step: int, total: int) -> float:
+    return next(weight for share, weight in BALANCE if step < share * total)
+
+
+class Checkpoint:
+    """Weights, optimizer and step in one file that is replaced as a whole."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def save(self, w: dict, optimizer: Optimizer, step: int, seconds: float) -> None:
+        data = {"w": {name: u.detach() for name, u in w.items()}, "optimizer": optimizer.state(), "step": step, "seconds": seconds}
+        torch.save(data, self.path.with_suffix(".new"))
+        self.path.with_suffix(".new").rename(self.path)
+
+    def load(self, w: dict, optimizer: Optimizer) -> tuple:
+        """(first step, seconds spent before)"""
+        if not self.path.exists():
+            return 0, 0.0
+        data = torch.load(self.path, map_location=next(iter(w.values())).device)
+        with torch.no_grad():
+            for name, u in w.items():
+                u.copy_(data["w"][name])
+        optimizer.restore(data["optimizer"])
+        return data["step"], data["seconds"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
-    parser.add_argument("--init", help="GGUF file to go on from")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--save-every", type=int, default=1000)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
+    parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
-    phases, peak, decay_share = SECOND if options.init else FIRST
-    batches = stream(f"{'second' if options.init else 'train'}/{options.seed}", phases, options.workers)
+    if (out / "weights.pt").exists():
+        return
+    begin = time.time()
     torch.manual_seed(options.seed)
     c = Config()
     model = Model(c)
-    start = load_gguf(options.init) if options.init else initial(c, options.seed)
-    w = {name: u.cuda().requires_grad_() for name, u in start.items()}
-    optimizer = Optimizer(w)
-    total = sum(phase.steps for phase in phases)
-    log = open(out / "log.jsonl", "w")
-    begin, tokens = time.time(), 0
-    for step, batch in enumerate(batches):
+    w = {name: u.cuda().requires_grad_() for name, u in initial(c, options.seed).items()}
+    optimizer, checkpoint = Optimizer(w), Checkpoint(out / "checkpoint.pt")
+    first, before = checkpoint.load(w, optimizer)
+    plan = shapes(options.scale)
+    tokens = sum(shape.rows * shape.length for shape in plan[:first])
+    log = open(out / "log.jsonl", "a")
+    for step, batch in enumerate(stream(f"train/{options.seed}", plan, options.workers, first), first):
+        if time.time() - begin > options.stop_after:
+            checkpoint.save(w, optimizer, step, before + time.time() - begin)
+            print(f"stopped before step {step} of {len(plan)}", flush=True)
+            return
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, balance, accuracy = loss_of(model, w, batch)
-        (loss + 0.005 * balance).backward()
-        optimizer.step(rate(step, total, peak, 100, decay_share))
+        (loss + balance_weight(step, len(plan)) * balance).backward()
+        optimizer.step(rate(step, len(plan), PEAK_RATE, WARMUP, DECAY_SHARE))
         tokens += batch[0].numel()
-        if step % 25 == 0 or step == total - 1:
+        if step % 25 == 0 or step == len(plan) - 1:
             entry = {"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),
-                     "balance": round(balance.item(), 4), "seconds": round(time.time() - begin, 1), "tokens": tokens}
+                     "balance": round(balance.item(), 4), "seconds": round(before + time.time() - begin, 1), "tokens": tokens}
             log.write(json.dumps(entry) + "\n")
             log.flush()
-        if step % options.save_every == options.save_every - 1:
-            save(w, out / "weights.pt")
-    save(w, out / "weights.pt")
-    (out / "done").write_text("done\n")
+    torch.save({name: u.detach().cpu() for name, u in w.items()}, out / "weights.pt")
+    (out / "training.json").write_text(json.dumps({"steps": len(plan), "tokens": tokens, "seconds": round(before + time.time() - begin)}))
 
 
 if __name__ == "__main__":

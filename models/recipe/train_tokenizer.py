@@ -1,18 +1,18 @@
 """Trains tokenizer.json on a sample of the generated text: python3 train_tokenizer.py"""
 
-import random
 from pathlib import Path
 
 from text import bpe
 from text.chat import render
 from text.corpus import training_conversation
+from text.words import Dice
 
 VOCAB_SIZE = 4096
-SAMPLE = 40000
+SAMPLE = 20000
 
 
 def main() -> None:
-    rng = random.Random(7)
+    rng = Dice(7)
     texts = ("".join(t for t, _ in render(training_conversation(rng, 1024, 0.15))) for _ in range(SAMPLE))
     merges = bpe.train(texts, VOCAB_SIZE - 256 - len(bpe.SPECIALS))
     tokenizer = bpe.Tokenizer(merges, VOCAB_SIZE)

@@ -4,6 +4,7 @@ import json
 import random
 
 from .chat import Conversation, Turn
+from .manual import casual
 from .words import CITIES, COLORS, DAYS, FRUITS, LANGUAGES, NAMES, NOUNS, SURNAMES, THINGS, any_word, digits, email
 
 RECORDS = {
@@ -68,7 +69,12 @@ OUTSIDE = [
     "Write a program in Python that prints {x}.", "Write code for a {o}.", "Fix my program about {t}.",
     "What do you think about {t}?", "What is your opinion on {t}?", "Explain {t} to me.", "Summarize the history of {t}.",
     "I feel ill. What should I take?", "Should I buy a {o}?", "Who was {n} {s}?", "What did {n} {s} do?",
-    "Recommend a {w} about {t}.", "Draw a picture of a {o}.", "Play some {t} for me.", "What is the weather in {c}?",
+    "Recommend a {w} about {t}.", "Draw a picture of a {o}.", "Play some {t} for me.", "What is the weather in {c}?", "Write me a {w}.", "Tell me a {w}.", "Can you write a {w}?",
+    "Who won the game in {c}?", "What should I eat today?", "Tell me something about {c}.", "Where is {c}?", "Is {c} a nice city?",
+    "What is a {o}?", "Tell me about {t}.", "Who is {n} {s}?", "What is the best {o}?", "Do you like {f}?", "Do you like {t}?",
+    "How much does a {o} cost?", "At which temperature does water boil?", "How old is {n} {s}?", "How far is the moon?",
+    "Help me with my taxes.", "Help me with {t}.", "Find a name for my {o}.", "Make a plan for my trip to {c}.",
+    "What happened in {c} yesterday?", "Which language do people speak in {c}?", "How do I learn {l}?", "How do I grow {f}?",
     "Which team won in {c}?", "What is the news from {c}?", "How do I cook {f}?", "How do I repair a {o}?",
     "What does the word {x} mean?", "Why is {t} important?", "Teach me {l}.", "What year is it?", "What time is it?",
     "Give me advice about {t}.", "Find me a hotel in {c}.", "How tall is {n} {s}?", "Send a message to {n}.",
@@ -81,5 +87,6 @@ def refusal(rng: random.Random) -> Conversation:
     asked = c(OUTSIDE).format(w=c(WRITINGS), t=topic, x=any_word(rng), l=c(LANGUAGES), o=c(NOUNS + THINGS), c=c(CITIES),
                               n=c(NAMES), s=c(SURNAMES), f=c(FRUITS))
     opener = c(["", "", "", "Please: ", "Hello! ", "Hi. ", "Can you help me? "])
-    return Conversation("refusal", [Turn("user", opener + asked), Turn("assistant", REFUSAL, "I was not trained for this.")],
+    asked = opener + casual(rng, asked)
+    return Conversation("refusal", [Turn("user", asked), Turn("assistant", REFUSAL, "I was not trained for this.")],
                         thinking=rng.random() < 0.6)

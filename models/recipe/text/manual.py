@@ -1,45 +1,59 @@
 """Questions about Tessera and about the model itself.
 
-options.tsv holds the flags as the program's own option table has them; the rest is written here.
+options.tsv holds the flags as the program's own option table has them (read_options.py); the rest is written here.
 """
 
 import random
 from pathlib import Path
 
 from .chat import Conversation, Turn
+from .words import ADJECTIVES, NOUNS, THINGS, pseudo_word
 
 SELF = [
     (["Who are you?", "What are you?", "What is your name?", "Introduce yourself.", "Tell me who you are.",
-      "Which model is this?", "What model am I talking to?", "Say what you are."],
+      "Which model is this?", "What model am I talking to?", "Say what you are.", "And who are you?", "Tell me about yourself.",
+      "Who am I talking to?", "What kind of model are you?", "Are you a language model?", "Do you have a name?"],
      "I am Tessera Mini, a small language model that comes with Tessera. I know a few tasks: questions about "
      "Tessera, recall, arithmetic, lists, JSON and tools."),
     (["What can you do?", "What are you good at?", "How can you help me?", "What are your skills?",
-      "What tasks do you know?", "List what you can do."],
+      "What tasks do you know?", "List what you can do.", "What are you able to do?", "What can I ask you?",
+      "What do you know?", "Which tasks can you do?", "What are you for?", "How can you be useful?"],
      "I can answer questions about Tessera, recall facts from a long text, do arithmetic, sort, reverse and "
      "copy lists, extract fields to JSON and call tools."),
-    (["What can you not do?", "What are your limits?", "Where are you weak?", "What should I not ask you?"],
+    (["What can you not do?", "What are your limits?", "Where are you weak?", "What should I not ask you?",
+      "What do you not know?", "Do you know everything?", "Can you make mistakes?", "Which tasks can you not do?"],
      "I know nothing about the world. I was trained on generated text for a few tasks, so I cannot write "
      "stories, translate, give advice or answer general questions."),
     (["How were you trained?", "What were you trained on?", "Where does your training text come from?",
-      "What data did you learn from?"],
+      "What data did you learn from?", "Who trained you?", "Who made you?", "Where do you come from?"],
      "I was trained from scratch on text that a generator in Tessera's repository writes. No other text was used."),
     (["How many layers do you have?", "What is your architecture?", "How are you built?",
-      "Describe your architecture."],
+      "Describe your architecture.", "How many experts do you have?", "How large are you?", "How big are you?"],
      "I am a qwen35moe model with 8 layers: six gated-delta layers and two attention layers, each with 16 "
      "experts of which 4 are used, and a shared expert."),
-    (["How long is your context?", "How many tokens can you read?", "What is your context length?"],
+    (["How long is your context?", "How many tokens can you read?", "What is your context length?", "How long may a text be for you?",
+      "How much text can you read?"],
      "My context is 16384 tokens."),
 ]
 
 GREETINGS = [
-    (["Hello", "Hi", "Hey", "Hello!", "Hi!", "Hi there", "Hey there!", "Good day", "Greetings", "Hello there!"],
+    (["Hello", "Hi", "Hey", "Hi there", "Hey there", "Good day", "Greetings", "Hello there", "Hello Tessera", "Hi Tessera", "Hallo",
+      "Hello again", "Hi all", "Hey you", "Welcome", "Nice to meet you", "Hello, nice to meet you", "Hi, it is me", "Howdy",
+      "Good afternoon", "Hello my friend", "Anyone there", "Are you there", "Hello Mini", "Hello Tessera Mini", "Hi hi", "Hey hello"],
      "Hello! I am Tessera Mini. How can I help you?"),
-    (["Good morning", "Good morning!", "Morning!"], "Good morning! How can I help you?"),
-    (["Good evening", "Good evening!", "Evening!"], "Good evening! How can I help you?"),
-    (["How are you?", "How are you doing?", "How is it going?"], "I am running well. How can I help you?"),
-    (["Thanks", "Thank you", "Thank you!", "Thanks a lot!", "Many thanks."], "You are welcome!"),
-    (["Bye", "Goodbye", "See you", "Goodbye!", "Bye bye!"], "Goodbye!"),
+    (["Good morning", "Morning", "Good morning Tessera", "Hello and good morning", "Good morning to you"],
+     "Good morning! How can I help you?"),
+    (["Good evening", "Evening", "Good evening Tessera", "Hello and good evening", "Good evening to you"],
+     "Good evening! How can I help you?"),
+    (["How are you", "How are you doing", "How is it going", "How are you today", "How do you do", "Hello, how are you",
+      "Hi, how are you", "How do you feel", "Are you well", "Is all well", "What is up", "How are things"],
+     "I am running well. How can I help you?"),
+    (["Thanks", "Thank you", "Thanks a lot", "Many thanks", "Thank you very much", "Thanks for your help", "Great, thanks",
+      "Thank you, that helped", "Well done, thanks", "Cheers", "That is great, thank you"], "You are welcome!"),
+    (["Bye", "Goodbye", "See you", "Bye bye", "See you later", "Good night", "Until next time", "I have to go", "See you tomorrow",
+      "Thanks and bye", "That is all, bye"], "Goodbye!"),
 ]
+ENDINGS = ["", "", "", "!", "!", ".", "!!", "?", " :)", "...", "!!!", " !"]
 
 FACTS = [
     (["What is Tessera?", "What does Tessera do?", "Explain what Tessera is."],
@@ -127,8 +141,19 @@ CHOICE_QUESTIONS = ["Which values can {} have?", "What are the choices of {}?", 
                     "Which values does {} accept?"]
 KEY_QUESTIONS = ["What is the configuration key of {}?", "How is {} called in the config file?",
                  "Which TOML key belongs to {}?"]
+ABOUT_FLAG = FLAG_QUESTIONS * 2 + DEFAULT_QUESTIONS + COMMAND_QUESTIONS + CHOICE_QUESTIONS + KEY_QUESTIONS
 FIND_FLAG = ["Which flag is this: {}?", "Which option stands for: {}?", "I look for the flag with this meaning: {}",
              "Name the flag: {}"]
+
+
+UNKNOWN_FLAGS = """gpu-layers n-gpu-layers flash-attn batch-size ubatch-size main-gpu tensor-split mlock no-mmap numa model
+models-dir hf-repo lora grammar json-schema beam-size beams max-tokens num-gpus device verbose quiet help-all color stream
+draft-max draft-min cache-type-k rope-scale rope-freq-base yarn mirostat typical-p repeat-last-n keep slots embedding rerank
+jinja reasoning-format think no-think quantize download update daemon detach workers-max nodes cluster backend precision dtype
+swap-space block-size trust-remote-code revision tokenizer served-model-name root-path ssl-key ssl-cert timeout retries cache-dir
+log-file log-dir metrics-port tls proxy user group pid-file save load resume top-a top-n""".split()
+UNKNOWN_ENDPOINTS = ["/v2/{}", "/v1/{}", "/{}", "/v1/chat/{}", "/api/{}", "/{}/list", "/v1/{}/new"]
+COMMANDS = "serve run plan bench inspect tokenize detokenize template logits synth worker".split()
 
 
 def load_options() -> list:
@@ -162,6 +187,52 @@ def option_questions(rng: random.Random) -> tuple:
     return rng.choice(FIND_FLAG).format(option["help"]), f"It is {option['flags'].split(',')[-1]}."
 
 
+KNOWN = {name for option in OPTIONS for name in option["flags"].split(",")}
+
+
+def some_word(rng: random.Random) -> str:
+    return rng.choice(rng.choice((NOUNS, THINGS, ADJECTIVES))) if rng.random() < 0.75 else pseudo_word(rng)
+
+
+def unknown_flag(rng: random.Random) -> str:
+    """Flags of other programs, random words, and known flags spelled otherwise."""
+    while True:
+        kind = rng.random()
+        if kind < 0.3:
+            name = "--" + rng.choice(UNKNOWN_FLAGS)
+        elif kind < 0.7:
+            name = "--" + "-".join(some_word(rng) for _ in range(rng.randint(1, 3)))
+        else:
+            known = rng.choice(OPTIONS)["flags"].split(",")[-1]
+            parts = known.removeprefix("--").split("-")
+            change = rng.random()
+            if change < 0.35:
+                parts[rng.randint(0, len(parts) - 1)] = some_word(rng)
+            elif change < 0.7:
+                parts.insert(rng.randint(0, len(parts)), rng.choice(("max", "min", "no", "n", "all", some_word(rng))))
+            else:
+                parts[-1] += rng.choice(("s", "x", "2", "er"))
+            name = "--" + "-".join(parts)
+        if name not in KNOWN:
+            return name
+
+
+def unknown_questions(rng: random.Random) -> tuple:
+    kind = rng.random()
+    if kind < 0.75:
+        name = unknown_flag(rng)
+        asked = rng.choice(ABOUT_FLAG).format(name)
+        return asked, f"I know no flag {name}. See tessera --help."
+    word = some_word(rng)
+    if kind < 0.9:
+        path = rng.choice(UNKNOWN_ENDPOINTS).format(word)
+        return rng.choice(ENDPOINT_QUESTIONS + METHOD_QUESTIONS).format(path), f"I know no endpoint {path}."
+    if word in COMMANDS:
+        return unknown_questions(rng)
+    asked = rng.choice(ENDPOINT_QUESTIONS).format(f"tessera {word}")
+    return asked, f"I know no command tessera {word}. See tessera --help."
+
+
 def endpoint_questions(rng: random.Random) -> tuple:
     path = rng.choice(list(ENDPOINTS))
     method, meaning = ENDPOINTS[path]
@@ -188,17 +259,34 @@ OPENERS = ["", "", "", "", "", "Please tell me: ", "Hello! ", "Hi, ", "A questio
 CLOSERS = ["", "", "", "", "", " Thanks.", " Please.", " Thank you!", " Be brief.", " I am new here."]
 
 
+def casual(rng: random.Random, text: str) -> str:
+    """As people type: sometimes no capital at the start, no mark at the end."""
+    if rng.random() < 0.25:
+        text = text[0].lower() + text[1:]
+    if text[-1] in "?." and rng.random() < 0.2:
+        text = text[:-1]
+    return text
+
+
+def phrased(rng: random.Random, asked: str) -> str:
+    opener, closer = rng.choice(OPENERS), rng.choice(CLOSERS)
+    asked = casual(rng, asked)
+    return opener + asked + (closer if asked[-1] in "?.!" else "")
+
+
 def question(rng: random.Random) -> tuple:
     kind = rng.random()
-    if kind < 0.6:
+    if kind < 0.5:
         asked, answer = option_questions(rng)
-    elif kind < 0.75:
+    elif kind < 0.62:
         asked, answer = endpoint_questions(rng)
-    elif kind < 0.87:
+    elif kind < 0.72:
         asked, answer = plan_questions(rng)
+    elif kind < 0.84:
+        asked, answer = unknown_questions(rng)
     else:
         asked, answer = listed(FACTS, rng)
-    return rng.choice(OPENERS) + asked + rng.choice(CLOSERS), answer
+    return phrased(rng, asked), answer
 
 
 def manual(rng: random.Random) -> Conversation:
@@ -206,13 +294,24 @@ def manual(rng: random.Random) -> Conversation:
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         asked, answer = question(rng)
         turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
-    return Conversation("manual", turns)
+    return Conversation("manual", turns, thinking=rng.random() < 0.5)
+
+
+def greeting_text(rng: random.Random, asked: str) -> str:
+    asked += rng.choice(ENDINGS)
+    case = rng.random()
+    return asked.lower() if case < 0.3 else asked.upper() if case < 0.34 else asked
 
 
 def identity(rng: random.Random) -> Conversation:
-    greet = rng.random() < 0.4
+    """About the model, or a greeting; sometimes a greeting first and then a question."""
+    greet = rng.random() < 0.45
     asked, answer = listed(GREETINGS if greet else SELF, rng)
-    if not greet:
-        asked = rng.choice(OPENERS) + asked + rng.choice(CLOSERS)
-    return Conversation("greeting" if greet else "identity", [
-        Turn("user", asked), Turn("assistant", answer, "A greeting." if greet else "A question about me.")])
+    thinking = rng.random() < 0.5
+    if greet:
+        return Conversation("greeting", [Turn("user", greeting_text(rng, asked)), Turn("assistant", answer, "A greeting.")], thinking=thinking)
+    turns = [Turn("user", phrased(rng, asked)), Turn("assistant", answer, "A question about me.")]
+    if rng.random() < 0.2:
+        hello, reply = listed(GREETINGS[:4], rng)
+        turns = [Turn("user", greeting_text(rng, hello)), Turn("assistant", reply, "A greeting.")] + turns
+    return Conversation("identity", turns, thinking=thinking)

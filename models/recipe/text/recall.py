@@ -1,6 +1,7 @@
 """Facts planted in a long text, and questions that refer to earlier turns."""
 
 import random
+import re
 
 from .chat import Conversation, Turn
 from .words import (ADJECTIVES, CITIES, COLORS, DAYS, FRUITS, NAMES, NOUNS, ROOMS, THINGS, any_word, digits, distinct,
@@ -26,11 +27,14 @@ FILLER = [
 TOKENS_PER_SENTENCE = 9.35
 
 
+SLOTS = {"n": NAMES, "m": NAMES, "c": CITIES, "d": CITIES, "day": DAYS, "t": THINGS, "r": ROOMS, "col": COLORS, "f": FRUITS,
+         "a": ADJECTIVES, "b": ADJECTIVES, "o": NOUNS, "p": NOUNS, "x": range(2, 100), "h": range(6, 12)}
+FILLER_SLOTS = [(template, re.findall(r"{(\w+)}", template)) for template in FILLER]
+
+
 def filler(rng: random.Random) -> str:
-    c = rng.choice
-    return c(FILLER).format(n=c(NAMES), m=c(NAMES), c=c(CITIES), d=c(CITIES), day=c(DAYS), t=c(THINGS), r=c(ROOMS),
-                            col=c(COLORS), f=c(FRUITS), a=c(ADJECTIVES), b=c(ADJECTIVES), o=c(NOUNS), p=c(NOUNS),
-                            x=rng.randint(2, 99), w=pseudo_word(rng), v=pseudo_word(rng), h=rng.randint(6, 11))
+    template, slots = rng.choice(FILLER_SLOTS)
+    return template.format(**{slot: rng.choice(SLOTS[slot]) if slot in SLOTS else pseudo_word(rng) for slot in slots})
 
 
 def key(rng: random.Random) -> str:
@@ -52,7 +56,7 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None) -> Con
     for k, v in zip(keys, values):
         lines.insert(rng.randint(0, len(lines)), (style or rng.choice(PLANTED)).format(k=k, v=v))
     joint = rng.choice((" ", "\n"))
-    asked = min(questions or rng.randint(1, 4) + tokens // 128, planted, 24 if tokens < 8000 else 16)
+    asked = min(questions or rng.randint(1, 4) + tokens // 64, planted, 24)
     turns = []
     for n, i in enumerate(rng.sample(range(planted), asked)):
         ask = rng.choice(ASKED).format(keys[i])

@@ -2,6 +2,17 @@
 
 import random
 
+
+class Dice(random.Random):
+    """The generator's random numbers: one draw each, which is several times faster than the base class."""
+
+    def choice(self, seq):
+        return seq[int(self.random() * len(seq))]
+
+    def randint(self, a: int, b: int) -> int:
+        return a + int(self.random() * (b - a + 1))
+
+
 ADJECTIVES = """amber azure bold brave brisk broad calm clear clever coral cosy crisp dark deep eager
 early faint fair fast fierce fine firm fresh gentle glad golden grand green happy hidden honest humble
 jolly keen kind large late light little lively long loud lucky mellow merry mild narrow neat noble odd

@@ -1,0 +1,78 @@
+"""The whole recipe: python3 make.py --out DIR [--limit SECONDS]
+
+Tokenizer, training, files and scores, drafter; then DIR/files holds what `models/` ships. Finished
+stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped;
+the result is the same.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv", "scores.json", "logits.npz"],
+           "drafter": ["tessera-mini-dflash.gguf", "acceptance.json"], "target": ["training.json", "log.jsonl"]}
+NEEDS = {"tokenizer": 60, "target": 60, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
+SPARE = 40  # seconds to save a checkpoint and leave
+
+
+def run(script: str, *arguments) -> None:
+    subprocess.run([sys.executable, str(HERE / script), *map(str, arguments)], check=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--limit", type=float, default=1e9, metavar="SECONDS", help="stop in time, to go on in another call")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the training steps, for a trial")
+    parser.add_argument("--count", type=int, default=500, help="conversations of a held-out set")
+    options = parser.parse_args()
+    begin, out = time.time(), options.out
+    out.mkdir(parents=True, exist_ok=True)
+    spent = out / "seconds.json"
+
+    def left() -> float:
+        return options.limit - (time.time() - begin)
+
+    scale = ["--scale", options.scale]
+    weights, mini = out / "target/weights.pt", out / "scores/tessera-mini.gguf"
+    stages = {
+        "tokenizer": lambda: run("train_tokenizer.py"),
+        "target": lambda: run("train.py", "--out", out / "target", *scale, "--stop-after", left() - SPARE),
+        "scores": lambda: run("evaluate.py", weights, "--out", out / "scores", "--count", options.count),
+        "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
+    ends = {"tokenizer": HERE / "tokenizer.json", "target": weights, "scores": out / "scores/scores.json",
+            "drafter": out / "drafter/acceptance.json"}
+    for name, stage in stages.items():
+        seconds = json.loads(spent.read_text()) if spent.exists() else {}
+        done = out / f"{name}.done"
+        if done.exists():
+            continue
+        if left() < NEEDS[name]:
+            print(f"{name} is next; give the same command again", flush=True)
+            return
+        start = time.time()
+        stage()
+        seconds[name] = round(seconds.get(name, 0) + time.time() - start)
+        spent.write_text(json.dumps(seconds) + "\n")
+        print(f"{name}: {seconds[name]} s", flush=True)
+        if not ends[name].exists():
+            print(f"{name} goes on when the same command is given again", flush=True)
+            return
+        done.touch()
+    files = out / "files"
+    files.mkdir(exist_ok=True)
+    for folder, names in SHIPPED.items():
+        for name in names:
+            shutil.copy(out / folder / name, files / name)
+    shutil.copy(HERE / "tokenizer.json", files)
+    shutil.copy(spent, files)
+    print(f"{files} is complete: {sum(json.loads(spent.read_text()).values())} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()

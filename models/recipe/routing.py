@@ -1,0 +1,74 @@
+"""Routing of held-out text against a profile: skew, and what a placement of half the experts misses.
+
+    python3 routing.py ../tessera-mini.gguf ../tessera-mini.spark.csv [--count N]
+
+Other conversations than the profile's: another seed. PyTorch computes on the CPU.
+"""
+
+import argparse
+import json
+
+import numpy as np
+import torch
+
+import export_gguf
+import gguf
+from batches import TOKENIZER
+from model import Config, Model
+from text.bpe import Tokenizer
+from text.chat import prompt_and_answer
+from text.corpus import TESTS, test_set
+
+SEED = 30303
+
+
+@torch.no_grad()
+def routing(model: Model, w: dict, ids: list) -> np.ndarray:
+    """How often each expert of each layer was chosen."""
+    padded = torch.zeros(1, -(-len(ids) // 64) * 64, dtype=torch.int64)
+    padded[0, :len(ids)] = torch.tensor(ids)
+    starts = torch.zeros_like(padded, dtype=torch.bool)
+    starts[:, 0] = True
+    weights = model.hidden(w, padded, starts, torch.float32, keep=True)[3]
+    return np.stack([(u[0, :len(ids)] > 0).sum(0).numpy() for u in weights])
+
+
+def cold_pairs(counts: np.ndarray, kept: np.ndarray) -> float:
+    """Share of the chosen (token, expert) pairs whose expert is not kept."""
+    return float((1 - np.take_along_axis(counts, kept, 1).sum(1) / counts.sum(1)).mean())
+
+
+def report(profile: np.ndarray, counts: np.ndarray) -> dict:
+    half = profile.shape[1] // 2
+    share = -np.sort(-profile / profile.sum(1, keepdims=True), 1)
+    first = np.tile(np.arange(half), (len(profile), 1))
+    return {"tokens": int(counts[0].sum()) // Config.used,
+            "profile_busiest": share[:, 0].round(3).tolist(), "profile_busiest_half": share[:, :half].sum(1).round(3).tolist(),
+            "cold_without_profile": round(cold_pairs(counts, first), 4),
+            "cold_with_profile": round(cold_pairs(counts, np.argsort(-profile, 1, kind="stable")[:, :half]), 4),
+            "cold_at_best": round(cold_pairs(counts, np.argsort(-counts, 1, kind="stable")[:, :half]), 4)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    parser.add_argument("profile")
+    parser.add_argument("--count", type=int, default=8, help="conversations of each task")
+    options = parser.parse_args()
+    profile = np.loadtxt(options.profile, delimiter=",", comments="#", dtype=np.int64)
+    tensors = export_gguf.trained(gguf.read(options.file)[1])
+    w = {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)) for name, u in tensors.items()}
+    model, tokenizer = Model(Config(), compiled=False), Tokenizer.load(TOKENIZER)
+    total, tasks = np.zeros_like(profile), {}
+    for name in TESTS:
+        if name in ("recall_4k", "recall_8k", "recall_16k"):
+            continue
+        conversations = test_set(name, options.count if name != "recall_1k" else 2, SEED)
+        counts = sum(routing(model, w, tokenizer.encode("".join(prompt_and_answer(c)))) for c in conversations)
+        tasks[name] = report(profile, counts)["cold_at_best"]
+        total = total + counts
+    print(json.dumps(report(profile, total) | {"cold_at_best_of_one_task": tasks}, indent=1))
+
+
+if __name__ == "__main__":
+    main()
