@@ -3,7 +3,7 @@
 # Builds src/NAME/**.cc into the library tessera_NAME and, when tests are on, src/NAME/**_test.cc
 # into the program NAME_test. A file whose name ends in _portable.cc, _avx2.cc or _avx512.cc holds
 # kernels and is compiled for that instruction set; nothing but run-time dispatch may call into it.
-# main.cc is left to the room's own rules (see below).
+# main.cc is left to the room's own rules (see below), GPU plug-ins to cmake/gpu.cmake.
 set(TESSERA_PORTABLE_FLAGS -O3)
 if(TESSERA_FUZZ)
   # No fuzzer calls a kernel, and an instrumented one takes clang minutes.
@@ -27,6 +27,8 @@ function(tessera_room name)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|/main|_fuzz)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "/gpu/plugin/")  # cmake/gpu.cmake
+  list(FILTER tests EXCLUDE REGEX "/gpu/kernels/")
 
   foreach(source ${sources})
     if(source MATCHES "_portable\\.cc$")
