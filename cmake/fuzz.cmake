@@ -18,7 +18,6 @@ function(tessera_fuzzers room)
     target_link_libraries(${program} PRIVATE tessera_${room})
     target_link_options(${program} PRIVATE -fsanitize=fuzzer)
     target_compile_definitions(${program} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    target_compile_definitions(${program} PRIVATE TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
 
     set(found ${CMAKE_BINARY_DIR}/corpus/${name})
     set(findings ${CMAKE_BINARY_DIR}/findings/${name})
