@@ -46,7 +46,9 @@ std::string_view value_of(std::string_view line, std::string_view key) {
   return {};
 }
 
-bool is_hex_digit(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+bool is_hex_digit(char c) {
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f');
+}
 
 struct Shape {
   int layers = 0;
@@ -135,8 +137,9 @@ Result<RoutingProfile> RoutingProfile::parse(std::string_view text) {
   profile.n_used_ = shape.used;
   profile.model_ = value_of(first, "model");
   if (!std::all_of(profile.model_.begin(), profile.model_.end(), is_hex_digit))
-    return Error::make(ErrorCode::invalid,
-                       "line 1: model= is no digest; it is hexadecimal, as tessera calibrate writes");
+    return Error::make(
+        ErrorCode::invalid,
+        "line 1: model= is no digest; it is hexadecimal, as tessera calibrate writes");
   for (int number = 2; !text.empty(); ++number) {
     const std::string_view line = take_line(text);
     if (line.empty() || line.starts_with('#')) continue;

@@ -102,7 +102,7 @@ TEST(ProfileKeeper, WritesBesideTheRequests) {
   RoutingCounts counts(spec_of());
   const RoutedPair pair{.row = 0, .expert = 3};
   {
-    ProfileKeeper keeper(counts, RoutingProfile(spec_of(), "m"),
+    ProfileKeeper keeper(counts, RoutingProfile(spec_of(), "abc"),
                          {.path = path, .every = std::chrono::milliseconds(5)});
     EXPECT_FALSE(std::filesystem::exists(path));
     counts.add(2, {&pair, 1});
