@@ -115,15 +115,30 @@ void product(benchmark::State& state, Product p) {
   set_rates(state, static_cast<double>(bytes), 2.0 * static_cast<double>(p.n * p.rows * p.cols));
 }
 
-void pack(benchmark::State& state, BlockType type) {
-  constexpr std::int64_t kRows = 4096, kCols = 2048;
-  const std::int64_t stride = row_bytes(type, kCols);
-  const AlignedBuffer file = filled(kRows * stride);
-  AlignedBuffer packed = filled(packed_bytes(type, kRows, kCols));
+// As the experts of a file are used: pieces of 8 groups from all over it, each packed into one
+// room, and multiplied with `n` rows (0: only packed).
+void from_file(benchmark::State& state, BlockType type, int n) {
+  constexpr std::int64_t kCols = 1024, kGroups = 8, kPieceRows = kGroups * kGroupRows;
+  const std::int64_t stride = row_bytes(type, kCols), piece = kPieceRows * stride;
+  const std::int64_t pieces = kStreamBytes / piece;
+  const AlignedBuffer file = filled(pieces * piece);
+  AlignedBuffer room = filled(packed_bytes(type, kPieceRows, kCols));
+  std::vector<float> rows(static_cast<std::size_t>(n * kCols), 0.5f);
+  AlignedBuffer records = filled(activation_bytes(std::max(n, 1), kCols));
+  const Activations x{rows.data(), kCols, n, kCols, records.as<ActivationRecord>()};
+  const MatmulKernels& kernels = matmul_kernels(detect_isa());
+  quantize_rows(kernels, x, 0, n);
+  std::vector<float> out(static_cast<std::size_t>(n * kPieceRows));
+  const PackedMatrix w(type, kPieceRows, kCols, room.data());
+  std::int64_t at = 0;
   for (auto _ : state) {
-    pack_groups({type, kRows, kCols, file.data(), stride}, 0, group_count(kRows), packed.data());
+    pack_groups({type, kPieceRows, kCols, file.data() + at * piece, stride}, 0, kGroups,
+                room.data());
+    if (n > 0) matmul(kernels, w, 0, kGroups, x, {}, n, out.data(), kPieceRows);
+    benchmark::ClobberMemory();
+    at = (at + 7919) % pieces;
   }
-  set_rates(state, static_cast<double>(kRows * stride), 0);
+  set_rates(state, static_cast<double>(piece), 2.0 * static_cast<double>(n * kPieceRows * kCols));
 }
 
 void quantize(benchmark::State& state) {
@@ -146,8 +161,9 @@ void register_all() {
   for (const BlockType type :
        {BlockType::Q4_K, BlockType::Q6_K, BlockType::Q8_0, BlockType::BF16, BlockType::F32}) {
     const std::string name = block_type_name(type);
-    benchmark::RegisterBenchmark(("pack/" + name).c_str(),
-                                 [=](benchmark::State& state) { pack(state, type); });
+    for (const int n : {0, 1, 4, 16})
+      benchmark::RegisterBenchmark(fmt::format("from_file/{}/{}", name, n).c_str(),
+                                   [=](benchmark::State& state) { from_file(state, type, n); });
     for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable}) {
       if (!isa_supported(isa)) continue;
       for (const std::int64_t rows : {2048, 512}) {
