@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -86,14 +87,40 @@ Result<File> File::parse(std::span<const std::byte> bytes, OpenOptions options) 
   return file;
 }
 
+Result<File> File::adopt(std::span<const OwnPart> parts, OpenOptions options) {
+  CHECK(!parts.empty());
+  File file;
+  file.path_ = parts.front().name;
+  SplitKeys split;
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    options.header_bytes = parts[i].header_bytes;
+    TESSERA_ASSIGN(Mapping mapping, Mapping::adopt(parts[i].name, parts[i].descriptor));
+    TESSERA_ASSIGN(Part part, read_part(parts[i].name, std::move(mapping), options));
+    if (i == 0) split = part.keys;
+    if (Status status = check_same_split(part.keys, split, static_cast<std::int64_t>(i)); !status)
+      return std::move(status).error().in(parts[i].name);
+    file.adopt(std::move(part));
+  }
+  if (std::cmp_not_equal(split.count, parts.size()))
+    return Error::make(ErrorCode::invalid, "{}: {} files of a model of {} shards", file.path_,
+                       parts.size(), split.count);
+  TESSERA_TRY(file.check_tensor_count(split.tensors));
+  TESSERA_TRY(file.index_tensors());
+  return file;
+}
+
 Result<File::Part> File::open_part(const std::string& path, OpenOptions options) {
   TESSERA_ASSIGN(Mapping mapping, Mapping::open(path));
+  return read_part(path, std::move(mapping), options);
+}
+
+Result<File::Part> File::read_part(std::string path, Mapping mapping, OpenOptions options) {
   const std::span<const std::byte> bytes = mapping.bytes();
   Result<Header> header = parse_header(bytes, options);
   if (!header) return std::move(header).error().in(path);
   Result<SplitKeys> keys = read_split_keys(header->metadata);
   if (!keys) return std::move(keys).error().in(path);
-  return Part{.shard = {.path = path,
+  return Part{.shard = {.path = std::move(path),
                         .mapping = std::make_unique<Mapping>(std::move(mapping)),
                         .bytes = bytes},
               .header = *std::move(header),
@@ -124,12 +151,14 @@ Status File::adopt_all(Part first, OpenOptions options) {
     }
     adopt(std::move(part));
   }
-  if (split.tensors >= 0 && std::cmp_not_equal(tensors_.size(), split.tensors)) {
-    return Error::make(ErrorCode::invalid,
-                       "{}: the shards hold {} tensors, split.tensors.count is {}", path_,
-                       tensors_.size(), split.tensors);
-  }
-  return {};
+  return check_tensor_count(split.tensors);
+}
+
+Status File::check_tensor_count(std::int64_t stated) const {
+  if (stated < 0 || shards_.size() == 1 || std::cmp_equal(tensors_.size(), stated)) return {};
+  return Error::make(ErrorCode::invalid,
+                     "{}: the shards hold {} tensors, split.tensors.count is {}", path_,
+                     tensors_.size(), stated);
 }
 
 void File::adopt(Part part) {
@@ -163,9 +192,38 @@ const TensorInfo* File::find_tensor(std::string_view name) const {
   return found == tensor_index_.end() ? nullptr : &tensors_[found->second];
 }
 
-const std::string& File::shard_path(int shard) const {
+const File::Shard& File::shard_at(int shard) const {
   CHECK(shard >= 0 && shard < shard_count(), "shard {} of {}", shard, shard_count());
-  return shards_[static_cast<std::size_t>(shard)].path;
+  return shards_[static_cast<std::size_t>(shard)];
+}
+
+const std::string& File::shard_path(int shard) const {
+  return shard_at(shard).path;
+}
+
+std::uint64_t File::shard_bytes(int shard) const {
+  return shard_at(shard).bytes.size();
+}
+
+std::uint64_t File::offset_of(const TensorInfo& tensor) const {
+  return static_cast<std::uint64_t>(tensor.data - shard_at(tensor.shard).bytes.data());
+}
+
+std::uint64_t File::header_bytes(int shard) const {
+  std::uint64_t least = shard_bytes(shard);
+  for (const TensorInfo& tensor : tensors_)
+    if (tensor.shard == shard) least = std::min(least, offset_of(tensor));
+  return least;
+}
+
+Status File::read_at(int shard, std::uint64_t offset, std::span<std::byte> to) const {
+  const Shard& from = shard_at(shard);
+  if (offset > from.bytes.size() || to.size() > from.bytes.size() - offset)
+    return Error::make(ErrorCode::invalid, "{}: {} bytes at {} of a file of {}", from.path,
+                       to.size(), offset, from.bytes.size());
+  if (from.mapping) return from.mapping->read_at(offset, to);
+  std::copy_n(from.bytes.begin() + static_cast<std::ptrdiff_t>(offset), to.size(), to.begin());
+  return {};
 }
 
 std::uint64_t File::file_bytes() const {

@@ -2,9 +2,11 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "../tests/golden_data.h"
 #include "gguf/gguf.h"
@@ -201,6 +203,88 @@ TEST(Shrinking, ReadsAsZerosAndIsReported) {
   ASSERT_EQ(truncate(path.c_str(), 2 << 20), 0);
   EXPECT_FALSE(file->check_intact().ok());
   (void)file->metadata().get_string("general.name").ok();
+}
+
+// --- Files that this process fills ---
+
+// An unlinked copy of a file, in memory.
+int memory_file(const std::string& path) {
+  const std::vector<std::byte> bytes = read_bytes(path);
+  const int fd = memfd_create("gguf-test", MFD_CLOEXEC);
+  EXPECT_EQ(write(fd, bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  return fd;
+}
+
+TEST(OwnFiles, AreReadFromTheirDescriptorsAndGivenBackForGood) {
+  const Result<File> original = File::open(golden("qwen3"));
+  ASSERT_TRUE(original.ok());
+  const int fd = memory_file(golden("qwen3"));
+  const OwnPart part{.name = "mine", .descriptor = fd, .header_bytes = original->header_bytes(0)};
+  const Result<File> file = File::adopt({&part, 1});
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  EXPECT_EQ(file->path(), "mine");
+  ASSERT_EQ(file->tensors().size(), original->tensors().size());
+  const TensorInfo* largest = &file->tensors()[0];
+  for (const TensorInfo& tensor : file->tensors())
+    if (tensor.bytes > largest->bytes) largest = &tensor;
+  EXPECT_EQ(std::memcmp(largest->data, original->find_tensor(largest->name)->data, largest->bytes),
+            0);
+  struct stat before = {}, after = {};
+  ASSERT_EQ(fstat(fd, &before), 0);
+  file->release(*largest, 0, largest->bytes);
+  ASSERT_EQ(fstat(fd, &after), 0);
+  EXPECT_LT(after.st_blocks, before.st_blocks);
+  EXPECT_EQ(largest->data[largest->bytes / 2], std::byte{0});
+  EXPECT_TRUE(file->check_intact().ok());
+  close(fd);
+}
+
+TEST(OwnFiles, MetadataEndsWhereItWasSaidTo) {
+  const Result<File> original = File::open(golden("qwen3"));
+  ASSERT_TRUE(original.ok());
+  const int fd = memory_file(golden("qwen3"));
+  for (const std::uint64_t bytes : {std::uint64_t{8}, original->header_bytes(0) / 2}) {
+    const OwnPart part{.name = "mine", .descriptor = fd, .header_bytes = bytes};
+    const Result<File> file = File::adopt({&part, 1});
+    ASSERT_FALSE(file.ok());
+    EXPECT_EQ(file.error().code, ErrorCode::invalid);
+  }
+  close(fd);
+}
+
+TEST(OwnFiles, AreAllOfTheShardsInOrder) {
+  const ScratchFolder folder;
+  const SplitName name{folder.file("m"), 0, 2};
+  for (int i = 0; i < 2; ++i) write_shard(name.path(i), i, 2, 2, i == 0 ? "a" : "b");
+  const OwnPart first{.name = "first", .descriptor = memory_file(name.path(0))};
+  const OwnPart second{.name = "second", .descriptor = memory_file(name.path(1))};
+  const auto adopt = [](std::vector<OwnPart> parts) { return File::adopt(parts); };
+  const Result<File> both = adopt({first, second});
+  ASSERT_TRUE(both.ok()) << both.error().message;
+  EXPECT_EQ(both->tensors().size(), 2u);
+  EXPECT_FALSE(adopt({second, first}).ok());
+  EXPECT_FALSE(adopt({first}).ok());
+  EXPECT_FALSE(adopt({first, first}).ok());
+  EXPECT_FALSE(adopt({first, second, second}).ok());
+  close(first.descriptor);
+  close(second.descriptor);
+}
+
+TEST(ReadAt, GivesTheFilesBytesOrAnError) {
+  const ScratchFolder folder;
+  const std::string path = folder.file("m.gguf");
+  const std::vector<std::byte> bytes = read_bytes(golden("qwen3"));
+  write_bytes(path, bytes);
+  const Result<File> file = File::open(path);
+  ASSERT_TRUE(file.ok());
+  std::vector<std::byte> to(1000);
+  ASSERT_TRUE(file->read_at(0, 12345, to).ok());
+  EXPECT_EQ(std::memcmp(to.data(), bytes.data() + 12345, to.size()), 0);
+  EXPECT_TRUE(file->read_at(0, bytes.size() - 1000, to).ok());
+  EXPECT_EQ(file->read_at(0, bytes.size() - 999, to).error().code, ErrorCode::invalid);
+  EXPECT_EQ(file->read_at(0, ~std::uint64_t{0}, to).error().code, ErrorCode::invalid);
+  ASSERT_EQ(truncate(path.c_str(), static_cast<off_t>(bytes.size() - 500)), 0);
+  EXPECT_EQ(file->read_at(0, bytes.size() - 1000, to).error().code, ErrorCode::io);
 }
 
 TEST(ShrinkingDeathTest, AnEarlierHandlerStillGetsItsSignals) {

@@ -50,6 +50,16 @@ struct TensorInfo {
 struct OpenOptions {
   // Accept tensors of types that this build cannot compute with; for looking, not for loading.
   bool allow_unknown_types = false;
+  // Metadata and tensor table end within so many bytes, or the file is refused without a look at
+  // what lies behind them; 0: anywhere. For a file of which only that much is there yet.
+  std::uint64_t header_bytes = 0;
+};
+
+// A file that this process made and filled, held by a descriptor that the File takes a copy of.
+struct OwnPart {
+  std::string name;  // for messages
+  int descriptor = -1;
+  std::uint64_t header_bytes = 0;  // OpenOptions::header_bytes
 };
 
 class File {
@@ -58,6 +68,9 @@ class File {
   // The same over bytes in memory, which must outlive the File. One file only; a shard of a split
   // model is refused.
   static Result<File> parse(std::span<const std::byte> bytes, OpenOptions options = {});
+  // The same over files of this process, all shards in their order; what they are called does not
+  // matter. release() frees their storage, and what was there then reads as zeros.
+  static Result<File> adopt(std::span<const OwnPart> parts, OpenOptions options = {});
 
   File(File&&) noexcept;
   File& operator=(File&&) noexcept;
@@ -71,6 +84,9 @@ class File {
   int shard_count() const { return static_cast<int>(shards_.size()); }
   const std::string& shard_path(int shard) const;
   std::uint64_t file_bytes() const;  // of all shards
+  std::uint64_t shard_bytes(int shard) const;
+  std::uint64_t header_bytes(int shard) const;              // up to its first tensor
+  std::uint64_t offset_of(const TensorInfo& tensor) const;  // in its shard
   std::uint32_t version() const { return version_; }
 
   // Hints to the kernel; they never fail. Offsets and sizes are bytes within the tensor.
@@ -80,6 +96,9 @@ class File {
 
   // An io error naming the file if it has shrunk or a page of it could not be read.
   Status check_intact() const;
+
+  // Copies bytes of a shard without mapping them in: an io error where the file does not have them.
+  Status read_at(int shard, std::uint64_t offset, std::span<std::byte> to) const;
 
  private:
   struct Shard {
@@ -92,8 +111,11 @@ class File {
 
   File();
   static Result<Part> open_part(const std::string& path, OpenOptions options);
+  static Result<Part> read_part(std::string path, Mapping mapping, OpenOptions options);
   Status adopt_all(Part first, OpenOptions options);
+  const Shard& shard_at(int shard) const;
   void adopt(Part part);
+  Status check_tensor_count(std::int64_t stated) const;
   Status index_tensors();
 
   std::string path_;

@@ -259,7 +259,8 @@ Status check_overlap(const std::vector<Record>& records) {
 }  // namespace
 
 Result<Header> parse_header(std::span<const std::byte> bytes, OpenOptions options) {
-  Cursor cursor(bytes);
+  const std::uint64_t limit = options.header_bytes == 0 ? bytes.size() : options.header_bytes;
+  Cursor cursor(bytes.first(std::min<std::uint64_t>(limit, bytes.size())));
   TESSERA_ASSIGN(const Counts counts, read_counts(cursor));
   Header header;
   header.version = counts.version;

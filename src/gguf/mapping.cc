@@ -47,6 +47,19 @@ Result<Mapping> Mapping::open(const std::string& path) {
   // O_NONBLOCK so that a pipe is refused below instead of being waited for here.
   Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (fd.get() < 0) return system_error(path, "open the file");
+  return map(path, fd.give());
+}
+
+Result<Mapping> Mapping::adopt(const std::string& name, int descriptor) {
+  Descriptor fd(fcntl(descriptor, F_DUPFD_CLOEXEC, 0));
+  if (fd.get() < 0) return system_error(name, "copy the descriptor");
+  TESSERA_ASSIGN(Mapping mapping, map(name, fd.give()));
+  mapping.own_ = true;
+  return mapping;
+}
+
+Result<Mapping> Mapping::map(const std::string& path, int descriptor) {
+  Descriptor fd(descriptor);
   struct stat info = {};
   if (fstat(fd.get(), &info) != 0) return system_error(path, "read the file's size");
   if (!S_ISREG(info.st_mode))
@@ -70,13 +83,15 @@ Mapping::Mapping(Mapping&& other) noexcept
     : path_(std::move(other.path_)),
       fd_(std::exchange(other.fd_, -1)),
       bytes_(std::exchange(other.bytes_, {})),
-      guard_(std::move(other.guard_)) {}
+      guard_(std::move(other.guard_)),
+      own_(other.own_) {}
 
 Mapping& Mapping::operator=(Mapping&& other) noexcept {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
   std::swap(bytes_, other.bytes_);
   std::swap(guard_, other.guard_);
+  std::swap(own_, other.own_);
   return *this;
 }
 
@@ -98,7 +113,29 @@ void Mapping::will_need(std::span<const std::byte> range) const {
 void Mapping::release(std::span<const std::byte> range) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
   const std::uintptr_t mask = page_size() - 1;
-  advise((begin + mask) & ~mask, (begin + range.size()) & ~mask, MADV_DONTNEED);
+  const std::uintptr_t first = (begin + mask) & ~mask, end = (begin + range.size()) & ~mask;
+  if (first >= end) return;
+  if (own_) {
+    const auto base = reinterpret_cast<std::uintptr_t>(bytes_.data());
+    // Where the file system has no holes the storage stays until the file goes.
+    (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                    static_cast<off_t>(first - base), static_cast<off_t>(end - first));
+  }
+  advise(first, end, MADV_DONTNEED);
+}
+
+Status Mapping::read_at(std::uint64_t offset, std::span<std::byte> to) const {
+  while (!to.empty()) {
+    const ssize_t n = pread(fd_, to.data(), to.size(), static_cast<off_t>(offset));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return system_error(path_, "read the file");
+    if (n == 0)
+      return Error::make(ErrorCode::io, "{}: the file ends before byte {}; it shrank", path_,
+                         offset + to.size());
+    offset += static_cast<std::uint64_t>(n);
+    to = to.subspan(static_cast<std::size_t>(n));
+  }
+  return {};
 }
 
 Status Mapping::check_intact() const {

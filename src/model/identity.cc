@@ -70,23 +70,28 @@ void add_tensors(Sha256& sha, std::span<const gguf::TensorInfo> tensors) {
   }
 }
 
-// From the middle of tensors that lie evenly over the list.
-void add_samples(Sha256& sha, std::span<const gguf::TensorInfo> tensors) {
-  const std::size_t samples = std::min(tensors.size(), kSampledTensors);
-  for (std::size_t i = 0; i < samples; ++i) {
-    const gguf::TensorInfo& tensor = tensors[i * tensors.size() / samples];
-    const auto size = std::min<std::uint64_t>(tensor.bytes, kSampleBytes);
-    sha.bytes({tensor.data + (tensor.bytes - size) / 2, static_cast<std::size_t>(size)});
-  }
-}
-
 }  // namespace
+
+// From the middle of tensors that lie evenly over the list.
+std::vector<DigestSample> digest_samples(const gguf::File& file) {
+  const std::span<const gguf::TensorInfo> tensors = file.tensors();
+  std::vector<DigestSample> samples;
+  const std::size_t count = std::min(tensors.size(), kSampledTensors);
+  for (std::size_t i = 0; i < count; ++i) {
+    const gguf::TensorInfo& tensor = tensors[i * tensors.size() / count];
+    const auto size = std::min<std::uint64_t>(tensor.bytes, kSampleBytes);
+    const std::uint64_t begin = (tensor.bytes - size) / 2;
+    samples.push_back({&tensor, begin, begin + size});
+  }
+  return samples;
+}
 
 ModelDigest model_digest(const gguf::File& file) {
   Sha256 sha;
   add_metadata(sha, file.metadata());
   add_tensors(sha, file.tensors());
-  add_samples(sha, file.tensors());
+  for (const DigestSample& sample : digest_samples(file))
+    sha.bytes(std::span(sample.tensor->data, sample.end).subspan(sample.begin));
   return sha.finish();
 }
 

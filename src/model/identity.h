@@ -12,7 +12,9 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "gguf/gguf.h"
 
@@ -21,6 +23,16 @@ namespace tessera {
 using ModelDigest = std::array<std::byte, 32>;
 
 ModelDigest model_digest(const gguf::File& file);
+
+// What of the tensors' data it reads: bytes [begin, end) of a tensor each, in the order of the
+// file.
+struct DigestSample {
+  const gguf::TensorInfo* tensor = nullptr;
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+};
+std::vector<DigestSample> digest_samples(const gguf::File& file);
+
 std::string digest_text(const ModelDigest& digest);  // 64 hexadecimal digits
 
 }  // namespace tessera
