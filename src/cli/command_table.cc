@@ -31,7 +31,9 @@ constexpr auto kCommands = std::to_array<CommandInfo>({
      "tessera logits model.gguf --ids 1,2,3 --out logits.f32"},
     {kSynth, "synth", "FAMILY OUT", "write a model file with random weights",
      "tessera synth qwen35moe mini.gguf --preset mini"},
-    {kWorker, "worker", "[MODEL]", "compute layers or experts for a server in another process",
+    {kWorker, "worker", "[MODEL]",
+     "compute layers or experts for a server in another process; without a model the server sends "
+     "it",
      "tessera worker model.gguf --listen unix:/tmp/worker.sock"},
 });
 

@@ -101,10 +101,10 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
   TESSERA_TRY(set_expert_plan(config, model, needs.keep_profile, options));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
-  TESSERA_ASSIGN(placed.workers, find_layer_workers(config, placement));
+  TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   std::vector<WorkerInventory> workers;
   for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
-  TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config));
+  TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model));
   // Its cores are not for others.
   for (const ExpertSite& worker : placed.expert_workers)
     if (worker.site.spawn) workers.push_back({.threads = worker.threads});

@@ -1,5 +1,5 @@
 // tessera worker: computes for another process, over the socket that it was started with or for
-// whoever connects.
+// whoever connects. A listening worker needs no model file: clients send what it is to hold.
 #include <atomic>
 #include <csignal>
 #include <optional>
@@ -15,6 +15,7 @@
 #include "worker/auth.h"
 #include "worker/connect.h"
 #include "worker/process.h"
+#include "worker/receiving_handler.h"
 #include "worker/reception.h"
 #include "worker/role_handler.h"
 #include "worker/serve.h"
@@ -54,34 +55,46 @@ Probe describe(const ShardPlan& device, const Model* model) {
   return probe;
 }
 
-// One worker's model and device, for one client at a time.
+// One worker's device and model, its own or its client's, for one client at a time.
 class Host {
  public:
-  Host(const Model& model, const ShardPlan& device, cpu::Isa isa)
-      : handler_(model, {.device = device, .budget = device.budget_bytes, .cpu_isa = name_of(isa)},
-                 {.device = device, .budget = device.budget_bytes, .isa = isa}),
-        offer_{.roles = kRoles,
-               .model = model_digest(model.file()),
-               .dims = model_dims(model.spec()),
+  // Without a model it takes the clients'. One that is given must outlive the host.
+  Host(const Model* model, const ShardPlan& device, cpu::Isa isa)
+      : offer_{.roles = kRoles,
+               .receives = model == nullptr,
                .max_rows = kMaxWireRows,
                .max_pairs = kMaxPairs,
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,
-               .probe = describe(device, &model)} {}
+               .probe = describe(device, model)} {
+    const LayersHandlerOptions layers{
+        .device = device, .budget = device.budget_bytes, .cpu_isa = cpu::isa_name(isa)};
+    const ExpertsHandlerOptions experts{
+        .device = device, .budget = device.budget_bytes, .isa = isa};
+    if (model == nullptr) {
+      receiving_ = std::make_unique<ReceivingHandler>(ReceivingHandlerOptions{
+          .layers = layers, .experts = experts, .budget = device.budget_bytes});
+      return;
+    }
+    owning_ = std::make_unique<RoleHandler>(*model, layers, experts);
+    offer_.model = model_digest(model->file());
+    offer_.dims = model_dims(model->spec());
+  }
 
   // Until the client leaves.
   Status serve_one(Channel& channel) {
-    TESSERA_ASSIGN(const ServeEnd end, serve(channel, offer_, handler_, stats_));
+    if (receiving_) receiving_->connect(channel);
+    JobHandler& handler = receiving_ ? static_cast<JobHandler&>(*receiving_) : *owning_;
+    TESSERA_ASSIGN(const ServeEnd end, serve(channel, offer_, handler, stats_));
     log_info("{}: {}", channel.describe(),
              end == ServeEnd::peer_gone ? "the client is gone" : "the client said goodbye");
     return {};
   }
 
  private:
-  static std::string name_of(cpu::Isa isa) { return cpu::isa_name(isa); }
-
-  RoleHandler handler_;
   WorkerOffer offer_;
+  std::unique_ptr<RoleHandler> owning_;  // one of the two
+  std::unique_ptr<ReceivingHandler> receiving_;
   Stats stats_;
 };
 
@@ -189,16 +202,19 @@ Status run(const Config& config) {
   if (!listening) {
     TESSERA_ASSIGN(parent, start_as_worker());
   }
-  if (config.arguments().empty())
-    return Error::make(ErrorCode::invalid,
-                       "name the model file, as in 'tessera worker model.gguf --listen "
-                       "unix:/tmp/worker.sock'");
-  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  std::optional<Model> model;
+  if (!config.arguments().empty()) {
+    TESSERA_ASSIGN(model, Model::open(config.arguments().front()));
+  } else if (listening) {
+    log_info("no model was named: servers that connect send what this worker is to hold");
+  } else {
+    return Error::make(ErrorCode::invalid, "a worker that a server starts needs the model's file");
+  }
   cpu::Isa isa = cpu::detect_isa();
   if (config.text("placement.cpu_isa") != "auto") {
     TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
   }
-  Host host(model, device, isa);
+  Host host(model ? &*model : nullptr, device, isa);
   return listening ? listen(config, host) : answer_parent(host, std::move(parent));
 }
 

@@ -9,6 +9,7 @@
 #include "cli/option_value.h"
 #include "cli/output.h"
 #include "worker/auth.h"
+#include "worker/model_ranges.h"
 
 namespace tessera::cli {
 namespace {
@@ -84,10 +85,17 @@ void set_spawn(const SpawnRequest& request, WorkerSite& site) {
   site.probe_arguments = {"--config", "/dev/null", "--device", request.device};
 }
 
+// What a worker may use for weights. One without a file keeps the model's metadata beside them.
+std::int64_t free_memory(const worker::Probe& probe, const Model& model) {
+  const auto free = static_cast<std::int64_t>(probe.memory_free);
+  if (!worker::has_no_file(probe)) return free;
+  const auto kept = static_cast<std::int64_t>(worker::opening_bytes(model.file()));
+  return std::max<std::int64_t>(0, free - kept);
+}
+
 // Of a worker that listens: what it may use is for it to say.
 WorkerInventory inventory_at(const DeviceName& name, const worker::Address& address,
-                             const worker::Probe& probe) {
-  const auto free = static_cast<std::int64_t>(probe.memory_free);
+                             const worker::Probe& probe, std::int64_t free) {
   return {.name = name,
           .here = address.kind == worker::Address::Kind::unix_path,
           .threads = std::max(1, static_cast<int>(probe.threads)),
@@ -181,7 +189,7 @@ Status check_workers(const Config& config, const Placement& placement) {
   return {};
 }
 
-Result<std::vector<LayerWorker>> find_layer_workers(const Config& config,
+Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const Model& model,
                                                     const Placement& placement) {
   TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
   std::vector<LayerWorker> workers;
@@ -199,13 +207,14 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config,
       if (requests[number].budget > 0) found.inventory.budget = requests[number].budget;
     }
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
-    if (!found.site.spawn) found.inventory = inventory_at(name, found.site.address, probe);
+    if (!found.site.spawn)
+      found.inventory = inventory_at(name, found.site.address, probe, free_memory(probe, model));
     workers.push_back(std::move(found));
   }
   return workers;
 }
 
-Result<std::vector<ExpertSite>> find_expert_workers(const Config& config) {
+Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model) {
   TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
   std::vector<ExpertSite> workers;
   // Spawned ones share this machine's memory with each other and with this process.
@@ -213,11 +222,12 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config) {
                                      [](const SpawnRequest& r) { return r.role == Role::experts; });
   const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
-    const auto shares = found.site.spawn ? spawned + 1 : 1;
-    found.inventory = {
-        .name = found.site.name,
-        .budget = budget > 0 ? budget : static_cast<std::int64_t>(probe.memory_free) / shares,
-        .bytes_per_s = probe.bytes_per_second};
+    const auto free = found.site.spawn
+                          ? static_cast<std::int64_t>(probe.memory_free) / (spawned + 1)
+                          : free_memory(probe, model);
+    found.inventory = {.name = found.site.name,
+                       .budget = budget > 0 ? budget : free,
+                       .bytes_per_s = probe.bytes_per_second};
     workers.push_back(std::move(found));
     return {};
   };

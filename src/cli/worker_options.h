@@ -36,7 +36,7 @@ struct LayerWorker {
   worker::WorkerSite site;
   WorkerInventory inventory;
 };
-Result<std::vector<LayerWorker>> find_layer_workers(const Config& config,
+Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const Model& model,
                                                     const Placement& placement);
 
 // The workers that hold experts, spawned or at --expert-worker, asked about themselves.
@@ -45,7 +45,7 @@ struct ExpertSite {
   ExpertWorkerInventory inventory;
   int threads = 1;
 };
-Result<std::vector<ExpertSite>> find_expert_workers(const Config& config);
+Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model);
 
 // The site with the command line with which its process is started; unchanged at an address.
 worker::WorkerSite started_site(const Config& config, const worker::WorkerSite& site,

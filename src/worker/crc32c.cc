@@ -2,6 +2,10 @@
 
 #include <array>
 
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#endif
+
 #include "worker/byte_codec.h"
 
 namespace tessera::worker {
@@ -28,9 +32,7 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-}  // namespace
-
-std::uint32_t crc32c(std::span<const std::byte> bytes) {
+std::uint32_t by_table(std::span<const std::byte> bytes) {
   std::uint32_t crc = ~0u;
   while (bytes.size() >= 8) {
     const std::uint64_t word = load_le<std::uint64_t>(bytes.data()) ^ crc;
@@ -41,6 +43,32 @@ std::uint32_t crc32c(std::span<const std::byte> bytes) {
   for (const std::byte b : bytes)
     crc = (crc >> 8) ^ kTables[0][(crc ^ static_cast<std::uint32_t>(b)) & 0xffu];
   return ~crc;
+}
+
+#if defined(__x86_64__)
+// The instruction is of this polynomial.
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes) {
+  std::uint64_t crc = ~0u;
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8))
+    crc = _mm_crc32_u64(crc, load_le<std::uint64_t>(bytes.data()));
+  auto last = static_cast<std::uint32_t>(crc);
+  for (const std::byte b : bytes) last = _mm_crc32_u8(last, static_cast<unsigned char>(b));
+  return ~last;
+}
+#endif
+
+}  // namespace
+
+std::uint32_t crc32c(std::span<const std::byte> bytes) {
+#if defined(__x86_64__)
+  static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
+  if (has_instruction) return by_instruction(bytes);
+#endif
+  return by_table(bytes);
+}
+
+std::uint32_t crc32c_by_table(std::span<const std::byte> bytes) {
+  return by_table(bytes);
 }
 
 }  // namespace tessera::worker

@@ -1,5 +1,5 @@
-// CRC-32C (Castagnoli: reflected polynomial 0x82f63b78, as in RFC 3720), for frame headers. It
-// finds accidents, not attacks.
+// CRC-32C (Castagnoli: reflected polynomial 0x82f63b78, as in RFC 3720), for frame headers and the
+// bytes of a model. It finds accidents, not attacks.
 #pragma once
 
 #include <cstddef>
@@ -9,5 +9,7 @@
 namespace tessera::worker {
 
 std::uint32_t crc32c(std::span<const std::byte> bytes);
+// The same, as a machine without the instruction computes it.
+std::uint32_t crc32c_by_table(std::span<const std::byte> bytes);
 
 }  // namespace tessera::worker

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "worker/jobs.h"
+#include "worker/model_ranges.h"
 
 namespace tessera::worker {
 namespace {
@@ -60,6 +61,8 @@ Status ExpertsHandler::load(const ExpertSetLayout& layout) {
     return Error::make(ErrorCode::exhausted, "the experts take {}, the budget is {}",
                        format_bytes(bytes), format_bytes(options_.budget));
   set_.reset();
+  TESSERA_ASSIGN(const FetchedWeights fetched,
+                 FetchedWeights::get(options_.source, expert_ranges(model_, layout)));
   auto team = std::make_shared<ThreadTeam>(
       ThreadTeamOptions{.threads = options_.device.threads, .cpus = options_.device.cpus});
   TESSERA_ASSIGN(set_, ExpertSet::load(model_, layout, {.team = team, .isa = options_.isa}, {}));

@@ -17,6 +17,7 @@
 #include "model/model.h"
 #include "plan/plan.h"
 #include "worker/serve.h"
+#include "worker/weight_source.h"
 
 namespace tessera::worker {
 
@@ -24,6 +25,7 @@ struct ExpertsHandlerOptions {
   ShardPlan device;         // its threads and cores
   std::int64_t budget = 0;  // bytes
   cpu::Isa isa = cpu::detect_isa();
+  WeightSource* source = nullptr;  // of the weights; null: the model's file
 };
 
 class ExpertsHandler final : public JobHandler {

@@ -16,6 +16,7 @@ Refuse refuse(RefuseReason reason, std::uint64_t need = 0, std::uint64_t have = 
 RefuseReason refuse_reason(ErrorCode code) {
   if (code == ErrorCode::exhausted) return RefuseReason::memory;
   if (code == ErrorCode::invalid) return RefuseReason::limits;
+  if (code == ErrorCode::not_found) return RefuseReason::model;
   return RefuseReason::loading;
 }
 
@@ -34,6 +35,24 @@ Status expect_frame(Channel& channel, Frame& frame, const char* what, Deadline d
                      what);
 }
 
+// Whatever else comes before it is answered.
+Status answer_to_hello(Channel& channel, Frame& frame, Deadline deadline, ModelSender* sender) {
+  const Deadline begin = Clock::now();
+  TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", deadline));
+  while (ModelSender::answers(frame.header.op)) {
+    if (sender == nullptr)
+      return Error::make(ErrorCode::unsupported,
+                         "{}: the worker has no model file and is not to be sent one",
+                         channel.describe());
+    TESSERA_TRY(sender->answer(channel, frame));
+    const auto grown = deadline + std::chrono::seconds(sender->sent() / kLeastTransferRate);
+    const Deadline until = sender->done() ? after(deadline - begin)
+                                          : std::min<Deadline>(grown, after(sender->patience()));
+    TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", until));
+  }
+  return {};
+}
+
 }  // namespace
 
 HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
@@ -41,8 +60,8 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
   if (version < std::max(hello.version_min, offer.version_min))
     return refuse(RefuseReason::version, hello.version_min, offer.version_max);
   if ((offer.roles & role_bit(hello.role)) == 0) return refuse(RefuseReason::role);
-  if (hello.model != offer.model) return refuse(RefuseReason::model);
-  if (hello.dims != offer.dims) return refuse(RefuseReason::dims);
+  if (!offer.receives && hello.model != offer.model) return refuse(RefuseReason::model);
+  if (!offer.receives && hello.dims != offer.dims) return refuse(RefuseReason::dims);
   HelloAck ack{.version = version,
                .credits = std::min(hello.credits, offer.credits),
                .in_types = static_cast<std::uint8_t>(hello.in_types & offer.in_types),
@@ -92,11 +111,12 @@ Result<Probe> client_probe(Channel& channel, Deadline deadline) {
   return decode_probe(frame.body());
 }
 
-Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline) {
+Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
+                                        ModelSender* sender) {
   TESSERA_TRY(
       channel.send({.version = hello.version_max, .op = Op::hello}, encode(hello), deadline));
   Frame frame;
-  TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", deadline));
+  TESSERA_TRY(answer_to_hello(channel, frame, deadline, sender));
   if (frame.header.op == Op::refuse) {
     TESSERA_ASSIGN(const Refuse refused, decode_refuse(frame.body()));
     return HandshakeReply(refused);

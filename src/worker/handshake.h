@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "worker/attach.h"
 #include "worker/messages.h"
+#include "worker/model_sender.h"
 #include "worker/transport.h"
 
 namespace tessera::worker {
@@ -26,6 +27,7 @@ struct WorkerOffer {
   std::uint32_t roles = 0;  // role_bit()s
   ModelDigest model{};
   ModelDims dims;
+  bool receives = false;  // it has no file: prepare() takes whatever model the client has from it
   std::uint8_t in_types = kFloatTypes;
   std::uint8_t out_types = kFloatTypes;
   std::uint32_t max_rows = 4096;
@@ -42,8 +44,8 @@ struct Prepared {
   double bytes_per_second = 0;
   double call_seconds = 0;
 };
-// Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid) or
-// loading.
+// Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid), model
+// (not_found) or loading.
 using Prepare = std::function<Result<Prepared>(const Hello&, const HelloAck&)>;
 
 using HandshakeReply = std::variant<HelloAck, Refuse>;
@@ -60,7 +62,11 @@ AttachOptions ring_sizes(const Hello& hello);
 // Asks what the worker is and has; HELLO may follow.
 Result<Probe> client_probe(Channel& channel, Deadline deadline);
 
-Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline);
+// With a sender a worker without a file gets the model meanwhile. Then the deadline is one for the
+// loading that follows; a transfer takes as long as it does not stall and makes kLeastTransferRate.
+Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
+                                        ModelSender* sender = nullptr);
+inline constexpr std::uint64_t kLeastTransferRate = 1 << 20;  // bytes a second, beyond the deadline
 
 struct Agreement {
   Hello hello;

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "device/cpu/cpu_device.h"
 #include "plan/layer_cuts.h"
+#include "worker/model_ranges.h"
 
 namespace tessera::worker {
 namespace {
@@ -132,6 +133,8 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
                               options_.device.threads, options_.budget));
   if (!shard_ || !same_layout(layout, layout_) || delta_form_ != hello.layers.delta_form) {
     shard_.reset();
+    TESSERA_ASSIGN(const FetchedWeights fetched,
+                   FetchedWeights::get(options_.source, shard_ranges(model_, layout)));
     TESSERA_ASSIGN(auto device,
                    open_device(options_.device, {.cpu_isa = options_.cpu_isa,
                                                  .chunked_delta = hello.layers.delta_form == 1}));

@@ -20,13 +20,15 @@
 #include "pipeline/shard.h"
 #include "worker/page_tables.h"
 #include "worker/serve.h"
+#include "worker/weight_source.h"
 
 namespace tessera::worker {
 
 struct LayersHandlerOptions {
-  ShardPlan device;         // its name, threads and cores
-  std::int64_t budget = 0;  // bytes for the shard
-  std::string cpu_isa;      // DeviceOptions
+  ShardPlan device;                // its name, threads and cores
+  std::int64_t budget = 0;         // bytes for the shard
+  std::string cpu_isa;             // DeviceOptions
+  WeightSource* source = nullptr;  // of the weights; null: the model's file
 };
 
 class LayersHandler final : public JobHandler {

@@ -63,14 +63,15 @@ Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
     return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
   hello.max_pairs = hello.max_rows * std::max(1u, hello.dims.n_expert_used);
   hello.owned = owned_bits(options.experts, options.id, hello.dims.n_expert);
-  return std::unique_ptr<ExpertConnection>(new ExpertConnection(site, hello, type, metrics));
+  return std::unique_ptr<ExpertConnection>(new ExpertConnection(site, hello, type, model, metrics));
 }
 
 ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,
-                                   MetricsRegistry& metrics)
+                                   const Model& model, MetricsRegistry& metrics)
     : site_(site), hello_(hello), payload_(payload), times_(site.job_limit) {
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
+                               .model = sent_model(site, model),
                                .lifecycle = site.lifecycle,
                                .stop = site.stop,
                                .on_change = [this](const WorkerChange& c) { on_change(c); }};

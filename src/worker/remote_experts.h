@@ -10,6 +10,9 @@
 // are refused at once, so that a hung worker costs one deadline and not one a layer. The
 // supervisor restarts or reconnects to a lost worker; a request never waits for that.
 //
+// A worker at an address that has no file of the model is sent it, so the model must outlive the
+// connection.
+//
 // Threads: an executor belongs to one thread, several of them may use one worker at a time. The
 // worker must outlive its executors.
 #pragma once
@@ -51,7 +54,7 @@ class ExpertConnection {
 
  private:
   friend class RemoteExperts;
-  ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,
+  ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload, const Model& model,
                    MetricsRegistry& metrics);
   void on_change(const WorkerChange& change);
 

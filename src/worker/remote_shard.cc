@@ -78,6 +78,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                {{"worker", site.name}})) {
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
+                               .model = sent_model(site, model),
                                .lifecycle = site.lifecycle,
                                .stop = site.stop,
                                .on_change = [this](const WorkerChange& c) { on_change(c); }};

@@ -8,6 +8,9 @@
 // residual rows or logits come back, in f32: the numbers are those of a local shard. As many pieces
 // as the worker grants credits are under way at once.
 //
+// A worker at an address that has no file of the model is sent it, so the model must outlive the
+// shard.
+//
 // A lost worker (dead, hung past the site's job limit, or wrong) makes every call fail with
 // ErrorCode::unavailable until restart(), which takes up the worker that the supervisor has started
 // or connected to meanwhile. What the old one knew is gone with it.

@@ -37,6 +37,14 @@ Result<Probe> probe_site(const WorkerSite& site, Deadline deadline) {
   return probe;
 }
 
+const gguf::File* sent_model(const WorkerSite& site, const Model& model) {
+  return site.spawn ? nullptr : &model.file();
+}
+
+bool has_no_file(const Probe& probe) {
+  return probe.model == ModelDigest{};
+}
+
 Starter site_starter(const WorkerSite& site, AttachOptions attach) {
   attach = attach_options(site, std::move(attach));
   return site.spawn ? spawn_starter(*site.spawn, attach) : connect_starter(site.address, attach);

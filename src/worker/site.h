@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/model.h"
 #include "worker/address.h"
 #include "worker/supervisor.h"
 
@@ -35,5 +36,11 @@ struct WorkerSite {
 Result<Probe> probe_site(const WorkerSite& site, Deadline deadline);
 
 Starter site_starter(const WorkerSite& site, AttachOptions attach);
+
+// What the worker is sent when it has no file: one that is started here always has.
+const gguf::File* sent_model(const WorkerSite& site, const Model& model);
+
+// Whether it said so.
+bool has_no_file(const Probe& probe);
 
 }  // namespace tessera::worker

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -132,7 +133,11 @@ void Supervisor::start_worker() {
   }
   process_ = std::move(started->process);
   Channel& channel = *started->channel;
-  Result<HandshakeReply> reply = client_handshake(channel, options_.hello, deadline);
+  std::optional<ModelSender> sender;
+  if (options_.model != nullptr)
+    sender.emplace(*options_.model, SenderOptions{.to = options_.name});
+  Result<HandshakeReply> reply =
+      client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr);
   interrupter_.forget();
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refused = std::get_if<Refuse>(&*reply)) {

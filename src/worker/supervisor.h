@@ -50,6 +50,7 @@ struct WorkerChange {
 struct SupervisorOptions {
   std::string name = "worker";
   Hello hello;
+  const gguf::File* model = nullptr;  // for a worker without a file; must outlive the supervisor
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;

@@ -6,6 +6,7 @@
 #include "worker/crc32c.h"
 #include "worker/job_layout.h"
 #include "worker/messages.h"
+#include "worker/model_messages.h"
 
 namespace tessera::worker {
 namespace {
@@ -27,6 +28,9 @@ constexpr OpInfo kOps[] = {
     {Op::hello, "HELLO", kHelloFixedBytes, kMaxHelloBytes},
     {Op::hello_ack, "HELLO_ACK", kHelloAckBytes, kHelloAckBytes},
     {Op::refuse, "REFUSE", kRefuseBytes, kRefuseBytes},
+    {Op::model_info, "MODEL_INFO", 0, kModelInfoFixedBytes + kMaxModelParts* kModelPartBytes},
+    {Op::model_read, "MODEL_READ", kModelReadBytes, kModelReadBytes},
+    {Op::model_data, "MODEL_DATA", 0, 0},  // by the limits
     {Op::compute_experts, "COMPUTE_EXPERTS", 0, 0},
     {Op::forward_layers, "FORWARD_LAYERS", 0, 0},
     {Op::result, "RESULT", 0, 0},
@@ -120,6 +124,14 @@ Status check_result(const FrameHeader& header, const WireLimits& limits) {
   const std::uint64_t want = result_body_bytes(header.rows, header.items, header.out_type);
   if (header.body_bytes != want) return wrong_size(header, want);
   return {};
+}
+
+Status check_model_data(const FrameHeader& header, const WireLimits& limits) {
+  if (limits.max_model_bytes > 0 && header.body_bytes > kModelDataFixedBytes &&
+      header.body_bytes <= kModelDataFixedBytes + limits.max_model_bytes)
+    return {};
+  return Error::make(ErrorCode::invalid, "MODEL_DATA frame of {} bytes where {} of a file may come",
+                     header.body_bytes, limits.max_model_bytes);
 }
 
 }  // namespace
@@ -227,6 +239,8 @@ Status check_frame(const FrameHeader& header, const WireLimits& limits) {
       return check_forward(header, limits);
     case Op::result:
       return check_result(header, limits);
+    case Op::model_data:
+      return check_model_data(header, limits);
     default:
       break;
   }
@@ -245,7 +259,7 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                                    .logit_rows = limits.max_rows,
                                    .state_changes = limits.max_page_changes},
                                   limits.n_embd, WireType::f32));
-  return std::max({kMaxHelloBytes, job,
+  return std::max({kMaxHelloBytes, job, kModelDataFixedBytes + limits.max_model_bytes,
                    result_body_bytes(limits.max_rows, limits.n_embd, WireType::f32),
                    result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
 }

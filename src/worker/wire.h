@@ -38,6 +38,10 @@ enum class Op : std::uint16_t {
   hello = 16,
   hello_ack = 17,
   refuse = 18,
+  // Between them, from a worker that has no model file and back (model_messages.h).
+  model_info = 19,  // empty asks, with a body it answers: the model's files
+  model_read = 20,  // worker: asks for bytes of a file
+  model_data = 21,  // client: those bytes
   // Work.
   compute_experts = 32,
   forward_layers = 33,
@@ -104,12 +108,14 @@ struct WireLimits {
   std::uint32_t max_page_changes = 0;  // and state changes, each
   std::uint8_t in_types = 0;           // type_bit() of what a job's rows may be
   std::uint8_t out_types = 0;          // and a result's
+  std::uint32_t max_model_bytes = 0;   // of a file, in one MODEL_DATA; 0: none are awaited
 
   bool operator==(const WireLimits&) const = default;
 };
 
 inline constexpr std::uint64_t kMaxHelloBytes = 1 << 20;
 inline constexpr std::uint64_t kMaxErrorText = 512;
+inline constexpr std::uint32_t kMaxModelParts = 512;
 inline constexpr std::uint64_t kMaxUnknownBody = 64 << 10;  // skipped, so that an op can be added
 inline constexpr std::uint32_t kMaxPairs = 1 << 22;
 inline constexpr std::uint32_t kMaxPageChanges = 1 << 20;

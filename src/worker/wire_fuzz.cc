@@ -10,6 +10,7 @@
 #include "worker/crc32c.h"
 #include "worker/jobs.h"
 #include "worker/messages.h"
+#include "worker/model_messages.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -24,7 +25,8 @@ const WireLimits kLimits{.n_layer = 4,
                          .max_pairs = 64,
                          .max_page_changes = 16,
                          .in_types = kFloatTypes,
-                         .out_types = kFloatTypes};
+                         .out_types = kFloatTypes,
+                         .max_model_bytes = 256};
 const ForwardLimits kForward{.slots = 8, .kv_pages = {4, 2}, .max_positions = 256};
 
 template <typename Decode>
@@ -33,6 +35,18 @@ void stable(std::span<const std::byte> body, Decode decode) {
   if (!first) return;
   const auto second = decode(encode(*first));
   CHECK(second.ok() && *second == *first);
+}
+
+// As it came, and as what it carries would.
+void model_data(std::span<const std::byte> body) {
+  if (const auto bytes = decode_model_data(body); bytes.ok())
+    CHECK(bytes->size() + kModelDataFixedBytes == body.size());
+  if (body.empty()) return;
+  const auto head = model_data_head(body);
+  std::vector<std::byte> whole(head.begin(), head.end());
+  whole.insert(whole.end(), body.begin(), body.end());
+  const auto bytes = decode_model_data(whole);
+  CHECK(bytes.ok() && std::equal(bytes->begin(), bytes->end(), body.begin(), body.end()));
 }
 
 void control_bodies(std::span<const std::byte> body) {
@@ -44,6 +58,9 @@ void control_bodies(std::span<const std::byte> body) {
   stable(body, decode_refuse);
   stable(body, decode_stats);
   stable(body, decode_error);
+  stable(body, decode_model_info);
+  stable(body, decode_model_read);
+  model_data(body);
 }
 
 void frame(std::span<const std::byte> input) {

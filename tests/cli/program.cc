@@ -81,9 +81,9 @@ Outcome run_program(const Call& call) {
   return {exit_code(status), read_file(out), read_file(err)};
 }
 
-ServerProcess::ServerProcess(std::vector<std::string> arguments)
-    : log_(scratch_folder() + "/serve.log") {
-  arguments.insert(arguments.begin(), "serve");
+ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command)
+    : log_(scratch_folder() + "/" + command + ".log") {
+  arguments.insert(arguments.begin(), command);
   write_file(log_, "");
   pid_ = fork();
   if (pid_ == 0) {

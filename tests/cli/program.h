@@ -27,10 +27,11 @@ const std::string& scratch_folder();
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& text);
 
-// A running `tessera serve`; killed by the destructor.
+// A running `tessera serve`, or another command that runs until it is told to end, one of each at a
+// time; killed by the destructor.
 class ServerProcess {
  public:
-  explicit ServerProcess(std::vector<std::string> arguments);
+  explicit ServerProcess(std::vector<std::string> arguments, const std::string& command = "serve");
   ~ServerProcess();
   // Waits until the output has this text; false after half a minute or at the program's end.
   bool wait_for(const std::string& text);

@@ -100,6 +100,54 @@ TEST(Workers, ADeadWorkerOfExpertsCostsNoAnswer) {
   EXPECT_GE(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
 }
 
+// A worker that listens without a model file: the server sends it its layers.
+TEST(Workers, WithoutAFileAreSentTheModel) {
+  const std::string address = "unix:" + scratch_folder() + "/fileless.sock";
+  const json body = greedy(some_ids(200), 20);
+  const Served plain({"--parallel", "2"});
+  const std::string expected = text_of(plain.complete(body));
+  const auto listening = [&] {
+    auto worker = std::make_unique<ServerProcess>(
+        std::vector<std::string>{"--listen", address, "--threads", "1"}, "worker");
+    EXPECT_TRUE(worker->wait_for("worker ready at")) << worker->output();
+    return worker;
+  };
+  std::unique_ptr<ServerProcess> worker = listening();
+  const std::vector<std::string> options = {"--parallel", "2", "--target-devices",
+                                            "cpu,worker:" + address};
+  {
+    const Served first(options);
+    EXPECT_EQ(text_of(first.complete(body)), expected) << first.output();
+    EXPECT_NE(first.output().find("sending weights to it"), std::string::npos) << first.output();
+    EXPECT_NE(worker->output().find("receiving weights"), std::string::npos) << worker->output();
+  }
+  // What it holds it holds for the next server too.
+  const Served second(options);
+  EXPECT_EQ(text_of(second.complete(body)), expected) << second.output();
+  EXPECT_EQ(second.output().find("sending weights"), std::string::npos) << second.output();
+  // One that starts anew gets it again, from the server that is running.
+  worker.reset();
+  ASSERT_TRUE(within(5.0, [&] { return http_test::get(second.port(), "/health").status == 503; }));
+  worker = listening();
+  ASSERT_TRUE(within(20.0, [&] { return http_test::get(second.port(), "/health").status == 200; }));
+  EXPECT_EQ(text_of(second.complete(body)), expected);
+  EXPECT_NE(second.output().find("sending weights"), std::string::npos) << second.output();
+}
+
+TEST(Workers, WithoutAFileAreSentExperts) {
+  const std::string address = "unix:" + scratch_folder() + "/fileless-experts.sock";
+  ServerProcess worker({"--listen", address, "--threads", "1"}, "worker");
+  ASSERT_TRUE(worker.wait_for("worker ready at")) << worker.output();
+  const json body = greedy(some_ids(200), 20);
+  const Served plain({"--parallel", "2", "--threads", "1"});
+  const Served served({"--parallel", "2", "--threads", "1", "--expert-resident", "30%",
+                       "--expert-worker", address, "--expert-ipc-required"});
+  const Reply expected = plain.complete(body), got = served.complete(body);
+  ASSERT_EQ(got.status, 200) << got.body;
+  EXPECT_EQ(text_of(got), text_of(expected));
+  EXPECT_NE(worker.output().find("loaded"), std::string::npos) << worker.output();
+}
+
 TEST(Workers, EndWithTheServer) {
   {
     Served served({"--spawn-worker", "layers"});

@@ -20,11 +20,19 @@ struct LayerWorkers {
   worker::LifecycleOptions lifecycle;
   std::string binary = TESSERA_PROGRAM;
   std::vector<std::string> words = {"worker"};  // before the model
+  std::vector<std::string> addresses;           // where workers listen; none: they are spawned
 };
 
 inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string& model,
                                   const ShardPlan& shard, const DeviceOptions& device) {
   worker::WorkerSite site{.name = shard.device, .transport = workers.transport};
+  site.job_limit = workers.job_limit;
+  site.lifecycle = workers.lifecycle;
+  if (!workers.addresses.empty()) {
+    const std::size_t number = std::stoul(shard.device.substr(shard.device.find(':') + 1));
+    site.address = *worker::Address::parse(workers.addresses.at(number));
+    return site;
+  }
   std::vector<std::string> words = workers.words;
   for (const std::string& word :
        {model, std::string("--config"), std::string("/dev/null"), std::string("--threads"),
@@ -34,8 +42,6 @@ inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string
     words.push_back(word);
   site.spawn = worker::SpawnOptions{
       .binary = workers.binary, .arguments = std::move(words), .log_prefix = shard.device};
-  site.job_limit = workers.job_limit;
-  site.lifecycle = workers.lifecycle;
   return site;
 }
 

@@ -1,0 +1,203 @@
+// Workers without a model file: they compute what those with one do, whatever the transport, and
+// take no part of the model twice.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <random>
+#include <thread>
+
+#include "base/log.h"
+#include "tests/golden_data.h"
+#include "tests/worker/layer_topology.h"
+#include "worker/remote_experts.h"
+
+namespace tessera::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using enum worker::TransportChoice;
+
+const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
+
+std::string file(const std::string& name, const char* ending) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
+}
+
+// `tessera worker --listen unix:...`, with a model or without.
+class Listening {
+ public:
+  explicit Listening(std::vector<std::string> more = {}) {
+    static int count = 0;
+    path_ = ::testing::TempDir() + fmt::format("fileless_{}_{}", ::getpid(), count++);
+    std::vector<std::string> words = {"worker",      "--config", "/dev/null", "--threads",    "1",
+                                      "--log-level", "warn",     "--listen",  "unix:" + path_};
+    words.insert(words.end(), more.begin(), more.end());
+    auto made = worker::WorkerProcess::spawn({.binary = TESSERA_PROGRAM, .arguments = words});
+    EXPECT_TRUE(made) << made.error().message;
+    if (made) process_ = *std::move(made);
+    for (int i = 0; i < 1000 && ::access(path_.c_str(), F_OK) != 0; ++i)
+      std::this_thread::sleep_for(10ms);
+  }
+  ~Listening() { ::unlink(path_.c_str()); }
+  std::string address() const { return "unix:" + path_; }
+  pid_t pid() const { return process_->pid(); }
+
+ private:
+  std::string path_;
+  std::unique_ptr<worker::WorkerProcess> process_;
+};
+
+class FilelessLayers : public ::testing::TestWithParam<const char*> {};
+INSTANTIATE_TEST_SUITE_P(Models, FilelessLayers, ::testing::ValuesIn(kModels),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(FilelessLayers, SameBitsAsOneProcess) {
+  const std::string model = file(GetParam(), "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(file(GetParam(), ".bin"));
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(150);
+  ModelRunner plain(model, {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::vector<float> whole = plain.logits(ids, 64);
+  const Listening first, second;
+  // The same processes for one topology after another.
+  for (const auto transport : {shared, stream}) {
+    for (const std::string topology : {"LW", "WL", "W", "WW"}) {
+      SCOPED_TRACE(topology + (transport == stream ? ", stream" : ""));
+      LayerWorkers workers{.transport = transport,
+                           .addresses = {first.address(), second.address()}};
+      ModelRunner runner(model, on_topology(model, topology, {}, workers));
+      ASSERT_TRUE(runner.ready());
+      EXPECT_TRUE(runner.logits(ids, 64) == whole);
+    }
+  }
+}
+
+// A worker of experts and jobs of one layer after another.
+struct Sums {
+  std::vector<std::vector<float>> of_layer;
+};
+
+worker::WorkerSite experts_site() {
+  worker::WorkerSite site{.name = "worker:0", .role = worker::Role::experts};
+  site.job_limit = 2s;
+  return site;
+}
+
+Sums sums_of(const worker::WorkerSite& site, const Model& model,
+             const std::vector<LayerExperts>& experts) {
+  constexpr int kRows = 5;
+  MetricsRegistry metrics;
+  auto made = worker::ExpertConnection::create(
+      site, {.id = 0, .experts = experts, .max_rows = kRows}, model, metrics);
+  EXPECT_TRUE(made) << made.error().message;
+  if (!made) return {};
+  const Status ready = (*made)->wait_ready();
+  EXPECT_TRUE(ready) << ready.error().message;
+  if (!ready) return {};
+  const std::unique_ptr<ExpertExecutor> executor = (*made)->executor();
+  const auto width = static_cast<std::size_t>(model.spec().n_embd);
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  Sums sums;
+  for (int layer = 0; layer < model.spec().n_layer(); ++layer) {
+    const auto& home = experts[static_cast<std::size_t>(layer)].home;
+    std::vector<float> rows(kRows * width);
+    for (float& value : rows) value = normal(random);
+    std::vector<RoutedPair> pairs;
+    std::vector<std::int32_t> owned;
+    for (std::size_t e = 0; e < home.size(); ++e)
+      if (home[e] == ExpertHome::worker(0)) owned.push_back(static_cast<std::int32_t>(e));
+    if (owned.empty()) continue;
+    // As many a row as the model routes, in turn.
+    const int used = model.spec().layers[static_cast<std::size_t>(layer)].moe->n_used;
+    for (int i = 0; i < kRows * used; ++i)
+      pairs.push_back({.row = i / used,
+                       .expert = owned[static_cast<std::size_t>(i) % owned.size()],
+                       .slot = 0,
+                       .weight = 0.25f});
+    const Status sent =
+        executor->submit({.layer = layer, .n_rows = kRows, .rows = rows, .pairs = pairs});
+    EXPECT_TRUE(sent) << sent.error().message;
+    std::vector<float>& out = sums.of_layer.emplace_back(rows.size());
+    const auto report = executor->collect(out);
+    EXPECT_TRUE(report) << report.error().message;
+  }
+  return sums;
+}
+
+TEST(FilelessExperts, SameBitsAsWithAFile) {
+  for (const char* name : {"qwen35moe", "laguna", "gemma4moe"}) {
+    SCOPED_TRACE(name);
+    const std::string path = file(name, "-bf16.gguf");
+    const Model model = *Model::open(path);
+    std::vector<LayerExperts> experts(model.spec().layers.size());
+    for (std::size_t l = 0; l < experts.size(); ++l)
+      for (int e = 0; model.spec().layers[l].moe && e < model.spec().layers[l].moe->n_expert; ++e)
+        // Two of each layer of four.
+        experts[l].home.push_back(e % 4 < 2 ? ExpertHome::worker(0) : ExpertHome::resident());
+    worker::WorkerSite with_file = experts_site();
+    with_file.spawn = worker::SpawnOptions{
+        .binary = TESSERA_PROGRAM,
+        .arguments = {"worker", path, "--config", "/dev/null", "--threads", "1"}};
+    const Sums expected = sums_of(with_file, model, experts);
+    ASSERT_FALSE(expected.of_layer.empty());
+    const Listening listening;
+    for (const auto transport : {shared, stream}) {
+      worker::WorkerSite without = experts_site();
+      without.address = *worker::Address::parse(listening.address());
+      without.transport = transport;
+      EXPECT_TRUE(sums_of(without, model, experts).of_layer == expected.of_layer);
+    }
+  }
+}
+
+// One process takes both roles and another model, and gives back what it held before.
+TEST(FilelessRoles, OneAfterAnother) {
+  const Listening listening;
+  for (const char* name : {"qwen35moe", "laguna", "qwen35moe"}) {
+    const std::string path = file(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(20);
+    {
+      const Model model = *Model::open(path);
+      std::vector<LayerExperts> experts(model.spec().layers.size());
+      for (std::size_t l = 0; l < experts.size(); ++l)
+        if (model.spec().layers[l].moe)
+          experts[l].home.assign(static_cast<std::size_t>(model.spec().layers[l].moe->n_expert),
+                                 ExpertHome::worker(0));
+      worker::WorkerSite site = experts_site();
+      site.address = *worker::Address::parse(listening.address());
+      EXPECT_FALSE(sums_of(site, model, experts).of_layer.empty());
+    }
+    ModelRunner plain(path, {.threads = 1});
+    LayerWorkers workers{.addresses = {listening.address()}};
+    ModelRunner runner(path, on_topology(path, "LW", {}, workers));
+    ASSERT_TRUE(plain.ready() && runner.ready());
+    EXPECT_TRUE(runner.logits(ids, 64) == plain.logits(ids, 64));
+  }
+}
+
+// A worker with a file of its own is sent nothing and refuses another model, as ever.
+TEST(FilelessRoles, AFileOfItsOwnIsKept) {
+  const Listening listening({file("qwen3", "-bf16.gguf")});
+  const Model other = *Model::open(file("qwen35", "-bf16.gguf"));
+  MetricsRegistry metrics;
+  worker::WorkerSite site{.name = "worker:0"};
+  site.address = *worker::Address::parse(listening.address());
+  site.lifecycle.backoff_first = 1ms;
+  site.lifecycle.backoff_most = 5ms;
+  ShardLayout layout;
+  layout.end_layer = other.spec().n_layer();
+  layout.max_rows = layout.max_logit_rows = 4;
+  layout.slots = 1;
+  layout.kv_pages.assign(kv_groups(other.spec()).size(), 2);
+  auto shard = worker::RemoteShard::create(site, {.layout = layout, .context = 64}, other, metrics);
+  ASSERT_TRUE(shard);
+  const Status loaded = (*shard)->load(other, {});
+  ASSERT_FALSE(loaded);
+  EXPECT_NE(loaded.error().message.find("refuses (model)"), std::string::npos)
+      << loaded.error().message;
+}
+
+}  // namespace
+}  // namespace tessera::testing
