@@ -165,12 +165,13 @@ Status ReceivedModel::pull(const FileRanges& wanted) {
   limits.max_model_bytes = kModelChunkBytes;
   channel_->set_limits(limits);
   while (!chunks.done() || !under_way.empty()) {
-    if (!chunks.done() && under_way.size() < ahead) {
+    // Several at once, so that two ends that share a core do not take turns for each.
+    const std::size_t until = under_way.size() <= ahead / 2 ? ahead : 0;
+    while (!chunks.done() && under_way.size() < until) {
       const auto [part, range] = chunks.next();
       asked += range.bytes();
       TESSERA_TRY(ask(part, range, total - asked));
       under_way.push_back({.sequence = sequence_, .part = part, .range = range});
-      continue;
     }
     progress.update(done, total);
     TESSERA_TRY(take(under_way.front()));
