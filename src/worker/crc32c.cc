@@ -1,6 +1,7 @@
 #include "worker/crc32c.h"
 
 #include <array>
+#include <cstring>
 
 #if defined(__x86_64__)
 #include <nmmintrin.h>
@@ -49,8 +50,11 @@ std::uint32_t by_table(std::span<const std::byte> bytes) {
 // The instruction is of this polynomial.
 __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes) {
   std::uint64_t crc = ~0u;
-  for (; bytes.size() >= 8; bytes = bytes.subspan(8))
-    crc = _mm_crc32_u64(crc, load_le<std::uint64_t>(bytes.data()));
+  for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+    std::uint64_t word;
+    std::memcpy(&word, bytes.data(), sizeof(word));
+    crc = _mm_crc32_u64(crc, word);
+  }
   auto last = static_cast<std::uint32_t>(crc);
   for (const std::byte b : bytes) last = _mm_crc32_u8(last, static_cast<unsigned char>(b));
   return ~last;
