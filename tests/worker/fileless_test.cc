@@ -1,14 +1,19 @@
 // Workers without a model file: they compute what those with one do, whatever the transport, and
 // take no part of the model twice.
 #include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 
-#include <csignal>
+#include <array>
+#include <atomic>
+#include <cerrno>
 #include <random>
 #include <thread>
 
-#include "base/log.h"
 #include "tests/golden_data.h"
 #include "tests/worker/layer_topology.h"
+#include "worker/connect.h"
 #include "worker/remote_experts.h"
 
 namespace tessera::testing {
@@ -70,6 +75,91 @@ TEST_P(FilelessLayers, SameBitsAsOneProcess) {
       EXPECT_TRUE(runner.logits(ids, 64) == whole);
     }
   }
+}
+
+// Stands between a client and a worker, and ends the first connection after so many bytes to the
+// worker. (The first that carries so many: the server asks the worker about itself before.)
+class CuttingRelay {
+ public:
+  CuttingRelay(const std::string& to, std::size_t cut_after)
+      : listener_(*worker::Listener::open(*worker::Address::parse(
+            fmt::format("unix:{}relay_{}", ::testing::TempDir(), ::getpid())))),
+        thread_([this, to, cut_after] { run(to, cut_after); }) {}
+  ~CuttingRelay() {
+    listener_.stop();
+    thread_.join();
+  }
+  std::string address() const { return listener_.address().text(); }
+  std::size_t to_worker() const { return to_worker_; }
+  bool has_cut() const { return has_cut_; }
+
+ private:
+  void run(const std::string& to, std::size_t cut_after) {
+    while (!listener_.stopped()) {
+      Result<worker::Fd> client = listener_.take(worker::after(100ms));
+      if (!client || !*client) continue;
+      const worker::Fd other(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+      sockaddr_un name{.sun_family = AF_UNIX};
+      const std::string path = to.substr(to.find(':') + 1);
+      std::copy(path.begin(), path.end(), name.sun_path);
+      if (::connect(other.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) == 0)
+        forward(client->get(), other.get(), cut_after);
+    }
+  }
+  void forward(int client, int worker, std::size_t cut_after) {
+    std::array<char, 4096> buffer;
+    std::size_t passed = 0;
+    pollfd ends[2] = {{client, POLLIN, 0}, {worker, POLLIN, 0}};
+    while (!listener_.stopped()) {
+      if (::poll(ends, 2, 100) <= 0) continue;
+      for (int i = 0; i < 2; ++i) {
+        if (ends[i].revents == 0) continue;
+        const ssize_t n = ::recv(ends[i].fd, buffer.data(), buffer.size(), MSG_DONTWAIT);
+        if (n < 0 && errno == EAGAIN) continue;
+        if (n <= 0 || !send_all(ends[1 - i].fd, buffer.data(), static_cast<std::size_t>(n))) return;
+        if (i == 1) continue;
+        passed += static_cast<std::size_t>(n);
+        to_worker_ += static_cast<std::size_t>(n);
+        if (!has_cut_ && passed > cut_after) {
+          has_cut_ = true;
+          return;
+        }
+      }
+    }
+  }
+  static bool send_all(int fd, const char* data, std::size_t size) {
+    while (size > 0) {
+      const ssize_t n = ::send(fd, data, size, MSG_NOSIGNAL);
+      if (n <= 0) return false;
+      data += n;
+      size -= static_cast<std::size_t>(n);
+    }
+    return true;
+  }
+
+  worker::Listener listener_;
+  std::atomic<std::size_t> to_worker_{0};
+  std::atomic<bool> has_cut_{false};
+  std::thread thread_;
+};
+
+TEST(FilelessTransfer, GoesOnAfterTheConnectionBroke) {
+  const std::string model = file("gemma4moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(file("gemma4moe", ".bin"));
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(20);
+  ModelRunner plain(model, {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::uint64_t size = plain.model().file().file_bytes();
+  const Listening listening;
+  const CuttingRelay relay(listening.address(), size * 2 / 3);
+  LayerWorkers workers{.transport = stream, .addresses = {relay.address()}};
+  workers.lifecycle.backoff_first = 20ms;
+  ModelRunner runner(model, on_topology(model, "W", {}, workers));
+  ASSERT_TRUE(runner.ready());
+  EXPECT_TRUE(relay.has_cut());
+  EXPECT_TRUE(runner.logits(ids, 64) == plain.logits(ids, 64));
+  // What was lost are the pieces under way, not what had come.
+  EXPECT_LT(relay.to_worker(), size + size / 3);
 }
 
 // A worker of experts and jobs of one layer after another.
