@@ -118,6 +118,10 @@ double int8_fraction(const BenchTest& test, const MachineSpeed& speed, int threa
   return median(test.rates) * test.operations_per_token / (speed.int8_op_per_s * threads);
 }
 
+SpeedBound predicted(const Plan& plan, const BenchTest& test) {
+  return test.prompt ? predicted_prompt(plan, test.size.tokens) : plan.predicted->decode;
+}
+
 Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& speed, int threads) {
   const double bytes_per_s = median(test.rates) * test.bytes_per_token;
   Json json = {
@@ -131,7 +135,7 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
       {"fraction_of_measured_bandwidth", bytes_per_s / speed.read_bytes_per_s}};
   if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
   if (plan.predicted && test.size.depth == 0 && test.size.batch == 1) {
-    const SpeedBound& bound = test.prompt ? plan.predicted->prefill : plan.predicted->decode;
+    const SpeedBound bound = predicted(plan, test);
     json["predicted"] = {{"tokens_per_s", bound.tokens_per_s},
                          {"bound", bound.bound},
                          {"reached", median(test.rates) / bound.tokens_per_s}};
@@ -174,14 +178,14 @@ void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const Ma
   }
 }
 
-// The plan's bounds beside what was measured: of one sequence with an empty context.
+// What the plan promised beside what was measured: of one sequence with an empty context.
 void print_prediction(const Plan& plan, const std::vector<BenchTest>& tests) {
   if (!plan.predicted) return;
-  print_out("\n{:<12}{:>12}{:>12}{:>12}  {}\n", "plan", "at most", "measured", "reached",
-            "bound by");
+  print_out("\n{:<12}{:>12}{:>12}{:>12}  {}\n", "plan",
+            plan.predicted->measured ? "about" : "at most", "measured", "reached", "bound by");
   for (const BenchTest& test : tests) {
     if (test.size.depth > 0 || test.size.batch > 1) continue;
-    const SpeedBound& bound = test.prompt ? plan.predicted->prefill : plan.predicted->decode;
+    const SpeedBound bound = predicted(plan, test);
     print_out("{:<12}{:>12.1f}{:>12.1f}{:>11.0f}%  {}\n", test.name, bound.tokens_per_s,
               median(test.rates), 100.0 * median(test.rates) / bound.tokens_per_s, bound.bound);
   }
@@ -210,7 +214,8 @@ Result<LoadNeeds> needs_of(const Config& config, const std::vector<BenchTest>& t
 
 Status bench(const Config& config, std::vector<BenchTest> tests) {
   TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
-  TESSERA_ASSIGN(const LoadNeeds needs, needs_of(config, tests, model.spec()));
+  TESSERA_ASSIGN(LoadNeeds needs, needs_of(config, tests, model.spec()));
+  needs.measure = MeasureLayers::never;  // loading does
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, needs));
   const int threads = plan.threads();
   cpu::Isa isa = cpu::detect_isa();
@@ -228,13 +233,12 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
     ThreadTeam team({.threads = threads});
     TESSERA_ASSIGN(speed, measure_machine(team, isa, plan.shards.front().budget_bytes));
   }
+  if (!plan.has_gpu()) save_speed(measured_speed(speed, threads), threads, isa);
   MetricsRegistry metrics;
+  needs.measure = MeasureLayers::missing;
   TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs, metrics));
-  // Predictions are of processors.
-  if (!plan.has_gpu()) {
-    save_speed(measured_speed(speed, threads), threads, isa);
+  if (!plan.has_gpu())  // the speed was not kept where the cache cannot be written
     loaded.plan.predicted = predict(model, loaded.plan, measured_speed(speed, threads));
-  }
   add_costs(model, loaded.plan, tests);
   BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));
   TESSERA_TRY(run_tests(run, config.small("bench.repeat"), tests));

@@ -52,6 +52,7 @@ Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
   options.f32_weights = config.text("placement.compute") == "f32";
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   options.layer_weights = placement.layer_weights;
+  options.prompt_ratio = config.number("placement.prompt_ratio");
   return options;
 }
 
@@ -75,17 +76,13 @@ void warn_of_threads(const Plan& plan) {
     log_warn("{} threads share {} cores, which is slower than --threads {}", threads, cores, cores);
 }
 
-// What the machine can do is known where tessera bench measured it; of workers it is not.
+// From the layers' times, or from what tessera bench measured of the machine.
 Status add_prediction(const Config& config, const Model& model, Plan& plan) {
-  for (const ShardPlan& shard : plan.shards)
-    if (shard.remote) return {};
-  if (plan.has_gpu()) return {};
   cpu::Isa isa = cpu::detect_isa();
   if (config.text("placement.cpu_isa") != "auto") {
     TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
   }
-  if (const auto speed = saved_speed(plan.threads(), isa))
-    plan.predicted = predict(model, plan, *speed);
+  plan.predicted = predict(model, plan, saved_speed(plan.threads(), isa));
   return {};
 }
 
@@ -95,6 +92,47 @@ struct PlacedModel {
   std::vector<LayerWorker> workers;
   std::vector<ExpertSite> expert_workers;
 };
+
+// Makes the shards of workers; they begin to load at once. What is given must outlive it.
+RemoteShards remote_shards(const Config& config, const Model& model,
+                           const std::vector<LayerWorker>& workers, int context,
+                           MetricsRegistry& metrics) {
+  return [&, context](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+    for (const LayerWorker& worker : workers) {
+      if (worker.site.name != shard.device) continue;
+      TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
+                                      started_site(config, worker.site, model.file().path(),
+                                                   shard.threads, shard.budget_bytes),
+                                      {.layout = shard.layout,
+                                       .context = context,
+                                       .chunked_delta = device_options(config).chunked_delta},
+                                      model, metrics));
+      return std::unique_ptr<Shard>(std::move(remote));
+    }
+    return Error::make(ErrorCode::internal, "{} is planned for and not known", shard.device);
+  };
+}
+
+// A shard to measure a device with.
+OpenShard open_alone(const Config& config, const Model& model,
+                     const std::vector<LayerWorker>& workers, MetricsRegistry& metrics) {
+  return [&](const DeviceInventory& device,
+             const ShardLayout& layout) -> Result<std::unique_ptr<Shard>> {
+    Plan plan;
+    plan.shards.push_back({.device = device.name,
+                           .remote = device.remote,
+                           .kind = device.kind,
+                           .number = device.number,
+                           .threads = device.threads,
+                           .cpus = device.cpus,
+                           .layout = layout,
+                           .budget_bytes = device.budget.value_or(device.memory_free)});
+    TESSERA_ASSIGN(auto shards,
+                   open_shards(plan, device_options(config),
+                               remote_shards(config, model, workers, layout.context, metrics)));
+    return std::move(shards.front());
+  };
+}
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
@@ -112,28 +150,16 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
                  probe_inventory(placement, config.small("placement.threads"), workers));
   for (const ExpertSite& worker : placed.expert_workers)
     inventory.expert_workers.push_back(worker.inventory);
+  MetricsRegistry unread;
+  TESSERA_TRY(add_layer_times({.config = config,
+                               .model = model,
+                               .options = options,
+                               .workers = placed.workers,
+                               .measure = needs.measure},
+                              open_alone(config, model, placed.workers, unread), inventory));
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
   TESSERA_TRY(add_prediction(config, model, placed.plan));
   return placed;
-}
-
-// Makes the shards of workers; they begin to load at once.
-RemoteShards remote_shards(const Config& config, const Model& model, const PlacedModel& placed,
-                           MetricsRegistry& metrics) {
-  return [&](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
-    for (const LayerWorker& worker : placed.workers) {
-      if (worker.site.name != shard.device) continue;
-      TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
-                                      started_site(config, worker.site, model.file().path(),
-                                                   shard.threads, shard.budget_bytes),
-                                      {.layout = shard.layout,
-                                       .context = placed.plan.context,
-                                       .chunked_delta = device_options(config).chunked_delta},
-                                      model, metrics));
-      return std::unique_ptr<Shard>(std::move(remote));
-    }
-    return Error::make(ErrorCode::internal, "{} is planned for and not known", shard.device);
-  };
 }
 
 }  // namespace
@@ -162,8 +188,9 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                       devices.experts.options, metrics));
   devices.experts.workers = expert_workers.executors();
   warn_of_threads(placed.plan);
-  TESSERA_ASSIGN(auto shards,
-                 open_shards(placed.plan, devices, remote_shards(config, model, placed, metrics)));
+  TESSERA_ASSIGN(auto shards, open_shards(placed.plan, devices,
+                                          remote_shards(config, model, placed.workers,
+                                                        placed.plan.context, metrics)));
   loaded.plan = std::move(placed.plan);
   Progress progress({.what = "loading"});
   TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),

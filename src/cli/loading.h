@@ -9,6 +9,7 @@
 #include "base/result.h"
 #include "cli/config.h"
 #include "cli/expert_options.h"
+#include "cli/layer_times.h"
 #include "engine/local_engine.h"
 #include "model/model.h"
 #include "pipeline/pipeline.h"
@@ -23,6 +24,7 @@ struct LoadNeeds {
   int context = 0;             // where --ctx is 0; 0: the planner's choice
   bool keep_profile = false;   // --expert-profile is brought up to date while the model serves
   bool count_routing = false;  // LoadedModel::experts.counts is there
+  MeasureLayers measure = MeasureLayers::asked;  // of several devices
 };
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs);

@@ -1,20 +1,85 @@
 #include "cli/machine_file.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "cli/loading.h"
 
 namespace tessera::cli {
 namespace {
 
-std::string speed_path() {
+using Json = nlohmann::json;
+
+// A longer file is none of ours; neither does one grow so long (kMostEntries).
+constexpr std::uintmax_t kMostBytes = std::uintmax_t{16} << 20;
+constexpr std::size_t kMostEntries = 200;
+
+std::string file_path() {
   return cache_folder() + "/machine.json";
 }
 
-// "model name : ..." of the first processor.
+Json key_of(int threads, cpu::Isa isa) {
+  return {{"processor", processor_name()}, {"threads", threads}, {"isa", cpu::isa_name(isa)}};
+}
+
+// The entries, the oldest first: objects with a key.
+std::vector<Json> read_entries() {
+  std::vector<Json> entries;
+  std::error_code error;
+  const std::uintmax_t bytes = std::filesystem::file_size(file_path(), error);
+  if (error || bytes > kMostBytes) return entries;
+  std::ifstream file(file_path());
+  const Json all = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!all.is_array()) return entries;
+  for (const Json& entry : all)
+    if (entry.is_object() && entry.contains("key")) entries.push_back(entry);
+  return entries;
+}
+
+// In place of the one with its key.
+void save_entry(Json entry) {
+  std::vector<Json> entries = read_entries();
+  std::erase_if(entries, [&](const Json& old) { return old.at("key") == entry.at("key"); });
+  entries.push_back(std::move(entry));
+  if (entries.size() > kMostEntries)
+    entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(kMostEntries));
+  std::error_code error;
+  std::filesystem::create_directories(cache_folder(), error);
+  const std::string written = fmt::format("{}.{}", file_path(), getpid());
+  std::ofstream(written) << Json(entries).dump(1) << "\n";
+  std::filesystem::rename(written, file_path(), error);
+}
+
+std::optional<Json> find_entry(const Json& key) {
+  for (const Json& entry : read_entries())
+    if (entry.at("key") == key) return entry;
+  return std::nullopt;
+}
+
+// 0 for what is no number.
+double number(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
+}
+
+Json time_json(const StepTime& time) {
+  return {time.prompt_row_s, time.token_s};
+}
+
+// Of what is no pair of numbers, times that are not usable().
+StepTime time_of(const Json& pair) {
+  if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number() || !pair[1].is_number())
+    return {.prompt_row_s = -1.0, .token_s = -1.0};
+  return {.prompt_row_s = pair[0].get<double>(), .token_s = pair[1].get<double>()};
+}
+
+}  // namespace
+
 std::string processor_name() {
   std::ifstream file("/proc/cpuinfo");
   std::string line;
@@ -23,49 +88,43 @@ std::string processor_name() {
   return "unknown";
 }
 
-nlohmann::json key_of(int threads, cpu::Isa isa) {
-  return {{"processor", processor_name()}, {"threads", threads}, {"isa", cpu::isa_name(isa)}};
-}
-
-nlohmann::json read_all() {
-  std::ifstream file(speed_path());
-  nlohmann::json all = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
-  return all.is_array() ? all : nlohmann::json::array();
-}
-
-}  // namespace
-
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads) {
   const double op = speed.int8_op_per_s > 0.0 ? speed.int8_op_per_s : speed.f32_flop_per_s;
   return {.read_bytes_per_s = speed.read_bytes_per_s, .op_per_s = op * threads};
 }
 
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
-  const nlohmann::json key = key_of(threads, isa);
-  nlohmann::json all = nlohmann::json::array();
-  for (const nlohmann::json& entry : read_all())
-    if (entry.is_object() && entry.value("key", nlohmann::json()) != key) all.push_back(entry);
-  all.push_back(
-      {{"key", key}, {"read_bytes_per_s", speed.read_bytes_per_s}, {"op_per_s", speed.op_per_s}});
-  std::error_code error;
-  std::filesystem::create_directories(cache_folder(), error);
-  const std::string path = speed_path();
-  std::ofstream(path + ".new") << all.dump(2) << "\n";
-  std::filesystem::rename(path + ".new", path, error);
+  save_entry({{"key", key_of(threads, isa)},
+              {"read_bytes_per_s", speed.read_bytes_per_s},
+              {"op_per_s", speed.op_per_s}});
 }
 
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
-  const nlohmann::json key = key_of(threads, isa);
-  for (const nlohmann::json& entry : read_all()) {
-    if (!entry.is_object() || entry.value("key", nlohmann::json()) != key) continue;
-    const auto number = [&](const char* name) {
-      const auto found = entry.find(name);
-      return found != entry.end() && found->is_number() ? found->get<double>() : 0.0;
-    };
-    const MeasuredSpeed speed{number("read_bytes_per_s"), number("op_per_s")};
-    if (speed.read_bytes_per_s > 0.0 && speed.op_per_s > 0.0) return speed;
-  }
+  const std::optional<Json> entry = find_entry(key_of(threads, isa));
+  if (!entry) return std::nullopt;
+  const MeasuredSpeed speed{number(*entry, "read_bytes_per_s"), number(*entry, "op_per_s")};
+  if (speed.read_bytes_per_s > 0.0 && speed.op_per_s > 0.0) return speed;
   return std::nullopt;
+}
+
+void save_layer_times(const Json& key, const LayerTimes& times) {
+  Json layers = Json::array();
+  for (const StepTime& time : times.layers) layers.push_back(time_json(time));
+  save_entry({{"key", key},
+              {"layers", std::move(layers)},
+              {"call", time_json(times.call)},
+              {"head_s", times.head_s}});
+}
+
+std::optional<LayerTimes> saved_layer_times(const Json& key, int n_layer) {
+  const std::optional<Json> entry = find_entry(key);
+  if (!entry) return std::nullopt;
+  const Json layers = entry->value("layers", Json());
+  LayerTimes times{.call = time_of(entry->value("call", Json())),
+                   .head_s = number(*entry, "head_s")};
+  if (!layers.is_array()) return std::nullopt;
+  for (const Json& pair : layers) times.layers.push_back(time_of(pair));
+  return usable(times, n_layer) ? std::optional(times) : std::nullopt;
 }
 
 }  // namespace tessera::cli

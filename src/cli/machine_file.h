@@ -1,12 +1,19 @@
-// What tessera bench measured of this machine, kept in the user's cache for plans made later.
+// What was measured of this machine and of devices, kept in the user's cache for plans made later.
 //
-// A measurement counts for the same processor, number of threads and instruction set only.
+// A measurement counts for what its key says only: the speed of a machine for the same processor,
+// number of threads and instruction set, the times of a model's layers for the same model besides,
+// and more (layer_times.h). The file is read as one that anyone may have written: what is no
+// measurement is passed over.
+//
+// Best effort: a cache that cannot be written or read is one that is not there.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli/bandwidth.h"
 #include "device/cpu/isa.h"
+#include "plan/layer_times.h"
 #include "plan/prediction.h"
 
 namespace tessera::cli {
@@ -14,8 +21,14 @@ namespace tessera::cli {
 // The speed of `threads` threads together.
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads);
 
-// Best effort: a cache that cannot be written or read is one that is not there.
+// "EPYC 9654", as the system has it.
+std::string processor_name();
+
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa);
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);
+
+void save_layer_times(const nlohmann::json& key, const LayerTimes& times);
+// Nothing but usable() times of a model of so many layers.
+std::optional<LayerTimes> saved_layer_times(const nlohmann::json& key, int n_layer);
 
 }  // namespace tessera::cli

@@ -89,7 +89,8 @@ Result<int> run(const Config& config, const std::vector<TokenId>& ids) {
   TESSERA_ASSIGN(const Model model, Model::open(path.path));
   TESSERA_ASSIGN(const TextModel text, read_text_model(model.file(), config));
   MetricsRegistry metrics;
-  TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, {}, metrics));
+  TESSERA_ASSIGN(LoadedModel loaded,
+                 load_model(config, model, {.measure = MeasureLayers::missing}, metrics));
   TESSERA_ASSIGN(const auto engine, start_engine(config, loaded, text.tokenizer, metrics));
   CancellableEngine cancellable(*engine);
   interrupts.attach(cancellable);

@@ -194,7 +194,10 @@ Status serve(const Config& config) {
   log_info("listening on {}", url);
 
   TESSERA_ASSIGN(loaded, load_model(config, *model,
-                                    {.parallel = kDefaultParallel, .keep_profile = true}, metrics));
+                                    {.parallel = kDefaultParallel,
+                                     .keep_profile = true,
+                                     .measure = MeasureLayers::missing},
+                                    metrics));
   TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
   const ServedModel served = served_model(config, path, *model, *text, loaded.plan);
   http->set_ready(served, *engine);

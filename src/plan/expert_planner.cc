@@ -51,14 +51,16 @@ ExpertLoad ShardPlanner::expert_load(const ShardLayout& layout) const {
   return load;
 }
 
-void ShardPlanner::place_experts(ShardPlan& shard, std::vector<std::int64_t>& room) const {
+void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
+                                 std::vector<std::int64_t>& room) const {
   const ExpertLoad load = expert_load(shard.layout);
   if (options_.expert_resident)
     return set_experts(load, residents_by_percent(load, *options_.expert_resident), room, shard);
   if (shard.free_bytes() >= 0) return;  // all of them fit
-  if (const auto residents = choose_residents(load, shard))
-    return set_experts(load, *residents, room, shard);
-  // Even the floor is too much: does_not_fit() says by how much, of what comes nearest.
+  if (wanted == Residents::best)
+    if (const auto residents = choose_residents(load, shard))
+      return set_experts(load, *residents, room, shard);
+  // If even the floor is too much, does_not_fit() says by how much, of what comes nearest.
   std::vector<int> floors;
   for (const ExpertLayerLoad& layer : load.layers) floors.push_back(layer.floor);
   ShardPlan least = shard;

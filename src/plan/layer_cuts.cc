@@ -79,6 +79,79 @@ std::optional<std::vector<int>> best_ends(const std::vector<bool>& legal, int n_
   return ends;
 }
 
+namespace {
+
+constexpr double kNone = std::numeric_limits<double>::infinity();
+
+// The times of all ranges of all shards: each is asked for once.
+class RangeTimes {
+ public:
+  RangeTimes(const std::vector<bool>& legal, int n_shard, const RangeTime& time)
+      : n_layer_(static_cast<int>(legal.size()) - 1) {
+    times_.resize(static_cast<std::size_t>(n_shard * n_layer_ * n_layer_));
+    // Through best_ends, which asks for those that can be part of a split and no others.
+    (void)best_ends(legal, n_shard, [&](int shard, int begin, int end) -> std::optional<double> {
+      at(shard, begin, end) = time(shard, begin, end);
+      return at(shard, begin, end) ? std::optional(0.0) : std::nullopt;
+    });
+  }
+
+  // Summed by best_ends: what a token takes of it, where a prompt's rows take at most `limit` each.
+  // With `even` a little is added, so that of equal sums that of the most even ranges is least.
+  RangeCost token_cost(double limit, double even) {
+    return [this, limit, even](int shard, int begin, int end) -> std::optional<double> {
+      const std::optional<StepTime>& time = at(shard, begin, end);
+      if (!time || time->prompt_row_s > limit) return std::nullopt;
+      return time->token_s + even * time->prompt_row_s * time->prompt_row_s;
+    };
+  }
+
+  StepTime of(const std::vector<int>& ends) {
+    StepTime sum;
+    int begin = 0;
+    for (std::size_t i = 0; i < ends.size(); ++i) {
+      const StepTime time = *at(static_cast<int>(i), begin, ends[i]);
+      sum.prompt_row_s = std::max(sum.prompt_row_s, time.prompt_row_s);
+      sum.token_s += time.token_s;
+      begin = ends[i];
+    }
+    return sum;
+  }
+
+ private:
+  std::optional<StepTime>& at(int shard, int begin, int end) {
+    return times_[static_cast<std::size_t>((shard * n_layer_ + begin) * n_layer_ + end - 1)];
+  }
+
+  int n_layer_;
+  std::vector<std::optional<StepTime>> times_;
+};
+
+}  // namespace
+
+std::optional<std::vector<int>> fastest_ends(const std::vector<bool>& legal, int n_shard,
+                                             const RangeTime& time, double prompt_ratio) {
+  RangeTimes times(legal, n_shard, time);
+  double best = kNone, best_slowest = 0.0;
+  // A maximum and a sum: for each maximum worth having, from the largest, the least sum.
+  for (double limit = kNone;;) {
+    const auto ends = best_ends(legal, n_shard, times.token_cost(limit, 0.0));
+    if (!ends) break;
+    const StepTime all = times.of(*ends);
+    const double cost = prompt_ratio * all.prompt_row_s + all.token_s;
+    if (cost < best) {
+      best = cost;
+      best_slowest = all.prompt_row_s;
+    }
+    if (all.token_s >= best) break;         // a lower maximum makes the sum no smaller
+    limit = all.prompt_row_s * (1 - 1e-9);  // below it, whatever the rounding
+  }
+  if (best == kNone) return std::nullopt;
+  return best_ends(
+      legal, n_shard,
+      times.token_cost(best_slowest * (1 + 1e-9), 1e-6 / std::max(best_slowest, 1e-30)));
+}
+
 RangeCost nearest_to(std::vector<int> wanted) {
   return [wanted = std::move(wanted)](int shard, int, int end) -> std::optional<double> {
     return std::abs(end - wanted[static_cast<std::size_t>(shard)]);

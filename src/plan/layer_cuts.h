@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "model/spec.h"
+#include "plan/layer_times.h"
 
 namespace tessera {
 
@@ -34,6 +35,15 @@ using RangeCost = std::function<std::optional<double>(int shard, int begin, int 
 // The legal split of the least summed cost, if there is one; among equals, the earliest cuts.
 std::optional<std::vector<int>> best_ends(const std::vector<bool>& legal, int n_shard,
                                           const RangeCost& cost);
+
+// How long `shard` takes with layers [begin, end); nothing where it cannot be.
+using RangeTime = std::function<std::optional<StepTime>(int shard, int begin, int end)>;
+
+// The legal split that answers a request soonest, of `prompt_ratio` prompt tokens for each that is
+// generated: the shards work on a prompt at the same time, so its pace is the slowest one's, and
+// take turns with a generated token. Among equals, the most even one.
+std::optional<std::vector<int>> fastest_ends(const std::vector<bool>& legal, int n_shard,
+                                             const RangeTime& time, double prompt_ratio);
 
 // The cost for best_ends that finds the legal cuts nearest to the given ones.
 RangeCost nearest_to(std::vector<int> wanted);

@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 
 namespace tessera {
 namespace {
@@ -93,6 +95,80 @@ TEST(LayerCuts, TheLeastCostWins) {
   EXPECT_EQ(best_ends(legal, 3, bounded), Ends({5, 10, 12}));
   const auto never = [](int, int, int) { return std::optional<double>(); };
   EXPECT_EQ(best_ends(legal, 2, never), std::nullopt);
+}
+
+// Every split of few layers, tried one by one.
+double least_time(const std::vector<bool>& legal, int n_shard, const RangeTime& time,
+                  double ratio) {
+  double best = std::numeric_limits<double>::infinity();
+  std::vector<int> ends(static_cast<std::size_t>(n_shard));
+  const int n = static_cast<int>(legal.size()) - 1;
+  const std::function<void(int, int, double, double)> walk = [&](int shard, int begin,
+                                                                 double slowest, double tokens) {
+    if (shard == n_shard) {
+      if (begin == n) best = std::min(best, ratio * slowest + tokens);
+      return;
+    }
+    for (int end = begin + 1; end <= n; ++end) {
+      const auto range = time(shard, begin, end);
+      if (legal[static_cast<std::size_t>(end)] && range)
+        walk(shard + 1, end, std::max(slowest, range->prompt_row_s), tokens + range->token_s);
+    }
+  };
+  walk(0, 0, 0.0, 0.0);
+  return best;
+}
+
+TEST(LayerCuts, TheFastestIsAsFastAsAny) {
+  std::mt19937 random(7);
+  std::uniform_real_distribution<double> any(0.1, 1.0);
+  for (int round = 0; round < 200; ++round) {
+    const int n = 3 + static_cast<int>(random() % 7), shards = 1 + static_cast<int>(random() % 3);
+    std::vector<bool> legal(static_cast<std::size_t>(n) + 1, true);
+    for (std::size_t i = 1; i < legal.size() - 1; ++i) legal[i] = random() % 5 != 0;
+    std::vector<StepTime> layers;
+    for (int l = 0; l < n; ++l) layers.push_back({any(random), any(random)});
+    std::vector<StepTime> slow;  // a device each
+    for (int s = 0; s < shards; ++s) slow.push_back({any(random), any(random)});
+    const unsigned most = 2 + static_cast<unsigned>(random() % 8);
+    const RangeTime time = [&](int shard, int begin, int end) -> std::optional<StepTime> {
+      if (static_cast<unsigned>(end - begin) > most) return std::nullopt;
+      StepTime sum;
+      for (int l = begin; l < end; ++l) sum += layers[static_cast<std::size_t>(l)];
+      const StepTime& factor = slow[static_cast<std::size_t>(shard)];
+      return StepTime{sum.prompt_row_s * factor.prompt_row_s, sum.token_s * factor.token_s};
+    };
+    const double ratio = 8.0 * any(random);
+    const auto ends = fastest_ends(legal, shards, time, ratio);
+    const double best = least_time(legal, shards, time, ratio);
+    ASSERT_EQ(ends.has_value(), std::isfinite(best)) << round;
+    if (!ends) continue;
+    StepTime all;
+    for (std::size_t s = 0; s < ends->size(); ++s) {
+      const auto range = time(static_cast<int>(s), s == 0 ? 0 : (*ends)[s - 1], (*ends)[s]);
+      ASSERT_TRUE(range);
+      all.prompt_row_s = std::max(all.prompt_row_s, range->prompt_row_s);
+      all.token_s += range->token_s;
+    }
+    EXPECT_NEAR(ratio * all.prompt_row_s + all.token_s, best, 1e-4 * best) << round;
+  }
+}
+
+TEST(LayerCuts, OfEqualSplitsTheMostEvenOne) {
+  const std::vector<bool> legal(11, true);
+  const auto ends = fastest_ends(
+      legal, 4,
+      [](int, int begin, int end) {
+        return StepTime{end - begin + 0.0, end - begin + 0.0};
+      },
+      8.0);
+  ASSERT_TRUE(ends);
+  int begin = 0;
+  for (const int end : *ends) {
+    EXPECT_GE(end - begin, 2);  // not 3, 3, 3, 1
+    EXPECT_LE(end - begin, 3);
+    begin = end;
+  }
 }
 
 }  // namespace

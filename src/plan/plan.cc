@@ -36,10 +36,19 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
     return Error::make(ErrorCode::invalid,
                        "--ctx {} for --parallel {} sequences is more than {} tokens; lower one",
                        options.context, options.parallel, kMostPositions);
+  if (!std::isfinite(options.prompt_ratio) || options.prompt_ratio < 0.0)
+    return Error::make(ErrorCode::invalid, "--prompt-ratio {}: give 0 or more",
+                       options.prompt_ratio);
   if (options.prefill_chunk < 1 || options.prefill_chunk > 8192)
     return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
                        options.prefill_chunk);
   return {};
+}
+
+CutBy cut_by(const Plan& plan, const PlanOptions& options) {
+  if (plan.shards.size() == 1) return CutBy::nothing;
+  if (!options.layer_weights.empty()) return CutBy::weights;
+  return plan.shards.front().time ? CutBy::times : CutBy::bytes;
 }
 
 bool has_experts(const ModelSpec& spec) {
@@ -122,6 +131,7 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.prefill_chunk = options.prefill_chunk;
   plan.max_rows = options.prefill_chunk + options.parallel;
   plan.shards = *std::move(shards);
+  plan.cut_by = cut_by(plan, options);
   plan.piece_rows = plan.shards.front().layout.max_rows;
   plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);

@@ -23,6 +23,7 @@
 #include "device/device.h"
 #include "model/model.h"
 #include "plan/expert_placement.h"
+#include "plan/layer_times.h"
 #include "plan/placement.h"
 
 namespace tessera {
@@ -39,7 +40,8 @@ struct DeviceInventory {
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
-      budget;  // bytes the device may use; absent: its share of what is free
+      budget;                       // bytes the device may use; absent: its share of what is free
+  std::optional<LayerTimes> times;  // measured on it
 };
 
 // A worker process of the role experts.
@@ -76,6 +78,9 @@ struct WorkerInventory {
 Result<Inventory> probe_inventory(const Placement& placement, int threads,
                                   std::span<const WorkerInventory> workers = {});
 
+// The longer part of most requests is their prompt.
+inline constexpr double kPromptRatio = 8.0;
+
 struct PlanOptions {
   int context =
       0;  // positions a sequence may have; 0: the model's, at most 32,768, as memory allows
@@ -88,9 +93,10 @@ struct PlanOptions {
   // Every matrix is dequantised when it is loaded and multiplied in f32, without activations in 8
   // bits: the file's own numbers, for comparisons, in the memory of an f32 model.
   bool f32_weights = false;
-  // One a device: its share of the layers (layer_cuts.h). Empty: so that the devices take the same
-  // time for a prompt and none is over its budget.
+  // One a device: its share of the layers (layer_cuts.h). Empty: so that prompts and generation
+  // together take the least time (fastest_ends) and no device is over its budget.
   std::vector<double> layer_weights;
+  double prompt_ratio = kPromptRatio;  // prompt tokens expected for one that is generated
 
   // Which experts stay with their layers' devices (expert_placement.h).
   // Percent of every layer's; absent: all where they fit, else those that make a token cheapest.
@@ -127,6 +133,7 @@ struct ShardPlan {
   double cold_share = 0.0;         // of a row's pairs, expected: those of experts away
   std::int64_t offload_bytes = 0;  // buffers for experts away, in this process
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
+  std::optional<StepTime> time;    // of its layers, measured with all experts on the device
 
   std::int64_t total_bytes() const {
     const std::int64_t device = weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
@@ -137,15 +144,23 @@ struct ShardPlan {
   std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
 };
 
-// What a plan can reach at most (prediction.h).
+// How fast a plan is (prediction.h).
 struct SpeedBound {
   double tokens_per_s = 0.0;
   std::string bound;  // "reading weights"
 };
 struct Prediction {
-  SpeedBound prefill;
-  SpeedBound decode;  // one sequence, with an empty context
+  bool measured = false;  // from the layers' times; else the most that the machine allows
+  SpeedBound prefill;     // of a long prompt
+  SpeedBound decode;      // one sequence, with an empty context
+  // The last shard begins with a prompt after the first piece went through the others: seconds that
+  // this takes besides, for each row of the piece.
+  double fill_row_s = 0.0;
 };
+
+// What decided where the layers are cut.
+enum class CutBy { nothing, weights, bytes, times };  // nothing: there is one device
+const char* cut_by_name(CutBy by);                    // "weights"
 
 struct Plan {
   std::string model;
@@ -161,8 +176,9 @@ struct Plan {
   std::vector<int> kv_windows;     // by KV group; 0: whole context
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
+  CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
-  std::optional<Prediction> predicted;  // absent: the machine was not measured
+  std::optional<Prediction> predicted;  // absent: nothing was measured
 
   bool has_gpu() const;
   int threads() const;  // of all CPU shards
@@ -173,6 +189,12 @@ struct Plan {
 // The program itself, its libraries, thread stacks and the engine's queues (measured,
 // docs/results.md).
 inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
+
+// Rows of a prompt that go together through the shards of so many devices.
+int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);
+
+// What the KV is stored in where PlanOptions does not say.
+KvType default_kv_type(const Model& model, bool f32_weights);
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
 

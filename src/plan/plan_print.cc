@@ -15,6 +15,11 @@ std::string layers_text(const ShardPlan& shard) {
   return text;
 }
 
+nlohmann::ordered_json time_json(const std::optional<StepTime>& time) {
+  if (!time) return nullptr;
+  return {{"prompt_row_s", time->prompt_row_s}, {"token_s", time->token_s}};
+}
+
 nlohmann::ordered_json shard_json(const ShardPlan& shard) {
   return {{"device", shard.device},
           {"remote", shard.remote},
@@ -39,7 +44,8 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"offload_bytes", shard.offload_bytes},
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
-          {"free_bytes", shard.free_bytes()}};
+          {"free_bytes", shard.free_bytes()},
+          {"measured_time", time_json(shard.time)}};
 }
 
 // "128", or "64 +192 host" where some are away.
@@ -55,7 +61,9 @@ nlohmann::ordered_json prediction_json(const Plan& plan) {
   const auto json = [](const SpeedBound& speed) -> nlohmann::ordered_json {
     return {{"tokens_per_s", speed.tokens_per_s}, {"bound", speed.bound}};
   };
-  return {{"prefill", json(plan.predicted->prefill)}, {"decode", json(plan.predicted->decode)}};
+  return {{"measured", plan.predicted->measured},
+          {"prefill", json(plan.predicted->prefill)},
+          {"decode", json(plan.predicted->decode)}};
 }
 
 // What of the plan is worth a sentence.
@@ -67,13 +75,36 @@ std::string remarks(const Plan& plan) {
     text +=
         fmt::format("Experts of the host are read from the file: {}, which give way to others.\n",
                     format_bytes(mapped));
-  if (!plan.predicted) return text + "Speed: not measured; tessera bench measures this machine.\n";
+  if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
+  if (plan.cut_by == CutBy::bytes)
+    text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";
+  if (!plan.predicted) {
+    const bool foreign = std::any_of(
+        plan.shards.begin(), plan.shards.end(),
+        [](const ShardPlan& shard) { return shard.remote || shard.kind != DeviceKind::cpu; });
+    return text + (foreign ? "Speed: not measured; --layer-times measure does it.\n"
+                           : "Speed: not measured; tessera bench measures this machine.\n");
+  }
   return text + fmt::format("Prompts: {}. Generation: {}.\n",
-                            prediction_text(plan.predicted->prefill),
-                            prediction_text(plan.predicted->decode));
+                            prediction_text(*plan.predicted, plan.predicted->prefill),
+                            prediction_text(*plan.predicted, plan.predicted->decode));
 }
 
 }  // namespace
+
+const char* cut_by_name(CutBy by) {
+  switch (by) {
+    case CutBy::nothing:
+      return "nothing";
+    case CutBy::weights:
+      return "weights";
+    case CutBy::bytes:
+      return "bytes";
+    case CutBy::times:
+      return "times";
+  }
+  return "";
+}
 
 std::string format_bytes(std::int64_t bytes) {
   constexpr double kUnit = 1024.0;
@@ -100,6 +131,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"decode_bytes_per_token", plan.decode_bytes_per_token},
           {"process_bytes", plan.process_bytes},
           {"total_bytes", plan.total_bytes()},
+          {"cut_by", cut_by_name(plan.cut_by)},
           {"predicted", prediction_json(plan)},
           {"shards", shards}};
 }

@@ -1,14 +1,15 @@
-// What speed a plan can reach at most, and what bounds it, from what the machine was measured to
-// do.
+// How fast a plan is and what bounds it: from the times of its shards' layers where all were
+// measured, else at most, from what the machine was measured to do.
 //
-//   plan.predicted = predict(model, plan, {.read_bytes_per_s = 20e9, .op_per_s = 4e11});
+//   plan.predicted = predict(model, plan, {{.read_bytes_per_s = 20e9, .op_per_s = 4e11}});
 //
-// A token that is generated reads every weight of its path once; a chunk of a prompt reads each
-// weight that any of its rows needs once and computes with it for every row. Shards take turns with
-// a token and work at the same time on a prompt. Nothing else is counted, so a run is slower:
-// tessera bench prints by how much.
+// By the machine: a token that is generated reads every weight of its path once; a chunk of a
+// prompt reads each weight that any of its rows needs once and computes with it for every row.
+// Nothing else is counted, so a run is slower: tessera bench prints by how much. Shards take turns
+// with a token and work at the same time on a prompt.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "plan/plan.h"
@@ -21,9 +22,15 @@ struct MeasuredSpeed {
   double op_per_s = 0.0;  // of matrix products; a multiply and an add are 2
 };
 
-Prediction predict(const Model& model, const Plan& plan, const MeasuredSpeed& speed);
+// Nothing where neither is known: layer times say nothing of shards whose experts are away, and the
+// machine's speed nothing of GPUs and workers.
+std::optional<Prediction> predict(const Model& model, const Plan& plan,
+                                  const std::optional<MeasuredSpeed>& speed);
 
-// "at most 41.2 tokens/s, bound by reading weights"
-std::string prediction_text(const SpeedBound& bound);
+// Of a prompt of so many tokens, through all shards of a plan with a prediction.
+SpeedBound predicted_prompt(const Plan& plan, int tokens);
+
+// "at most 41.2 tokens/s, bound by reading weights"; of measured times "about"
+std::string prediction_text(const Prediction& prediction, const SpeedBound& bound);
 
 }  // namespace tessera

@@ -21,25 +21,11 @@ constexpr int kLeastPieceRows = 128;
 constexpr int kMostPieceRows = 512;
 constexpr int kRowsPerExpert = 8;
 
-int piece_rows(const ModelSpec& spec) {
-  int rows = kLeastPieceRows;
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.moe) rows = std::max(rows, kRowsPerExpert * layer.moe->n_expert / layer.moe->n_used);
-  return std::min(round_up(rows, 64), kMostPieceRows);
-}
-
 // Pages that one sequence of `context` positions can hold at a time in a group.
 int pages_of_sequence(int window, int context, int chunk) {
   const int all = ceil_div(context, kPageTokens);
   if (window == 0) return all;
   return std::min(all, window_pages(window, chunk));
-}
-
-KvType default_kv_type(const Model& model, bool f32_weights) {
-  if (f32_weights) return KvType::f32;
-  for (const TensorSlice& slice : model.tensors())
-    if (block_format(slice.type).elems > 1) return KvType::f16;
-  return KvType::f32;
 }
 
 // Weight bytes that one row reads of each layer.
@@ -71,7 +57,28 @@ std::string counts_text(const std::vector<int>& ends) {
   return text;
 }
 
+bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
+  return std::all_of(devices.begin(), devices.end(), [&](const DeviceInventory& device) {
+    return device.times && usable(*device.times, n_layer);
+  });
+}
+
 }  // namespace
+
+int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices) {
+  if (devices < 2) return prefill_chunk;
+  int rows = kLeastPieceRows;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) rows = std::max(rows, kRowsPerExpert * layer.moe->n_expert / layer.moe->n_used);
+  return std::min({round_up(rows, 64), kMostPieceRows, prefill_chunk});
+}
+
+KvType default_kv_type(const Model& model, bool f32_weights) {
+  if (f32_weights) return KvType::f32;
+  for (const TensorSlice& slice : model.tensors())
+    if (block_format(slice.type).elems > 1) return KvType::f16;
+  return KvType::f32;
+}
 
 ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
                            const PlanOptions& options, const Sizes& sizes)
@@ -83,7 +90,8 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       kv_type_(options.kv_type.value_or(default_kv_type(model, options.f32_weights))),
       legal_(legal_cuts(model.spec())),
       workers_(inventory.expert_workers),
-      expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))) {}
+      expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))),
+      measured_(all_measured(devices_, spec_.n_layer())) {}
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   TESSERA_TRY(check_cuts());
@@ -109,6 +117,7 @@ Status ShardPlanner::check_cuts() const {
 
 Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   const int n = static_cast<int>(devices_.size());
+  if (n == 1 && options_.layer_weights.empty()) return Ends{spec_.n_layer()};
   if (options_.layer_weights.empty()) {
     if (std::optional<Ends> ends = balanced_ends(/*within_budgets=*/true)) return *std::move(ends);
     return *balanced_ends(false);  // plan() says what lacks
@@ -125,18 +134,26 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budget
   std::vector<double> before(legal_.size(), 0.0);
   const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  const auto cost = [&](int device, int begin, int end) -> std::optional<double> {
-    const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
-    if (within_budgets && on.budget && shard(device, begin, end).free_bytes() < 0)
+  const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
+    if (within_budgets && bounded(device) &&
+        shard(device, begin, end, Residents::least).free_bytes() < 0)
       return std::nullopt;
+    const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+    if (measured_) return span_time(*on.times, begin, end, spec_.n_layer());
     const double share =
         (before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)]) /
         before.back() / (on.speed > 0.0 ? on.speed : on.threads);
-    // The slowest shard sets the pace. A high power stands for the maximum and, unlike it, also
-    // evens out the others.
-    return std::pow(share, 8.0);
+    return StepTime{.prompt_row_s = share, .token_s = share};
   };
-  return best_ends(legal_, static_cast<int>(devices_.size()), cost);
+  return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
+}
+
+// Whether its ranges alone decide that its memory is enough: it has a budget, or shares with none.
+bool ShardPlanner::bounded(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  return on.budget || std::count_if(devices_.begin(), devices_.end(), [&](const auto& other) {
+                        return other.memory == on.memory;
+                      }) == 1;
 }
 
 ShardLayout ShardPlanner::layout(int begin, int end) const {
@@ -146,7 +163,7 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   layout.embedding = begin == 0;
   layout.head = end == spec_.n_layer();
   layout.max_rows = options_.prefill_chunk + options_.parallel;
-  if (devices_.size() > 1) layout.max_rows = std::min(layout.max_rows, piece_rows(spec_));
+  if (devices_.size() > 1) layout.max_rows = piece_rows(spec_, layout.max_rows, devices_.size());
   layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
   layout.slots = options_.parallel;
   layout.context = sizes_.context;
@@ -158,13 +175,13 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   return layout;
 }
 
-ShardPlan ShardPlanner::shard(int device, int begin, int end) const {
+ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents residents) const {
   std::vector<std::int64_t> room = worker_room();
-  return shard(device, begin, end, room);
+  return shard(device, begin, end, residents, budget(device), room);
 }
 
-ShardPlan ShardPlanner::shard(int device, int begin, int end,
-                              std::vector<std::int64_t>& room) const {
+ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents residents,
+                              std::int64_t budget, std::vector<std::int64_t>& room) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   ShardPlan shard;
   shard.device = on.name;
@@ -174,6 +191,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end,
   shard.threads = on.threads;
   shard.cpus = on.cpus;
   shard.layout = layout(begin, end);
+  if (measured_) shard.time = span_time(*on.times, begin, end, spec_.n_layer());
   set_bytes(shard);
   if (devices_.size() > 1) {
     const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
@@ -193,15 +211,15 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end,
   } else if (!before) {
     shard.host_bytes = sizes_.process_bytes;
   }
-  shard.budget_bytes = budget(device);
+  shard.budget_bytes = budget;
   for (int l = begin; l < end; ++l) {
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
   }
   const bool may_leave = on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_);
-  if (shard.experts > 0 && !on.remote && may_leave &&
+  if (shard.experts > 0 && !on.remote && may_leave && residents != Residents::all &&
       (sizes_.experts_away || options_.expert_resident))
-    place_experts(shard, room);
+    place_experts(shard, residents, room);
   return shard;
 }
 
@@ -229,20 +247,46 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
                         Dispatcher::bytes(spec_, shard.layout);
 }
 
-// What the device may use for all of it. Without a budget of its own, while experts may leave: an
-// equal part of what the budgets of others leave of its memory.
+// What a range may use at most, whatever the other devices get. Without a budget of its own: what
+// the budgets of others leave of its memory.
 std::int64_t ShardPlanner::budget(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   if (on.budget) return *on.budget;
-  if (!sizes_.experts_away) return free_memory(device);
   std::int64_t left = free_memory(device);
-  int sharers = 0;
-  for (const DeviceInventory& other : devices_) {
-    if (other.memory != on.memory) continue;
-    left -= other.budget.value_or(0);
-    sharers += other.budget ? 0 : 1;
+  if (!sizes_.experts_away) return left;  // shards() sees to it that all of them fit
+  for (const DeviceInventory& other : devices_)
+    if (other.memory == on.memory) left -= other.budget.value_or(0);
+  return left;
+}
+
+// What each device may use for its range. Of memory that they share, while experts may leave, those
+// without a budget get by need: one in another process, whose experts cannot leave, all that it
+// needs, the others parts of what is left as their ranges with all experts would need it.
+std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
+  std::vector<std::int64_t> budgets, needs;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    const int device = static_cast<int>(i);
+    budgets.push_back(budget(device));
+    if (!sizes_.experts_away) continue;
+    const ShardPlan all = shard(device, i == 0 ? 0 : ends[i - 1], ends[i], Residents::all);
+    needs.push_back(all.total_bytes() + all.host_bytes);
   }
-  return left / sharers;
+  for (std::size_t i = 0; i < needs.size(); ++i) {
+    if (devices_[i].budget || devices_[i].remote) continue;
+    std::int64_t remote = 0;
+    double local = 0.0;
+    for (std::size_t j = 0; j < needs.size(); ++j) {
+      if (devices_[j].budget || devices_[j].memory != devices_[i].memory) continue;
+      if (devices_[j].remote) {
+        remote += needs[j];
+      } else {
+        local += static_cast<double>(needs[j]);
+      }
+    }
+    budgets[i] = static_cast<std::int64_t>(static_cast<double>(budgets[i] - remote) *
+                                           (static_cast<double>(needs[i]) / local));
+  }
+  return budgets;
 }
 
 // Memory may be shared with a display or another processor, and then a probe can report more free
@@ -256,10 +300,11 @@ std::int64_t ShardPlanner::free_memory(int device) const {
 std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<ShardPlan> result;
   std::vector<std::int64_t> room = worker_room();
+  const std::vector<std::int64_t> most = budgets(ends);
   int begin = 0;
-  for (const int end : ends) {
-    result.push_back(shard(static_cast<int>(result.size()), begin, end, room));
-    begin = end;
+  for (std::size_t i = 0; i < ends.size(); ++i) {
+    result.push_back(shard(static_cast<int>(i), begin, ends[i], Residents::best, most[i], room));
+    begin = ends[i];
   }
   // Of memory that they share, a device without a budget may use what the others leave.
   for (std::size_t i = 0; i < result.size(); ++i) {
@@ -317,7 +362,7 @@ int ShardPlanner::layers_that_fit() const {
         shared += filled[j].total_bytes() + filled[j].host_bytes;
     for (int end = spec_.n_layer(); end > begin; --end) {
       if (!legal_[static_cast<std::size_t>(end)]) continue;
-      ShardPlan candidate = shard(static_cast<int>(i), begin, end);
+      ShardPlan candidate = shard(static_cast<int>(i), begin, end, Residents::best);
       if (candidate.free_bytes() - shared < 0) continue;
       begin = end;
       filled.push_back(std::move(candidate));

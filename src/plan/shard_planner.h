@@ -3,8 +3,9 @@
 //   ShardPlanner planner(model, inventory, options, {.context = 4096, .process_bytes = bytes});
 //   TESSERA_ASSIGN(std::vector<ShardPlan> shards, planner.plan());
 //
-// A layer's time is taken to be the bytes of weights that one row reads of it, over the device's
-// threads. The head is left out: a prompt needs it for one row.
+// A layer's time is the measured one where every device has its times; else it is taken to be the
+// bytes of weights that one row reads of it, over the device's threads. The head is then left out:
+// a prompt needs it for one row.
 #pragma once
 
 #include <span>
@@ -34,17 +35,23 @@ class ShardPlanner {
 
   Result<Ends> choose_ends() const;
   std::optional<Ends> balanced_ends(bool within_budgets) const;
+  bool bounded(int device) const;
   Status check_cuts() const;
 
   ShardLayout layout(int begin, int end) const;
-  ShardPlan shard(int device, int begin, int end) const;
-  ShardPlan shard(int device, int begin, int end, std::vector<std::int64_t>& room) const;
+  // Where not all experts fit: those that make a token cheapest; or (much sooner) as few as the
+  // device must hold, enough to know whether a range does; or all the same.
+  enum class Residents { best, least, all };
+  ShardPlan shard(int device, int begin, int end, Residents residents) const;
+  ShardPlan shard(int device, int begin, int end, Residents residents, std::int64_t budget,
+                  std::vector<std::int64_t>& room) const;
   void set_bytes(ShardPlan& shard) const;
   std::int64_t budget(int device) const;
+  std::vector<std::int64_t> budgets(const Ends& ends) const;
 
   // expert_planner.cc; `room` is what is left of the workers' budgets.
   std::vector<std::int64_t> worker_room() const;
-  void place_experts(ShardPlan& shard, std::vector<std::int64_t>& room) const;
+  void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardLayout& layout) const;
   std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
                                                    const ShardPlan& shard) const;
@@ -67,6 +74,7 @@ class ShardPlanner {
   std::vector<bool> legal_;
   const std::vector<ExpertWorkerInventory>& workers_;
   std::vector<std::int64_t> expert_bytes_;  // of one expert of each layer, as a device holds it
+  bool measured_;                           // every device has its times
 };
 
 }  // namespace tessera

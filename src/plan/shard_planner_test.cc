@@ -277,6 +277,33 @@ TEST(ShardPlanner, ExpertsLeaveADeviceThatIsTooSmall) {
   EXPECT_NE(none.error().message.find("cpu:0 lacks"), std::string::npos) << none.error().message;
 }
 
+// A worker on this machine takes what its layers need of the memory; experts leave this process.
+TEST(ShardPlanner, WorkersHereTakeWhatTheyNeed) {
+  const Model& model = expert_heavy();
+  const PlanOptions options{.context = 256, .prefill_chunk = 16};
+  Inventory inventory = machine(2);
+  inventory.devices[1].remote = true;
+  inventory.devices[1].name = "worker:0";
+  const Result<Plan> roomy = make_plan(model, inventory, options);
+  ASSERT_TRUE(roomy);
+  const auto used = [](const ShardPlan& shard) { return shard.total_bytes() + shard.host_bytes; };
+  const std::int64_t all = used(roomy->shards[0]) + used(roomy->shards[1]);
+  const std::int64_t free = all - roomy->shards[0].weight_bytes / 2;
+  for (DeviceInventory& device : inventory.devices) device.memory_free = free;
+  const Result<Plan> tight = make_plan(model, inventory, options);
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_EQ(tight->shards[1].total_bytes(), roomy->shards[1].total_bytes());
+  EXPECT_GT(tight->shards[0].experts_host, 0);
+  EXPECT_LE(used(tight->shards[0]) + used(tight->shards[1]), free);
+  for (const ShardPlan& shard : tight->shards) EXPECT_GE(shard.free_bytes(), 0);
+  // Two devices of this process share what there is by their ranges' needs.
+  inventory = machine(2, free);
+  const Result<Plan> local = make_plan(model, inventory, options);
+  ASSERT_TRUE(local) << local.error().message;
+  for (const ShardPlan& shard : local->shards) EXPECT_GT(shard.experts_host, 0);
+  EXPECT_LE(used(local->shards[0]) + used(local->shards[1]), free);
+}
+
 TEST(ShardPlanner, PercentOfResidentsIsKeptToTheByte) {
   const Model model = golden("qwen35moe");
   const Result<Plan> all = make_plan(model, machine(1), {.context = 256});

@@ -1,0 +1,132 @@
+#include "cli/layer_times.h"
+
+#include <map>
+
+#include "base/log.h"
+#include "cli/machine_file.h"
+#include "device/cpu/cpu_device.h"
+#include "device/gpu/gpu_layout.h"
+#include "model/identity.h"
+#include "pipeline/measure_layers.h"
+
+namespace tessera::cli {
+namespace {
+
+using Json = nlohmann::json;
+
+// Spawned workers are alike where they are started alike, whatever their number.
+std::string device_text(const DeviceInventory& device, std::span<const LayerWorker> workers) {
+  for (const LayerWorker& worker : workers)
+    if (worker.site.name == device.name && worker.site.spawn) {
+      std::string text = "spawned " + worker.site.spawn->binary;
+      for (const std::string& word : worker.site.probe_arguments) text += " " + word;
+      return text;
+    }
+  return device.name;
+}
+
+class DeviceTimes {
+ public:
+  DeviceTimes(const LayerTimesNeeds& needs, const Inventory& inventory)
+      : needs_(needs),
+        rows_(
+            piece_rows(needs.model.spec(), needs.options.prefill_chunk, inventory.devices.size())),
+        kv_type_(needs.options.kv_type.value_or(
+            default_kv_type(needs.model, needs.options.f32_weights))),
+        digest_(digest_text(model_digest(needs.model.file()))) {}
+
+  Json key_of(const DeviceInventory& device, bool head) const {
+    const Config& config = needs_.config;
+    Json key = {{"layers_of", digest_},
+                {"device", device_text(device, needs_.workers)},
+                {"threads", device.threads},
+                {"cpus", device.cpus},
+                {"processor", processor_name()},
+                {"isa", config.text("placement.cpu_isa")},
+                {"piece_rows", rows_},
+                {"kv", kv_type_name(kv_type_)},
+                {"compute", config.text("placement.compute")},
+                {"delta_form", config.text("placement.delta_form")},
+                {"head", head}};
+    if (device.kind != DeviceKind::cpu) {
+      key["memory"] = device.memory_total;  // another card at the same number
+      key["graphs"] = config.text("placement.gpu_graphs");
+    }
+    if (device.remote) key["transport"] = config.text("worker.transport");
+    return key;
+  }
+
+  Result<LayerTimes> measure(const DeviceInventory& device, bool head,
+                             const OpenShard& open) const {
+    const MeasureOptions options{
+        .piece_rows = rows_,
+        .kv_type = kv_type_,
+        .f32_weights = needs_.options.f32_weights,
+        .head = head,
+        .cpus = device.cpus,
+        .fits = [&](const ShardLayout& layout) { return fits(device, layout); }};
+    return measure_layers(needs_.model, options,
+                          [&](const ShardLayout& layout) { return open(device, layout); });
+  }
+
+ private:
+  bool fits(const DeviceInventory& device, const ShardLayout& layout) const {
+    const std::int64_t bytes = device.kind == DeviceKind::cpu
+                                   ? cpu_footprint(needs_.model, layout, device.threads).total()
+                                   : gpu_footprint(needs_.model, layout).total();
+    return bytes <= std::min(device.budget.value_or(device.memory_free), device.memory_free);
+  }
+
+  const LayerTimesNeeds& needs_;
+  int rows_;
+  KvType kv_type_;
+  std::string digest_;
+};
+
+// What a device takes, measured now and kept; nothing, and a line in the log, where that fails.
+std::optional<LayerTimes> measured_now(const DeviceTimes& times, const DeviceInventory& device,
+                                       const Json& key, int n_layer, const OpenShard& open) {
+  log_info("{}: measuring the model's layers, which is kept for later starts", device.name);
+  Result<LayerTimes> result = times.measure(device, key.at("head"), open);
+  if (result && !usable(*result, n_layer))
+    result = Error::make(ErrorCode::internal, "the times are none that a clock can give");
+  if (!result) {
+    log_warn("{}: its layers were not measured ({}); layers are cut by bytes", device.name,
+             result.error().message);
+    return std::nullopt;
+  }
+  save_layer_times(key, *result);
+  return *std::move(result);
+}
+
+}  // namespace
+
+Status add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open, Inventory& inventory) {
+  const std::string& choice = needs.config.text("placement.layer_times");
+  const bool afresh = choice == "measure" && needs.measure != MeasureLayers::never;
+  const bool split = inventory.devices.size() > 1;
+  if (choice == "bytes" || (!split && !afresh)) return {};
+  // Cuts that a person chose need no times.
+  const bool missing = afresh || (needs.measure == MeasureLayers::missing && split &&
+                                  needs.options.layer_weights.empty());
+  const DeviceTimes times(needs, inventory);
+  const int n_layer = needs.model.spec().n_layer();
+  std::vector<std::optional<LayerTimes>> found;
+  std::map<Json, LayerTimes> measured;  // devices may be alike
+  for (const DeviceInventory& device : inventory.devices) {
+    const Json key = times.key_of(device, &device == &inventory.devices.back());
+    found.push_back(afresh ? std::nullopt : saved_layer_times(key, n_layer));
+    if (const auto alike = measured.find(key); alike != measured.end())
+      found.back() = alike->second;
+    if (found.back()) continue;
+    if (!missing) return {};
+    if (measured.empty()) TESSERA_TRY(make_plan(needs.model, inventory, needs.options));
+    found.back() = measured_now(times, device, key, n_layer, open);
+    if (!found.back()) return {};
+    measured.emplace(key, *found.back());
+  }
+  for (std::size_t i = 0; i < found.size(); ++i) inventory.devices[i].times = found[i];
+  return {};
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,71 @@
+#include "plan/layer_times.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <map>
+
+#include "plan/layer_cuts.h"
+
+namespace tessera {
+namespace {
+
+// More is no measurement but a defect, or a file that someone made up.
+constexpr double kLongest = 3600.0;
+
+bool plausible(double seconds) {
+  return std::isfinite(seconds) && seconds >= 0.0 && seconds <= kLongest;
+}
+
+// What decides how long a layer takes.
+using Signature = std::vector<std::array<std::int64_t, 6>>;
+
+void add_layer(const Model& model, int layer, int place, Signature& signature) {
+  for (const TensorSlice& slice : model.tensors())
+    if (slice.layer == layer)
+      signature.push_back({place, static_cast<std::int64_t>(slice.role),
+                           static_cast<std::int64_t>(slice.type), slice.matrices, slice.rows,
+                           slice.cols});
+  const LayerSpec& spec = model.spec().layers[static_cast<std::size_t>(layer)];
+  signature.push_back({place, -1, spec.moe ? spec.moe->n_used : 0,
+                       spec.attention() != nullptr ? spec.attention()->window : 0, 0, 0});
+}
+
+}  // namespace
+
+bool usable(const LayerTimes& times, int n_layer) {
+  const auto right = [](const StepTime& time) {
+    return plausible(time.prompt_row_s) && plausible(time.token_s);
+  };
+  return times.layers.size() == static_cast<std::size_t>(n_layer) && right(times.call) &&
+         plausible(times.head_s) &&
+         std::all_of(times.layers.begin(), times.layers.end(), [&](const StepTime& time) {
+           return right(time) && time.prompt_row_s > 0.0 && time.token_s > 0.0;
+         });
+}
+
+StepTime span_time(const LayerTimes& times, int begin, int end, int n_layer) {
+  StepTime sum = times.call;
+  for (int l = begin; l < end; ++l) sum += times.layers[static_cast<std::size_t>(l)];
+  if (end == n_layer) sum.token_s += times.head_s;
+  return sum;
+}
+
+std::vector<LayerUnit> layer_units(const Model& model) {
+  const std::vector<bool> legal = legal_cuts(model.spec());
+  std::map<Signature, int> kinds;
+  std::vector<LayerUnit> units;
+  for (int begin = 0; begin < model.spec().n_layer();) {
+    LayerUnit unit{.begin = begin, .end = begin + 1};
+    while (!legal[static_cast<std::size_t>(unit.end)]) ++unit.end;
+    Signature signature;
+    for (int l = unit.begin; l < unit.end; ++l) add_layer(model, l, l - unit.begin, signature);
+    std::sort(signature.begin(), signature.end());
+    unit.kind = kinds.emplace(std::move(signature), static_cast<int>(kinds.size())).first->second;
+    units.push_back(unit);
+    begin = unit.end;
+  }
+  return units;
+}
+
+}  // namespace tessera

@@ -1,0 +1,54 @@
+// LayerTimes: how long one device takes for each layer of a model, measured on it
+// (pipeline/measure_layers.h) and kept for later starts by whoever measures.
+//
+//   inventory.devices[1].times = times;                    // the planner cuts by them
+//   StepTime span = span_time(times, begin, end, n_layer);
+//
+// Times are of an empty context with every expert on the device. Layers with the same tensors are
+// measured once (layer_units). All functions are pure.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "model/model.h"
+
+namespace tessera {
+
+// Seconds.
+struct StepTime {
+  double prompt_row_s = 0.0;  // of a row of a prompt, in a full piece
+  double token_s = 0.0;       // of one row alone
+
+  StepTime& operator+=(const StepTime& other) {
+    prompt_row_s += other.prompt_row_s;
+    token_s += other.token_s;
+    return *this;
+  }
+  bool operator==(const StepTime&) const = default;
+};
+
+struct LayerTimes {
+  std::vector<StepTime> layers;  // one a layer of the model
+  StepTime call;        // what a step costs besides its layers: the rows' way there and back
+  double head_s = 0.0;  // of one row's logits; 0: not measured
+  bool operator==(const LayerTimes&) const = default;
+};
+
+// That there is a time for every layer of `n_layer`, and each a number that a clock can give.
+bool usable(const LayerTimes& times, int n_layer);
+
+// A shard of layers [begin, end) of `n_layer`, the last one with the head.
+StepTime span_time(const LayerTimes& times, int begin, int end, int n_layer);
+
+// Layers that no cut parts: one, or those that share their KV. Units of the same kind have the same
+// tensors in the same types, so a device takes the same time for them.
+struct LayerUnit {
+  int begin = 0;
+  int end = 0;
+  int kind = 0;  // from 0, in the order in which they come
+};
+std::vector<LayerUnit> layer_units(const Model& model);
+
+}  // namespace tessera
