@@ -223,7 +223,9 @@ Result<LayerTimes> measure_layers(const Model& model, const MeasureOptions& opti
                                   const ShardMaker& open) {
   ThreadBinding binding;
   binding.bind(std::span(options.cpus).first(options.cpus.empty() ? 0 : 1));
-  return Measurement(model, options, open).run();
+  Result<LayerTimes> times = Measurement(model, options, open).run();
+  binding.restore();
+  return times;
 }
 
 }  // namespace tessera

@@ -2,6 +2,7 @@
 #include "pipeline/measure_layers.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 
 #include <set>
 
@@ -129,6 +130,19 @@ TEST(MeasureLayers, WhatDoesNotFitIsNotLoaded) {
   ASSERT_TRUE(single) << single.error().message;
   EXPECT_EQ(single->call, StepTime());
   EXPECT_EQ(asked.layouts.size(), 1u);
+}
+
+TEST(MeasureLayers, TheThreadGetsItsProcessorsBack) {
+  cpu_set_t before, after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(before), &before), 0);
+  const Model model = golden("qwen3");
+  for (const int fail_at : {-1, 1}) {
+    Asked asked{.fail_at = fail_at};
+    const auto times = measure_layers(model, {.cpus = {0}}, noting(asked));
+    EXPECT_EQ(times.ok(), fail_at < 0);
+    ASSERT_EQ(sched_getaffinity(0, sizeof(after), &after), 0);
+    EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  }
 }
 
 TEST(MeasureLayers, AShardThatFailsIsTheError) {
