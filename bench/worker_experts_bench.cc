@@ -40,11 +40,11 @@ struct Numbers {
 };
 
 Numbers numbers(const ExpertMetrics& m) {
-  return {.calls = m.calls.value(),
-          .pairs = m.pairs_worker.value(),
+  return {.calls = m.worker.calls.value(),
+          .pairs = m.worker.pairs.value(),
           .bytes = m.bytes_out.value() + m.bytes_in.value(),
-          .wait_us = m.wait_us.value(),
-          .hidden_us = m.hidden_us.value()};
+          .wait_us = m.worker.wait_us.value(),
+          .hidden_us = m.worker.hidden_us.value()};
 }
 
 Numbers since(const Numbers& before, const Numbers& now, Clock::time_point begin) {

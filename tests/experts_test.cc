@@ -242,7 +242,7 @@ TEST_P(Experts, ExpertsThatComeWhileServingChangeNothing) {
     expect_same(runner.logits(ids, chunk), whole, vocab, fmt::format("chunks of {}", chunk));
   EXPECT_GT(metrics.cache_admit.value(), 2u);
   EXPECT_GT(metrics.cache_hit.value(), 0u);
-  EXPECT_GT(metrics.pairs_host.value(), 0u);
+  EXPECT_GT(metrics.host.pairs.value(), 0u);
 }
 
 // Quantised weights, and the same ones dequantised at load.

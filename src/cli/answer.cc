@@ -64,6 +64,14 @@ void log_speed(const Finish& finish) {
            usage.prompt_tokens, usage.prompt_s, per_second(usage.prompt_tokens, usage.prompt_s),
            usage.generated_tokens, usage.generate_s,
            per_second(usage.generated_tokens, usage.generate_s), finish_name(finish.reason));
+  if (!usage.experts) return;
+  const ExpertUse& use = *usage.experts;
+  log_info(
+      "pairs: {:.0f} resident, {:.0f} by the host, {:.0f} by workers; waited {:.1f} ms, {:.1f} "
+      "ms hidden",
+      use.pairs_resident, use.host.pairs, use.worker.pairs,
+      (use.host.wait_us + use.worker.wait_us) / 1e3,
+      (use.host.hidden_us + use.worker.hidden_us) / 1e3);
 }
 
 }  // namespace tessera::cli

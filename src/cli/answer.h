@@ -40,7 +40,8 @@ GenerationRequest request_for(const Config& config, std::vector<TokenId> prompt)
 // Runs it; streams text to standard output if `stream`.
 Result<Generated> answer(CancellableEngine& engine, GenerationRequest request, bool stream);
 
-// "12 prompt tokens in 0.10 s (120.0/s), 64 tokens in 2.00 s (32.0/s)", to the log.
+// "12 prompt tokens in 0.10 s (120.0/s), 64 tokens in 2.00 s (32.0/s)", to the log;
+// and a line about experts where any are away.
 void log_speed(const Finish& finish);
 
 // Reads turns from standard input until it ends or says /exit. Returns the exit code.

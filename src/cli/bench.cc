@@ -26,6 +26,7 @@ struct BenchTest {
   double bytes_per_token = 0.0;
   double operations_per_token = 0.0;  // of the layers' matrices
   std::vector<double> rates{};        // tokens a second, rising
+  ExpertUse experts{};                // of one token, on average
 };
 
 struct Lists {
@@ -89,7 +90,8 @@ void add_costs(const Model& model, const Plan& plan, std::vector<BenchTest>& tes
   }
 }
 
-Status run_tests(BenchRun& run, int repeat, std::vector<BenchTest>& tests) {
+Status run_tests(BenchRun& run, const ExpertMetrics& experts, int repeat,
+                 std::vector<BenchTest>& tests) {
   Progress progress({.what = "measuring", .unit = ProgressUnit::steps});
   const auto total = static_cast<std::int64_t>(tests.size()) * (repeat + 1);
   std::int64_t done = 0;
@@ -99,9 +101,16 @@ Status run_tests(BenchRun& run, int repeat, std::vector<BenchTest>& tests) {
       progress.update(done++, total, test.name);
       BenchCase size = test.size;
       if (i == 0) size = {.depth = 0, .tokens = std::min(size.tokens, 64), .batch = size.batch};
+      const ExpertUse before = experts.totals();
       TESSERA_ASSIGN(const double seconds,
                      test.prompt ? run.time_prompt(size) : run.time_generation(size));
-      if (i > 0) test.rates.push_back(size.tokens * size.batch / seconds);
+      if (i == 0) continue;
+      const int tokens = size.tokens * size.batch;
+      test.rates.push_back(tokens / seconds);
+      // What filled the context is a part of it.
+      const double share = 1.0 / (tokens + size.depth * size.batch) / repeat;
+      test.experts.add(experts.totals(), share);
+      test.experts.add(before, -share);
     }
     std::sort(test.rates.begin(), test.rates.end());
   }
@@ -122,6 +131,25 @@ SpeedBound predicted(const Plan& plan, const BenchTest& test) {
   return test.prompt ? predicted_prompt(plan, test.size.tokens) : plan.predicted->decode;
 }
 
+// Whether anything was computed away from its device.
+bool away(const BenchTest& test) {
+  return test.experts.host.calls + test.experts.worker.calls > 0.0;
+}
+
+Json per_token(const ExpertUse& use) {
+  const auto executor = [](const ExpertUse::Executor& by) {
+    return Json{{"calls", by.calls},
+                {"pairs", by.pairs},
+                {"wait_us", by.wait_us},
+                {"hidden_us", by.hidden_us}};
+  };
+  return {{"pairs_resident", use.pairs_resident},
+          {"host", executor(use.host)},
+          {"worker", executor(use.worker)},
+          {"bytes", use.bytes_out + use.bytes_in},
+          {"fallbacks", use.fallbacks}};
+}
+
 Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& speed, int threads) {
   const double bytes_per_s = median(test.rates) * test.bytes_per_token;
   Json json = {
@@ -140,6 +168,7 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
                          {"bound", bound.bound},
                          {"reached", median(test.rates) / bound.tokens_per_s}};
   }
+  if (away(test)) json["experts_per_token"] = per_token(test.experts);
   json["machine"] = {{"threads", threads},
                      {"read_gb_per_s", speed.read_bytes_per_s / 1e9},
                      {"read_buffer_bytes", speed.buffer_bytes},
@@ -188,6 +217,23 @@ void print_prediction(const Plan& plan, const std::vector<BenchTest>& tests) {
     const SpeedBound bound = predicted(plan, test);
     print_out("{:<12}{:>12.1f}{:>12.1f}{:>11.0f}%  {}\n", test.name, bound.tokens_per_s,
               median(test.rates), 100.0 * median(test.rates) / bound.tokens_per_s, bound.bound);
+  }
+}
+
+// What a token's experts cost that are away from their devices.
+void print_experts(const std::vector<BenchTest>& tests) {
+  if (std::none_of(tests.begin(), tests.end(), away)) return;
+  print_out("\n{:<12}{:>8}{:>10}{:>10}{:>10}{:>12}{:>10}{:>10}\n", "a token", "", "calls", "pairs",
+            "resident", "payload", "wait us", "hidden us");
+  for (const BenchTest& test : tests) {
+    const auto line = [&](const char* who, const ExpertUse::Executor& by, double bytes) {
+      if (by.calls <= 0.0) return;
+      print_out("{:<12}{:>8}{:>10.2f}{:>10.2f}{:>10.2f}{:>12}{:>10.1f}{:>10.1f}\n", test.name, who,
+                by.calls, by.pairs, test.experts.pairs_resident,
+                format_bytes(static_cast<std::int64_t>(bytes)), by.wait_us, by.hidden_us);
+    };
+    line("host", test.experts.host, 0.0);
+    line("workers", test.experts.worker, test.experts.bytes_out + test.experts.bytes_in);
   }
 }
 
@@ -241,10 +287,11 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
     loaded.plan.predicted = predict(model, loaded.plan, measured_speed(speed, threads));
   add_costs(model, loaded.plan, tests);
   BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));
-  TESSERA_TRY(run_tests(run, config.small("bench.repeat"), tests));
+  TESSERA_TRY(run_tests(run, *loaded.experts.metrics, config.small("bench.repeat"), tests));
   if (!config.flag("output.json")) {
     print_table(loaded.plan, tests, speed, cpu::isa_name(isa));
     print_prediction(loaded.plan, tests);
+    print_experts(tests);
     return {};
   }
   Json out = Json::array();

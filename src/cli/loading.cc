@@ -1,5 +1,6 @@
 #include "cli/loading.h"
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/environment.h"
@@ -205,6 +206,8 @@ Result<std::unique_ptr<LocalEngine>> start_engine(const Config& config, LoadedMo
                                                   const text::Tokenizer& tokenizer,
                                                   MetricsRegistry& metrics) {
   const ShardLayout& layout = loaded.plan.shards.back().layout;
+  const auto away = [](const ShardPlan& shard) { return !shard.layout.experts.empty(); };
+  const bool any_away = std::any_of(loaded.plan.shards.begin(), loaded.plan.shards.end(), away);
   return LocalEngine::create({.parallel = loaded.plan.parallel,
                               .max_queue = config.small("server.max_queue"),
                               .context = loaded.plan.context,
@@ -214,7 +217,8 @@ Result<std::unique_ptr<LocalEngine>> start_engine(const Config& config, LoadedMo
                              {.forward = *loaded.pipeline,
                               .pool = *loaded.pool,
                               .tokenizer = tokenizer,
-                              .metrics = metrics});
+                              .metrics = metrics,
+                              .experts = any_away ? loaded.experts.metrics.get() : nullptr});
 }
 
 SamplingParams sampling_params(const Config& config) {

@@ -7,6 +7,7 @@
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/signals.h"
+#include "server/expert_use_json.h"
 
 namespace tessera::cli {
 namespace {
@@ -58,15 +59,16 @@ Json answer_json(const Generated& generated, const Plan& plan) {
   const Usage& usage = generated.finish.usage;
   Json tokens = Json::array();
   for (const EmittedToken& token : generated.tokens) tokens.push_back(token.id);
+  Json timings = {{"prompt_tokens", usage.prompt_tokens},
+                  {"prompt_s", usage.prompt_s},
+                  {"generated", usage.generated_tokens},
+                  {"generate_s", usage.generate_s}};
+  if (usage.experts) timings["experts"] = server::expert_use_json(*usage.experts);
   return {{"tokens", std::move(tokens)},
           {"text", generated.text},
           {"stop", finish_name(generated.finish.reason)},
           {"seed", usage.seed},
-          {"timings",
-           {{"prompt_tokens", usage.prompt_tokens},
-            {"prompt_s", usage.prompt_s},
-            {"generated", usage.generated_tokens},
-            {"generate_s", usage.generate_s}}},
+          {"timings", std::move(timings)},
           {"plan", plan_json(plan)}};
 }
 

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "experts/expert_use.h"
 #include "model/spec.h"
 
 namespace tessera {
@@ -79,6 +80,8 @@ struct Usage {
   double prompt_s = 0.0;
   double generate_s = 0.0;
   std::uint64_t seed = 0;
+  // Its share of the steps that it took part in; absent where the model has no experts away.
+  std::optional<ExpertUse> experts = std::nullopt;
 };
 
 struct Finish {

@@ -142,7 +142,13 @@ void Generation::finish(FinishReason reason, EngineClock::time_point now) {
                                    .queue_s = seconds(submission_.submitted, admitted_),
                                    .prompt_s = seconds(admitted_, has_token ? first_token_ : now),
                                    .generate_s = has_token ? seconds(first_token_, now) : 0.0,
-                                   .seed = submission_.seed}};
+                                   .seed = submission_.seed,
+                                   .experts = experts_}};
+}
+
+void Generation::add_experts(const ExpertUse& step, double share) {
+  if (!experts_) experts_.emplace();
+  experts_->add(step, share);
 }
 
 void Generation::cancel(EngineClock::time_point now) {

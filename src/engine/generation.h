@@ -14,6 +14,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "engine/engine.h"
@@ -64,6 +65,9 @@ class Generation {
   void end_step(std::span<const float> logits, SamplerScratch& scratch,
                 EngineClock::time_point now);
 
+  // Its share of the experts of a step; before end_step().
+  void add_experts(const ExpertUse& step, double share);
+
   // Ends it from outside.
   void cancel(EngineClock::time_point now);
   void fail(Error error);
@@ -103,6 +107,8 @@ class Generation {
   TokenId next_token_ = 0;  // generated, not yet fed
   std::vector<EmittedToken> prompt_tokens_;
   std::string stop_string_;
+
+  std::optional<ExpertUse> experts_;
 
   int first_logit_row_ = 0;  // of this step, in the batch
   int step_rows_ = 0;

@@ -87,7 +87,8 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts,
         std::random_device device;
         return std::uint64_t{device()} << 32 | device();
       }()),
-      scratch_(parts.forward.spec().n_vocab) {
+      scratch_(parts.forward.spec().n_vocab),
+      experts_(parts.experts) {
   const auto parallel = static_cast<std::size_t>(options.parallel);
   running_.reserve(parallel);
   demands_.reserve(parallel);
@@ -342,6 +343,7 @@ void LocalEngine::step() {
   if (!batch_.logit_rows.empty()) logits = forward_.logits();
   CHECK(logits.size() == batch_.logit_rows.size() * static_cast<std::size_t>(context_.n_vocab),
         "{} logits for {} rows", logits.size(), batch_.logit_rows.size());
+  if (experts_ != nullptr) share_experts();
   const auto now = EngineClock::now();
   for (std::size_t i = 0; i < running_.size(); ++i)
     if (rows_[i] > 0) running_[i]->end_step(logits, scratch_, now);
@@ -351,6 +353,18 @@ void LocalEngine::step() {
   for (std::size_t i = 0; i < running_.size(); ++i)
     if (rows_[i] > 0) observe(*running_[i]);
   deliver();
+}
+
+// What the experts of a step cost belongs to its requests, by their rows. A step without logits may
+// still be under way in later shards; the rest of it is then in the next step's.
+void LocalEngine::share_experts() {
+  const ExpertUse totals = experts_->totals();
+  ExpertUse step = totals;
+  step.add(experts_shared_, -1.0);
+  experts_shared_ = totals;
+  const auto rows = static_cast<double>(batch_.tokens.size());
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0) running_[i]->add_experts(step, rows_[i] / rows);
 }
 
 void LocalEngine::observe(const Generation& generation) {

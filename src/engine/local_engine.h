@@ -36,6 +36,7 @@
 #include "engine/sampler.h"
 #include "engine/step_batch.h"
 #include "engine/step_planner.h"
+#include "experts/expert_metrics.h"
 #include "pipeline/pipeline.h"
 #include "state/sequence_pool.h"
 #include "text/tokenizer.h"
@@ -58,6 +59,7 @@ class LocalEngine final : public Engine {
     SequencePool& pool;
     const text::Tokenizer& tokenizer;
     MetricsRegistry& metrics;
+    const ExpertMetrics* experts = nullptr;  // of a model with experts away
   };
 
   static Result<std::unique_ptr<LocalEngine>> create(const LocalEngineOptions& options,
@@ -85,6 +87,7 @@ class LocalEngine final : public Engine {
   void step();
   void deliver();
   void observe(const Generation& generation);
+  void share_experts();
   void end_waiting(const Submission& submission, GenerationEvent event);
   void fail_running(const Error& error, bool of_step);  // those with rows in this step, or all
   void fail_waiting(const Error& error);
@@ -127,6 +130,8 @@ class LocalEngine final : public Engine {
   std::vector<int> rows_;
   StepBatch batch_;
   SamplerScratch scratch_;
+  const ExpertMetrics* const experts_;  // may be null
+  ExpertUse experts_shared_;            // of its totals: told to requests
 
   std::thread thread_;
 };

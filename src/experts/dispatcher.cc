@@ -11,15 +11,15 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr std::chrono::microseconds kCreditPause{50};
 
 // A worker that fails now and then is told of this often at most.
 constexpr std::chrono::seconds kLogPause{10};
 
-std::int64_t microseconds_since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+std::int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::steady_clock::now() -
+                                                               start)
+      .count();
 }
 
 int most_used(const ModelSpec& spec, const ShardLayout& layout) {
@@ -216,7 +216,8 @@ void Dispatcher::submit_some(Group& group, int layer) {
       ++group.under_way;
     else
       job.refused = std::move(taken).error();
-    if (metrics_ != nullptr && job.submitted) metrics_->calls.add();
+    if (ExpertMetrics::Executor* counts = counts_of(group); counts != nullptr && job.submitted)
+      counts->calls.add();
   }
 }
 
@@ -237,33 +238,32 @@ void Dispatcher::wait_for_credit(Group& group, Job& job, int layer) {
     job.submitted = taken.ok();
     if (!taken) job.refused = std::move(taken).error();
   }
-  if (job.submitted) ++group.under_way;
+  if (!job.submitted) return;
+  ++group.under_way;
+  if (ExpertMetrics::Executor* counts = counts_of(group)) counts->calls.add();
 }
 
 Status Dispatcher::collect(Group& group, Job& job, int layer) {
-  const auto n = static_cast<std::size_t>(n_embd_);
+  const auto start = Clock::now();
   if (!job.submitted && options_.required) wait_for_credit(group, job, layer);
   if (!job.submitted) return compute_on_host(group, job, layer, job.refused);
-  const auto start = Clock::now();
-  const std::span<float> sums = std::span(group.sums)
-                                    .subspan(static_cast<std::size_t>(job.begin) * n,
-                                             static_cast<std::size_t>(job.end - job.begin) * n);
-  const Result<ExpertReport> report = group.executor->collect(sums);
+  const Result<ExpertReport> report = group.executor->collect(sums_of(group, job));
   --group.under_way;
+  count(group, job, report, start);
   if (!report) return compute_on_host(group, job, layer, report.error());
   if (group.failing && group.told_failing) {
     log_info("{} computes experts again", group.executor->name());
     group.told_failing = false;
   }
   group.failing = false;
-  if (metrics_ == nullptr) return {};
-  const std::int64_t waited = microseconds_since(start);
-  metrics_->wait_us.add(static_cast<std::uint64_t>(waited));
-  metrics_->hidden_us.add(
-      static_cast<std::uint64_t>(std::max<std::int64_t>(0, report->compute_us - waited)));
-  metrics_->bytes_out.add(static_cast<std::uint64_t>(report->bytes_sent));
-  metrics_->bytes_in.add(static_cast<std::uint64_t>(report->bytes_received));
   return {};
+}
+
+std::span<float> Dispatcher::sums_of(Group& group, const Job& job) const {
+  const auto n = static_cast<std::size_t>(n_embd_);
+  return std::span(group.sums)
+      .subspan(static_cast<std::size_t>(job.begin) * n,
+               static_cast<std::size_t>(job.end - job.begin) * n);
 }
 
 Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Error& reason) {
@@ -279,19 +279,37 @@ Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Erro
     group.told_failing = true;
   }
   group.failing = true;
+  Group& host = *groups_.front();
   if (metrics_ != nullptr) {
-    metrics_->fallback(reason_name(reason)).add();
-    metrics_->calls.add();
+    metrics_->count_fallback(reason_name(reason));
+    metrics_->host.calls.add();
   }
-  ExpertExecutor& host = *groups_.front()->executor;
-  TESSERA_TRY(host.submit(expert_job(group, job, layer)));
-  const auto n = static_cast<std::size_t>(n_embd_);
-  const Result<ExpertReport> report =
-      host.collect(std::span(group.sums)
-                       .subspan(static_cast<std::size_t>(job.begin) * n,
-                                static_cast<std::size_t>(job.end - job.begin) * n));
+  const auto start = Clock::now();
+  TESSERA_TRY(host.executor->submit(expert_job(group, job, layer)));
+  const Result<ExpertReport> report = host.executor->collect(sums_of(group, job));
+  count(host, job, report, start);
   if (!report) return report.error();
   return {};
+}
+
+ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
+  if (metrics_ == nullptr) return nullptr;
+  return group.is_host ? &metrics_->host : &metrics_->worker;
+}
+
+// A job that an executor was waited for since `start`.
+void Dispatcher::count(const Group& by, const Job& job, const Result<ExpertReport>& report,
+                       Clock::time_point start) {
+  ExpertMetrics::Executor* counts = counts_of(by);
+  if (counts == nullptr) return;
+  const std::int64_t waited = microseconds_since(start);
+  counts->wait_us.add(static_cast<std::uint64_t>(waited));
+  if (!report) return;
+  counts->pairs.add(job.end_pair - job.first_pair);
+  counts->hidden_us.add(
+      static_cast<std::uint64_t>(std::max<std::int64_t>(0, report->compute_us - waited)));
+  metrics_->bytes_out.add(static_cast<std::uint64_t>(report->bytes_sent));
+  metrics_->bytes_in.add(static_cast<std::uint64_t>(report->bytes_received));
 }
 
 void Dispatcher::drop_all() {
@@ -303,8 +321,6 @@ void Dispatcher::observe(int layer, std::span<const RoutedPair> pairs) {
   cache_.observe(layer, pairs);
   if (metrics_ == nullptr) return;
   metrics_->pairs_resident.add(split_.resident().size());
-  metrics_->pairs_host.add(split_.of_host().size());
-  for (int i = 0; i < table_.workers(); ++i) metrics_->pairs_worker.add(split_.of_worker(i).size());
   metrics_->cache_hit.add(static_cast<std::uint64_t>(cache_.hits()));
   metrics_->cache_miss.add(pairs.size() - split_.resident().size());
   if (!split_.all_resident()) metrics_->mixed_layers.add();

@@ -20,6 +20,7 @@
 // nothing. Threads: that of the device.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <span>
 #include <vector>
@@ -58,6 +59,7 @@ class Dispatcher {
   static std::int64_t bytes(const ModelSpec& spec, const ShardLayout& layout);
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Group;
   struct Job;
 
@@ -69,6 +71,10 @@ class Dispatcher {
   Status collect(Group& group, Job& job, int layer);
   Status compute_on_host(Group& group, Job& job, int layer, const Error& reason);
   ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
+  std::span<float> sums_of(Group& group, const Job& job) const;
+  ExpertMetrics::Executor* counts_of(const Group& group) const;  // null: nothing is counted
+  void count(const Group& by, const Job& job, const Result<ExpertReport>& report,
+             Clock::time_point start);
   void drop_all();
   void observe(int layer, std::span<const RoutedPair> pairs);
 

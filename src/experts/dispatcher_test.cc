@@ -196,6 +196,7 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
     }
     Dispatcher dispatcher(spec, layout, std::move(parts));
     FakeDevice device;
+    std::size_t pairs = 0;
     for (int step = 0; step < 4; ++step) {
       fill(device, random, 1 + static_cast<int>(random() % kRows));
       std::vector<float> expected(device.rows.size(), 0.0f);
@@ -203,8 +204,11 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
       ASSERT_TRUE(dispatcher.compute(device, 1));
       ASSERT_EQ(device.sums, expected) << "seed " << seed << ", step " << step;
       EXPECT_EQ(device.dense_calls, step + 1);
+      if (!table.all_resident(1)) pairs += device.pairs.size();
     }
     EXPECT_EQ(metrics.pairs_resident.value(), device.resident_pairs);
+    const ExpertUse use = metrics.totals();
+    EXPECT_EQ(use.pairs_resident + use.host.pairs + use.worker.pairs, static_cast<double>(pairs));
   }
 }
 
@@ -312,16 +316,25 @@ TEST(Dispatcher, CountsWhatIsComputedWhere) {
   for (int e = 0; e < 4; ++e) device.pairs[static_cast<std::size_t>(e)].expert = e;
   ASSERT_TRUE(dispatcher.compute(device, 1));
   EXPECT_EQ(metrics.pairs_resident.value(), 1u);
-  EXPECT_EQ(metrics.pairs_host.value(), 1u);
-  EXPECT_EQ(metrics.pairs_worker.value(), 2u);
-  EXPECT_EQ(metrics.calls.value(), 2u);
+  EXPECT_EQ(metrics.host.pairs.value(), 1u);
+  EXPECT_EQ(metrics.worker.pairs.value(), 2u);
+  EXPECT_EQ(metrics.host.calls.value(), 1u);
+  EXPECT_EQ(metrics.worker.calls.value(), 1u);
   EXPECT_EQ(metrics.mixed_layers.value(), 1u);
   EXPECT_EQ(metrics.bytes_out.value(), 20u);
   late = true;
   device.summed = false;
   ASSERT_TRUE(dispatcher.compute(device, 1));
-  EXPECT_NE(registry.render().find("tessera_moe_fallback_total{reason=\"deadline\"} 1"),
-            std::string::npos);
+  const std::string page = registry.render();
+  for (const char* line : {"tessera_moe_fallback_total{reason=\"deadline\"} 1\n",
+                           "tessera_moe_pairs_total{tier=\"host\"} 4\n",
+                           "tessera_moe_pairs_total{tier=\"worker\"} 2\n",
+                           "tessera_moe_calls_total{tier=\"host\"} 3\n",
+                           "tessera_moe_calls_total{tier=\"worker\"} 2\n"})
+    EXPECT_NE(page.find(line), std::string::npos) << line;
+  const ExpertUse totals = metrics.totals();
+  EXPECT_EQ(totals.fallbacks, 1.0);
+  EXPECT_EQ(totals.pairs_resident + totals.host.pairs + totals.worker.pairs, 8.0);
 }
 
 TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {

@@ -1,41 +1,52 @@
 // ExpertMetrics: what was computed where, for all shards of a process and over restarts of workers.
 //
 //   ExpertMetrics metrics(registry);
-//   metrics.fallback("deadline").add();
+//   metrics.worker.calls.add();
+//   metrics.count_fallback("deadline");
+//   metrics.totals().worker.calls;                // so far
 //
-// Threads: counters may be raised by any; fallback() takes the registry's lock, so it is for what
-// is rare.
+// Threads: counters may be raised by any; count_fallback() takes the registry's lock, so it is for
+// what is rare.
 #pragma once
 
 #include <string_view>
 
 #include "base/metrics.h"
+#include "experts/expert_use.h"
 
 namespace tessera {
 
 class ExpertMetrics {
  public:
+  // Of an executor other than the device: the host, or all workers.
+  struct Executor {
+    Counter& calls;      // jobs that it was given
+    Counter& pairs;      // that it computed
+    Counter& wait_us;    // that layers waited for it
+    Counter& hidden_us;  // that it computed while nobody waited
+  };
+
   explicit ExpertMetrics(MetricsRegistry& registry);
 
-  Counter& calls;         // jobs given to an executor other than the device
-  Counter& mixed_layers;  // layers of steps some of whose pairs were not resident
+  Executor host;
+  Executor worker;
   Counter& pairs_resident;
-  Counter& pairs_host;
-  Counter& pairs_worker;
-  Counter& bytes_out;  // to workers
+  Counter& mixed_layers;  // layers of steps some of whose pairs were not resident
+  Counter& bytes_out;     // to workers
   Counter& bytes_in;
-  Counter& wait_us;     // waited for executors
-  Counter& hidden_us;   // that they computed while nobody waited
   Counter& cache_hit;   // pairs of experts that came while serving
   Counter& cache_miss;  // pairs that were not resident
   Counter& cache_admit;
   Counter& cache_evict;
 
-  // Jobs that the host computed in a worker's place.
-  Counter& fallback(std::string_view reason);
+  // A job that the host computes in a worker's place.
+  void count_fallback(std::string_view reason);
+
+  ExpertUse totals() const;
 
  private:
   MetricsRegistry& registry_;
+  Counter fallbacks_;  // for any reason
 };
 
 }  // namespace tessera

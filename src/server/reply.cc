@@ -4,6 +4,7 @@
 #include <cmath>
 #include <iterator>
 
+#include "server/expert_use_json.h"
 #include "server/sse.h"
 
 namespace tessera::server {
@@ -137,16 +138,21 @@ Json Reply::timings() const {
     total.queue_s = std::max(total.queue_s, usage.queue_s);
     total.prompt_s = std::max(total.prompt_s, usage.prompt_s);
     total.generate_s = std::max(total.generate_s, usage.generate_s);
+    if (!usage.experts) continue;
+    if (!total.experts) total.experts.emplace();
+    total.experts->add(*usage.experts, 1.0);
   }
   const auto& first = choices_.front().output.finish();
-  return {{"queue_ms", total.queue_s * 1e3},
-          {"prompt_n", prompt_tokens()},
-          {"prompt_ms", total.prompt_s * 1e3},
-          {"prompt_per_second", per_second(prompt_tokens(), total.prompt_s)},
-          {"predicted_n", generated_tokens()},
-          {"predicted_ms", total.generate_s * 1e3},
-          {"predicted_per_second", per_second(generated_tokens(), total.generate_s)},
-          {"seed", first ? first->usage.seed : 0}};
+  Json timings = {{"queue_ms", total.queue_s * 1e3},
+                  {"prompt_n", prompt_tokens()},
+                  {"prompt_ms", total.prompt_s * 1e3},
+                  {"prompt_per_second", per_second(prompt_tokens(), total.prompt_s)},
+                  {"predicted_n", generated_tokens()},
+                  {"predicted_ms", total.generate_s * 1e3},
+                  {"predicted_per_second", per_second(generated_tokens(), total.generate_s)},
+                  {"seed", first ? first->usage.seed : 0}};
+  if (total.experts) timings["experts"] = expert_use_json(*total.experts);
+  return timings;
 }
 
 }  // namespace tessera::server

@@ -142,7 +142,7 @@ TEST_P(WorkerExperts, AnyShareOfResidentsAndOneWorkerOrTwo) {
       EXPECT_LT(row_differences(got, whole, vocab).back(), 1e-4);
       EXPECT_TRUE(runner.logits(ids, 7) == got);
       EXPECT_EQ(rig.fallbacks(), 0);
-      EXPECT_EQ(rig.metrics.pairs_worker.value() > 0, resident < 100.0);
+      EXPECT_EQ(rig.metrics.worker.pairs.value() > 0, resident < 100.0);
       for (std::size_t row = 0; row < ids.size(); ++row) {
         const std::span<const float> a(got), b(whole);
         EXPECT_EQ(best_of(a.subspan(row * vocab, vocab)), best_of(b.subspan(row * vocab, vocab)));
@@ -238,9 +238,9 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   ASSERT_TRUE(
       eventually([&] { return rig.connections[0]->state() == worker::WorkerState::healthy; }));
   const double before = rig.fallbacks();
-  const std::uint64_t calls = rig.metrics.calls.value();
+  const std::uint64_t calls = rig.metrics.worker.calls.value();
   EXPECT_TRUE(runner.logits(ids, 30) == healthy);
-  EXPECT_GT(rig.metrics.calls.value(), calls);
+  EXPECT_GT(rig.metrics.worker.calls.value(), calls);
   EXPECT_EQ(rig.fallbacks(), before) << "it computes again";
 }
 

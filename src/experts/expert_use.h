@@ -1,0 +1,45 @@
+// ExpertUse: what the routed experts of some steps cost, by who computed them.
+//
+//   ExpertUse of_step = metrics.totals();
+//   of_step.add(before, -1.0);                  // since then
+//   of_request.add(of_step, rows / rows_of_step);
+//
+// Of layers with experts away only. Numbers are doubles because a step's are divided among the
+// requests that it serves, by their rows.
+#pragma once
+
+namespace tessera {
+
+struct ExpertUse {
+  struct Executor {
+    double calls = 0.0;      // jobs that it was given
+    double pairs = 0.0;      // of a row and an expert, that it computed
+    double wait_us = 0.0;    // that layers waited for it
+    double hidden_us = 0.0;  // that it computed while nobody waited
+
+    void add(const Executor& other, double factor) {
+      calls += factor * other.calls;
+      pairs += factor * other.pairs;
+      wait_us += factor * other.wait_us;
+      hidden_us += factor * other.hidden_us;
+    }
+  };
+
+  double pairs_resident = 0.0;
+  Executor host;
+  Executor worker;         // all of them
+  double bytes_out = 0.0;  // to workers
+  double bytes_in = 0.0;
+  double fallbacks = 0.0;  // jobs that the host computed in a worker's place
+
+  void add(const ExpertUse& other, double factor) {
+    pairs_resident += factor * other.pairs_resident;
+    host.add(other.host, factor);
+    worker.add(other.worker, factor);
+    bytes_out += factor * other.bytes_out;
+    bytes_in += factor * other.bytes_in;
+    fallbacks += factor * other.fallbacks;
+  }
+};
+
+}  // namespace tessera
