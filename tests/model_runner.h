@@ -59,7 +59,7 @@ class ModelRunner {
                    .f32_weights = options.f32_weights,
                    .layer_weights = options.placement.layer_weights,
                    .expert_resident = options.expert_resident,
-                   .expert_spare = options.expert_spare});
+                   .expert_spare = {.places = options.expert_spare}});
     EXPECT_TRUE(plan) << plan.error().message;
     if (!plan) return;
     auto shards = open_shards(*plan, options.device,

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "cli/option_value.h"
 #include "model/identity.h"
 
 namespace tessera::cli {
@@ -33,6 +34,7 @@ Result<ExpertOptions> expert_options(const Config& config) {
   TESSERA_ASSIGN(options.mode, parse_expert_mode(config.text("experts.ipc_mode")));
   TESSERA_ASSIGN(options.transport, parse_expert_transport(config.text("experts.ipc_transport")));
   TESSERA_ASSIGN(options.payload, parse_expert_payload(config.text("experts.ipc_dtype")));
+  TESSERA_ASSIGN(options.prefault, parse_expert_prefault(config.text("experts.prefault")));
   return options;
 }
 
@@ -50,10 +52,25 @@ Result<std::optional<double>> expert_resident(const Config& config) {
   return std::optional<double>(percent);
 }
 
+Result<ExpertSpare> expert_spare(const Config& config) {
+  constexpr int kMostPlaces = 65536;
+  const std::string& text = config.text("experts.cache");
+  int places = -1;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), places);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  if (whole && places >= 0 && places <= kMostPlaces) return ExpertSpare{.places = places};
+  const std::optional<std::int64_t> bytes = whole ? std::nullopt : parse_bytes(text);
+  if (bytes && *bytes > 0) return ExpertSpare{.bytes = *bytes};
+  return Error::make(
+      ErrorCode::invalid,
+      "{} {}: give places a layer from 0 to {}, or bytes with their unit, as in 2GiB",
+      config.name_as_given("experts.cache"), text, kMostPlaces);
+}
+
 Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
                        PlanOptions& options) {
   TESSERA_ASSIGN(options.expert_resident, expert_resident(config));
-  options.expert_spare = config.small("experts.cache");
+  TESSERA_ASSIGN(options.expert_spare, expert_spare(config));
   const std::string& path = config.text("experts.profile");
   if (path.empty()) return {};
   TESSERA_ASSIGN(const RoutingProfile profile, read_profile(path, model, may_lack));

@@ -18,6 +18,9 @@ Result<ExpertOptions> expert_options(const Config& config);
 // --expert-resident in percent; nothing for auto.
 Result<std::optional<double>> expert_resident(const Config& config);
 
+// --expert-cache: "8" places a layer, "2GiB" of a device.
+Result<ExpertSpare> expert_spare(const Config& config);
+
 // Residents, spare places and the profile's counts. `may_lack`: a profile that is not there yet is
 // no error.
 Status set_expert_plan(const Config& config, const Model& model, bool may_lack,

@@ -74,6 +74,7 @@ Status check_placement(const Config& config) {
   TESSERA_TRY(probe_inventory(placement, config.small("placement.threads")));
   TESSERA_TRY(expert_options(config));
   TESSERA_TRY(expert_resident(config));
+  TESSERA_TRY(expert_spare(config));
   return {};
 }
 

@@ -8,6 +8,7 @@ namespace {
 constexpr std::array kModes = {"auto", "batched", "stream"};
 constexpr std::array kTransports = {"auto", "shared", "stream"};
 constexpr std::array kPayloads = {"f32", "f16", "bf16"};
+constexpr std::array kPrefaults = {"off", "on", "lock"};
 
 template <typename Value>
 Result<Value> find(const std::array<const char*, 3>& names, std::string_view what,
@@ -38,6 +39,9 @@ Result<ExpertTransport> parse_expert_transport(std::string_view name) {
 }
 Result<ExpertPayload> parse_expert_payload(std::string_view name) {
   return find<ExpertPayload>(kPayloads, "expert payload", name);
+}
+Result<ExpertPrefault> parse_expert_prefault(std::string_view name) {
+  return find<ExpertPrefault>(kPrefaults, "expert prefault", name);
 }
 
 }  // namespace tessera

@@ -1,4 +1,4 @@
-// What a person says about experts that are computed in worker processes, and the names for it.
+// What a person says about experts away from their device, and the names for it.
 //
 //   TESSERA_ASSIGN(const ExpertMode mode, parse_expert_mode("batched"));
 //
@@ -21,12 +21,16 @@ enum class ExpertTransport : std::uint8_t { automatic, shared, stream };
 // How rows and sums travel; they are computed in f32 at both ends.
 enum class ExpertPayload : std::uint8_t { f32, f16, bf16 };
 
+// What the host's experts have of their file's pages at start: nothing, all, or all for good.
+enum class ExpertPrefault : std::uint8_t { off, on, lock };
+
 const char* expert_mode_name(ExpertMode mode);                 // "auto", "batched", "stream"
 const char* expert_transport_name(ExpertTransport transport);  // "auto", "shared", "stream"
 const char* expert_payload_name(ExpertPayload payload);
 Result<ExpertMode> parse_expert_mode(std::string_view name);
 Result<ExpertTransport> parse_expert_transport(std::string_view name);
 Result<ExpertPayload> parse_expert_payload(std::string_view name);
+Result<ExpertPrefault> parse_expert_prefault(std::string_view name);  // "off", "on", "lock"
 
 inline constexpr int kStreamRows = 4;
 
@@ -36,6 +40,7 @@ struct ExpertOptions {
   ExpertPayload payload = ExpertPayload::f32;
   int batch_capacity = 1024;  // rows of a job
   bool required = false;      // a worker's failure fails the request; the host does not step in
+  ExpertPrefault prefault = ExpertPrefault::off;
 };
 
 }  // namespace tessera

@@ -6,6 +6,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/plugin.h"
 #include "experts/host_executor.h"
+#include "experts/prefault.h"
 #include "pipeline/thread_binding.h"
 
 namespace tessera {
@@ -26,6 +27,7 @@ Status LocalShard::load(const Model& model, const LoadProgress& progress) {
 }
 
 Status LocalShard::load_experts(const Model& model) {
+  TESSERA_TRY(prefault_experts(model, layout_, experts_.options.prefault));
   DispatcherParts parts{.options = experts_.options, .metrics = experts_.metrics};
   TESSERA_ASSIGN(parts.host, make_host_executor(model, {.first_layer = layout_.first_layer,
                                                         .end_layer = layout_.end_layer,

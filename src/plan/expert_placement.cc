@@ -55,6 +55,25 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
 
 }  // namespace
 
+std::vector<int> spare_places(const ExpertLoad& load, const ExpertSpare& spare) {
+  std::vector<int> places;
+  for (const ExpertLayerLoad& layer : load.layers)
+    places.push_back(
+        spare.bytes > 0 ? 0 : std::min(spare.places, static_cast<int>(layer.chance.size())));
+  std::int64_t left = spare.bytes;
+  for (bool more = left > 0; more;) {
+    more = false;
+    for (std::size_t l = 0; l < places.size(); ++l) {
+      const ExpertLayerLoad& layer = load.layers[l];
+      if (places[l] == static_cast<int>(layer.chance.size()) || layer.expert_bytes > left) continue;
+      left -= layer.expert_bytes;
+      ++places[l];
+      more = true;
+    }
+  }
+  return places;
+}
+
 std::vector<int> by_chance(std::span<const double> chance) {
   std::vector<int> order(chance.size());
   std::iota(order.begin(), order.end(), 0);

@@ -39,6 +39,17 @@ struct ExpertLoad {
   ExpertCosts costs;
 };
 
+// Room for experts that come while the model serves, in layers that have experts away: places a
+// layer, or the bytes of one device, which all its layers with experts share as evenly as they go.
+struct ExpertSpare {
+  int places = 0;
+  std::int64_t bytes = 0;  // if not 0, instead of places
+};
+
+// Places of each layer, at most as many as it has experts. They depend on no layer's residents, so
+// that room which is kept for them suffices wherever the residents are.
+std::vector<int> spare_places(const ExpertLoad& load, const ExpertSpare& spare);
+
 // The experts of a layer from the likeliest to the least likely; equals in the order of their
 // numbers.
 std::vector<int> by_chance(std::span<const double> chance);

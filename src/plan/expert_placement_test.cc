@@ -109,6 +109,16 @@ TEST(ExpertPlacement, AProfileLeavesFewerPairsAway) {
   EXPECT_NEAR(cold_share(blind, residents_by_percent(blind, 50)), 0.5, 1e-9);
 }
 
+TEST(ExpertPlacement, RoomForGuestsIsPlacesOfEachLayerOrBytesOfAll) {
+  ExpertLoad load{.layers = {uniform(8, 2, 1000), {}, uniform(4, 2, 3000), uniform(8, 2, 1000)}};
+  EXPECT_EQ(spare_places(load, {}), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(spare_places(load, {.places = 5}), (std::vector<int>{5, 0, 4, 5}));
+  EXPECT_EQ(spare_places(load, {.bytes = 999}), (std::vector<int>{0, 0, 0, 0}));
+  EXPECT_EQ(spare_places(load, {.bytes = 5000}), (std::vector<int>{1, 0, 1, 1}));
+  EXPECT_EQ(spare_places(load, {.bytes = 7999}), (std::vector<int>{2, 0, 1, 2}));
+  EXPECT_EQ(spare_places(load, {.bytes = 1 << 30}), (std::vector<int>{8, 0, 4, 8}));
+}
+
 TEST(ExpertPlacement, WorkersShareALayerUntilTheyAreFull) {
   const ExpertLayerLoad layer = uniform(12, 2, 100);
   std::vector<std::int64_t> room = {400, 300};

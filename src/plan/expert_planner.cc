@@ -85,6 +85,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
   shard.layout.experts.clear();
   shard.experts = shard.experts_host = shard.experts_worker = 0;
   shard.mapped_bytes = 0;
+  const std::vector<int> spare = spare_places(load, options_.expert_spare);
   for (std::size_t l = 0; l < load.layers.size(); ++l) {
     LayerExperts& experts = shard.layout.experts.emplace_back();
     if (load.layers[l].chance.empty()) continue;
@@ -98,7 +99,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
     shard.mapped_bytes +=
         at_host * file_bytes(model_, shard.layout.first_layer + static_cast<int>(l));
     const int away = static_cast<int>(experts.home.size()) - experts.resident();
-    experts.spare = std::min(options_.expert_spare, away);
+    experts.spare = std::min(spare[l], away);
   }
   if (shard.experts_host + shard.experts_worker == 0) shard.layout.experts.clear();
   shard.cold_share = cold_share(load, residents);

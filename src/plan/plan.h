@@ -101,7 +101,7 @@ struct PlanOptions {
   // Which experts stay with their layers' devices (expert_placement.h).
   // Percent of every layer's; absent: all where they fit, else those that make a token cheapest.
   std::optional<double> expert_resident;
-  int expert_spare = 0;  // places a layer for experts that come while serving, where any are away
+  ExpertSpare expert_spare;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;

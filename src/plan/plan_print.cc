@@ -72,9 +72,9 @@ std::string remarks(const Plan& plan) {
   std::int64_t mapped = 0;
   for (const ShardPlan& shard : plan.shards) mapped += shard.mapped_bytes;
   if (mapped > 0)
-    text +=
-        fmt::format("Experts of the host are read from the file: {}, which give way to others.\n",
-                    format_bytes(mapped));
+    text += fmt::format(
+        "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
+        format_bytes(mapped));
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)
     text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";

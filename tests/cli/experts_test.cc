@@ -22,6 +22,8 @@ TEST(ExpertOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--expert-ipc-transport", "pipe"}, "give auto, shared or stream"},
       {{"--expert-ipc-batch-capacity", "0"}, "from 1 to 4096"},
       {{"--expert-cache", "-1"}, "from 0 to"},
+      {{"--expert-cache", "65537"}, "from 0 to 65536, or bytes"},
+      {{"--expert-cache", "2GiBs"}, "--expert-cache 2GiBs: give places"},
   };
   for (const auto& [options, part] : calls) {
     SCOPED_TRACE(part);
@@ -77,6 +79,15 @@ TEST(ExpertOptions, ThePlanSaysWhereExpertsAre) {
             whole["experts_resident"].get<int>());
   EXPECT_LT(part["weight_bytes"].get<int>(), whole["weight_bytes"].get<int>());
   EXPECT_TRUE(half["predicted"].is_null());
+  const auto weights = [&](const std::string& cache) {
+    const auto json = nlohmann::json::parse(
+        plan({"--expert-resident", "50%", "--expert-cache", cache, "--json"}));
+    return json["shards"][0]["weight_bytes"].get<std::int64_t>();
+  };
+  const std::int64_t bare = weights("0"), places = weights("1"), bytes = weights("100KiB");
+  EXPECT_GT(places, bare);
+  EXPECT_GT(bytes, bare);
+  EXPECT_LE(bytes, bare + (100 << 10));
   const std::string table = plan({"--expert-resident", "50%"});
   EXPECT_NE(table.find(" host "), std::string::npos) << table;
   EXPECT_NE(table.find("not measured"), std::string::npos) << table;
@@ -90,11 +101,21 @@ TEST(ExpertOptions, AnswersAreTheSameWithExpertsAway) {
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome = run_program({arguments});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
-    return nlohmann::json::parse(outcome.out)["text"];
+    return nlohmann::json::parse(outcome.out);
   };
   const auto plain = answer({});
-  EXPECT_EQ(answer({"--expert-resident", "40%"}), plain);
-  EXPECT_EQ(answer({"--expert-resident", "0", "--expert-cache", "3"}), plain);
+  EXPECT_FALSE(plain["timings"].contains("experts"));
+  const auto part = answer({"--expert-resident", "40%"});
+  EXPECT_EQ(part["text"], plain["text"]);
+  const auto use = part["timings"]["experts"];
+  EXPECT_GT(use["pairs"]["resident"], 0);
+  EXPECT_GT(use["pairs"]["host"], 0);
+  EXPECT_EQ(use["pairs"]["worker"], 0);
+  // 8 layers of 4 experts a row, of the prompt and of all generated tokens but the last.
+  const int rows = part["timings"]["prompt_tokens"].get<int>() + 23;
+  EXPECT_EQ(use["pairs"]["resident"].get<int>() + use["pairs"]["host"].get<int>(), rows * 32);
+  EXPECT_GT(use["wait_ms"]["host"], 0.0);
+  EXPECT_EQ(answer({"--expert-resident", "0", "--expert-cache", "3"})["text"], plain["text"]);
 }
 
 TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
