@@ -1,48 +1,20 @@
 #include "cli/expert_workers.h"
 
-#include <algorithm>
-
 #include "base/log.h"
+#include "plan/expert_workers.h"
 
 namespace tessera::cli {
-namespace {
-
-// The homes of all layers' experts, from the shards of this process.
-std::vector<LayerExperts> homes_of_all_layers(const Plan& plan) {
-  std::vector<LayerExperts> layers(static_cast<std::size_t>(plan.n_layer));
-  for (const ShardPlan& shard : plan.shards)
-    if (!shard.remote)
-      std::copy(shard.layout.experts.begin(), shard.layout.experts.end(),
-                layers.begin() + shard.layout.first_layer);
-  return layers;
-}
-
-int most_rows(const Plan& plan) {
-  int rows = 0;
-  for (const ShardPlan& shard : plan.shards)
-    if (!shard.remote) rows = std::max(rows, shard.layout.max_rows);
-  return rows;
-}
-
-bool has_any(const std::vector<LayerExperts>& layers, int id) {
-  return std::any_of(layers.begin(), layers.end(), [id](const LayerExperts& layer) {
-    return std::find(layer.home.begin(), layer.home.end(), ExpertHome::worker(id)) !=
-           layer.home.end();
-  });
-}
-
-}  // namespace
 
 Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                                            const std::vector<ExpertSite>& sites, const Model& model,
                                            const Plan& plan, const ExpertOptions& options,
                                            MetricsRegistry& metrics) {
   ExpertWorkers workers;
-  const std::vector<LayerExperts> homes = homes_of_all_layers(plan);
+  const std::vector<LayerExperts> homes = homes_of_all_layers(plan.shards, plan.n_layer);
   for (std::size_t i = 0; i < sites.size(); ++i) {
     const ExpertSite& site = sites[i];
     auto& connection = workers.connections_->emplace_back();
-    if (!has_any(homes, static_cast<int>(i))) {
+    if (plan.expert_workers[i].experts == 0) {
       log_info("{} has no experts to compute: all have their place with their layers",
                site.site.name);
       continue;
@@ -52,7 +24,7 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                                                 site.threads, site.inventory.budget),
                                    {.id = static_cast<int>(i),
                                     .experts = homes,
-                                    .max_rows = std::min(most_rows(plan), options.batch_capacity),
+                                    .max_rows = plan.expert_workers[i].job_rows,
                                     .payload = options.payload},
                                    model, metrics));
   }

@@ -222,10 +222,13 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
                                      [](const SpawnRequest& r) { return r.role == Role::experts; });
   const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
+    if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe.threads));
     const auto free = found.site.spawn
                           ? static_cast<std::int64_t>(probe.memory_free) / (spawned + 1)
                           : free_memory(probe, model);
     found.inventory = {.name = found.site.name,
+                       .here = found.site.spawn.has_value(),
+                       .threads = found.threads,
                        .budget = budget > 0 ? budget : free,
                        .bytes_per_s = probe.bytes_per_second};
     workers.push_back(std::move(found));

@@ -1,6 +1,8 @@
 // The part of ShardPlanner that says which experts of a shard's layers its device holds.
 #include <algorithm>
 
+#include "experts/expert_worker.h"
+#include "plan/expert_workers.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
@@ -29,10 +31,22 @@ std::int64_t file_bytes(const Model& model, int layer) {
 
 }  // namespace
 
-std::vector<std::int64_t> ShardPlanner::worker_room() const {
-  std::vector<std::int64_t> room;
-  for (const ExpertWorkerInventory& worker : workers_) room.push_back(worker.budget);
-  return room;
+// What each worker has room for, beside what it needs to compute any expert. Of this machine's
+// memory they may come to take their budgets, but no more than all experts.
+void ShardPlanner::size_workers() {
+  std::int64_t all = 0;
+  for (std::size_t l = 0; l < expert_bytes_.size(); ++l)
+    if (const auto& moe = spec_.layers[l].moe) all += moe->n_expert * expert_bytes_[l];
+  for (const ExpertWorkerInventory& worker : workers_) {
+    const std::int64_t overhead =
+        expert_worker_overhead(model_, expert_bytes_, job_rows(), worker.threads);
+    worker_room_.push_back(worker.budget - overhead);
+    if (worker.here) kept_for_workers_ += std::min(worker.budget, all + overhead) + kProgramBytes;
+  }
+}
+
+int ShardPlanner::job_rows() const {
+  return expert_job_rows(layout(0, spec_.n_layer()).max_rows, options_);
 }
 
 // One entry for every layer of the shard; those without experts are empty.
@@ -72,16 +86,18 @@ void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
 std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad& load,
                                                                const ShardPlan& shard) const {
   ShardPlan none = shard;
-  std::vector<std::int64_t> room = worker_room();
+  std::vector<std::int64_t> room = worker_room_;
   set_experts(load, std::vector<int>(load.layers.size(), 0), room, none);
   return residents_within(load, none.free_bytes());
 }
 
 void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> residents,
                                std::vector<std::int64_t>& room, ShardPlan& shard) const {
+  // A worker with layers reaches no worker of experts: what leaves its memory it computes itself.
   std::vector<ExpertWorker> workers;
-  for (const ExpertWorkerInventory& worker : workers_)
-    workers.push_back({worker.budget, worker.bytes_per_s > 0.0 ? worker.bytes_per_s : 1.0});
+  if (!shard.remote)
+    for (const ExpertWorkerInventory& worker : workers_)
+      workers.push_back({worker.budget, worker.bytes_per_s > 0.0 ? worker.bytes_per_s : 1.0});
   shard.layout.experts.clear();
   shard.experts = shard.experts_host = shard.experts_worker = 0;
   shard.mapped_bytes = 0;

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
+#include "plan/expert_workers.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
@@ -133,6 +134,8 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.shards = *std::move(shards);
   plan.cut_by = cut_by(plan, options);
   plan.piece_rows = plan.shards.front().layout.max_rows;
+  plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
+                                            expert_job_rows(plan.piece_rows, options));
   plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = process_bytes;

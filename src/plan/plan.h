@@ -28,6 +28,9 @@
 
 namespace tessera {
 
+// DeviceInventory::memory of this machine.
+inline constexpr int kHostMemory = 0;
+
 struct DeviceInventory {
   std::string name;     // "cpu", "cpu:0", "cuda:0", "worker:0"
   bool remote = false;  // in another process
@@ -36,7 +39,7 @@ struct DeviceInventory {
   int threads = 0;                // of a GPU: that drive it
   double speed = 0.0;             // in CPU threads; 0: `threads`
   std::vector<int> cpus;          // where they run; empty: wherever the system puts them
-  int memory = 0;                 // devices of the same number share their memory
+  int memory = kHostMemory;       // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
@@ -46,9 +49,11 @@ struct DeviceInventory {
 
 // A worker process of the role experts.
 struct ExpertWorkerInventory {
-  std::string name;          // "worker:1"
-  std::int64_t budget = 0;   // bytes of experts
-  double bytes_per_s = 0.0;  // at which it reads them, measured; 0: not known
+  std::string name;   // "worker:1"
+  bool here = false;  // started by this process: shares this machine's memory
+  int threads = 1;
+  std::int64_t budget = 0;   // bytes it may take
+  double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
 };
 
 struct Inventory {
@@ -105,6 +110,7 @@ struct PlanOptions {
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;
+  int expert_job_rows = 1024;  // of a job for a worker of experts, at most
 };
 
 // Pieces of a batch between two shards: one is computed on, the next waits.
@@ -131,7 +137,7 @@ struct ShardPlan {
   int experts_host = 0;            // away from the device: in the mapped file
   int experts_worker = 0;          // and at workers
   double cold_share = 0.0;         // of a row's pairs, expected: those of experts away
-  std::int64_t offload_bytes = 0;  // buffers for experts away, in this process
+  std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
 
@@ -139,9 +145,25 @@ struct ShardPlan {
     const std::int64_t device = weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
     return kind == DeviceKind::cpu ? device + buffer_bytes() : device;
   }
-  // In this process's memory, whatever the device.
+  // In its process's memory, whatever the device.
   std::int64_t buffer_bytes() const { return handoff_bytes + offload_bytes; }
   std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
+};
+
+// A worker of experts with what it is given (expert_workers.h).
+struct ExpertWorkerPlan {
+  std::string device;
+  bool here = false;  // ExpertWorkerInventory::here
+  int threads = 0;
+  int experts = 0;   // over all layers
+  int job_rows = 0;  // of a job, at most
+  std::int64_t weight_bytes = 0;
+  std::int64_t scratch_bytes = 0;
+  std::int64_t host_bytes = 0;  // its program, where it is `here`; beside the budget
+  std::int64_t budget_bytes = 0;
+
+  std::int64_t total_bytes() const { return weight_bytes + scratch_bytes; }
+  std::int64_t free_bytes() const { return budget_bytes - total_bytes(); }
 };
 
 // How fast a plan is (prediction.h).
@@ -176,6 +198,7 @@ struct Plan {
   std::vector<int> kv_windows;     // by KV group; 0: whole context
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
+  std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
   CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
   std::optional<Prediction> predicted;  // absent: nothing was measured

@@ -48,6 +48,19 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"measured_time", time_json(shard.time)}};
 }
 
+nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
+  return {{"device", worker.device},
+          {"spawned", worker.here},
+          {"threads", worker.threads},
+          {"experts", worker.experts},
+          {"job_rows", worker.job_rows},
+          {"weight_bytes", worker.weight_bytes},
+          {"scratch_bytes", worker.scratch_bytes},
+          {"total_bytes", worker.total_bytes()},
+          {"budget_bytes", worker.budget_bytes},
+          {"free_bytes", worker.free_bytes()}};
+}
+
 // "128", or "64 +192 host" where some are away.
 std::string experts_text(const ShardPlan& shard) {
   std::string text = fmt::format("{}", shard.experts);
@@ -119,6 +132,8 @@ std::string format_bytes(std::int64_t bytes) {
 nlohmann::ordered_json plan_json(const Plan& plan) {
   nlohmann::ordered_json shards = nlohmann::ordered_json::array();
   for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard));
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  for (const ExpertWorkerPlan& worker : plan.expert_workers) workers.push_back(worker_json(worker));
   return {{"model", plan.model},
           {"architecture", plan.architecture},
           {"layers", plan.n_layer},
@@ -133,7 +148,8 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"total_bytes", plan.total_bytes()},
           {"cut_by", cut_by_name(plan.cut_by)},
           {"predicted", prediction_json(plan)},
-          {"shards", shards}};
+          {"shards", shards},
+          {"expert_workers", workers}};
 }
 
 std::string plan_table(const Plan& plan) {
@@ -147,6 +163,8 @@ std::string plan_table(const Plan& plan) {
     width = std::max(width, shard.device.size() + 1);
     experts = std::max(experts, experts_text(shard).size());
   }
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    width = std::max(width, worker.device.size() + 1);
   constexpr const char* kRow = "{:<{}}{:>8}  {:<24}{:>{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
   text += fmt::format(fmt::runtime(kRow), "device", width, "threads", "layers", "experts", experts,
                       "weights", "KV", "recurrent", "scratch", "total", "free");
@@ -157,6 +175,12 @@ std::string plan_table(const Plan& plan) {
                     format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
                     format_bytes(shard.scratch_bytes + shard.handoff_bytes + shard.offload_bytes),
                     format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    text +=
+        fmt::format(fmt::runtime(kRow), worker.device, width, worker.threads,
+                    worker.experts > 0 ? "experts" : "not needed", worker.experts, experts,
+                    format_bytes(worker.weight_bytes), "-", "-", format_bytes(worker.scratch_bytes),
+                    format_bytes(worker.total_bytes()), format_bytes(worker.free_bytes()));
   text += fmt::format("\nOne token reads {}; the process peaks at about {}.\n",
                       format_bytes(static_cast<std::int64_t>(plan.decode_bytes_per_token)),
                       format_bytes(plan.total_bytes()));

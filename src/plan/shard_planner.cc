@@ -7,8 +7,8 @@
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
-#include "experts/dispatcher.h"
-#include "experts/host_executor.h"
+#include "experts/offload_bytes.h"
+#include "plan/expert_workers.h"
 #include "plan/layer_cuts.h"
 
 namespace tessera {
@@ -91,7 +91,9 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       legal_(legal_cuts(model.spec())),
       workers_(inventory.expert_workers),
       expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))),
-      measured_(all_measured(devices_, spec_.n_layer())) {}
+      measured_(all_measured(devices_, spec_.n_layer())) {
+  size_workers();
+}
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   TESSERA_TRY(check_cuts());
@@ -176,7 +178,7 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
 }
 
 ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents residents) const {
-  std::vector<std::int64_t> room = worker_room();
+  std::vector<std::int64_t> room = worker_room_;
   return shard(device, begin, end, residents, budget(device), room);
 }
 
@@ -236,15 +238,7 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
   } else {
     take(gpu_footprint(model_, shard.layout));
   }
-  shard.offload_bytes = 0;
-  if (shard.layout.experts.empty()) return;
-  shard.offload_bytes = host_executor_bytes(model_,
-                                            {.first_layer = shard.layout.first_layer,
-                                             .end_layer = shard.layout.end_layer,
-                                             .max_rows = shard.layout.max_rows,
-                                             .f32_weights = shard.layout.f32_weights},
-                                            shard.threads) +
-                        Dispatcher::bytes(spec_, shard.layout);
+  shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
 }
 
 // What a range may use at most, whatever the other devices get. Without a budget of its own: what
@@ -254,6 +248,7 @@ std::int64_t ShardPlanner::budget(int device) const {
   if (on.budget) return *on.budget;
   std::int64_t left = free_memory(device);
   if (!sizes_.experts_away) return left;  // shards() sees to it that all of them fit
+  if (on.memory == kHostMemory) left -= kept_for_workers_;
   for (const DeviceInventory& other : devices_)
     if (other.memory == on.memory) left -= other.budget.value_or(0);
   return left;
@@ -299,17 +294,21 @@ std::int64_t ShardPlanner::free_memory(int device) const {
 
 std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<ShardPlan> result;
-  std::vector<std::int64_t> room = worker_room();
+  std::vector<std::int64_t> room = worker_room_;
   const std::vector<std::int64_t> most = budgets(ends);
   int begin = 0;
   for (std::size_t i = 0; i < ends.size(); ++i) {
     result.push_back(shard(static_cast<int>(i), begin, ends[i], Residents::best, most[i], room));
     begin = ends[i];
   }
+  std::int64_t workers = 0;  // of experts, in this machine's memory
+  for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows()))
+    if (worker.here) workers += worker.total_bytes() + worker.host_bytes;
   // Of memory that they share, a device without a budget may use what the others leave.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (devices_[i].budget) continue;
     result[i].budget_bytes = free_memory(static_cast<int>(i));
+    if (devices_[i].memory == kHostMemory) result[i].budget_bytes -= workers;
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
         result[i].budget_bytes -= result[j].total_bytes() + result[j].host_bytes;

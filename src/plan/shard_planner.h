@@ -49,8 +49,9 @@ class ShardPlanner {
   std::int64_t budget(int device) const;
   std::vector<std::int64_t> budgets(const Ends& ends) const;
 
-  // expert_planner.cc; `room` is what is left of the workers' budgets.
-  std::vector<std::int64_t> worker_room() const;
+  // expert_planner.cc; `room` is what is left of worker_room_.
+  void size_workers();
+  int job_rows() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardLayout& layout) const;
   std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
@@ -74,6 +75,8 @@ class ShardPlanner {
   std::vector<bool> legal_;
   const std::vector<ExpertWorkerInventory>& workers_;
   std::vector<std::int64_t> expert_bytes_;  // of one expert of each layer, as a device holds it
+  std::vector<std::int64_t> worker_room_;   // for experts, of each of workers_
+  std::int64_t kept_for_workers_ = 0;       // of this machine's memory
   bool measured_;                           // every device has its times
 };
 

@@ -355,7 +355,8 @@ TEST(ShardPlanner, WorkersTakeExpertsBeforeTheHost) {
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->shards[0].experts_host, 0);
   EXPECT_GT(plan->shards[0].experts_worker, 0);
-  inventory.expert_workers[0].budget = 200000;
+  const ExpertWorkerPlan& worker = plan->expert_workers.front();
+  inventory.expert_workers[0].budget = worker.scratch_bytes + worker.weight_bytes / 2;
   plan = make_plan(model, inventory, options);
   ASSERT_TRUE(plan);
   EXPECT_GT(plan->shards[0].experts_host, 0);

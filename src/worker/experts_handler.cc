@@ -3,18 +3,13 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "experts/expert_worker.h"
 #include "worker/jobs.h"
 #include "worker/model_ranges.h"
+#include "worker/owned_experts.h"
 
 namespace tessera::worker {
 namespace {
-
-bool owns(const Hello& hello, std::size_t layer, int expert) {
-  const std::size_t stride = (hello.dims.n_expert + 7) / 8;
-  const auto e = static_cast<std::size_t>(expert);
-  return (hello.owned[layer * stride + e / 8] & static_cast<std::byte>(1 << (e % 8))) !=
-         std::byte{0};
-}
 
 bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
   const auto same_homes = [](const LayerExperts& x, const LayerExperts& y) {
@@ -23,13 +18,6 @@ bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
   return a.first_layer == b.first_layer && a.max_rows == b.max_rows && a.max_pairs == b.max_pairs &&
          std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
                     same_homes);
-}
-
-// The set, and a job's rows and sums.
-std::int64_t bytes_of(const Model& model, const ExpertSetLayout& layout, int threads) {
-  const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
-  return set.weights + set.scratch +
-         2 * std::int64_t{sizeof(float)} * layout.max_rows * model.spec().n_embd;
 }
 
 }  // namespace
@@ -42,21 +30,16 @@ Result<ExpertSetLayout> ExpertsHandler::layout_of(const Hello& hello, const Hell
                          .max_pairs = static_cast<int>(ack.max_pairs)};
   for (std::size_t l = 0; l < hello.end_layer - hello.first_layer; ++l) {
     const LayerSpec& spec = model_.spec().layers[hello.first_layer + l];
-    LayerExperts& experts = layout.experts.emplace_back();
-    const int n = spec.moe ? spec.moe->n_expert : 0;
-    // This worker has nothing for the others, not even in its file.
-    bool any = false;
-    for (int e = 0; e < n; ++e) {
-      any = any || owns(hello, l, e);
-      experts.home.push_back(owns(hello, l, e) ? ExpertHome::resident() : ExpertHome::worker(0));
-    }
-    if (!any) experts.home.clear();
+    std::vector<bool> owned;
+    for (int e = 0; spec.moe && e < spec.moe->n_expert; ++e) owned.push_back(owns(hello, l, e));
+    layout.experts.push_back(only_owned(std::move(owned)));
   }
   return layout;
 }
 
 Status ExpertsHandler::load(const ExpertSetLayout& layout) {
-  const std::int64_t bytes = bytes_of(model_, layout, options_.device.threads);
+  const std::int64_t bytes =
+      expert_worker_footprint(model_, layout, options_.device.threads).total();
   if (bytes > options_.budget)
     return Error::make(ErrorCode::exhausted, "the experts take {}, the budget is {}",
                        format_bytes(bytes), format_bytes(options_.budget));
@@ -75,7 +58,8 @@ Status ExpertsHandler::load(const ExpertSetLayout& layout) {
 Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ExpertSetLayout layout, layout_of(hello, ack));
   if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout));
-  const std::int64_t used = bytes_of(model_, layout, options_.device.threads);
+  const std::int64_t used =
+      expert_worker_footprint(model_, layout, options_.device.threads).total();
   rows_.resize(ack.max_rows * static_cast<std::size_t>(set_->n_embd()));
   sums_.resize(rows_.size());
   return Prepared{.memory_used = static_cast<std::uint64_t>(used),

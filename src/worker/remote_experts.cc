@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "worker/jobs.h"
 #include "worker/layers_handler.h"
+#include "worker/owned_experts.h"
 
 namespace tessera::worker {
 namespace {
@@ -34,20 +35,7 @@ std::uint32_t deadline_us(std::chrono::microseconds deadline) {
 
 }  // namespace
 
-std::vector<std::byte> owned_bits(const std::vector<LayerExperts>& layers, int id,
-                                  std::uint32_t n_expert) {
-  const std::size_t stride = (n_expert + 7) / 8;
-  std::vector<std::byte> bits(layers.size() * stride, std::byte{0});
-  for (std::size_t l = 0; l < layers.size(); ++l)
-    for (std::size_t e = 0; e < layers[l].home.size(); ++e)
-      if (layers[l].home[e] == ExpertHome::worker(id))
-        bits[l * stride + e / 8] |= static_cast<std::byte>(1 << (e % 8));
-  return bits;
-}
-
-Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
-    const WorkerSite& site, const ExpertConnectionOptions& options, const Model& model,
-    MetricsRegistry& metrics) {
+Hello experts_hello(const Model& model, const ExpertConnectionOptions& options) {
   CHECK(std::cmp_equal(options.experts.size(), model.spec().n_layer()));
   const WireType type = wire_type(options.payload);
   Hello hello{.role = Role::experts,
@@ -59,11 +47,19 @@ Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
               .end_layer = static_cast<std::uint32_t>(model.spec().n_layer()),
               .max_rows = static_cast<std::uint32_t>(options.max_rows),
               .credits = static_cast<std::uint16_t>(options.credits)};
+  hello.max_pairs = hello.max_rows * std::max(1u, hello.dims.n_expert_used);
+  hello.owned = owned_bits(options.experts, ExpertHome::worker(options.id), hello.dims.n_expert);
+  return hello;
+}
+
+Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
+    const WorkerSite& site, const ExpertConnectionOptions& options, const Model& model,
+    MetricsRegistry& metrics) {
+  const Hello hello = experts_hello(model, options);
   if (hello.dims.n_expert == 0)
     return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
-  hello.max_pairs = hello.max_rows * std::max(1u, hello.dims.n_expert_used);
-  hello.owned = owned_bits(options.experts, options.id, hello.dims.n_expert);
-  return std::unique_ptr<ExpertConnection>(new ExpertConnection(site, hello, type, model, metrics));
+  return std::unique_ptr<ExpertConnection>(
+      new ExpertConnection(site, hello, wire_type(options.payload), model, metrics));
 }
 
 ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,

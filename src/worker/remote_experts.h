@@ -39,6 +39,9 @@ struct ExpertConnectionOptions {
   int credits = 8;  // jobs under way, of all executors
 };
 
+// What is asked of the worker.
+Hello experts_hello(const Model& model, const ExpertConnectionOptions& options);
+
 class ExpertConnection {
  public:
   static Result<std::unique_ptr<ExpertConnection>> create(const WorkerSite& site,
@@ -71,9 +74,5 @@ class ExpertConnection {
   // Last: its thread calls on_change.
   std::unique_ptr<Supervisor> supervisor_;
 };
-
-// The bits of HELLO for the experts whose home is worker `id`.
-std::vector<std::byte> owned_bits(const std::vector<LayerExperts>& layers, int id,
-                                  std::uint32_t n_expert);
 
 }  // namespace tessera::worker

@@ -1,0 +1,62 @@
+#include "experts/expert_worker.h"
+
+#include <algorithm>
+
+namespace tessera {
+
+LayerExperts only_owned(std::vector<bool> owned) {
+  LayerExperts experts;
+  if (std::find(owned.begin(), owned.end(), true) == owned.end()) return experts;
+  // It has nothing for the others, not even in its file.
+  for (const bool here : owned)
+    experts.home.push_back(here ? ExpertHome::resident() : ExpertHome::worker(0));
+  return experts;
+}
+
+int most_experts_used(const ModelSpec& spec) {
+  int used = 1;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) used = std::max(used, layer.moe->n_used);
+  return used;
+}
+
+ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
+                                     int id, int max_rows) {
+  ExpertSetLayout layout{.max_rows = max_rows, .max_pairs = max_rows * most_experts_used(spec)};
+  for (const LayerExperts& layer : layers) {
+    std::vector<bool> owned;
+    for (const ExpertHome home : layer.home) owned.push_back(home == ExpertHome::worker(id));
+    layout.experts.push_back(only_owned(std::move(owned)));
+  }
+  return layout;
+}
+
+ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
+                                              int threads) {
+  const bool none = std::all_of(layout.experts.begin(), layout.experts.end(),
+                                [](const LayerExperts& layer) { return layer.home.empty(); });
+  if (none) return {};
+  const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
+  // Rows and sums in f32, and sums in 16 bits where they travel so.
+  constexpr std::int64_t kValueBytes = 4 + 4 + 2;
+  return {.weights = set.weights,
+          .scratch = set.scratch + kValueBytes * layout.max_rows * model.spec().n_embd};
+}
+
+std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
+                                    int max_rows, int threads) {
+  std::vector<LayerExperts> all;
+  std::int64_t experts = 0;
+  for (std::size_t l = 0; l < model.spec().layers.size(); ++l) {
+    const auto& moe = model.spec().layers[l].moe;
+    LayerExperts& layer = all.emplace_back();
+    if (!moe) continue;
+    layer.home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
+    experts += moe->n_expert * expert_bytes[l];
+  }
+  const ExpertSetLayout layout = expert_worker_layout(model.spec(), all, 0, max_rows);
+  return std::max<std::int64_t>(0,
+                                expert_worker_footprint(model, layout, threads).total() - experts);
+}
+
+}  // namespace tessera

@@ -1,0 +1,40 @@
+// A worker process of experts as the planner, the client and the worker itself reckon with it: what
+// it holds and every byte that it takes. Pure functions.
+//
+//   const ExpertSetLayout layout = expert_worker_layout(spec, homes, 1, 256);   // of worker(1)
+//   if (expert_worker_footprint(model, layout, threads).total() > budget) return refuse();
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "experts/expert_set.h"
+
+namespace tessera {
+
+// The experts whose home is worker(id), in `layers`: all of the model's from the first on. Jobs of
+// `max_rows` rows, each with as many pairs as the model's routers choose at most.
+ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
+                                     int id, int max_rows);
+
+// The largest n_used of the model's layers, at least 1.
+int most_experts_used(const ModelSpec& spec);
+
+// What the worker is left with of a layer's experts.
+LayerExperts only_owned(std::vector<bool> owned);
+
+struct ExpertWorkerFootprint {
+  std::int64_t weights = 0;
+  std::int64_t scratch = 0;  // of the computation, and a job's rows and sums
+  std::int64_t total() const { return weights + scratch; }
+};
+// Nothing where the layout has no experts.
+ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
+                                              int threads);
+
+// What a worker takes besides its experts (ExpertLayerLoad::expert_bytes of each), at most: with
+// any experts of the model.
+std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
+                                    int max_rows, int threads);
+
+}  // namespace tessera

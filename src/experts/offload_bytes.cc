@@ -1,0 +1,19 @@
+#include "experts/offload_bytes.h"
+
+#include "experts/dispatcher.h"
+#include "experts/host_executor.h"
+
+namespace tessera {
+
+std::int64_t offload_bytes(const Model& model, const ShardLayout& layout, int team_threads) {
+  if (layout.experts.empty()) return 0;
+  return host_executor_bytes(model,
+                             {.first_layer = layout.first_layer,
+                              .end_layer = layout.end_layer,
+                              .max_rows = layout.max_rows,
+                              .f32_weights = layout.f32_weights},
+                             team_threads) +
+         Dispatcher::bytes(model.spec(), layout);
+}
+
+}  // namespace tessera

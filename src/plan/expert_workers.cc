@@ -1,0 +1,47 @@
+#include "plan/expert_workers.h"
+
+#include <algorithm>
+
+#include "experts/expert_worker.h"
+
+namespace tessera {
+
+std::vector<LayerExperts> homes_of_all_layers(std::span<const ShardPlan> shards, int n_layer) {
+  std::vector<LayerExperts> layers(static_cast<std::size_t>(n_layer));
+  for (const ShardPlan& shard : shards)
+    if (!shard.remote)
+      std::copy(shard.layout.experts.begin(), shard.layout.experts.end(),
+                layers.begin() + shard.layout.first_layer);
+  return layers;
+}
+
+int expert_job_rows(int shard_rows, const PlanOptions& options) {
+  return std::min(shard_rows, options.expert_job_rows);
+}
+
+std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
+                                                  std::span<const ExpertWorkerInventory> workers,
+                                                  std::span<const ShardPlan> shards, int job_rows) {
+  std::vector<ExpertWorkerPlan> plans;
+  if (workers.empty()) return plans;
+  const std::vector<LayerExperts> homes = homes_of_all_layers(shards, model.spec().n_layer());
+  for (std::size_t w = 0; w < workers.size(); ++w) {
+    const ExpertWorkerInventory& worker = workers[w];
+    const ExpertSetLayout layout =
+        expert_worker_layout(model.spec(), homes, static_cast<int>(w), job_rows);
+    const ExpertWorkerFootprint bytes = expert_worker_footprint(model, layout, worker.threads);
+    ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
+                                                                 .here = worker.here,
+                                                                 .threads = worker.threads,
+                                                                 .job_rows = job_rows,
+                                                                 .weight_bytes = bytes.weights,
+                                                                 .scratch_bytes = bytes.scratch,
+                                                                 .budget_bytes = worker.budget});
+    for (const LayerExperts& layer : layout.experts) plan.experts += layer.resident();
+    // One without experts is not started.
+    if (worker.here && plan.experts > 0) plan.host_bytes = kProgramBytes;
+  }
+  return plans;
+}
+
+}  // namespace tessera

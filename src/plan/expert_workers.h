@@ -1,0 +1,23 @@
+// The workers of experts in a plan: what each is given and every byte that it takes, as it will
+// reckon itself (experts/expert_worker.h).
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace tessera {
+
+// The homes of every layer's experts, from the shards of this process; others have none to give.
+std::vector<LayerExperts> homes_of_all_layers(std::span<const ShardPlan> shards, int n_layer);
+
+// Rows of a job that a worker is given at most: those of a shard's step, or of the option.
+int expert_job_rows(int shard_rows, const PlanOptions& options);
+
+// In the inventory's order, with jobs of `job_rows` rows.
+std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
+                                                  std::span<const ExpertWorkerInventory> workers,
+                                                  std::span<const ShardPlan> shards, int job_rows);
+
+}  // namespace tessera

@@ -1,0 +1,97 @@
+// A worker of experts takes what the plan gives it, to the byte, however tight its budget is.
+#include "worker/experts_handler.h"
+
+#include <gtest/gtest.h>
+
+#include "experts/expert_worker.h"
+#include "plan/expert_workers.h"
+#include "worker/handshake.h"
+#include "worker/remote_experts.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::int64_t kPlenty = std::int64_t{8} << 30;
+constexpr int kThreads = 2;
+
+Model open(const char* name) {
+  return *Model::open(std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf");
+}
+
+Result<Plan> plan_with(const Model& model, std::int64_t budget, bool here = false) {
+  Inventory inventory;
+  inventory.devices.push_back(
+      {.name = "cpu", .threads = 1, .memory_total = kPlenty, .memory_free = kPlenty});
+  inventory.expert_workers.push_back(
+      {.name = "worker:0", .here = here, .threads = kThreads, .budget = budget});
+  return make_plan(model, inventory,
+                   {.context = 256, .expert_resident = 20.0, .expert_job_rows = 100});
+}
+
+Result<Prepared> load(const Model& model, const Plan& plan) {
+  const Hello hello =
+      experts_hello(model, {.experts = homes_of_all_layers(plan.shards, plan.n_layer),
+                            .max_rows = plan.expert_workers.front().job_rows});
+  ExpertsHandler handler(model, {.device = {.device = "cpu", .threads = kThreads},
+                                 .budget = plan.expert_workers.front().budget_bytes});
+  return handler.prepare(hello, {.in_types = hello.in_types,
+                                 .out_types = hello.out_types,
+                                 .max_rows = hello.max_rows,
+                                 .max_pairs = hello.max_pairs});
+}
+
+TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
+  for (const char* name : {"qwen35moe", "laguna", "gemma4moe"}) {
+    const Model model = open(name);
+    const Result<Plan> roomy = plan_with(model, kPlenty);
+    ASSERT_TRUE(roomy) << roomy.error().message;
+    const ExpertWorkerPlan& most = roomy->expert_workers.front();
+    EXPECT_EQ(most.experts, roomy->shards.front().experts_worker);
+    EXPECT_EQ(most.job_rows, 100);
+    int fewer = 0;
+    for (std::int64_t budget = most.total_bytes(); budget > 0; budget -= most.total_bytes() / 7) {
+      const Result<Plan> plan = plan_with(model, budget);
+      ASSERT_TRUE(plan) << plan.error().message;
+      const ExpertWorkerPlan& worker = plan->expert_workers.front();
+      SCOPED_TRACE(fmt::format("{}: {} experts of {} in {}", name, worker.experts, most.experts,
+                               format_bytes(budget)));
+      EXPECT_GE(worker.free_bytes(), 0);
+      EXPECT_EQ(worker.experts, plan->shards.front().experts_worker);
+      fewer += worker.experts < most.experts ? 1 : 0;
+      if (worker.experts == 0) continue;
+      const Result<Prepared> ready = load(model, *plan);
+      ASSERT_TRUE(ready) << ready.error().message;
+      EXPECT_EQ(ready->memory_used, static_cast<std::uint64_t>(worker.total_bytes()));
+    }
+    EXPECT_GT(fewer, 3);
+    // All of them in just what they take.
+    EXPECT_EQ(plan_with(model, most.total_bytes())->expert_workers.front().experts, most.experts);
+  }
+}
+
+TEST(PlannedExpertWorker, OfThisMachineTakesOfItsMemory) {
+  const Model model = open("qwen35moe");
+  const Result<Plan> elsewhere = plan_with(model, kPlenty), here = plan_with(model, kPlenty, true);
+  ASSERT_TRUE(elsewhere && here);
+  EXPECT_EQ(elsewhere->shards.front().free_bytes() - here->shards.front().free_bytes(),
+            here->expert_workers.front().total_bytes() + kProgramBytes);
+  EXPECT_EQ(elsewhere->total_bytes(), here->total_bytes());  // of this process
+}
+
+TEST(PlannedExpertWorker, IsPrinted) {
+  const Result<Plan> plan = plan_with(open("qwen35moe"), kPlenty);
+  ASSERT_TRUE(plan);
+  const ExpertWorkerPlan& worker = plan->expert_workers.front();
+  const auto json = plan_json(*plan)["expert_workers"];
+  ASSERT_EQ(json.size(), 1u);
+  EXPECT_EQ(json[0]["device"], "worker:0");
+  EXPECT_EQ(json[0]["experts"], worker.experts);
+  EXPECT_EQ(json[0]["weight_bytes"], worker.weight_bytes);
+  EXPECT_EQ(json[0]["free_bytes"], worker.budget_bytes - worker.total_bytes());
+  const std::string table = plan_table(*plan);
+  EXPECT_NE(table.find("\nworker:0"), std::string::npos) << table;
+  EXPECT_NE(table.find(format_bytes(worker.weight_bytes)), std::string::npos) << table;
+}
+
+}  // namespace
+}  // namespace tessera::worker

@@ -1,0 +1,28 @@
+#include "worker/owned_experts.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::byte bit(std::size_t expert) {
+  return static_cast<std::byte>(1 << (expert % 8));
+}
+
+}  // namespace
+
+std::vector<std::byte> owned_bits(std::span<const LayerExperts> layers, ExpertHome home,
+                                  std::uint32_t n_expert) {
+  const std::size_t stride = (n_expert + 7) / 8;
+  std::vector<std::byte> bits(layers.size() * stride, std::byte{0});
+  for (std::size_t l = 0; l < layers.size(); ++l)
+    for (std::size_t e = 0; e < layers[l].home.size(); ++e)
+      if (layers[l].home[e] == home) bits[l * stride + e / 8] |= bit(e);
+  return bits;
+}
+
+bool owns(const Hello& hello, std::size_t layer, int expert) {
+  const std::size_t stride = (hello.dims.n_expert + 7) / 8;
+  const auto e = static_cast<std::size_t>(expert);
+  return (hello.owned[layer * stride + e / 8] & bit(e)) != std::byte{0};
+}
+
+}  // namespace tessera::worker
