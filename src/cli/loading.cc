@@ -92,6 +92,7 @@ struct PlacedModel {
   Plan plan;
   std::vector<LayerWorker> workers;
   std::vector<ExpertSite> expert_workers;
+  bool keep_profile = false;  // --expert-profile is brought up to date
 };
 
 // Makes the shards of workers; they begin to load at once. What is given must outlive it.
@@ -135,11 +136,18 @@ OpenShard open_alone(const Config& config, const Model& model,
   };
 }
 
+// Their routing is not counted here.
+bool has_workers(const Placement& placement) {
+  return std::any_of(placement.devices.begin(), placement.devices.end(),
+                     [](const DeviceName& name) { return !name.worker.empty(); });
+}
+
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
-  TESSERA_TRY(set_expert_plan(config, model, needs.keep_profile, options));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
+  placed.keep_profile = needs.keep_profile && !has_workers(placement);
+  TESSERA_TRY(set_expert_plan(config, model, placed.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   std::vector<WorkerInventory> workers;
   for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
@@ -180,7 +188,10 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                MetricsRegistry& metrics) {
   LoadedModel loaded;
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
-  TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, needs.keep_profile, metrics));
+  if (needs.keep_profile && !placed.keep_profile && config.given("experts.profile"))
+    log_info("{} is read and not brought up to date: choices are counted in this process only",
+             config.text("experts.profile"));
+  TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, placed.keep_profile, metrics));
   if (needs.count_routing && loaded.experts.counts == nullptr)
     loaded.experts.counts = std::make_unique<RoutingCounts>(model.spec());
   TESSERA_ASSIGN(DeviceOptions devices, device_options(config, loaded.experts));

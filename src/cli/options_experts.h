@@ -38,7 +38,9 @@ inline constexpr auto kExpertOptions = [] {
        .type = text,
        .commands = kModelCommands,
        .value = "FILE",
-       .help = "routing profile that decides who stays; serve keeps it up to date"},
+       .help =
+           "routing profile that decides who stays; serve keeps it up to date, unless workers hold "
+           "layers"},
       {.key = "experts.ipc_mode",
        .flags = "--expert-ipc-mode",
        .type = text,

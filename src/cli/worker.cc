@@ -45,13 +45,14 @@ Result<ShardPlan> worker_device(const Config& config) {
                    .budget_bytes = device.budget.value_or(device.memory_free)};
 }
 
-Probe describe(const ShardPlan& device, const Model* model) {
+Probe describe(const ShardPlan& device, const Model* model, std::optional<cpu::Isa> isa = {}) {
   const Inventory machine = probe_inventory(device.threads);
   Probe probe{.roles = kRoles,
               .threads = static_cast<std::uint32_t>(device.threads),
               .memory_total = static_cast<std::uint64_t>(machine.devices.front().memory_total),
               .memory_free = static_cast<std::uint64_t>(device.budget_bytes)};
   if (model != nullptr) probe.model = model_digest(model->file());
+  if (isa) probe.isa = 1 + static_cast<std::uint32_t>(*isa);
   return probe;
 }
 
@@ -66,7 +67,7 @@ class Host {
                .max_pairs = kMaxPairs,
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,
-               .probe = describe(device, model)} {
+               .probe = describe(device, model, isa)} {
     const LayersHandlerOptions layers{
         .device = device, .budget = device.budget_bytes, .cpu_isa = cpu::isa_name(isa)};
     const ExpertsHandlerOptions experts{

@@ -8,6 +8,7 @@
 
 #include "cli/option_value.h"
 #include "cli/output.h"
+#include "device/cpu/isa.h"
 #include "worker/auth.h"
 #include "worker/model_ranges.h"
 
@@ -93,11 +94,24 @@ std::int64_t free_memory(const worker::Probe& probe, const Model& model) {
   return std::max<std::int64_t>(0, free - kept);
 }
 
+// A worker at an address was started with kernels of its own.
+Status check_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
+  const std::string& name = config.text("placement.cpu_isa");
+  if (site.spawn || name == "auto") return {};
+  TESSERA_ASSIGN(const cpu::Isa wanted, cpu::parse_isa(name));
+  if (probe.isa == 1 + static_cast<std::uint32_t>(wanted)) return {};
+  return Error::make(
+      ErrorCode::invalid, "{} {}: {} computes with {}; start it with --cpu-isa {} too",
+      config.name_as_given("placement.cpu_isa"), name, site.name,
+      probe.isa > 0 ? cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)) : "other kernels", name);
+}
+
 // Of a worker that listens: what it may use is for it to say.
 WorkerInventory inventory_at(const DeviceName& name, const worker::Address& address,
                              const worker::Probe& probe, std::int64_t free) {
   return {.name = name,
           .here = address.kind == worker::Address::Kind::unix_path,
+          .has_file = !worker::has_no_file(probe),
           .threads = std::max(1, static_cast<int>(probe.threads)),
           .memory_total = static_cast<std::int64_t>(probe.memory_total),
           .memory_free = free,
@@ -207,6 +221,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
       if (requests[number].budget > 0) found.inventory.budget = requests[number].budget;
     }
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
+    TESSERA_TRY(check_isa(config, found.site, probe));
     if (!found.site.spawn)
       found.inventory = inventory_at(name, found.site.address, probe, free_memory(probe, model));
     workers.push_back(std::move(found));
@@ -222,6 +237,7 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
                                      [](const SpawnRequest& r) { return r.role == Role::experts; });
   const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
+    TESSERA_TRY(check_isa(config, found.site, probe));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe.threads));
     const auto free = found.site.spawn
                           ? static_cast<std::int64_t>(probe.memory_free) / (spawned + 1)

@@ -158,6 +158,7 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.remote = true;
   device.threads = worker.threads;
   device.budget = worker.budget;
+  device.has_file = worker.has_file;
   if (worker.here) return;
   device.memory = number + 1;
   device.memory_total = worker.memory_total;

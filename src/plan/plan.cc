@@ -67,6 +67,18 @@ Status check_compute(const Inventory& inventory, const PlanOptions& options) {
                      "--compute f32: workers compute in the file's own formats; leave them out");
 }
 
+// A worker that was sent its weights has nothing to read other experts from.
+Status check_files(const ModelSpec& spec, const Inventory& inventory, const PlanOptions& options) {
+  if (!has_experts(spec) || options.expert_resident.value_or(100.0) == 100.0) return {};
+  for (const DeviceInventory& device : inventory.devices)
+    if (!device.has_file)
+      return Error::make(ErrorCode::invalid,
+                         "--expert-resident: {} has no model file and holds all experts of its "
+                         "layers; start it with the file",
+                         device.name);
+  return {};
+}
+
 }  // namespace
 
 bool Plan::has_gpu() const {
@@ -93,6 +105,7 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   const ModelSpec& spec = model.spec();
   TESSERA_TRY(check_options(spec, options));
   TESSERA_TRY(check_compute(inventory, options));
+  TESSERA_TRY(check_files(spec, inventory, options));
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
   for (const DeviceInventory& device : inventory.devices)
     TESSERA_TRY(device.kind == DeviceKind::cpu ? cpu_supports(spec) : gpu_supports(spec));

@@ -32,8 +32,9 @@ namespace tessera {
 inline constexpr int kHostMemory = 0;
 
 struct DeviceInventory {
-  std::string name;     // "cpu", "cpu:0", "cuda:0", "worker:0"
-  bool remote = false;  // in another process
+  std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
+  bool remote = false;   // in another process
+  bool has_file = true;  // of the model, for experts that leave its memory
   DeviceKind kind = DeviceKind::cpu;
   int number = 0;                 // of a GPU, its driver's
   int threads = 0;                // of a GPU: that drive it
@@ -70,7 +71,8 @@ Inventory probe_inventory(int threads);
 struct WorkerInventory {
   DeviceName name;
   bool here = true;  // on this machine: shares its memory
-  int threads = 0;   // 0: a share of this machine's cores, like the devices of this process
+  bool has_file = true;
+  int threads = 0;  // 0: a share of this machine's cores, like the devices of this process
   std::int64_t memory_total = 0;       // elsewhere
   std::int64_t memory_free = 0;        // elsewhere
   std::optional<std::int64_t> budget;  // what it may use

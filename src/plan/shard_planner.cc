@@ -218,8 +218,9 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
   }
-  const bool may_leave = on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_);
-  if (shard.experts > 0 && !on.remote && may_leave && residents != Residents::all &&
+  const bool may_leave =
+      on.has_file && (on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_));
+  if (shard.experts > 0 && may_leave && residents != Residents::all &&
       (sizes_.experts_away || options_.expert_resident))
     place_experts(shard, residents, room);
   return shard;
@@ -255,7 +256,7 @@ std::int64_t ShardPlanner::budget(int device) const {
 }
 
 // What each device may use for its range. Of memory that they share, while experts may leave, those
-// without a budget get by need: one in another process, whose experts cannot leave, all that it
+// without a budget get by need: one that has no file to leave experts to, all that it
 // needs, the others parts of what is left as their ranges with all experts would need it.
 std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
   std::vector<std::int64_t> budgets, needs;
@@ -267,19 +268,19 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     needs.push_back(all.total_bytes() + all.host_bytes);
   }
   for (std::size_t i = 0; i < needs.size(); ++i) {
-    if (devices_[i].budget || devices_[i].remote) continue;
-    std::int64_t remote = 0;
-    double local = 0.0;
+    if (devices_[i].budget || !devices_[i].has_file) continue;
+    std::int64_t fixed = 0;
+    double parts = 0.0;
     for (std::size_t j = 0; j < needs.size(); ++j) {
       if (devices_[j].budget || devices_[j].memory != devices_[i].memory) continue;
-      if (devices_[j].remote) {
-        remote += needs[j];
+      if (!devices_[j].has_file) {
+        fixed += needs[j];
       } else {
-        local += static_cast<double>(needs[j]);
+        parts += static_cast<double>(needs[j]);
       }
     }
-    budgets[i] = static_cast<std::int64_t>(static_cast<double>(budgets[i] - remote) *
-                                           (static_cast<double>(needs[i]) / local));
+    budgets[i] = static_cast<std::int64_t>(static_cast<double>(budgets[i] - fixed) *
+                                           (static_cast<double>(needs[i]) / parts));
   }
   return budgets;
 }

@@ -19,6 +19,7 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
+constexpr int kTwoPlaces = 2;
 
 Model golden(const std::string& name) {
   Result<Model> model =
@@ -216,6 +217,25 @@ TEST(ShardPlanner, TheContextGivesWayToTheTightestBudget) {
   EXPECT_EQ(plan->context, roomy->context / 2);
 }
 
+// What leaves the memory of a worker with layers stays in its file: it reaches no other worker.
+TEST(ShardPlanner, ExpertsLeaveAWorkersMemoryToo) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(2);
+  inventory.devices[1].remote = true;
+  inventory.expert_workers.push_back({.name = "worker:1", .budget = kPlenty});
+  const Result<Plan> plan = make_plan(
+      model, inventory, {.context = 256, .expert_resident = 50.0, .expert_spare = kTwoPlaces});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const ShardPlan &here = plan->shards[0], &there = plan->shards[1];
+  EXPECT_EQ(here.experts_host, 0);
+  EXPECT_EQ(here.experts_worker, here.experts);
+  EXPECT_EQ(there.experts_worker, 0);
+  EXPECT_EQ(there.experts_host, there.experts);
+  EXPECT_GT(there.offload_bytes, 0);
+  for (const LayerExperts& layer : there.layout.experts)
+    EXPECT_EQ(layer.spare, layer.home.empty() ? 0 : 2);
+}
+
 TEST(ShardPlanner, PrintsEveryShard) {
   const Result<Plan> plan = make_plan(golden("laguna"), machine(2), {.context = 512});
   ASSERT_TRUE(plan) << plan.error().message;
@@ -375,6 +395,19 @@ const Model& full_preset() {
     return new Model(*std::move(model));
   }();
   return *kModel;
+}
+
+TEST(ShardPlanner, ExpertsThatDoNotFitLeaveAWorkersMemory) {
+  Inventory inventory = machine(2);
+  inventory.devices[1].remote = true;
+  inventory.devices[1].budget = std::int64_t{6} << 30;
+  const Result<Plan> plan =
+      make_plan(full_preset(), inventory, {.context = 4096, .layer_weights = {1, 1}});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[1].experts_host, 0);
+  EXPECT_GT(plan->shards[1].experts, 0);
+  EXPECT_GE(plan->shards[1].free_bytes(), 0);
 }
 
 // Prints how long a plan takes; docs/results.md says what to expect.

@@ -7,8 +7,10 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "device/cpu/cpu_device.h"
+#include "experts/offload_bytes.h"
 #include "plan/layer_cuts.h"
 #include "worker/model_ranges.h"
+#include "worker/owned_experts.h"
 
 namespace tessera::worker {
 namespace {
@@ -17,11 +19,35 @@ constexpr std::uint32_t kMaxSlots = 4096;
 
 void ignore_near() {}
 
+bool same_experts(const LayerExperts& a, const LayerExperts& b) {
+  return a.home == b.home && a.spare == b.spare;
+}
+
 bool same_layout(const ShardLayout& a, const ShardLayout& b) {
   return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
          a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
          a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.kv_type == b.kv_type &&
-         a.kv_pages == b.kv_pages;
+         a.kv_pages == b.kv_pages &&
+         std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
+                    same_experts);
+}
+
+// Which experts stay in memory; none where all do.
+Result<std::vector<LayerExperts>> hello_experts(const ModelSpec& spec, const Hello& hello) {
+  std::vector<LayerExperts> layers;
+  if (hello.owned.empty()) return layers;
+  for (std::size_t l = 0; l < hello.end_layer - hello.first_layer; ++l) {
+    const auto& moe = spec.layers[hello.first_layer + l].moe;
+    LayerExperts& layer = layers.emplace_back();
+    for (int e = 0; moe && e < moe->n_expert; ++e)
+      layer.home.push_back(owns(hello, l, e) ? ExpertHome::resident() : ExpertHome::host());
+    layer.spare = hello.layers.expert_spare[l];
+    const int away = static_cast<int>(layer.home.size()) - layer.resident();
+    if (layer.spare > away)
+      return Error::make(ErrorCode::invalid, "layer {}: {} places for {} experts away",
+                         hello.first_layer + l, layer.spare, away);
+  }
+  return layers;
 }
 
 StateChange state_change(const WireStateChange& change) {
@@ -70,6 +96,9 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, int context, b
                   .max_positions = static_cast<std::uint32_t>(context)};
   for (const int pages : layout.kv_pages)
     hello.layers.kv_pages.push_back(static_cast<std::uint32_t>(pages));
+  hello.owned = owned_bits(layout.experts, ExpertHome::resident(), hello.dims.n_expert);
+  for (const LayerExperts& layer : layout.experts)
+    hello.layers.expert_spare.push_back(static_cast<std::uint16_t>(layer.spare));
   // The tables of all sequences could change at once, as could all of their state.
   const PageTables tables(layout.slots, static_cast<int>(layout.kv_pages.size()), context);
   hello.max_page_changes =
@@ -110,6 +139,7 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
   layout.kv_type = static_cast<KvType>(hello.layers.kv_type);
   for (const std::uint32_t pages : hello.layers.kv_pages)
     layout.kv_pages.push_back(static_cast<int>(pages));
+  TESSERA_ASSIGN(layout.experts, hello_experts(spec, hello));
   return layout;
 }
 
@@ -117,7 +147,8 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
                                   int threads, std::int64_t budget) {
   const auto tables =
       PageTables::bytes(layout.slots, static_cast<int>(layout.kv_pages.size()), max_positions);
-  const std::int64_t shard = cpu_footprint(model, layout, threads).total();
+  const std::int64_t shard =
+      cpu_footprint(model, layout, threads).total() + offload_bytes(model, layout, threads);
   const auto bytes = checked_add(shard, tables.value_or(std::numeric_limits<std::int64_t>::max()));
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
@@ -128,6 +159,9 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
 
 Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ShardLayout layout, hello_layout(model_.spec(), hello, ack));
+  if (!layout.experts.empty() && options_.source != nullptr)
+    return Error::make(ErrorCode::invalid,
+                       "a client leaves experts to the model's file, which is not here");
   TESSERA_ASSIGN(const std::int64_t bytes,
                  check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
                               options_.device.threads, options_.budget));
@@ -138,7 +172,12 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     TESSERA_ASSIGN(auto device,
                    open_device(options_.device, {.cpu_isa = options_.cpu_isa,
                                                  .chunked_delta = hello.layers.delta_form == 1}));
-    auto shard = std::make_unique<LocalShard>(std::move(device), layout, options_.device.cpus);
+    LocalExperts experts;
+    if (!options_.cpu_isa.empty()) {
+      TESSERA_ASSIGN(experts.isa, cpu::parse_isa(options_.cpu_isa));
+    }
+    auto shard = std::make_unique<LocalShard>(std::move(device), layout, options_.device.cpus,
+                                              std::move(experts));
     TESSERA_TRY(shard->load(model_, {}));
     log_info("loaded layers {}-{}: {}", layout.first_layer, layout.end_layer - 1,
              format_bytes(bytes));

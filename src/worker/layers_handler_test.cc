@@ -64,6 +64,57 @@ TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   EXPECT_EQ(ready.error().code, ErrorCode::exhausted);
 }
 
+// Experts that leave the worker's memory for its file.
+TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
+  const Model model = *Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf");
+  const ModelSpec& spec = model.spec();
+  ShardLayout layout;
+  layout.end_layer = spec.n_layer();
+  layout.max_rows = 4;
+  layout.slots = 1;
+  for (const KvGroup& group : kv_groups(spec))
+    layout.kv_pages.push_back(group.layers.empty() ? 0 : 1);
+  const std::int64_t most = std::int64_t{1} << 40;
+  const auto bytes_of = [&](const ShardLayout& asked) {
+    return *check_budget(model, asked, kPageTokens, 1, most);
+  };
+  const std::int64_t all = bytes_of(layout);
+  for (const LayerSpec& layer : spec.layers) {
+    LayerExperts& experts = layout.experts.emplace_back();
+    for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
+      experts.home.push_back(e % 2 == 0 ? ExpertHome::resident() : ExpertHome::host());
+    experts.spare = layer.moe ? 1 : 0;
+  }
+  Hello hello = layers_hello(model, layout, kPageTokens, false);
+  const HelloAck ack{.in_types = hello.in_types,
+                     .out_types = hello.out_types,
+                     .max_rows = hello.max_rows,
+                     .max_page_changes = hello.max_page_changes};
+  EXPECT_EQ(*decode_hello(encode(hello)), hello);
+  const Result<ShardLayout> got = hello_layout(spec, hello, ack);
+  ASSERT_TRUE(got) << got.error().message;
+  ASSERT_EQ(got->experts.size(), layout.experts.size());
+  for (std::size_t l = 0; l < got->experts.size(); ++l) {
+    EXPECT_EQ(got->experts[l].home, layout.experts[l].home);
+    EXPECT_EQ(got->experts[l].spare, layout.experts[l].spare);
+  }
+  const std::int64_t part = bytes_of(*got);
+  EXPECT_LT(part, all);
+  LayersHandler enough(model, {.device = {.device = "cpu", .threads = 1}, .budget = part});
+  const Result<Prepared> ready = enough.prepare(hello, ack);
+  ASSERT_TRUE(ready) << ready.error().message;
+  EXPECT_EQ(ready->memory_used, static_cast<std::uint64_t>(part));
+  LayersHandler little(model, {.device = {.device = "cpu", .threads = 1}, .budget = part - 1});
+  EXPECT_FALSE(little.prepare(hello, ack));
+  // More places than there are experts to come.
+  hello.layers.expert_spare.back() = 0xffff;
+  EXPECT_FALSE(hello_layout(spec, hello, ack));
+  hello.layers.expert_spare.pop_back();
+  EXPECT_FALSE(decode_hello(encode(hello)));
+  hello.owned.pop_back();
+  EXPECT_FALSE(decode_hello(encode(hello)));
+}
+
 // Every entry of the page table is page 0, and the row is the last of them.
 TEST_F(AskingForLayers, AJobOnMorePagesThanThereAre) {
   LayersHandler worker = handler(std::int64_t{1} << 30);

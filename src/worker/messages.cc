@@ -13,6 +13,7 @@ constexpr std::uint32_t kMaxColumns = 1 << 24;
 constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
 constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{4} << 30;
 constexpr std::uint32_t kMaxThreads = 65536;
+constexpr std::uint32_t kMaxIsa = 3;
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
 // Pages and positions stay far from the end of an int.
 constexpr std::uint32_t kMaxPages = 1 << 28;
@@ -39,9 +40,12 @@ bool valid_counts(std::uint32_t rows, std::uint32_t pairs, std::uint32_t page_ch
          page_changes <= kMaxPageChanges && credits > 0;
 }
 
-std::uint64_t owned_bytes(const Hello& hello) {
-  if (hello.role != Role::experts) return 0;
-  return std::uint64_t{hello.end_layer - hello.first_layer} * ((hello.dims.n_expert + 7) / 8);
+// False where the count cannot be.
+bool valid_owned(const Hello& hello, std::uint64_t bytes) {
+  if (bytes == 0 && hello.role != Role::experts) return true;
+  if (hello.role == Role::drafter) return false;
+  return bytes ==
+         std::uint64_t{hello.end_layer - hello.first_layer} * ((hello.dims.n_expert + 7) / 8);
 }
 
 void encode_layers(ByteWriter& out, const LayersPart& part) {
@@ -50,10 +54,11 @@ void encode_layers(ByteWriter& out, const LayersPart& part) {
   out.u16(static_cast<std::uint16_t>(part.kv_pages.size()));
   out.u32(part.max_positions);
   for (const std::uint32_t pages : part.kv_pages) out.u32(pages);
+  for (const std::uint16_t places : part.expert_spare) out.u16(places);
 }
 
-// False when it cannot be.
-bool decode_layers(ByteReader& in, LayersPart& part) {
+// False when it cannot be. `layers`: whose experts stay in memory in part.
+bool decode_layers(ByteReader& in, std::uint32_t layers, LayersPart& part) {
   part.kv_type = in.u8();
   part.delta_form = in.u8();
   const std::uint16_t groups = in.u16();
@@ -65,6 +70,9 @@ bool decode_layers(ByteReader& in, LayersPart& part) {
     pages = in.u32();
     if (pages > kMaxPages) return false;
   }
+  if (layers > kMaxLayers) return false;
+  part.expert_spare.resize(layers);
+  for (std::uint16_t& places : part.expert_spare) places = in.u16();
   return in.ok();
 }
 
@@ -141,7 +149,7 @@ std::vector<std::byte> encode(const Probe& probe) {
   out.u16(probe.version_max);
   out.u32(probe.roles);
   out.u32(probe.threads);
-  out.u32(0);
+  out.u32(probe.isa);
   out.u64(probe.memory_total);
   out.u64(probe.memory_free);
   out.f64(probe.bytes_per_second);
@@ -156,14 +164,15 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   probe.version_max = in.u16();
   probe.roles = in.u32();
   probe.threads = in.u32();
-  in.u32();
+  probe.isa = in.u32();
   probe.memory_total = in.u64();
   probe.memory_free = in.u64();
   probe.bytes_per_second = in.f64();
   read_array(in, probe.model);
   const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
-                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
-                        std::isfinite(probe.bytes_per_second) && probe.bytes_per_second >= 0;
+                        probe.isa <= kMaxIsa && probe.memory_total <= kMaxMemory &&
+                        probe.memory_free <= kMaxMemory && std::isfinite(probe.bytes_per_second) &&
+                        probe.bytes_per_second >= 0;
   if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }
@@ -211,7 +220,9 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
   in.u16();
   const std::uint32_t owned = in.u32();
   const std::span<const std::byte> bits = in.bytes(owned);
-  const bool whole = role != static_cast<int>(Role::layers) || decode_layers(in, hello.layers);
+  const std::uint32_t partly = owned > 0 ? hello.end_layer - hello.first_layer : 0;
+  const bool whole =
+      role != static_cast<int>(Role::layers) || decode_layers(in, partly, hello.layers);
   if (!whole || !in.done() || hello.version_min > hello.version_max ||
       !valid_types(hello.in_types) || !valid_types(hello.out_types) ||
       role < static_cast<int>(Role::experts) || role > static_cast<int>(Role::drafter))
@@ -228,10 +239,10 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
       hello.max_logit_rows > hello.max_rows)
     return Error::make(ErrorCode::invalid, "HELLO asks for {} rows, {} pairs and {} credits",
                        hello.max_rows, hello.max_pairs, hello.credits);
-  if (owned != owned_bytes(hello))
+  if (!valid_owned(hello, owned))
     return Error::make(ErrorCode::invalid,
-                       "HELLO with {} bytes of owned experts where {} are right", owned,
-                       owned_bytes(hello));
+                       "HELLO with {} bytes of owned experts for {} layers of {}", owned,
+                       hello.end_layer - hello.first_layer, hello.dims.n_expert);
   hello.owned.assign(bits.begin(), bits.end());
   return hello;
 }

@@ -58,6 +58,7 @@ struct Probe {
   std::uint16_t version_max = kVersionMax;
   std::uint32_t roles = 0;         // role_bit()s
   std::uint32_t threads = 0;       // of its device
+  std::uint32_t isa = 0;           // of its kernels: 1 + cpu::Isa; 0: not told
   std::uint64_t memory_total = 0;  // bytes
   std::uint64_t memory_free = 0;   // what it may use of them
   double bytes_per_second = 0;     // measured; 0: not
@@ -81,6 +82,9 @@ struct LayersPart {
   std::uint8_t delta_form = 0;          // 0 recurrent, 1 chunked
   std::uint32_t max_positions = 0;      // of a sequence
   std::vector<std::uint32_t> kv_pages;  // of each KV group
+  // Of each layer of the range, where Hello::owned says which experts stay in memory: places beside
+  // them for experts that come while the model serves.
+  std::vector<std::uint16_t> expert_spare;
   bool operator==(const LayersPart&) const = default;
 };
 inline constexpr std::size_t kMaxKvGroups = 64;
@@ -101,8 +105,7 @@ struct Hello {
   std::uint32_t slots = 0;           // role layers: sequence slots
   std::uint32_t max_logit_rows = 0;  // role layers: rows of one answer with logits
   std::uint16_t credits = 1;
-  // Role experts: for each layer of the range n_expert bits, least significant first, each layer
-  // from a new byte: the experts that the worker is to hold.
+  // The experts that the worker is to hold (owned_experts.h). Role layers: empty for all.
   std::vector<std::byte> owned;
   LayersPart layers;  // role layers
   bool operator==(const Hello&) const = default;

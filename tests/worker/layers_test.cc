@@ -103,6 +103,30 @@ TEST_P(WorkerLayers, SeveralSequencesInTheBatch) {
   EXPECT_TRUE(run(runner) == expected);
 }
 
+// What leaves a worker's memory is computed from its file, with the bits of one process.
+TEST(WorkerLayersExperts, StayInTheFileOfTheWorkerThatHasTheLayers) {
+  for (const char* name : {"qwen35moe", "laguna", "gemma4moe"}) {
+    const std::string model = file(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::span<const std::int32_t> ids = golden.ints("p33_ids");
+    for (const double resident : {60.0, 0.0}) {
+      ModelRunner plain(model, {.threads = 1, .expert_resident = resident});
+      ASSERT_TRUE(plain.ready());
+      const std::vector<float> whole = plain.logits(ids, 512);
+      for (const char* topology : {"W", "LW"}) {
+        SCOPED_TRACE(fmt::format("{}, {} %, {}", name, resident, topology));
+        LayerWorkers workers;
+        ModelRunner runner(model,
+                           on_topology(model, topology, {.expert_resident = resident}, workers));
+        ASSERT_TRUE(runner.ready());
+        EXPECT_GT(runner.plan().shards.back().experts_host, 0);
+        EXPECT_TRUE(runner.logits(ids, 512) == whole);
+        EXPECT_TRUE(runner.logits(ids, 1) == whole);
+      }
+    }
+  }
+}
+
 TEST(WorkerState, IsCopiedAsOne) {
   const std::string model = file("qwen35moe", "-bf16.gguf");
   const GoldenData golden = GoldenData::load(file("qwen35moe", ".bin"));
