@@ -28,14 +28,22 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                                     .payload = options.payload},
                                    model, metrics));
   }
-  for (std::size_t i = 0; i < sites.size(); ++i) {
-    if ((*workers.connections_)[i] == nullptr) continue;
-    Status ready = (*workers.connections_)[i]->wait_ready();
-    if (ready) continue;
-    if (sites[i].site.spawn || options.required) return std::move(ready).error();
-    log_warn("{}; the host computes its experts until it comes", ready.error().message);
-  }
+  if (options.required)
+    for (const auto& connection : *workers.connections_)
+      if (connection) TESSERA_TRY(connection->wait_ready());
   return workers;
+}
+
+void ExpertWorkers::await(bool patient) const {
+  for (const auto& connection : *connections_) {
+    if (!connection) continue;
+    if (patient) {
+      if (const Status ready = connection->wait_ready(); !ready)
+        log_warn("{}; the host computes its experts until it comes", ready.error().message);
+    } else if (!connection->is_ready()) {
+      log_info("{} is not ready: the host computes its experts until it is", connection->name());
+    }
+  }
 }
 
 std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)>

@@ -18,11 +18,15 @@ class ExpertWorkers {
  public:
   ExpertWorkers() = default;
 
-  // Those to which the plan gives experts; all load at the same time. A spawned one that does not
-  // come up is an error, one at an address only where workers are required: it may come later.
+  // Those to which the plan gives experts; all load at the same time, and go on doing so. Only
+  // where they are required is it waited for them, and one that does not come up an error.
   static Result<ExpertWorkers> start(const Config& config, const std::vector<ExpertSite>& sites,
                                      const Model& model, const Plan& plan,
                                      const ExpertOptions& options, MetricsRegistry& metrics);
+
+  // Says of which the host computes the experts for now: those that failed to start (they are
+  // started again and again), and where nobody is `patient` also those that have not loaded yet.
+  void await(bool patient) const;
 
   // LocalExperts::workers. Keeps the connections alive.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> executors() const;

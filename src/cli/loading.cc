@@ -209,6 +209,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                                  [&](std::int64_t done, std::int64_t total) {
                                                    progress.update(done, total);
                                                  }));
+  expert_workers.await(!needs.begin_without_workers);
   loaded.pool = std::make_unique<SequencePool>(sequence_pool_layout(loaded.plan));
   return loaded;
 }

@@ -25,6 +25,8 @@ struct LoadNeeds {
   bool keep_profile = false;   // --expert-profile is brought up to date while the model serves
   bool count_routing = false;  // LoadedModel::experts.counts is there
   MeasureLayers measure = MeasureLayers::asked;  // of several devices
+  // Of experts, and unless they are required: the host computes in their place meanwhile.
+  bool begin_without_workers = false;
 };
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs);

@@ -196,7 +196,8 @@ Status serve(const Config& config) {
   TESSERA_ASSIGN(loaded, load_model(config, *model,
                                     {.parallel = kDefaultParallel,
                                      .keep_profile = true,
-                                     .measure = MeasureLayers::missing},
+                                     .measure = MeasureLayers::missing,
+                                     .begin_without_workers = true},
                                     metrics));
   TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
   const ServedModel served = served_model(config, path, *model, *text, loaded.plan);

@@ -53,6 +53,7 @@ class ExpertConnection {
   Status wait_ready();
   const std::string& name() const { return site_.name; }
   WorkerState state() const { return supervisor_->state(); }
+  bool is_ready() const { return supervisor_->session() != nullptr; }
   std::unique_ptr<ExpertExecutor> executor();
 
  private:

@@ -1,0 +1,48 @@
+// Workers of experts that start slowly or not at all: the server begins without them.
+#include "tests/cli/reluctant_worker.h"
+#include "tests/e2e/served_model.h"
+
+namespace tessera::testing {
+namespace {
+
+std::vector<std::string> options(const std::string& program) {
+  return {"--spawn-worker", "experts,bin=" + program, "--expert-resident", "30%"};
+}
+
+std::string answer(const Served& served) {
+  const Reply reply = served.complete(greedy(some_ids(60), 20));
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  return reply.json()["choices"][0]["text"].get<std::string>();
+}
+
+TEST(WorkerStart, OneThatFailsIsComputedForAndTriedAgain) {
+  const std::string gate = scratch_folder() + "/gate";
+  std::filesystem::remove(gate);
+  const Served served(options(reluctant_worker("exit 3", gate)));
+  const std::string before = answer(served);
+  EXPECT_EQ(served.metric("tessera_worker_state{worker=\"worker:0\"}"), 4);  // backoff
+  EXPECT_GE(served.metric("tessera_moe_fallback_total{reason=\"unavailable\"}"), 1);
+  EXPECT_GE(
+      served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"start_failed\"}") +
+          served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"),
+      1);
+  write_file(gate, "");
+  for (int i = 0; i < 600 && served.metric("tessera_worker_state{worker=\"worker:0\"}") != 1; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(served.metric("tessera_worker_state{worker=\"worker:0\"}"), 1);  // healthy
+  const double jobs = served.metric("tessera_moe_bytes_total{dir=\"out\"}");
+  EXPECT_EQ(answer(served), before);
+  EXPECT_GT(served.metric("tessera_moe_bytes_total{dir=\"out\"}"), jobs);
+}
+
+TEST(WorkerStart, OneThatIsSlowIsNotWaitedFor) {
+  const auto start = std::chrono::steady_clock::now();
+  const Served served(options(reluctant_worker("sleep 600", scratch_folder() + "/nowhere")));
+  EXPECT_FALSE(answer(served).empty());
+  EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\"}"), 1);
+  // Attaching alone would have been given up after this long.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+}  // namespace
+}  // namespace tessera::testing
