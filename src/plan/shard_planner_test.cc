@@ -19,7 +19,6 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
-constexpr int kTwoPlaces = 2;
 
 Model golden(const std::string& name) {
   Result<Model> model =
@@ -224,7 +223,7 @@ TEST(ShardPlanner, ExpertsLeaveAWorkersMemoryToo) {
   inventory.devices[1].remote = true;
   inventory.expert_workers.push_back({.name = "worker:1", .budget = kPlenty});
   const Result<Plan> plan = make_plan(
-      model, inventory, {.context = 256, .expert_resident = 50.0, .expert_spare = kTwoPlaces});
+      model, inventory, {.context = 256, .expert_resident = 50.0, .expert_spare = {.places = 2}});
   ASSERT_TRUE(plan) << plan.error().message;
   const ShardPlan &here = plan->shards[0], &there = plan->shards[1];
   EXPECT_EQ(here.experts_host, 0);
@@ -297,12 +296,14 @@ TEST(ShardPlanner, ExpertsLeaveADeviceThatIsTooSmall) {
   EXPECT_NE(none.error().message.find("cpu:0 lacks"), std::string::npos) << none.error().message;
 }
 
-// A worker on this machine takes what its layers need of the memory; experts leave this process.
+// A worker on this machine that has no file to leave experts to takes what its layers need of the
+// memory; experts leave this process.
 TEST(ShardPlanner, WorkersHereTakeWhatTheyNeed) {
   const Model& model = expert_heavy();
   const PlanOptions options{.context = 256, .prefill_chunk = 16};
   Inventory inventory = machine(2);
   inventory.devices[1].remote = true;
+  inventory.devices[1].has_file = false;
   inventory.devices[1].name = "worker:0";
   const Result<Plan> roomy = make_plan(model, inventory, options);
   ASSERT_TRUE(roomy);

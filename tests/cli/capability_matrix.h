@@ -1,0 +1,176 @@
+// What every option means on every topology: data that capability_test.cc holds against the
+// program.
+//
+// A new option needs a line in kEntries; without one the test fails. Its effect says what it may
+// change and so what has to be shown of it. Where it is not taken at all, kRefusals has a line.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace tessera::testing {
+
+// Where layers and experts lie.
+enum class Topology : std::uint8_t {
+  one,              // one device of this process
+  split,            // two of this process
+  layers_spawned,   // the second half of the layers in a worker that is started
+  layers_unix,      // in one that listens at unix:
+  layers_tcp,       // and at tcp:
+  layers_sent,      // in one that listens and has no file, so that it is sent its weights
+  experts_here,     // experts away from their device, computed by this process
+  experts_spawned,  // by a worker that is started
+  experts_unix,     // by one that listens at unix:
+  experts_tcp,      // and at tcp:
+};
+inline constexpr Topology kTopologies[] = {
+    Topology::one,          Topology::split,           Topology::layers_spawned,
+    Topology::layers_unix,  Topology::layers_tcp,      Topology::layers_sent,
+    Topology::experts_here, Topology::experts_spawned, Topology::experts_unix,
+    Topology::experts_tcp,
+};
+
+using Topologies = std::uint32_t;  // a set
+constexpr Topologies of(Topology topology) {
+  return 1u << static_cast<unsigned>(topology);
+}
+inline constexpr Topologies kLayersAtAddress =
+    of(Topology::layers_unix) | of(Topology::layers_tcp) | of(Topology::layers_sent);
+inline constexpr Topologies kLayerWorkers = of(Topology::layers_spawned) | kLayersAtAddress;
+inline constexpr Topologies kExpertsAtAddress =
+    of(Topology::experts_unix) | of(Topology::experts_tcp);
+inline constexpr Topologies kExpertWorkers = of(Topology::experts_spawned) | kExpertsAtAddress;
+inline constexpr Topologies kExpertsAway = of(Topology::experts_here) | kExpertWorkers;
+inline constexpr Topologies kWorkers = kLayerWorkers | kExpertWorkers;
+inline constexpr Topologies kOverTcp = of(Topology::layers_tcp) | of(Topology::experts_tcp);
+inline constexpr Topologies kOneDevice = of(Topology::one) | kExpertsAway;
+
+enum class Effect : std::uint8_t {
+  logits,    // what is computed
+  plan,      // who holds how much of what
+  layers,    // how workers of layers are reached; nothing where there are none
+  experts,   // how workers of experts are reached and what they are sent; nothing without any
+  topology,  // is where layers and experts lie
+  gpu,       // how GPUs compute, of which these topologies have none: nothing
+  process,   // HTTP, sampling, text, logging: nothing of the plan, the logits or the workers
+  call,      // one call of a command, beside the model or instead of it
+};
+
+struct Entry {
+  std::string_view key;
+  Effect effect;
+  // Not the default. Several values of a list are separated by spaces; {file}, {token}, {profile},
+  // {first} and {last} (devices) stand for what the test makes.
+  std::string_view value = {};
+};
+
+inline constexpr Entry kEntries[] = {
+    {"placement.threads", Effect::plan, "4"},
+    {"placement.budget", Effect::plan, "{first}=1GiB {last}=1GiB"},
+    {"placement.target_devices", Effect::topology},
+    {"placement.target_layer_split", Effect::plan, "3,1"},
+    {"placement.cpu_isa", Effect::logits, "portable"},
+    {"placement.compute", Effect::plan, "f32"},
+    {"placement.delta_form", Effect::logits, "chunked"},
+    {"placement.gpu_plugins", Effect::gpu, "/nonexistent"},
+    {"placement.gpu_graphs", Effect::gpu, "off"},
+    {"placement.gpu_wait", Effect::gpu, "5s"},
+    {"placement.layer_times", Effect::plan, "measure"},
+    {"placement.prompt_ratio", Effect::plan, "2"},
+    {"kv.ctx", Effect::plan, "200"},
+    {"kv.type", Effect::logits, "q8_0"},
+    {"engine.parallel", Effect::plan, "3"},
+    {"engine.prefill_chunk", Effect::plan, "16"},
+
+    {"experts.resident", Effect::plan, "50%"},
+    {"experts.cache", Effect::plan, "2"},
+    {"experts.profile", Effect::plan, "{profile}"},
+    {"experts.ipc_mode", Effect::experts, "stream"},
+    {"experts.ipc_batch_capacity", Effect::experts, "2"},
+    {"experts.ipc_transport", Effect::experts, "stream"},
+    {"experts.ipc_dtype", Effect::experts, "f16"},
+    {"experts.ipc_required", Effect::experts, "true"},
+
+    {"worker.spawn", Effect::topology},
+    {"worker.experts", Effect::topology},
+    {"worker.expert_bin", Effect::topology},
+    {"worker.transport", Effect::layers, "stream"},
+    {"worker.timeout", Effect::layers, "7s"},
+    {"worker.token_file", Effect::topology},
+    {"worker.token", Effect::topology},
+    {"worker.listen", Effect::call},
+    {"worker.device", Effect::call},
+    {"worker.probe", Effect::call},
+
+    {"sampling.temperature", Effect::process, "0.3"},
+    {"sampling.top_k", Effect::process, "3"},
+    {"sampling.top_p", Effect::process, "0.4"},
+    {"sampling.min_p", Effect::process, "0.2"},
+    {"sampling.repetition_penalty", Effect::process, "1.5"},
+    {"sampling.presence_penalty", Effect::process, "1"},
+    {"sampling.frequency_penalty", Effect::process, "1"},
+    {"sampling.seed", Effect::process, "3"},
+    {"server.host", Effect::process, "127.0.0.2"},
+    {"server.port", Effect::process, "1"},
+    {"server.api_key", Effect::process, "key"},
+    {"server.api_key_file", Effect::process, "{file}"},
+    {"server.cors_origin", Effect::process, "http://localhost"},
+    {"server.insecure", Effect::process, "true"},
+    {"server.alias", Effect::process, "name"},
+    {"server.max_queue", Effect::process, "3"},
+    {"server.max_body", Effect::process, "2048"},
+    {"server.max_header", Effect::process, "2048"},
+    {"server.max_connections", Effect::process, "3"},
+    {"server.header_timeout", Effect::process, "3s"},
+    {"server.idle_timeout", Effect::process, "3s"},
+    {"server.drain", Effect::process, "3s"},
+    {"text.chat_template_file", Effect::process, "{file}"},
+    {"log.level", Effect::process, "error"},
+
+    {"run.prompt", Effect::call},
+    {"run.ids", Effect::call},
+    {"run.raw", Effect::call},
+    {"run.system", Effect::call},
+    {"run.n", Effect::call},
+    {"run.ignore_eos", Effect::call},
+    {"run.show_special", Effect::call},
+    {"logits.ids_file", Effect::call},
+    {"logits.out", Effect::call},
+    {"text.text", Effect::call},
+    {"text.special", Effect::call},
+    {"text.messages", Effect::call},
+    {"bench.prompt", Effect::call},
+    {"bench.generate", Effect::call},
+    {"bench.depth", Effect::call},
+    {"bench.repeat", Effect::call},
+    {"bench.batch", Effect::call},
+    {"calibrate.text", Effect::call},
+    {"calibrate.out", Effect::call},
+    {"synth.preset", Effect::call},
+    {"synth.types", Effect::call},
+    {"synth.hollow", Effect::call},
+    {"synth.seed", Effect::call},
+    {"synth.set", Effect::call},
+    {"output.json", Effect::call},
+};
+
+// Refused at start, in one line with this part.
+struct Refusal {
+  std::string_view key;
+  std::string_view value;
+  Topologies where;
+  std::string_view part;
+};
+
+inline constexpr Refusal kRefusals[] = {
+    {"placement.target_layer_split", "3,1", kOneDevice, "--target-devices"},
+    {"placement.cpu_isa", "portable", kLayersAtAddress | kExpertsAtAddress,
+     "start it with --cpu-isa portable too"},
+    {"placement.compute", "f32", kWorkers, "workers compute in the file's own formats"},
+    {"experts.resident", "50%", of(Topology::layers_sent), "has no model file"},
+    {"worker.transport", "shared", of(Topology::layers_tcp), "no shared memory over tcp"},
+    {"experts.ipc_transport", "shared", of(Topology::experts_tcp), "no shared memory over tcp"},
+    {"worker.token_file", "{file}", kOverTcp, "authentication"},
+};
+
+}  // namespace tessera::testing

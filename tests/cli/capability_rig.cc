@@ -1,0 +1,303 @@
+#include "tests/cli/capability_rig.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <sstream>
+#include <thread>
+
+#include "base/log.h"
+#include "cli/option_table.h"
+#include "cli/placement_options.h"
+#include "tests/cli/program.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+constexpr int kRows = 80;  // more than a chunk of the delta form
+
+void replace(std::string& text, std::string_view part, const std::string& by) {
+  for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += by.size())
+    text.replace(at, part.size(), by);
+}
+
+std::string last_flag(const cli::Option& option) {
+  std::string_view flags = option.flags;
+  if (const std::size_t comma = flags.rfind(','); comma != std::string_view::npos)
+    flags.remove_prefix(comma + 1);
+  return std::string(flags);
+}
+
+double sum_of(const std::string& page, const std::string& name) {
+  double sum = 0;
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(name + "{") || line.starts_with(name + " "))
+      sum += std::stod(line.substr(line.rfind(' ')));
+  return sum;
+}
+
+// A value of its own for each expert, so that a placement by it is another one.
+std::string skewed_profile(const Model& model) {
+  std::string text;
+  int experts = 0, used = 0;
+  for (const LayerSpec& layer : model.spec().layers) {
+    if (!layer.moe) {
+      text += "-\n";
+      continue;
+    }
+    experts = layer.moe->n_expert;
+    used = layer.moe->n_used;
+    for (int e = 0; e < experts; ++e) text += fmt::format("{}{}", e > 0 ? "," : "", 1 << (e % 12));
+    text += "\n";
+  }
+  return fmt::format("# hotness table: n_layer={} n_expert={} n_expert_used={}\n",
+                     model.spec().n_layer(), experts, used) +
+         text;
+}
+
+Status forward(const cli::LoadedModel& loaded, int chunk, std::vector<float>& logits) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < kRows; ++i) ids.push_back(1 + i * 7 % 300);
+  TESSERA_ASSIGN(SequenceState sequence, loaded.pool->admit(kRows));
+  loaded.pipeline->reset_slot(sequence.slot());
+  std::vector<std::int32_t> logit_rows;
+  for (int at = 0; at < kRows; at += chunk) {
+    const int rows = std::min(chunk, kRows - at);
+    logit_rows.clear();
+    for (int i = 0; i < rows; ++i) logit_rows.push_back(i);
+    sequence.extend(rows);
+    const SequenceRows part{.n_rows = rows,
+                            .first_position = at,
+                            .slot = sequence.slot(),
+                            .pages = sequence.page_tables()};
+    TESSERA_TRY(
+        loaded.pipeline->forward({.tokens = std::span(ids).subspan(static_cast<std::size_t>(at),
+                                                                   static_cast<std::size_t>(rows)),
+                                  .sequences = {&part, 1},
+                                  .logit_rows = logit_rows}));
+    const std::span<const float> got = loaded.pipeline->logits();
+    logits.insert(logits.end(), got.begin(), got.end());
+    sequence.trim(at + rows);
+  }
+  return {};
+}
+
+}  // namespace
+
+Settings joined(Settings settings, const Settings& others) {
+  for (const auto& [key, values] : others) settings[key] = values;
+  return settings;
+}
+
+const char* name_of(Topology topology) {
+  constexpr const char* kNames[] = {
+      "one",         "split",        "layers_spawned",  "layers_unix",  "layers_tcp",
+      "layers_sent", "experts_here", "experts_spawned", "experts_unix", "experts_tcp"};
+  return kNames[static_cast<std::size_t>(topology)];
+}
+
+const Model& capability_model() {
+  static const Model model = *Model::open(kModel);
+  return model;
+}
+
+ListeningProcess::ListeningProcess(const std::string& model, const std::string& listen,
+                                   const std::string& token_file) {
+  std::vector<std::string> words = {TESSERA_PROGRAM, "worker"};
+  if (!model.empty()) words.push_back(model);
+  for (const std::string& word :
+       {std::string("--config"), std::string("/dev/null"), std::string("--listen"), listen,
+        std::string("--token-file"), token_file, std::string("--threads"), std::string("1"),
+        std::string("--budget"), std::string("2GiB"), std::string("--log-level"),
+        std::string("error")})
+    words.push_back(word);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  int out[2];
+  if (::pipe(out) != 0) return;
+  pid_ = ::fork();
+  if (pid_ == 0) {
+    ::dup2(out[1], STDOUT_FILENO);
+    ::close(out[0]);
+    ::close(out[1]);
+    ::execv(argv[0], argv.data());
+    ::_exit(127);
+  }
+  ::close(out[1]);
+  std::string line;
+  for (char c = 0; ::read(out[0], &c, 1) == 1 && c != '\n';) line += c;
+  ::close(out[0]);
+  if (const std::size_t at = line.find(" at "); at != std::string::npos)
+    address_ = line.substr(at + 4);
+}
+
+ListeningProcess::~ListeningProcess() {
+  if (pid_ <= 0) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+Rig& Rig::get() {
+  static Rig rig;
+  return rig;
+}
+
+Rig::Rig()
+    : folder_([] {
+        // What was measured of this machine is not looked at.
+        ::setenv("XDG_CACHE_HOME", (scratch_folder() + "/empty").c_str(), 1);
+        ::setenv("TESSERA_CONFIG", "/dev/null", 1);
+        set_log_level(LogLevel::error);
+        write_file(scratch_folder() + "/token", "a token of this test alone\n");
+        return scratch_folder();
+      }()),
+      token_(folder_ + "/token"),
+      file_(folder_ + "/file"),
+      profile_(folder_ + "/profile.csv"),
+      unix_(kModel, "unix:" + folder_ + "/worker.sock", token_),
+      tcp_(kModel, "tcp:127.0.0.1:0", token_),
+      empty_("", "unix:" + folder_ + "/empty.sock", token_) {
+  write_file(file_, "another token of this test\n");
+  write_file(profile_, skewed_profile(capability_model()));
+}
+
+void Rig::keep_measurements_apart(bool apart) const {
+  ::setenv("XDG_CACHE_HOME", (folder_ + (apart ? "/measured" : "/empty")).c_str(), 1);
+}
+
+Settings Rig::topology(Topology topology) const {
+  const std::string role = (of(topology) & kLayerWorkers) != 0 ? "layers" : "experts";
+  const Settings spawned = {{"worker.spawn", {role + ",threads=1,bin=" TESSERA_PROGRAM}}};
+  const Settings away = {{"experts.resident", {"30%"}}};
+  const Settings with_token = {{"worker.token_file", {token_}}};
+  switch (topology) {
+    case Topology::one:
+      return {};
+    case Topology::split:
+      return {{"placement.target_devices", {"cpu:0,cpu:1"}}};
+    case Topology::layers_spawned:
+      return {{"worker.spawn", {"layers,bin=" TESSERA_PROGRAM}}};
+    case Topology::layers_unix:
+      return {{"placement.target_devices", {"cpu,worker:" + unix_.address()}}};
+    case Topology::layers_tcp:
+      return joined(with_token, {{"placement.target_devices", {"cpu,worker:" + tcp_.address()}}});
+    case Topology::layers_sent:
+      return {{"placement.target_devices", {"cpu,worker:" + empty_.address()}}};
+    case Topology::experts_here:
+      return away;
+    case Topology::experts_spawned:
+      return joined(spawned, away);
+    case Topology::experts_unix:
+      return joined(away, {{"worker.experts", {unix_.address()}}});
+    case Topology::experts_tcp:
+      return joined(joined(with_token, away), {{"worker.experts", {tcp_.address()}}});
+  }
+  return {};
+}
+
+std::string Rig::expanded(std::string_view value, Topology topology) const {
+  std::string first = "cpu", last = "cpu";
+  if (topology == Topology::split) first = "cpu:0", last = "cpu:1";
+  if (topology == Topology::layers_spawned) last = "worker:0";
+  if (topology == Topology::layers_unix) last = "worker:" + unix_.address();
+  if (topology == Topology::layers_tcp) last = "worker:" + tcp_.address();
+  if (topology == Topology::layers_sent) last = "worker:" + empty_.address();
+  std::string text(value);
+  replace(text, "{file}", file_);
+  replace(text, "{token}", token_);
+  replace(text, "{profile}", profile_);
+  replace(text, "{first}", first);
+  replace(text, "{last}", last);
+  return text;
+}
+
+Settings Rig::setting(std::string_view key, std::string_view value, Topology topology) const {
+  std::vector<std::string> values;
+  std::istringstream words(expanded(value, topology));
+  for (std::string word; words >> word;)
+    if (std::find(values.begin(), values.end(), word) == values.end()) values.push_back(word);
+  return {{std::string(key), values}};
+}
+
+Result<cli::Config> resolve(const Settings& settings) {
+  std::vector<std::string> words = {kModel};
+  for (const auto& [key, values] : settings) {
+    const cli::Option* option = cli::find_option(key);
+    for (const std::string& value : values) {
+      words.push_back(last_flag(*option));
+      if (option->type != cli::OptionType::boolean) words.push_back(value);
+    }
+  }
+  TESSERA_ASSIGN(cli::Config config, cli::Config::resolve(cli::command_info(cli::kServe), words));
+  TESSERA_TRY(cli::check_placement(config));
+  return config;
+}
+
+namespace {
+
+// A worker that listens may not have noticed yet that the client before has left.
+template <typename Try>
+auto patiently(const Try& once) {
+  auto result = once();
+  for (int i = 0; i < 20 && !result && result.error().message.find("busy") != std::string::npos;
+       ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    result = once();
+  }
+  return result;
+}
+
+Result<nlohmann::json> try_plan(const Settings& settings) {
+  TESSERA_ASSIGN(const cli::Config config, resolve(settings));
+  const Model& model = capability_model();
+  TESSERA_ASSIGN(const Plan plan, cli::plan_model(config, model, {}));
+  nlohmann::json json = plan_json(plan);
+  for (nlohmann::json& shard : json["shards"]) {
+    shard.erase("free_bytes");
+    if (shard["budget_bytes"] != std::int64_t{1} << 30) shard.erase("budget_bytes");
+  }
+  for (nlohmann::json& worker : json["expert_workers"]) {
+    worker.erase("free_bytes");
+    worker.erase("budget_bytes");
+  }
+  return json;
+}
+
+Result<Computed> try_compute(const Settings& settings) {
+  TESSERA_ASSIGN(const cli::Config config, resolve(settings));
+  const Model& model = capability_model();
+  MetricsRegistry metrics;
+  Computed computed;
+  {
+    TESSERA_ASSIGN(const cli::LoadedModel loaded,
+                   cli::load_model(config, model, {.logit_rows = kRows}, metrics));
+    TESSERA_TRY(forward(loaded, std::min(kRows, loaded.plan.prefill_chunk), computed.logits));
+  }
+  const std::string page = metrics.render();
+  computed.calls = sum_of(page, "tessera_moe_calls_total");
+  computed.fallbacks = sum_of(page, "tessera_moe_fallback_total");
+  std::istringstream lines(page);
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("tessera_moe_bytes_total{") && line.find("\"out\"") != std::string::npos)
+      computed.bytes_sent += std::stod(line.substr(line.rfind(' ')));
+  return computed;
+}
+
+}  // namespace
+
+Result<nlohmann::json> plan_of(const Settings& settings) {
+  return patiently([&] { return try_plan(settings); });
+}
+
+Result<Computed> compute(const Settings& settings) {
+  return patiently([&] { return try_compute(settings); });
+}
+
+}  // namespace tessera::testing

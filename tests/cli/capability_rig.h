@@ -1,0 +1,71 @@
+// What capability_test.cc needs of the world: workers that listen, files, and runs of the program's
+// own code (from words to plans and logits) within this process.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/loading.h"
+#include "cli/worker_options.h"
+#include "tests/cli/capability_matrix.h"
+
+namespace tessera::testing {
+
+// Values by the option's key; a flag without a value has "true".
+using Settings = std::map<std::string, std::vector<std::string>, std::less<>>;
+
+// Later ones win.
+Settings joined(Settings settings, const Settings& others);
+
+// `tessera worker [MODEL] --listen ADDRESS`, ended by the destructor.
+class ListeningProcess {
+ public:
+  // `model`: empty for a worker without one.
+  ListeningProcess(const std::string& model, const std::string& listen,
+                   const std::string& token_file);
+  ~ListeningProcess();
+  const std::string& address() const { return address_; }  // empty: it did not come up
+
+ private:
+  int pid_ = -1;
+  std::string address_;
+};
+
+class Rig {
+ public:
+  static Rig& get();  // made once
+
+  // The options that make a topology.
+  Settings topology(Topology topology) const;
+  // The option at the entry's value, on that topology.
+  Settings setting(std::string_view key, std::string_view value, Topology topology) const;
+
+  // What is measured of this machine is kept where other plans do not see it.
+  void keep_measurements_apart(bool apart) const;
+
+ private:
+  Rig();
+  std::string expanded(std::string_view value, Topology topology) const;
+
+  std::string folder_, token_, file_, profile_;
+  ListeningProcess unix_, tcp_, empty_;
+};
+
+const char* name_of(Topology topology);
+const Model& capability_model();
+
+Result<cli::Config> resolve(const Settings& settings);
+// The plan as printed, without what depends on the memory that is free at the moment.
+Result<nlohmann::json> plan_of(const Settings& settings);
+
+struct Computed {
+  std::vector<float> logits;
+  double calls = 0;       // jobs of experts
+  double bytes_sent = 0;  // to workers of experts
+  double fallbacks = 0;   // jobs that the host took over
+};
+Result<Computed> compute(const Settings& settings);
+
+}  // namespace tessera::testing

@@ -1,0 +1,341 @@
+// Options mean the same wherever layers and experts lie: every option of the table, on every
+// topology, is honoured or refused at start. The data is capability_matrix.h; what holds is shown
+// on the program's own code, from its words to plans and logits, within this process (workers are
+// processes of the program):
+//
+//   every option    has an entry; one alone at another value, on each topology: it is taken, or
+//                   refused with the line that kRefusals has, and nothing else is refused
+//   Effect::plan    shows in the plan, in every shard that it is about
+//   Effect::logits  alone changes the bits on one device; all of them that a topology takes, set
+//                   together, give there the bits of one device with the same. An option that were
+//                   dropped on the way would be missing in them.
+//   Effect::layers, Effect::experts   show in how the topology's workers are reached, or in the
+//                   counts of jobs and bytes; without such workers they change nothing
+//   Effect::gpu, Effect::process      change nothing: all set together, the plan and the bits are
+//                   those without
+//   Effect::call    is refused by serve and the configuration file, or by every command that loads
+//                   a model
+//   Effect::topology                  is what some topology here is made of
+//
+// Bits of a split are those of one device. Sums of experts away are added in another order, so
+// those topologies are held against experts that this process computes, to the bit, and that
+// against one device, to rounding.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "cli/option_table.h"
+#include "cli/placement_options.h"
+#include "device/cpu/isa.h"
+#include "tests/cli/capability_rig.h"
+#include "tests/cli/reluctant_worker.h"
+
+namespace tessera::testing {
+namespace {
+
+using nlohmann::json;
+
+const Entry* find_entry(std::string_view key) {
+  for (const Entry& entry : kEntries)
+    if (entry.key == key) return &entry;
+  return nullptr;
+}
+
+const Refusal* find_refusal(const Entry& entry, Topology topology) {
+  for (const Refusal& refusal : kRefusals)
+    if (refusal.key == entry.key && refusal.value == entry.value &&
+        (refusal.where & of(topology)) != 0)
+      return &refusal;
+  return nullptr;
+}
+
+// The narrowest kernels may be all that this machine has.
+bool is_default_here(const Entry& entry) {
+  return entry.key == "placement.cpu_isa" && cpu::detect_isa() == cpu::Isa::portable;
+}
+
+// A topology with the option at its value.
+Settings with(const Entry& entry, Topology topology) {
+  return joined(Rig::get().topology(topology),
+                Rig::get().setting(entry.key, entry.value, topology));
+}
+
+// Every option of these effects at once.
+Settings all_of(std::initializer_list<Effect> effects, Topology topology) {
+  Settings settings;
+  for (const Entry& entry : kEntries)
+    if (std::count(effects.begin(), effects.end(), entry.effect) > 0 &&
+        find_refusal(entry, topology) == nullptr && !is_default_here(entry))
+      settings = joined(settings, Rig::get().setting(entry.key, entry.value, topology));
+  return settings;
+}
+
+// What changes nothing there.
+Settings idle_on(Topology topology) {
+  Settings settings = all_of({Effect::process, Effect::gpu}, topology);
+  if ((of(topology) & kLayerWorkers) == 0)
+    settings = joined(settings, all_of({Effect::layers}, topology));
+  if ((of(topology) & kExpertWorkers) == 0)
+    settings = joined(settings, all_of({Effect::experts}, topology));
+  return settings;
+}
+
+bool is_over_address(const std::string& device) {
+  return device.starts_with("worker:unix") || device.starts_with("worker:tcp");
+}
+
+TEST(Capabilities, EveryOptionHasAnEntry) {
+  for (const cli::Option& option : cli::option_table()) {
+    const Entry* entry = find_entry(option.key);
+    ASSERT_NE(entry, nullptr) << option.key << ": capability_matrix.h does not say what it means "
+                              << "where layers or experts are elsewhere";
+    const bool of_models = (option.commands & cli::kModelCommands) != 0;
+    const bool one_call = entry->effect == Effect::call;
+    EXPECT_TRUE(one_call || of_models) << option.key;
+    EXPECT_TRUE(!one_call || !of_models || !option.file) << option.key;
+    const bool has_value = !entry->value.empty();
+    EXPECT_EQ(has_value, !one_call && entry->effect != Effect::topology) << option.key;
+  }
+  for (const Entry& entry : kEntries)
+    EXPECT_NE(cli::find_option(entry.key), nullptr) << entry.key << " is no option any more";
+  for (const Refusal& refusal : kRefusals)
+    EXPECT_NE(cli::find_option(refusal.key), nullptr) << refusal.key;
+}
+
+TEST(Capabilities, EveryOptionAloneIsTakenOrRefused) {
+  for (const Topology topology : kTopologies) {
+    const Result<json> base = plan_of(Rig::get().topology(topology));
+    ASSERT_TRUE(base) << name_of(topology) << ": " << base.error().message;
+    for (const Entry& entry : kEntries) {
+      // Those that change nothing are tried together below.
+      if (entry.effect != Effect::logits && entry.effect != Effect::plan) continue;
+      if (is_default_here(entry) || entry.key == "placement.layer_times") continue;
+      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      const Result<json> plan = plan_of(with(entry, topology));
+      if (const Refusal* refusal = find_refusal(entry, topology)) {
+        ASSERT_FALSE(plan);
+        EXPECT_NE(plan.error().message.find(refusal->part), std::string::npos)
+            << plan.error().message;
+      } else {
+        EXPECT_TRUE(plan) << plan.error().message;
+      }
+    }
+  }
+}
+
+// Those of the list that are about other values than the entries'.
+TEST(Capabilities, WhatIsRefusedSaysWhy) {
+  for (const Refusal& refusal : kRefusals) {
+    for (const Topology topology : kTopologies) {
+      if ((refusal.where & of(topology)) == 0) continue;
+      SCOPED_TRACE(fmt::format("{} on {}", refusal.key, name_of(topology)));
+      const Entry entry{refusal.key, find_entry(refusal.key)->effect, refusal.value};
+      if (is_default_here(entry)) continue;
+      const Result<json> plan = plan_of(with(entry, topology));
+      ASSERT_FALSE(plan);
+      EXPECT_NE(plan.error().message.find(refusal.part), std::string::npos) << plan.error().message;
+      EXPECT_EQ(plan.error().message.find('\n'), std::string::npos);
+    }
+  }
+}
+
+// What the plan with the option says, against the one without.
+void check_plan(std::string_view key, Topology topology, const json& got, const json& base) {
+  const json& shards = got["shards"];
+  if (key == "placement.threads") {
+    int threads = 0;
+    for (const json& shard : shards)
+      if (!is_over_address(shard["device"])) threads += shard["threads"].get<int>();
+    EXPECT_EQ(threads, 4);
+  } else if (key == "placement.budget") {
+    for (const json& shard : shards) EXPECT_EQ(shard["budget_bytes"], 1 << 30) << shard.dump();
+  } else if (key == "placement.target_layer_split") {
+    EXPECT_EQ(shards[0]["end_layer"].get<int>(), (3 * got["layers"].get<int>() + 2) / 4);
+  } else if (key == "placement.compute") {
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
+  } else if (key == "placement.layer_times") {
+    EXPECT_EQ(got["cut_by"], shards.size() > 1 ? "times" : "nothing");
+    if (shards.size() > 1) {
+      for (const json& shard : shards) EXPECT_FALSE(shard["measured_time"].is_null());
+    }
+  } else if (key == "placement.prompt_ratio") {
+    // What it weighs is the planner's alone (layer_times_test); no shard hears of it.
+    EXPECT_EQ(got["layers"], base["layers"]);
+  } else if (key == "kv.ctx") {
+    EXPECT_EQ(got["context"], 200);
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_LT(shards[i]["kv_pages"][0], base["shards"][i]["kv_pages"][0]);
+  } else if (key == "engine.parallel") {
+    EXPECT_EQ(got["parallel"], 3);
+    for (const json& shard : shards) EXPECT_EQ(shard["slots"], 3);
+  } else if (key == "engine.prefill_chunk") {
+    EXPECT_EQ(got["prefill_chunk"], 16);
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_LT(shards[i]["scratch_bytes"], base["shards"][i]["scratch_bytes"]);
+  } else if (key == "experts.resident") {
+    for (const json& shard : shards) {
+      const int away = shard["experts_host"].get<int>() + shard["experts_worker"].get<int>();
+      EXPECT_GT(away, 0);
+      EXPECT_EQ(shard["experts_resident"], away);
+      EXPECT_EQ(shard["experts_worker"].get<int>() > 0, (of(topology) & kExpertWorkers) != 0);
+    }
+  } else if (key == "experts.cache") {
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
+  } else if (key == "experts.profile") {
+    for (std::size_t i = 0; i < shards.size(); ++i)
+      EXPECT_LT(shards[i]["experts_away_share"], base["shards"][i]["experts_away_share"]);
+  } else {
+    ADD_FAILURE() << key << ": say here what shows in the plan";
+  }
+}
+
+TEST(Capabilities, PlansShowTheOption) {
+  for (const Topology topology : kTopologies)
+    for (const Entry& entry : kEntries) {
+      if (entry.effect != Effect::plan || find_refusal(entry, topology) != nullptr) continue;
+      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      // Room for guests and a profile say something where experts are away.
+      Settings away;
+      if (entry.key == "experts.cache" || entry.key == "experts.profile") {
+        if (topology == Topology::layers_sent) continue;  // none can be
+        away = {{"experts.resident", {"50%"}}};
+      }
+      const Result<json> base = plan_of(joined(Rig::get().topology(topology), away));
+      if (entry.key == "placement.layer_times") Rig::get().keep_measurements_apart(true);
+      const Result<json> plan = plan_of(joined(with(entry, topology), away));
+      Rig::get().keep_measurements_apart(false);
+      ASSERT_TRUE(base) << base.error().message;
+      ASSERT_TRUE(plan) << plan.error().message;
+      check_plan(entry.key, topology, *plan, *base);
+    }
+}
+
+TEST(Capabilities, OtherOptionsChangeNoPlan) {
+  for (const Topology topology : kTopologies) {
+    SCOPED_TRACE(name_of(topology));
+    const Result<json> base = plan_of(Rig::get().topology(topology));
+    const Result<json> plan = plan_of(joined(Rig::get().topology(topology), idle_on(topology)));
+    ASSERT_TRUE(base) << base.error().message;
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(*plan, *base);
+  }
+}
+
+std::vector<float> logits_of(const Settings& settings) {
+  const Result<Computed> computed = compute(settings);
+  EXPECT_TRUE(computed) << computed.error().message;
+  return computed ? computed->logits : std::vector<float>();
+}
+
+float distance(const std::vector<float>& a, const std::vector<float>& b) {
+  if (a.size() != b.size() || a.empty()) return INFINITY;
+  float worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
+  return worst;
+}
+
+TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
+  const std::vector<float> plain = logits_of({});
+  for (const Entry& entry : kEntries)
+    if (entry.effect == Effect::logits && !is_default_here(entry)) {
+      EXPECT_GT(distance(logits_of(with(entry, Topology::one)), plain), 0.0f)
+          << entry.key << " changes nothing, so nothing shows whether it is honoured";
+    }
+  const std::vector<float> away = logits_of(Rig::get().topology(Topology::experts_here));
+  EXPECT_LT(distance(away, plain), 1e-3f);
+
+  for (const Topology topology : kTopologies) {
+    SCOPED_TRACE(name_of(topology));
+    const Topology reference =
+        (of(topology) & kExpertsAway) != 0 ? Topology::experts_here : Topology::one;
+    const Settings here = Rig::get().topology(topology);
+    EXPECT_TRUE(logits_of(joined(here, idle_on(topology))) ==
+                (reference == Topology::one ? plain : away));
+    if (topology == reference) continue;
+    const Settings options = all_of({Effect::logits}, topology);
+    EXPECT_TRUE(logits_of(joined(here, options)) ==
+                logits_of(joined(Rig::get().topology(reference), options)));
+  }
+}
+
+// --- Workers ---
+
+TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
+  for (const Topology topology : kTopologies) {
+    if ((of(topology) & kLayerWorkers) == 0) continue;
+    SCOPED_TRACE(name_of(topology));
+    const Result<cli::Config> config =
+        resolve(joined(Rig::get().topology(topology), all_of({Effect::layers}, topology)));
+    ASSERT_TRUE(config) << config.error().message;
+    const auto found =
+        cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
+    ASSERT_TRUE(found) << found.error().message;
+    ASSERT_EQ(found->size(), 1u);
+    EXPECT_EQ(found->front().site.transport, worker::TransportChoice::stream);
+    EXPECT_EQ(found->front().site.job_limit, std::chrono::seconds(7));
+    EXPECT_TRUE(logits_of(joined(Rig::get().topology(topology),
+                                 all_of({Effect::layers}, topology))) == logits_of({}));
+  }
+}
+
+TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
+  for (const Topology topology : kTopologies) {
+    if ((of(topology) & kExpertWorkers) == 0) continue;
+    SCOPED_TRACE(name_of(topology));
+    const Settings here = Rig::get().topology(topology);
+    const auto run = [&](std::string_view key) {
+      const Result<Computed> computed =
+          compute(key.empty() ? here : with(*find_entry(key), topology));
+      EXPECT_TRUE(computed) << key << ": " << computed.error().message;
+      return computed ? *computed : Computed();
+    };
+    const Computed base = run("");
+    EXPECT_EQ(base.fallbacks, 0);
+    EXPECT_GT(run("experts.ipc_mode").calls, base.calls);
+    EXPECT_GT(run("experts.ipc_batch_capacity").calls, run("experts.ipc_mode").calls);
+    const Computed half = run("experts.ipc_dtype");
+    EXPECT_EQ(half.calls, base.calls);
+    EXPECT_LT(half.bytes_sent, 0.6 * base.bytes_sent);
+    EXPECT_GT(distance(half.logits, base.logits), 0.0f);
+    EXPECT_TRUE(run("experts.ipc_required").logits == base.logits);
+    EXPECT_TRUE(run("experts.ipc_transport").logits == base.logits);
+    const Result<cli::Config> config =
+        resolve(with(*find_entry("experts.ipc_transport"), topology));
+    ASSERT_TRUE(config) << config.error().message;
+    const auto found = cli::find_expert_workers(*config, capability_model());
+    ASSERT_TRUE(found) << found.error().message;
+    ASSERT_EQ(found->size(), 1u);
+    EXPECT_EQ(found->front().site.transport, worker::TransportChoice::stream);
+  }
+}
+
+// One that does not come up is computed for, or the start is refused.
+TEST(Capabilities, RequiredWorkersAreRequired) {
+  const Settings here = Rig::get().topology(Topology::experts_here);
+  const Settings lame = joined(
+      here, {{"worker.spawn", {"experts,bin=" + reluctant_worker("exit 3", "/nonexistent")}}});
+  const Result<Computed> computed = compute(lame);
+  ASSERT_TRUE(computed) << computed.error().message;
+  EXPECT_GT(computed->fallbacks, 0);
+  EXPECT_TRUE(computed->logits == logits_of(here));
+  const Result<Computed> refused = compute(joined(lame, {{"experts.ipc_required", {"true"}}}));
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("worker:0"), std::string::npos) << refused.error().message;
+}
+
+TEST(Capabilities, TopologiesAreMadeOfEveryOptionThatIsOne) {
+  for (const Entry& entry : kEntries) {
+    if (entry.effect != Effect::topology) continue;
+    bool used = false;
+    for (const Topology topology : kTopologies)
+      used |= Rig::get().topology(topology).contains(std::string(entry.key));
+    // These two say in the environment what others say as flags.
+    const cli::Option& option = *cli::find_option(entry.key);
+    EXPECT_NE(used, option.flags.empty()) << entry.key;
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing
