@@ -142,6 +142,19 @@ bool has_workers(const Placement& placement) {
                      [](const DeviceName& name) { return !name.worker.empty(); });
 }
 
+// What leaves the memory of a worker with layers it reads from its file as it needs it.
+Status check_prefault(const Config& config, const Plan& plan) {
+  if (config.text("experts.prefault") == "off") return {};
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.remote && shard.experts_host > 0)
+      return Error::make(ErrorCode::invalid,
+                         "{} {}: {} reads {} experts of its layers from its own file as it needs "
+                         "them; leave this out",
+                         config.name_as_given("experts.prefault"), config.text("experts.prefault"),
+                         shard.device, shard.experts_host);
+  return {};
+}
+
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
@@ -167,6 +180,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
                                .measure = needs.measure},
                               open_alone(config, model, placed.workers, unread), inventory));
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+  TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));
   return placed;
 }

@@ -83,6 +83,7 @@ inline constexpr Entry kEntries[] = {
     {"engine.prefill_chunk", Effect::plan, "16"},
 
     {"experts.resident", Effect::plan, "50%"},
+    {"experts.prefault", Effect::plan, "on"},
     {"experts.cache", Effect::plan, "2"},
     {"experts.profile", Effect::plan, "{profile}"},
     {"experts.ipc_mode", Effect::experts, "stream"},

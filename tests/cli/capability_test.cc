@@ -180,6 +180,8 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
       EXPECT_EQ(shard["experts_resident"], away);
       EXPECT_EQ(shard["experts_worker"].get<int>() > 0, (of(topology) & kExpertWorkers) != 0);
     }
+  } else if (key == "experts.prefault") {
+    EXPECT_EQ(got, base);  // pages of the file, which the plan counts as mapped either way
   } else if (key == "experts.cache") {
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
@@ -196,9 +198,10 @@ TEST(Capabilities, PlansShowTheOption) {
     for (const Entry& entry : kEntries) {
       if (entry.effect != Effect::plan || find_refusal(entry, topology) != nullptr) continue;
       SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
-      // Room for guests and a profile say something where experts are away.
+      // These say something where experts are away.
       Settings away;
-      if (entry.key == "experts.cache" || entry.key == "experts.profile") {
+      if (entry.key == "experts.cache" || entry.key == "experts.profile" ||
+          entry.key == "experts.prefault") {
         if (topology == Topology::layers_sent) continue;  // none can be
         away = {{"experts.resident", {"50%"}}};
       }
@@ -207,6 +210,12 @@ TEST(Capabilities, PlansShowTheOption) {
       const Result<json> plan = plan_of(joined(with(entry, topology), away));
       Rig::get().keep_measurements_apart(false);
       ASSERT_TRUE(base) << base.error().message;
+      if (entry.key == "experts.prefault" && (of(topology) & kLayerWorkers) != 0) {
+        ASSERT_FALSE(plan);
+        EXPECT_NE(plan.error().message.find("from its own file"), std::string::npos)
+            << plan.error().message;
+        continue;
+      }
       ASSERT_TRUE(plan) << plan.error().message;
       check_plan(entry.key, topology, *plan, *base);
     }
