@@ -31,21 +31,6 @@ __device__ __forceinline__ void copy_page(char* to, const std::byte* from, int v
   }
 }
 
-__device__ __forceinline__ void load_matrices(std::uint32_t (&out)[4], const char* at) {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared_address(at)));
-#endif
-}
-__device__ __forceinline__ void load_matrices_turned(std::uint32_t (&out)[4], const char* at) {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-               : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-               : "r"(shared_address(at)));
-#endif
-}
-
 // What a thread knows of its two pairs (rows g and g + 8 of the warp's matrix).
 struct Pairs {
   int row[2], head[2], position[2];

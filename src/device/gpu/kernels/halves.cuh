@@ -7,9 +7,6 @@
 
 namespace tessera::gpu {
 
-__device__ __forceinline__ __half to_half(float x) {
-  return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
-}
 // Columns c..c+3 of a row, c a multiple of 4.
 __device__ __forceinline__ void store_halves(__half* row, int c, float4 v) {
   __half2* at = reinterpret_cast<__half2*>(row + half_place(c));

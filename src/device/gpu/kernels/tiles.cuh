@@ -13,6 +13,7 @@
 
 #include "device/gpu/kernels/formats.cuh"
 #include "device/gpu/kernels/launch.h"
+#include "device/gpu/kernels/shared_memory.cuh"
 #include "device/gpu/kernels/sizes.h"
 #include "device/gpu/kernels/warpgroup.cuh"
 
@@ -77,36 +78,6 @@ __device__ __forceinline__ void decode_group(const Tile<kType>& tile, int group,
     }
 }
 
-__device__ __forceinline__ std::uint32_t shared_address(const void* at) {
-#ifdef TESSERA_GPU_PTX
-  return static_cast<std::uint32_t>(__cvta_generic_to_shared(at));
-#else
-  (void)at;
-  return 0;
-#endif
-}
-
-// 16 bytes from global to shared memory; zeros where `valid` is false.
-__device__ __forceinline__ void copy_async(void* to, const void* from, bool valid) {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
-               "r"(valid ? 16 : 0));
-#else
-  *static_cast<uint4*>(to) = valid ? *static_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
-#endif
-}
-__device__ __forceinline__ void copy_commit() {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int kPending>
-__device__ __forceinline__ void copy_wait() {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-#endif
-}
-
 // The tokens of one block: rows of halves, given directly or through a list.
 struct TokenTile {
   const __half* x;
@@ -141,19 +112,8 @@ __device__ __forceinline__ void warp_multiply(float* acc, const std::uint32_t (&
 #pragma unroll
   for (int j = 0; j < kColumns / 16; ++j) {
     std::uint32_t b[4];
-#ifdef TESSERA_GPU_PTX
     const int token = 16 * j + lane / 16 * 8 + lane % 8, piece = 2 * step + lane / 8 % 2;
-    const std::uint32_t at = shared_address(stage + token * 128 + (piece ^ (token % 8)) * 16);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
-                 : "r"(at));
-#else
-    for (int i = 0; i < 4; ++i) {
-      const int token = 16 * j + i / 2 * 8 + lane / 4, piece = 2 * step + i % 2;
-      b[i] = *reinterpret_cast<const std::uint32_t*>(stage + token * 128 +
-                                                     (piece ^ (token % 8)) * 16 + lane % 4 * 4);
-    }
-#endif
+    load_matrices(b, stage + token * 128 + (piece ^ (token % 8)) * 16);
     float(&low)[4] = *reinterpret_cast<float(*)[4]>(acc + 8 * j);
     float(&high)[4] = *reinterpret_cast<float(*)[4]>(acc + 8 * j + 4);
     multiply_f16(low, a, b[0], b[1]);

@@ -183,6 +183,12 @@ __device__ __forceinline__ __half2 as_half2(std::uint32_t bits) {
 __device__ __forceinline__ std::uint32_t as_bits(__half2 value) {
   return *reinterpret_cast<std::uint32_t*>(&value);
 }
+__device__ __forceinline__ __half to_half(float x) {
+  return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
+}
+__device__ __forceinline__ std::uint32_t two_halves(float a, float b) {
+  return as_bits(__halves2half2(to_half(a), to_half(b)));
+}
 
 // d += A B in f32: A 16 x 16 halves (a[0] row g k 2t,2t+1; a[1] row g + 8; a[2], a[3] k + 8), B 16
 // x 8 (b[0] column g k 2t,2t+1; b[1] k + 8).
