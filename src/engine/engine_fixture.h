@@ -135,4 +135,36 @@ class TestEngine {
   RequestId last_id = 0;
 };
 
+// The script says `text` byte by byte after the prompt's single token, then ends.
+inline ScriptedForward::Script says(std::string text, TokenId eog) {
+  return one_choice([text = std::move(text), eog](std::span<const TokenId> history) {
+    const std::size_t at = history.size() - 1;
+    return at < text.size() ? static_cast<TokenId>(static_cast<unsigned char>(text[at])) : eog;
+  });
+}
+
+inline TokenId toy_eog() {
+  return toy_tokenizer().vocabulary().eog_ids().at(0);
+}
+
+inline EngineSetup saying(std::string text) {
+  EngineSetup setup;
+  setup.script = says(std::move(text), toy_eog());
+  return setup;
+}
+
+inline GenerationRequest greedy(std::vector<TokenId> prompt = {'?'}) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.sampling.temperature = 0.0f;
+  return request;
+}
+
+// Runs until it is told to end: never an end-of-generation token.
+inline GenerationRequest endless() {
+  GenerationRequest request = greedy();
+  request.ignore_eos = true;
+  return request;
+}
+
 }  // namespace tessera

@@ -5,8 +5,8 @@
 // ErrorCode::invalid; both name the key. The _or forms return the default for a missing key only: a
 // present key of the wrong type is still an error.
 //
-//   TESSERA_ASSIGN(std::uint32_t layers, metadata.get_u32("qwen3.block_count"));
-//   TESSERA_ASSIGN(auto heads, metadata.get_per_layer_int("laguna.attention.head_count", layers));
+//   TESSERA_ASSIGN(std::uint32_t layers, metadata.get_u32("llama.block_count"));
+//   TESSERA_ASSIGN(auto heads, metadata.get_per_layer_int("llama.attention.head_count", layers));
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // the next write() or finish(); after an error nothing more is written. Not thread safe.
 //
 //   TESSERA_ASSIGN(gguf::Writer out, gguf::Writer::create("tiny.gguf"));
-//   out.add("general.architecture", "qwen3");
-//   out.add("qwen3.block_count", std::uint32_t{2});
+//   out.add("general.architecture", "llama");
+//   out.add("llama.block_count", std::uint32_t{2});
 //   out.add_tensor("token_embd.weight", BlockType::Q4_K, {256, 320});
 //   TESSERA_TRY(out.write(rows));
 //   TESSERA_TRY(out.finish());

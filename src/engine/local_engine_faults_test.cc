@@ -1,0 +1,141 @@
+// What the engine does when it ends, when a step fails, and when a shard is lost.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "engine/engine_fixture.h"
+#include "engine/local_engine.h"
+
+namespace tessera {
+namespace {
+
+TEST(LocalEngine, DrainLetsRunningOnesEnd) {
+  EngineSetup setup;
+  TestEngine engine(setup);
+  GenerationRequest request = endless();
+  request.max_tokens = 50;
+  Collector running = engine.submit(request);
+  Collector waiting = engine.submit(request);
+  engine.engine->drain(30.0);
+  EXPECT_TRUE(running.ended());
+  EXPECT_TRUE(waiting.ended());
+  EXPECT_EQ(waiting.finish()->reason, FinishReason::length);
+  auto refused = engine.engine->submit(greedy(), [](GenerationEvent) { ADD_FAILURE(); });
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
+}
+
+TEST(LocalEngine, DrainCancelsAfterItsGrace) {
+  TestEngine engine(EngineSetup{});
+  engine.forward.pause();
+  Collector running = engine.submit(endless());
+  Collector waiting = engine.submit(endless());
+  engine.forward.wait_entered(1);
+  std::thread resumer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    engine.forward.resume();
+  });
+  engine.engine->drain(0.001);
+  resumer.join();
+  EXPECT_TRUE(running.ended());
+  EXPECT_EQ(running.finish()->reason, FinishReason::cancelled);
+  EXPECT_EQ(waiting.finish()->reason, FinishReason::cancelled);
+  EXPECT_EQ(engine.engine->status().running, 0);
+}
+
+TEST(LocalEngine, AFailedForwardIsFatal) {
+  TestEngine engine(EngineSetup{});
+  engine.forward.pause();
+  Collector running = engine.submit(endless());
+  Collector waiting = engine.submit(endless());
+  engine.forward.wait_entered(1);
+  engine.forward.break_with({ErrorCode::internal, "device 0 is lost"});
+  engine.forward.resume();
+  for (const Collector& collector : {running, waiting}) {
+    Collector(collector).wait();
+    ASSERT_TRUE(collector.error());
+    EXPECT_EQ(collector.error()->message, "device 0 is lost");
+  }
+  const EngineStatus status = engine.engine->status();
+  EXPECT_FALSE(status.healthy);
+  EXPECT_EQ(status.fault, "device 0 is lost");
+  EXPECT_EQ(engine.refusal(greedy()), "the engine stopped: device 0 is lost");
+  engine.engine->drain(0);
+  EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
+TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
+  TestEngine engine(EngineSetup{});
+  const Error lost{ErrorCode::unavailable, "worker:0 was lost"};
+  engine.forward.pause();
+  Collector running = engine.submit(endless());
+  engine.forward.wait_entered(1);
+  engine.forward.break_with(lost);
+  engine.forward.set_away(lost);
+  engine.forward.resume();
+  running.wait();
+  ASSERT_TRUE(running.error());
+  EXPECT_EQ(running.error()->code, ErrorCode::unavailable);
+  const EngineStatus status = engine.engine->status();
+  EXPECT_TRUE(status.healthy);
+  EXPECT_TRUE(status.recovering);
+  EXPECT_EQ(status.fault, "worker:0 was lost");
+  EXPECT_EQ(engine.refusal(greedy()), "worker:0 was lost");
+
+  engine.forward.set_away(std::nullopt);
+  EXPECT_FALSE(engine.engine->status().recovering);
+  Collector after = engine.submit(greedy());
+  after.wait();
+  EXPECT_TRUE(after.finish());
+  engine.engine->drain(0);
+  EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
+TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
+  EngineSetup setup;
+  setup.options.parallel = 1;
+  TestEngine engine(setup);
+  engine.forward.pause();
+  Collector spoilt = engine.submit(endless());
+  Collector waiting = engine.submit(greedy());
+  engine.forward.wait_entered(1);
+  engine.forward.spoil_step({ErrorCode::unavailable, "worker:0 is late"});
+  engine.forward.resume();
+  spoilt.wait();
+  ASSERT_TRUE(spoilt.error());
+  EXPECT_EQ(spoilt.error()->code, ErrorCode::unavailable);
+  waiting.wait();
+  EXPECT_TRUE(waiting.finish());
+  EXPECT_TRUE(engine.engine->status().healthy);
+  engine.engine->drain(0);
+  EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
+TEST(LocalEngine, ARowWithoutNumbersEndsItsOwnRequest) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  setup.script = [](std::span<const TokenId> history, std::span<float> logits) {
+    hashed_logits(history, logits);
+    if (history[0] == 5 && history.size() > 3)
+      std::fill(logits.begin(), logits.end(), std::numeric_limits<float>::quiet_NaN());
+  };
+  TestEngine engine(setup);
+  GenerationRequest good = endless();
+  good.max_tokens = 20;
+  GenerationRequest bad = good;
+  bad.prompt = {5};
+  Collector first = engine.submit(bad);
+  Collector second = engine.submit(good);
+  first.wait();
+  second.wait();
+  ASSERT_TRUE(first.error());
+  EXPECT_EQ(first.tokens().size(), 3u);
+  ASSERT_TRUE(second.finish());
+  EXPECT_TRUE(engine.engine->status().healthy);
+}
+
+}  // namespace
+}  // namespace tessera
