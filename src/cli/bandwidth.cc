@@ -34,10 +34,10 @@ SpeedKernels kernels_for(cpu::Isa isa) {
   return speed_kernels_portable();
 }
 
-// At least 1 GiB and four times the last cache, as far as memory allows.
-std::int64_t buffer_bytes(std::int64_t memory_free) {
+// At least `least` and `caches` times the last cache, as far as memory allows.
+std::int64_t buffer_bytes(std::int64_t least, int caches, std::int64_t memory_free) {
   const std::int64_t cache = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
-  const std::int64_t wanted = std::max(kGiB, 4 * cache);
+  const std::int64_t wanted = std::max(least, caches * cache);
   return std::max(kPiece, std::min(wanted, memory_free / 4) / kPiece * kPiece);
 }
 
@@ -80,12 +80,16 @@ double measure_arithmetic(Multiply multiply, double operations_per_round) {
 
 Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
   const SpeedKernels kernels = kernels_for(isa);
-  MachineSpeed speed{.buffer_bytes = buffer_bytes(memory_free)};
+  MachineSpeed speed{.buffer_bytes = buffer_bytes(kGiB, 4, memory_free)};
   TESSERA_ASSIGN(speed.read_bytes_per_s, measure_read(team, kernels, speed.buffer_bytes));
   speed.f32_flop_per_s = measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round);
   if (kernels.multiply_int8 != nullptr)
     speed.int8_op_per_s = measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round);
   return speed;
+}
+
+Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
+  return measure_read(team, kernels_for(isa), buffer_bytes(kGiB / 4, 2, memory_free));
 }
 
 }  // namespace tessera::cli

@@ -264,10 +264,7 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   needs.measure = MeasureLayers::never;  // loading does
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, needs));
   const int threads = plan.threads();
-  cpu::Isa isa = cpu::detect_isa();
-  if (config.text("placement.cpu_isa") != "auto") {
-    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
-  }
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   MachineSpeed speed;
   const ShardPlan& first = plan.shards.front();
   if (first.kind != DeviceKind::cpu) {

@@ -35,7 +35,7 @@ Result<DeviceOptions> device_options(const Config& config, const ExpertRuntime& 
   options.experts.metrics = experts.metrics.get();
   options.experts.counts = experts.counts.get();
   const int threads = config.small("placement.threads");
-  options.experts.threads = threads > 0 ? threads : probe_inventory(0).devices.front().threads;
+  options.experts.threads = threads > 0 ? threads : usable_cores();
   return options;
 }
 
@@ -70,7 +70,7 @@ Status write_small_model(const Config& config, const std::string& path) {
 }
 
 void warn_of_threads(const Plan& plan) {
-  const int cores = probe_inventory(0).devices.front().threads;
+  const int cores = usable_cores();
   int threads = 0;
   for (const ShardPlan& shard : plan.shards) threads += shard.remote ? 0 : shard.threads;
   if (threads > cores)
@@ -79,10 +79,7 @@ void warn_of_threads(const Plan& plan) {
 
 // From the layers' times, or from what tessera bench measured of the machine.
 Status add_prediction(const Config& config, const Model& model, Plan& plan) {
-  cpu::Isa isa = cpu::detect_isa();
-  if (config.text("placement.cpu_isa") != "auto") {
-    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
-  }
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   plan.predicted = predict(model, plan, saved_speed(plan.threads(), isa));
   return {};
 }
@@ -179,6 +176,9 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
                                .workers = placed.workers,
                                .measure = needs.measure},
                               open_alone(config, model, placed.workers, unread), inventory));
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
+  if (const auto speed = saved_speed(usable_cores(), isa))
+    options.expert_costs.bytes_per_s = speed->read_bytes_per_s;
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));

@@ -61,6 +61,12 @@ Result<Placement> worker_placement(const Config& config) {
   return placement;
 }
 
+Result<cpu::Isa> chosen_isa(const Config& config) {
+  const std::string& name = config.text("placement.cpu_isa");
+  if (name == "auto") return cpu::detect_isa();
+  return cpu::parse_isa(name);
+}
+
 Status check_placement(const Config& config) {
   if (config.given("placement.target_devices") && config.text("placement.target_devices").empty())
     return Error::make(ErrorCode::invalid,

@@ -6,7 +6,10 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/thread_team.h"
+#include "cli/bandwidth.h"
 #include "cli/commands.h"
+#include "cli/machine_file.h"
 #include "cli/output.h"
 #include "cli/placement_options.h"
 #include "cli/signals.h"
@@ -45,14 +48,23 @@ Result<ShardPlan> worker_device(const Config& config) {
                    .budget_bytes = device.budget.value_or(device.memory_free)};
 }
 
-Probe describe(const ShardPlan& device, const Model* model, std::optional<cpu::Isa> isa = {}) {
+// What tessera bench measured, or a quick look: the planner gives more to the faster.
+Result<double> reading_speed(const ShardPlan& device, cpu::Isa isa) {
+  if (const auto saved = saved_speed(device.threads, isa)) return saved->read_bytes_per_s;
+  ThreadTeam team({.threads = device.threads, .cpus = device.cpus});
+  return measure_reading(team, isa, device.budget_bytes);
+}
+
+Result<Probe> describe(const ShardPlan& device, const Model* model, cpu::Isa isa) {
   const Inventory machine = probe_inventory(device.threads);
+  TESSERA_ASSIGN(const double speed, reading_speed(device, isa));
   Probe probe{.roles = kRoles,
               .threads = static_cast<std::uint32_t>(device.threads),
               .memory_total = static_cast<std::uint64_t>(machine.devices.front().memory_total),
-              .memory_free = static_cast<std::uint64_t>(device.budget_bytes)};
+              .memory_free = static_cast<std::uint64_t>(device.budget_bytes),
+              .bytes_per_second = speed};
   if (model != nullptr) probe.model = model_digest(model->file());
-  if (isa) probe.isa = 1 + static_cast<std::uint32_t>(*isa);
+  probe.isa = 1 + static_cast<std::uint32_t>(isa);
   return probe;
 }
 
@@ -60,14 +72,14 @@ Probe describe(const ShardPlan& device, const Model* model, std::optional<cpu::I
 class Host {
  public:
   // Without a model it takes the clients'. One that is given must outlive the host.
-  Host(const Model* model, const ShardPlan& device, cpu::Isa isa)
+  Host(const Model* model, const ShardPlan& device, cpu::Isa isa, const Probe& probe)
       : offer_{.roles = kRoles,
                .receives = model == nullptr,
                .max_rows = kMaxWireRows,
                .max_pairs = kMaxPairs,
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,
-               .probe = describe(device, model, isa)} {
+               .probe = probe} {
     const LayersHandlerOptions layers{
         .device = device, .budget = device.budget_bytes, .cpu_isa = cpu::isa_name(isa)};
     const ExpertsHandlerOptions experts{
@@ -194,9 +206,11 @@ Status answer_parent(Host& host, Fd socket) {
 
 Status run(const Config& config) {
   TESSERA_ASSIGN(const ShardPlan device, worker_device(config));
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   if (config.flag("worker.probe")) {
     TESSERA_ASSIGN(Fd socket, start_as_worker());
-    return answer_probe(std::move(socket), describe(device, nullptr));
+    TESSERA_ASSIGN(const Probe probe, describe(device, nullptr, isa));
+    return answer_probe(std::move(socket), probe);
   }
   const bool listening = config.given("worker.listen");
   Fd parent;
@@ -211,12 +225,14 @@ Status run(const Config& config) {
   } else {
     return Error::make(ErrorCode::invalid, "a worker that a server starts needs the model's file");
   }
-  cpu::Isa isa = cpu::detect_isa();
-  if (config.text("placement.cpu_isa") != "auto") {
-    TESSERA_ASSIGN(isa, cpu::parse_isa(config.text("placement.cpu_isa")));
+  const Model* held = model ? &*model : nullptr;
+  if (!listening) {  // it was probed before it was started
+    Host host(held, device, isa, {});
+    return answer_parent(host, std::move(parent));
   }
-  Host host(model ? &*model : nullptr, device, isa);
-  return listening ? listen(config, host) : answer_parent(host, std::move(parent));
+  TESSERA_ASSIGN(const Probe probe, describe(device, held, isa));
+  Host host(held, device, isa, probe);
+  return listen(config, host);
 }
 
 }  // namespace

@@ -84,6 +84,9 @@ void set_spawn(const SpawnRequest& request, WorkerSite& site) {
   site.spawn = worker::SpawnOptions{
       .binary = request.binary.empty() ? this_program() : request.binary, .log_prefix = site.name};
   site.probe_arguments = {"--config", "/dev/null", "--device", request.device};
+  if (request.threads > 0)
+    site.probe_arguments.insert(site.probe_arguments.end(),
+                                {"--threads", std::to_string(request.threads)});
 }
 
 // What a worker may use for weights. One without a file keeps the model's metadata beside them.
@@ -252,9 +255,11 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
   };
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].role != Role::experts) continue;
-    ExpertSite found{.threads = std::max(1, requests[i].threads)};
+    SpawnRequest request = requests[i];
+    request.threads = std::max(1, request.threads);
+    ExpertSite found{.threads = request.threads};
     TESSERA_ASSIGN(found.site, make_site(config, numbered(i).text(), Role::experts));
-    set_spawn(requests[i], found.site);
+    set_spawn(request, found.site);
     TESSERA_TRY(add(std::move(found), requests[i].budget));
   }
   for (const std::string& text : config.list("worker.experts")) {

@@ -97,7 +97,9 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
   std::vector<ExpertWorker> workers;
   if (!shard.remote)
     for (const ExpertWorkerInventory& worker : workers_)
-      workers.push_back({worker.budget, worker.bytes_per_s > 0.0 ? worker.bytes_per_s : 1.0});
+      workers.push_back({worker.budget, worker.bytes_per_s > 0.0
+                                            ? worker.bytes_per_s
+                                            : options_.expert_costs.bytes_per_s});
   shard.layout.experts.clear();
   shard.experts = shard.experts_host = shard.experts_worker = 0;
   shard.mapped_bytes = 0;

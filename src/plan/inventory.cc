@@ -190,9 +190,13 @@ Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement
 
 }  // namespace
 
+int usable_cores() {
+  return static_cast<int>(usable_processors().size());
+}
+
 Inventory probe_inventory(int threads) {
   DeviceInventory cpu = probe_memory();
-  cpu.threads = threads > 0 ? threads : static_cast<int>(usable_processors().size());
+  cpu.threads = threads > 0 ? threads : usable_cores();
   return {.devices = {cpu}};
 }
 

@@ -63,6 +63,9 @@ struct Inventory {
   std::vector<ExpertWorkerInventory> expert_workers;
 };
 
+// Processors that this process may run on.
+int usable_cores();
+
 // This machine as one device: its processors and memory (a cgroup's limit, where one is set).
 Inventory probe_inventory(int threads);
 

@@ -153,8 +153,6 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
     if (ready) {
       ack->memory_used = ready->memory_used;
       ack->memory_free = ready->memory_free;
-      ack->bytes_per_second = ready->bytes_per_second;
-      ack->call_seconds = ready->call_seconds;
       const Agreement agreement{hello, *ack};
       channel.set_limits(agreed_limits(hello, *ack));
       // Loading may have taken longer than the client's HELLO had; the client judges that.

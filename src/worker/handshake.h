@@ -41,8 +41,6 @@ struct WorkerOffer {
 struct Prepared {
   std::uint64_t memory_used = 0;
   std::uint64_t memory_free = 0;
-  double bytes_per_second = 0;
-  double call_seconds = 0;
 };
 // Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid), model
 // (not_found) or loading.

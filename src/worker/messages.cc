@@ -261,8 +261,6 @@ std::vector<std::byte> encode(const HelloAck& ack) {
   out.u32(0);
   out.u64(ack.memory_used);
   out.u64(ack.memory_free);
-  out.f64(ack.bytes_per_second);
-  out.f64(ack.call_seconds);
   return body;
 }
 
@@ -280,12 +278,8 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   in.u32();
   ack.memory_used = in.u64();
   ack.memory_free = in.u64();
-  ack.bytes_per_second = in.f64();
-  ack.call_seconds = in.f64();
-  const auto measured = [](double value) { return std::isfinite(value) && value >= 0; };
   if (!in.done() || !valid_types(ack.in_types) || !valid_types(ack.out_types) ||
-      !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits) ||
-      !measured(ack.bytes_per_second) || !measured(ack.call_seconds))
+      !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits))
     return malformed("HELLO_ACK");
   return ack;
 }

@@ -61,7 +61,7 @@ struct Probe {
   std::uint32_t isa = 0;           // of its kernels: 1 + cpu::Isa; 0: not told
   std::uint64_t memory_total = 0;  // bytes
   std::uint64_t memory_free = 0;   // what it may use of them
-  double bytes_per_second = 0;     // measured; 0: not
+  double bytes_per_second = 0;     // at which it reads weights, measured; 0: not
   ModelDigest model{};             // zeros: none yet
   bool operator==(const Probe&) const = default;
 };
@@ -122,11 +122,9 @@ struct HelloAck {
   std::uint32_t max_page_changes = 0;
   std::uint64_t memory_used = 0;  // bytes on the worker's device
   std::uint64_t memory_free = 0;
-  double bytes_per_second = 0;  // measured: weights read by a job
-  double call_seconds = 0;      // measured: what a job costs besides
   bool operator==(const HelloAck&) const = default;
 };
-inline constexpr std::size_t kHelloAckBytes = 56;
+inline constexpr std::size_t kHelloAckBytes = 40;
 
 enum class RefuseReason : std::uint16_t {
   version = 1,

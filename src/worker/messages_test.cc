@@ -36,9 +36,7 @@ HelloAck example_ack() {
           .max_rows = 8,
           .max_pairs = 64,
           .memory_used = 1 << 20,
-          .memory_free = 1 << 30,
-          .bytes_per_second = 4e10,
-          .call_seconds = 5e-6};
+          .memory_free = 1 << 30};
 }
 
 // Every proper prefix, and one byte too many, must be refused.
@@ -123,11 +121,12 @@ TEST(Messages, HelloIsChecked) {
 }
 
 TEST(Messages, MeasurementsAreNumbers) {
-  HelloAck ack = example_ack();
-  ack.call_seconds = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(decode_hello_ack(encode(ack)).ok());
-  ack.call_seconds = -1;
-  EXPECT_FALSE(decode_hello_ack(encode(ack)).ok());
+  Probe probe;
+  EXPECT_TRUE(decode_probe(encode(probe)).ok());
+  probe.bytes_per_second = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_FALSE(decode_probe(encode(probe)).ok());
+  probe.bytes_per_second = -1;
+  EXPECT_FALSE(decode_probe(encode(probe)).ok());
 }
 
 TEST(Messages, ErrorTextIsBoundedAndPrintable) {

@@ -48,7 +48,7 @@ class ScaleHandler final : public JobHandler {
   }
 
   Result<Prepared> prepare(const Hello&, const HelloAck&) override {
-    return Prepared{.memory_used = 1, .bytes_per_second = 1e9};
+    return Prepared{.memory_used = 1};
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits) override {
