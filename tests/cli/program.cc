@@ -81,8 +81,9 @@ Outcome run_program(const Call& call) {
   return {exit_code(status), read_file(out), read_file(err)};
 }
 
-ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command)
-    : log_(scratch_folder() + "/" + command + ".log") {
+ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command) {
+  static int number = 0;
+  log_ = scratch_folder() + "/" + command + std::to_string(++number) + ".log";
   arguments.insert(arguments.begin(), command);
   write_file(log_, "");
   pid_ = fork();

@@ -27,8 +27,7 @@ const std::string& scratch_folder();
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& text);
 
-// A running `tessera serve`, or another command that runs until it is told to end, one of each at a
-// time; killed by the destructor.
+// A running `tessera serve`, or another command that stays; killed by the destructor.
 class ServerProcess {
  public:
   explicit ServerProcess(std::vector<std::string> arguments, const std::string& command = "serve");
@@ -37,6 +36,7 @@ class ServerProcess {
   bool wait_for(const std::string& text);
   void signal(int number) const;
   std::vector<int> children() const;
+  int pid() const { return pid_; }
   int wait();  // exit code
   std::string output() const;
 

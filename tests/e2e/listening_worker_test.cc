@@ -1,0 +1,153 @@
+// `tessera worker MODEL --listen ADDRESS` as a person starts it, with layers or experts of a server
+// that finds it by its address, over unix sockets and TCP: the answers of one process, one client
+// at a time, death and return at the same address, and weights that stay for the next client.
+#include <algorithm>
+#include <csignal>
+#include <optional>
+
+#include "tests/e2e/served_model.h"
+
+namespace tessera::testing {
+namespace {
+
+const std::string& token_file() {
+  static const std::string path = [] {
+    std::string file = scratch_folder() + "/token";
+    write_file(file, "a token of thirty-two characters\n");
+    return file;
+  }();
+  return path;
+}
+
+// At the address that it was given, or chose.
+class ListeningWorker {
+ public:
+  explicit ListeningWorker(const std::string& listen)
+      : process_({tiny_model(), "--listen", listen, "--threads", "1", "--token-file", token_file(),
+                  "--log-level", "info"},
+                 "worker") {
+    const std::string ready = "worker ready at ";
+    if (!process_.wait_for(ready)) {
+      ADD_FAILURE() << "no worker at " << listen << ": " << output();
+      return;
+    }
+    const std::string text = output();
+    const std::size_t at = text.find(ready) + ready.size();
+    address_ = text.substr(at, text.find('\n', at) - at);
+  }
+  const std::string& address() const { return address_; }
+  std::string output() const { return process_.output(); }
+  void signal(int number) const { process_.signal(number); }
+  int wait() { return process_.wait(); }
+  int loads() const {
+    const std::string text = output();
+    int count = 0;
+    for (std::size_t at = 0; (at = text.find("loaded ", at)) != std::string::npos; ++at) ++count;
+    return count;
+  }
+
+ private:
+  ServerProcess process_;
+  std::string address_;
+};
+
+std::string text_of(const Reply& reply) {
+  EXPECT_EQ(reply.status, 200) << reply.body;
+  return reply.status == 200 ? reply.json()["choices"][0]["text"].get<std::string>() : "";
+}
+
+using Case = std::tuple<bool, bool>;  // layers, tcp
+
+class WorkerAtAnAddress : public ::testing::TestWithParam<Case> {
+ protected:
+  bool layers() const { return std::get<0>(GetParam()); }
+  bool tcp() const { return std::get<1>(GetParam()); }
+  // Port 0: the system chooses one that nobody has.
+  std::string listen() const {
+    return tcp() ? "tcp:127.0.0.1:0" : "unix:" + scratch_folder() + "/worker.sock";
+  }
+  std::vector<std::string> options(const std::string& address) const {
+    std::vector<std::string> words = {"--parallel",   "2",         "--ctx", "2048",
+                                      "--token-file", token_file()};
+    const std::vector<std::string> role =
+        layers() ? std::vector<std::string>{"--target-devices", "cpu,worker:" + address}
+                 : std::vector<std::string>{"--expert-worker", address, "--expert-resident", "30%"};
+    words.insert(words.end(), role.begin(), role.end());
+    return words;
+  }
+  std::string state(const std::string& address) const {
+    return "tessera_worker_state{worker=\"worker:" + address + "\"}";
+  }
+  const json body_ = greedy(some_ids(200), 40);
+};
+INSTANTIATE_TEST_SUITE_P(Roles, WorkerAtAnAddress,
+                         ::testing::Combine(::testing::Bool(), ::testing::Bool()),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param) ? "layers" : "experts") +
+                                  (std::get<1>(info.param) ? "_tcp" : "_unix");
+                         });
+
+TEST_P(WorkerAtAnAddress, ServesOneServerAndKeepsItsWeightsForTheNext) {
+  std::string expected;
+  {
+    const Served plain({"--parallel", "2", "--ctx", "2048"});
+    expected = text_of(plain.complete(body_));
+  }
+  ListeningWorker worker(listen());
+  {
+    Served served(options(worker.address()));
+    EXPECT_EQ(text_of(served.complete(body_)), expected);
+    std::vector<std::string> second = {"plan", tiny_model()};
+    const std::vector<std::string> more = options(worker.address());
+    second.insert(second.end(), more.begin(), more.end());
+    const Outcome refused = run_program({second});
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_NE(refused.err.find("busy"), std::string::npos) << refused.err;
+    EXPECT_EQ(text_of(served.complete(body_)), expected) << "the first is served on";
+    served.signal(SIGTERM);
+    EXPECT_EQ(served.wait_for_end(), 0) << served.output();
+  }
+  EXPECT_EQ(worker.loads(), 1) << worker.output();
+  {
+    const Served again(options(worker.address()));
+    EXPECT_EQ(text_of(again.complete(body_)), expected);
+    EXPECT_EQ(worker.loads(), 1) << worker.output();
+  }
+  worker.signal(SIGTERM);
+  EXPECT_EQ(worker.wait(), 0) << worker.output();
+}
+
+TEST_P(WorkerAtAnAddress, DiesAndComesBack) {
+  std::optional<ListeningWorker> worker(listen());
+  const std::string address = worker->address();
+  const Served served(options(address));
+  const std::string before = text_of(served.complete(body_));
+  worker->signal(SIGKILL);
+  worker->wait();
+  worker.reset();
+  if (layers()) {
+    EXPECT_EQ(served.complete(body_).status, 503);
+  } else {
+    EXPECT_EQ(text_of(served.complete(body_)), before) << "the host steps in";
+    EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
+  }
+  worker.emplace(address);
+  ASSERT_TRUE(served.becomes(state(address), 1, 20.0)) << served.output();
+  EXPECT_EQ(text_of(served.complete(body_)), before);
+  EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
+  EXPECT_EQ(worker->loads(), 1) << worker->output();
+}
+
+TEST(WorkerToken, AWrongOneIsRefusedByBothEnds) {
+  const ListeningWorker worker("tcp:127.0.0.1:0");
+  const std::string other = scratch_folder() + "/other_token";
+  write_file(other, "another token of 32 characters..\n");
+  const Outcome outcome = run_program({{"plan", tiny_model(), "--target-devices",
+                                        "cpu,worker:" + worker.address(), "--token-file", other}});
+  EXPECT_EQ(outcome.code, 1);
+  EXPECT_NE(outcome.err.find("authentication"), std::string::npos) << outcome.err;
+  EXPECT_NE(worker.output().find("does not know the token"), std::string::npos) << worker.output();
+}
+
+}  // namespace
+}  // namespace tessera::testing
