@@ -148,7 +148,6 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
   TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
   HandshakeReply reply = judge(hello, offer);
   if (HelloAck* ack = std::get_if<HelloAck>(&reply)) {
-    if (!channel.bulk_both_ways()) ack->credits = 1;
     Result<Prepared> ready = prepare(hello, *ack);
     if (ready) {
       ack->memory_used = ready->memory_used;

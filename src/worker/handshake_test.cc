@@ -77,9 +77,11 @@ TEST(Handshake, SetsTheSameLimits) {
   EXPECT_EQ(s.pair.client->limits().max_rows, 64u);
 }
 
-TEST(Handshake, AStreamGetsOneJobAtATime) {
-  const Shaken s = shake(scale_hello(), kReady, AttachKind::stream);
-  EXPECT_EQ(std::get<HelloAck>(*s.client).credits, 1);
+TEST(Handshake, AStreamGetsAsManyCreditsAsRings) {
+  for (const AttachKind kind : {AttachKind::stream, AttachKind::rings}) {
+    const Shaken s = shake(scale_hello(), kReady, kind);
+    EXPECT_EQ(std::get<HelloAck>(*s.client).credits, 4);
+  }
 }
 
 TEST(Handshake, NoMemory) {

@@ -159,7 +159,7 @@ Status ReceivedModel::pull(const FileRanges& wanted) {
   std::uint64_t asked = 0, done = 0;
   TransferProgress progress("receiving weights");
   Chunks chunks(missing);
-  const std::size_t ahead = channel_->bulk_both_ways() ? kAheadOnRings : kAheadOnSockets;
+  const std::size_t ahead = channel_->reserves_room() ? kAheadOnRings : kAheadOnSockets;
   std::deque<Asked> under_way;
   WireLimits limits = channel_->limits();
   limits.max_model_bytes = kModelChunkBytes;

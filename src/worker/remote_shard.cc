@@ -49,7 +49,8 @@ Result<std::unique_ptr<RemoteShard>> RemoteShard::create(const WorkerSite& site,
                                                          const RemoteShardOptions& options,
                                                          const Model& model,
                                                          MetricsRegistry& metrics) {
-  const Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
+  Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
+  hello.credits = static_cast<std::uint16_t>(options.credits);
   if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
     return Error::make(ErrorCode::invalid,
                        "{}: steps of {} rows and {} pages of all sequences are more than a worker "

@@ -41,6 +41,7 @@ struct RemoteShardOptions {
   ShardLayout layout;
   int context = 0;  // positions of a sequence
   bool chunked_delta = false;
+  int credits = kPiecesPerBoundary;  // jobs under way at once
 };
 
 class RemoteShard final : public Shard {

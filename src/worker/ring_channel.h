@@ -32,7 +32,7 @@ class RingChannel final : public Channel {
   using Channel::send;
   Status send(FrameHeader header, Parts parts, Deadline deadline) override;
   Result<bool> receive(Frame& frame, Deadline deadline) override;
-  bool bulk_both_ways() const override { return true; }
+  bool reserves_room() const override { return true; }
   void close() override;
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
   int descriptor() const override { return socket_.get(); }

@@ -179,6 +179,8 @@ Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& h
   if (!agreement && agreement.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
   if (!agreement) return agreement.error();
   const HelloAck& ack = agreement->ack;
+  // A client that sends a job while the result of another is on its way to it.
+  channel.receive_while_sending(std::size_t{2} * ack.credits);
   Server server(channel, ack.version, ack.credits, handler, stats);
   Result<ServeEnd> end = server.run();
   channel.close();

@@ -44,7 +44,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::mil
   header.sequence = ticket.sequence;
   // A job goes at once into memory that its credit reserved, or into a socket that a live worker
   // empties.
-  const bool room = channel_->bulk_both_ways();
+  const bool room = channel_->reserves_room();
   Status sent = send(header, parts, room ? Deadline::min() : after(limit));
   if (sent) return ticket;
   const std::lock_guard lock(slots_mutex_);

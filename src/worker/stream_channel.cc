@@ -90,17 +90,35 @@ Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
     if (errno != EAGAIN && errno != EWOULDBLOCK)
       return fail(Error::make(ErrorCode::unavailable, "the peer is gone (sending {}: {})",
                               op_name(header.op), std::strerror(errno)));
-    const Readiness room = wait_for(socket_.get(), POLLOUT, deadline);
-    if (room.hung_up) return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
-    if (room.ready) continue;
-    if (!started)
-      return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline",
-                         description_, op_name(header.op));
-    return fail(Error::make(ErrorCode::unavailable,
-                            "the peer took only a part of {} before the deadline",
-                            op_name(header.op)));
+    TESSERA_TRY(wait_for_room(header.op, started, deadline));
   }
   return {};
+}
+
+Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
+  const bool takes = ahead_.size() < most_ahead_;
+  const Readiness room =
+      wait_for(socket_.get(), static_cast<short>(takes ? POLLOUT | POLLIN : POLLOUT), deadline);
+  if (room.hung_up) return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
+  if (takes && room.ready) {
+    Frame frame;
+    if (!spare_.empty()) {
+      frame = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    TESSERA_ASSIGN(const bool came, receive_frame(frame, Deadline::min(), nullptr));
+    if (came) {
+      ahead_.push_back(std::move(frame));
+    } else {
+      spare_.push_back(std::move(frame));
+    }
+  }
+  if (room.ready) return {};
+  if (!started)
+    return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline", description_,
+                       op_name(op));
+  return fail(Error::make(ErrorCode::unavailable,
+                          "the peer took only a part of {} before the deadline", op_name(op)));
 }
 
 Status StreamChannel::send_with_descriptor(FrameHeader header, std::span<const std::byte> body,
@@ -182,6 +200,12 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
 }
 
 Result<bool> StreamChannel::receive(Frame& frame, Deadline deadline) {
+  if (!ahead_.empty()) {
+    std::swap(frame, ahead_.front());
+    spare_.push_back(std::move(ahead_.front()));
+    ahead_.pop_front();
+    return true;
+  }
   return receive_frame(frame, deadline, nullptr);
 }
 

@@ -7,8 +7,10 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/fd.h"
 #include "worker/transport.h"
@@ -24,7 +26,8 @@ class StreamChannel final : public Channel {
   Status send(FrameHeader header, Parts parts, Deadline deadline) override;
   Result<bool> receive(Frame& frame, Deadline deadline) override;
   void close() override;
-  bool bulk_both_ways() const override { return false; }
+  bool reserves_room() const override { return false; }
+  void receive_while_sending(std::size_t frames) override { most_ahead_ = frames; }
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
   int descriptor() const override { return socket_.get(); }
   std::string describe() const override { return description_; }
@@ -44,6 +47,8 @@ class StreamChannel final : public Channel {
   Result<bool> fill(std::span<std::byte> to, std::size_t& have, Deadline deadline,
                     Fd* descriptor = nullptr);
   Result<bool> receive_frame(Frame& frame, Deadline deadline, Fd* descriptor);
+  // Until the socket has room for `op` or, where allowed, a frame to take has come, which it takes.
+  Status wait_for_room(Op op, bool started, Deadline deadline);
   Error fail(Error error);
 
   Fd socket_;
@@ -56,6 +61,10 @@ class StreamChannel final : public Channel {
   std::size_t header_have_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
+  // Frames that send() took. Their memory goes round between the two.
+  std::size_t most_ahead_ = 0;
+  std::deque<Frame> ahead_;
+  std::vector<Frame> spare_;
 };
 
 }  // namespace tessera::worker

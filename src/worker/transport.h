@@ -74,9 +74,12 @@ class Channel {
   // False when no whole frame came before the deadline.
   virtual Result<bool> receive(Frame& frame, Deadline deadline) = 0;
 
-  // Whether two large frames may cross. Where not, two ends that both send more than the socket
-  // holds would wait for each other, so the handshake grants one job at a time.
-  virtual bool bulk_both_ways() const = 0;
+  // Whether a frame that a credit allows has room at once, whatever the peer does.
+  virtual bool reserves_room() const = 0;
+  // Where not, two ends that both send more than the connection holds would wait for each other,
+  // unless one of them calls this: its send() then takes up to `frames` frames that come while it
+  // waits for room, and receive() returns them later. One thread may use that end at a time.
+  virtual void receive_while_sending(std::size_t frames) { (void)frames; }
 
   // Ends the connection for both ends; idempotent.
   virtual void close() = 0;

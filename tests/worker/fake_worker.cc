@@ -74,7 +74,7 @@ Result<WireLimits> grant(Channel& channel) {
   TESSERA_ASSIGN(const bool came, channel.receive(frame, after(10s)));
   if (!came) return Error::make(ErrorCode::unavailable, "no HELLO");
   TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
-  const HelloAck ack{.credits = channel.bulk_both_ways() ? hello.credits : std::uint16_t{1},
+  const HelloAck ack{.credits = hello.credits,
                      .in_types = hello.in_types,
                      .out_types = hello.out_types,
                      .max_rows = hello.max_rows,
