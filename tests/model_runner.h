@@ -32,6 +32,7 @@ struct RunnerOptions {
   std::function<RemoteShards(const Model& model, const Plan& plan)> remote = {};
   std::optional<double> expert_resident = {};  // percent
   int expert_spare = 0;
+  bool may_fail = false;   // loading, which failure() then says
   int expert_workers = 0;  // that take the experts away; DeviceOptions::experts says who they are
 };
 
@@ -67,14 +68,18 @@ class ModelRunner {
     EXPECT_TRUE(shards) << shards.error().message;
     if (!shards) return;
     auto pipeline = Pipeline::load(*model_, *plan, *std::move(shards), {});
-    EXPECT_TRUE(pipeline) << pipeline.error().message;
-    if (!pipeline) return;
+    if (!pipeline) {
+      EXPECT_TRUE(options.may_fail) << pipeline.error().message;
+      failure_ = pipeline.error();
+      return;
+    }
     pipeline_ = *std::move(pipeline);
     plan_ = *std::move(plan);
     pool_ = std::make_unique<SequencePool>(sequence_pool_layout(plan_));
   }
 
   bool ready() const { return pipeline_ != nullptr; }
+  const std::optional<Error>& failure() const { return failure_; }
   const ModelSpec& spec() const { return pipeline_->spec(); }
   const Model& model() const { return *model_; }
   const Plan& plan() const { return plan_; }
@@ -172,6 +177,7 @@ class ModelRunner {
  private:
   std::unique_ptr<Model> model_;  // experts away from the device are read from it
   Plan plan_;
+  std::optional<Error> failure_;
   std::unique_ptr<Pipeline> pipeline_;
   std::unique_ptr<SequencePool> pool_;
 };

@@ -7,9 +7,8 @@
 // its connection and SIGTERM), exit, corrupt (a frame that was not agreed), other_model, newer
 // (versions it has not heard of), no_memory, descriptors (exits 0 when it has exactly the four it
 // was given), talk (writes lines, exits 3), crash (aborts inside its first job), orphan (spawns a
-// worker, tells its number, and is killed), and jobs_HOW, which grants whatever is asked and then
-// answers jobs with: absurd (a frame that was not agreed), short (one row), refusal (an ERROR),
-// nothing, exit.
+// worker, tells its number, and is killed); turns_HOW MODEL and loads_slowly MODEL, which compute
+// (turning_worker.h). A path instead of a MODE is that of a model, as with `tessera worker`.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -21,6 +20,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "tests/worker/turning_worker.h"
 #include "worker/attach.h"
 #include "worker/connect.h"
 #include "worker/process.h"
@@ -68,56 +68,6 @@ int corrupt(Channel& channel) {
   return 0;
 }
 
-// Says yes to any HELLO.
-Result<WireLimits> grant(Channel& channel) {
-  Frame frame;
-  TESSERA_ASSIGN(const bool came, channel.receive(frame, after(10s)));
-  if (!came) return Error::make(ErrorCode::unavailable, "no HELLO");
-  TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
-  const HelloAck ack{.credits = hello.credits,
-                     .in_types = hello.in_types,
-                     .out_types = hello.out_types,
-                     .max_rows = hello.max_rows,
-                     .max_pairs = hello.max_pairs,
-                     .max_page_changes = hello.max_page_changes};
-  channel.set_limits(agreed_limits(hello, ack));
-  TESSERA_TRY(channel.send({.op = Op::hello_ack}, encode(ack), after(10s)));
-  return channel.limits();
-}
-
-int misbehave(Channel& channel, const std::string& how) {
-  const Result<WireLimits> limits = grant(channel);
-  if (!limits) return fail(limits.error());
-  Frame frame;
-  const std::vector<std::byte> row(limits->n_embd * 4);
-  for (;;) {
-    const Result<bool> came = channel.receive(frame, after(60s));
-    if (!came || !*came || frame.header.op == Op::bye) return 0;
-    FrameHeader reply{.sequence = frame.header.sequence};
-    if (frame.header.op == Op::ping) {
-      reply.op = Op::pong;
-      (void)channel.send(reply, after(1s));
-    }
-    const bool job =
-        frame.header.op == Op::forward_layers || frame.header.op == Op::compute_experts;
-    if (!job || how == "nothing") continue;
-    if (how == "exit") ::_exit(77);
-    if (how == "refusal") {
-      reply.op = Op::error;
-      const ErrorReply error{.code = WireError::internal, .text = "no"};
-      (void)channel.send(reply, encode(error), after(1s));
-      continue;
-    }
-    reply.op = Op::result;
-    reply.items = limits->n_embd;
-    reply.rows = how == "absurd" ? 60'000 : 1;
-    reply.out_type = WireType::f32;
-    const std::span<const std::byte> body =
-        how == "absurd" ? std::span<const std::byte>() : std::span<const std::byte>(row);
-    (void)channel.send(reply, body, after(1s));
-  }
-}
-
 int no_memory(Channel& channel) {
   const Prepare full = [](const Hello&, const HelloAck&) -> Result<Prepared> {
     return Error::make(ErrorCode::exhausted, "full");
@@ -151,6 +101,10 @@ int listen_at(const char* text, const char* token) {
 int worker_main(int argc, char** argv) {
   const std::string mode = argc > 2 ? argv[2] : "";
   if (mode == "listen") return listen_at(argv[3], argv[4]);
+  const std::span<char*> words(argv, static_cast<std::size_t>(argc));
+  if (mode.starts_with("turns_") || mode == "loads_slowly")
+    return turning_worker(mode, words.subspan(3));
+  if (mode.starts_with("/")) return turning_worker("turns_never", words.subspan(2));
   Result<Fd> socket = start_as_worker();
   if (!socket) return fail(socket.error());
   if (mode == "--probe")
@@ -176,7 +130,6 @@ int worker_main(int argc, char** argv) {
   }
   if (mode == "corrupt") return corrupt(**channel);
   if (mode == "no_memory") return no_memory(**channel);
-  if (mode.starts_with("jobs_")) return misbehave(**channel, mode.substr(5));
   return serve_on(**channel, mode);
 }
 

@@ -1,14 +1,16 @@
 // Pipelines whose shards lie in this process or in spawned workers, for tests.
 //
-//   ModelRunner runner(path, on_topology(path, "LWL", {.threads = 3}, Transport));
+//   ModelRunner runner(path, on_topology(path, "LWL", {.threads = 3}, workers));
 //
-// A letter a shard: L a team of this process, W a worker of its own.
+// A letter a shard: L a team of this process, W a worker of its own, which is spawned, or the one
+// that listens.
 #pragma once
 
 #include <string>
 
 #include "base/metrics.h"
 #include "tests/model_runner.h"
+#include "tests/worker/listening_process.h"
 #include "worker/remote_shard.h"
 
 namespace tessera::testing {
@@ -21,6 +23,17 @@ struct LayerWorkers {
   std::string binary = TESSERA_PROGRAM;
   std::vector<std::string> words = {"worker"};  // before the model
   std::vector<std::string> addresses;           // where workers listen; none: they are spawned
+  std::string token{};
+  std::unique_ptr<ListeningProcess> listening{};
+
+  // Starts one that listens, in the place of those that are spawned.
+  void listen(const std::string& model) {
+    std::vector<std::string> all = words;
+    all.insert(all.end(), {model, "--config", "/dev/null", "--threads", "1", "--log-level", "off"});
+    listening = std::make_unique<ListeningProcess>(binary, std::move(all));
+    addresses = {listening->address()};
+    token = kToken;
+  }
 };
 
 inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string& model,
@@ -31,6 +44,7 @@ inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string
   if (!workers.addresses.empty()) {
     const std::size_t number = std::stoul(shard.device.substr(shard.device.find(':') + 1));
     site.address = *worker::Address::parse(workers.addresses.at(number));
+    site.token = workers.token;
     return site;
   }
   std::vector<std::string> words = workers.words;

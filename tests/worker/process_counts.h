@@ -28,6 +28,17 @@ inline std::vector<int> child_processes() {
   return children;
 }
 
+// The child in whose command line there is the word, or is not; 0: none.
+inline int child_process(bool has, const std::string& word) {
+  for (const int pid : child_processes()) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
+    bool found = false;
+    for (std::string one; std::getline(file, one, '\0');) found = found || one == word;
+    if (found == has) return pid;
+  }
+  return 0;
+}
+
 inline int shared_segments() {
   std::ifstream maps("/proc/self/maps");
   int count = 0;

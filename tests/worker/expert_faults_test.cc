@@ -1,0 +1,205 @@
+// Workers that compute experts, killed, stopped, slow or wrong at any moment of their life, in
+// prefill and decode, over every link: the host steps in, the request completes with the same bits,
+// and the worker is used again when it is back. With `required` the request fails instead, with a
+// typed error, and the next one goes on.
+#include <gtest/gtest.h>
+
+#include "tests/worker/expert_rig.h"
+#include "tests/worker/layer_rig.h"
+
+namespace tessera::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr double kResident = 30.0;  // percent
+
+std::span<const TokenId> ids() {
+  return prompt().first(60);
+}
+
+// Until the worker computes all of a request again; every answer until then is right too. The
+// supervisor may find out a moment after the request that the worker is lost.
+void expect_use(ExpertRig& rig, ModelRunner& runner, const std::vector<float>& healthy) {
+  EXPECT_TRUE(eventually([&] {
+    const double before = rig.fallbacks();
+    const std::uint64_t calls = rig.metrics.calls.value();
+    EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+    return rig.fallbacks() == before && rig.metrics.calls.value() > calls;
+  })) << "it computes again";
+}
+
+class ExpertFaults : public ::testing::TestWithParam<FaultCase> {};
+INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaults, all_faults(), fault_name);
+
+TEST_P(ExpertFaults, TheRequestCompletes) {
+  const auto [fault, prefill, link] = GetParam();
+  ExpertRig rig;
+  rig.link = link;
+  if (waits_for_a_deadline(fault)) rig.job_limit = 600ms * kTimeScale;
+  if (is_corrupt(fault)) rig.turns(fault_word(fault));
+  ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+  ASSERT_TRUE(runner.ready());
+  const int chunk = prefill ? 30 : 1;
+  const std::vector<float> healthy = runner.logits(ids(), chunk);
+  ASSERT_EQ(rig.fallbacks(), 0);
+  const auto begin = Clock::now();
+  {
+    const Injection injection(fault, rig.pid());
+    EXPECT_TRUE(runner.logits(ids(), chunk) == healthy);
+  }
+  EXPECT_LT(Clock::now() - begin, kSoon);
+  EXPECT_GT(rig.fallbacks(), 0);
+  rig.revive(fault);
+  // Over a connection that goes on after an ERROR the worker stays bad.
+  if (fault == Fault::refusal) return;
+  expect_use(rig, runner, healthy);
+}
+
+class ExpertLinks : public ::testing::TestWithParam<Link> {
+ protected:
+  void SetUp() override {
+    rig_.link = GetParam();
+    rig_.binary = FAKE_WORKER;
+    rig_.mode = "loads_slowly";
+  }
+  ExpertRig rig_;
+};
+INSTANTIATE_TEST_SUITE_P(All, ExpertLinks, ::testing::ValuesIn(kLinks), link_param_name);
+
+// A worker that never came is computed for until it does.
+TEST_P(ExpertLinks, DeathWhileItLoads) {
+  rig_.may_fail = true;
+  std::unique_ptr<ModelRunner> runner;
+  const RunnerOptions options = rig_.runner(model_path(), kResident, 1);
+  std::thread loader([&] { runner = std::make_unique<ModelRunner>(model_path(), options); });
+  EXPECT_TRUE(eventually([&] { return !child_processes().empty(); }));
+  std::this_thread::sleep_for(100ms);  // it loads from its start for 600 ms at least
+  ::kill(child_processes().front(), SIGKILL);
+  loader.join();
+  ASSERT_TRUE(runner->ready());
+  if (GetParam() != Link::tcp) {
+    ASSERT_TRUE(rig_.failure.has_value());
+    EXPECT_EQ(rig_.failure->code, ErrorCode::unavailable) << rig_.failure->message;
+  }
+  const std::vector<float> without = runner->logits(ids(), 30);
+  rig_.revive(Fault::kill);
+  expect_use(rig_, *runner, without);
+}
+
+TEST_P(ExpertLinks, DeathWhileItLoadsAgain) {
+  ModelRunner runner(model_path(), rig_.runner(model_path(), kResident, 1));
+  ASSERT_TRUE(runner.ready());
+  const std::vector<float> healthy = runner.logits(ids(), 30);
+  for (int i = 0; i < 2; ++i) {
+    const int last = rig_.pid();
+    ::kill(last, SIGKILL);
+    rig_.revive(Fault::kill);
+    ASSERT_TRUE(eventually([&] { return rig_.pid() != 0 && rig_.pid() != last; }));
+    std::this_thread::sleep_for(100ms);
+    EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+  }
+  EXPECT_GT(rig_.fallbacks(), 0);
+  expect_use(rig_, runner, healthy);
+}
+
+// --- Without the host ---
+
+class ExpertsRequired : public ::testing::TestWithParam<std::tuple<Fault, Link>> {};
+INSTANTIATE_TEST_SUITE_P(Cells, ExpertsRequired,
+                         ::testing::Combine(::testing::Values(Fault::kill, Fault::stop,
+                                                              Fault::absurd, Fault::few,
+                                                              Fault::refusal),
+                                            ::testing::ValuesIn(kLinks)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", fault_word(std::get<0>(info.param)),
+                                              link_name(std::get<1>(info.param)));
+                         });
+
+TEST_P(ExpertsRequired, FailTheRequestAndNotTheNext) {
+  const auto [fault, link] = GetParam();
+  ExpertRig rig;
+  rig.link = link;
+  rig.options.required = true;
+  if (waits_for_a_deadline(fault)) rig.job_limit = 600ms * kTimeScale;
+  if (is_corrupt(fault)) rig.turns(fault_word(fault));
+  ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+  ASSERT_TRUE(runner.ready());
+  const std::vector<float> healthy = runner.logits(ids(), 30);
+  ModelRunner::Sequence sequence = runner.start(400);
+  Status status;
+  const auto begin = Clock::now();
+  {
+    const Injection injection(fault, rig.pid());
+    for (int i = 0; status && i < 100; ++i) {
+      ModelRunner::Feed feed{&sequence, {7, 8, 9}};
+      const Result<std::vector<float>> logits = runner.try_step({&feed, 1});
+      if (!logits) status = logits.error();
+    }
+  }
+  EXPECT_LT(Clock::now() - begin, kSoon);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::unavailable) << status.error().message;
+  EXPECT_TRUE(runner.pipeline().keeps_state());
+  EXPECT_EQ(rig.fallbacks(), 0);
+  rig.revive(fault);
+  if (fault == Fault::refusal) return;  // its connection goes on, and it stays bad
+  sequence = {};
+  // With `required` a request fails until then.
+  EXPECT_TRUE(eventually([&] {
+    sequence = {};
+    sequence = runner.start(400);
+    ModelRunner::Feed feed{&sequence, {ids().begin(), ids().begin() + 30}};
+    return runner.try_step({&feed, 1}).ok();
+  }));
+  sequence = {};
+  EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+}
+
+// --- Both roles at once ---
+
+// Layers 0-1 here with experts in one worker, layers 2-3 in another one.
+class BothRoles : public ::testing::TestWithParam<Link> {};
+INSTANTIATE_TEST_SUITE_P(All, BothRoles, ::testing::ValuesIn(kLinks), link_param_name);
+
+TEST_P(BothRoles, AreLostOneByOneAndTogether) {
+  ExpertRig experts;
+  experts.link = GetParam();
+  LayerRig rig(GetParam(), 20s * kTimeScale);
+  const RunnerOptions with_experts = experts.runner(model_path(), kResident, 1);
+  rig.options.expert_resident = with_experts.expert_resident;
+  rig.options.expert_workers = with_experts.expert_workers;
+  rig.options.device.experts = with_experts.device.experts;
+  rig.load();
+  const std::vector<float> healthy = rig.runner->logits(prompt(), 64);
+  ASSERT_GT(experts.metrics.pairs_worker.value(), 0u);
+  const bool tcp = GetParam() == Link::tcp;
+  // The rig of the layers names the instruction set, the other one does not.
+  const auto kill_experts = [&] {
+    ::kill(tcp ? experts.pid() : child_process(false, "--cpu-isa"), SIGKILL);
+  };
+  kill_experts();
+  EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+  EXPECT_GT(experts.fallbacks(), 0);
+  experts.revive(Fault::kill);
+  ASSERT_TRUE(eventually([&] { return experts.healthy(); }));
+  for (const bool both : {false, true}) {
+    const int layers = tcp ? rig.pid() : child_process(true, "--cpu-isa");
+    if (both) kill_experts();
+    ::kill(layers, SIGKILL);
+    Status status;
+    for (int i = 0; status && i < 2; ++i) status = rig.step(150, true);
+    ASSERT_FALSE(status.ok());
+    EXPECT_EQ(status.error().code, ErrorCode::unavailable);
+    rig.revive(Fault::kill);
+    if (both) experts.revive(Fault::kill);
+    ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); }));
+    ASSERT_TRUE(eventually([&] { return experts.healthy(); }));
+    rig.sequence = {};
+    EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+    rig.sequence = rig.runner->start(400);
+  }
+}
+
+}  // namespace
+}  // namespace tessera::testing

@@ -1,0 +1,105 @@
+// The fault matrix of workers: what happens to one, in which phase, over which link.
+//
+//   INSTANTIATE_TEST_SUITE_P(Cells, LayerFaults, all_faults(), fault_name);
+#pragma once
+
+#include <fmt/core.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "worker/site.h"
+
+namespace tessera::testing {
+
+// Limits of time are this much longer under a sanitizer.
+inline constexpr int kTimeScale = TESSERA_TIME_SCALE;
+
+// Between a client and its worker. A worker behind the first two is spawned, one behind the third
+// listens.
+enum class Link { shared, stream, tcp };
+inline const char* link_name(Link link) {
+  constexpr const char* kNames[] = {"shared", "stream", "tcp"};
+  return kNames[static_cast<std::size_t>(link)];
+}
+inline constexpr Link kLinks[] = {Link::shared, Link::stream, Link::tcp};
+inline worker::TransportChoice transport_of(Link link) {
+  return link == Link::shared ? worker::TransportChoice::shared : worker::TransportChoice::stream;
+}
+
+// kill: in the middle of a job. stop: for good. slow: stopped for a while. The others answer from
+// some moment on with a frame that was not agreed, too few rows, a result that nobody asked for, an
+// ERROR, silence, or the end of the process (fake_worker.cc).
+enum class Fault { kill, stop, slow, absurd, few, unasked, refusal, silence, exit };
+inline const char* fault_word(Fault fault) {
+  constexpr const char* kNames[] = {"kill",    "stop",    "slow",    "absurd", "few",
+                                    "unasked", "refusal", "silence", "exit"};
+  return kNames[static_cast<std::size_t>(fault)];
+}
+inline bool is_corrupt(Fault fault) {
+  return fault > Fault::slow;
+}
+
+inline bool waits_for_a_deadline(Fault fault) {
+  return fault == Fault::stop || fault == Fault::silence;
+}
+
+struct FaultCase {
+  Fault fault;
+  bool prefill;
+  Link link;
+};
+
+inline auto all_faults() {
+  std::vector<FaultCase> cases;
+  for (int fault = 0; fault <= static_cast<int>(Fault::exit); ++fault)
+    for (const bool prefill : {true, false})
+      for (const Link link : kLinks) cases.push_back({static_cast<Fault>(fault), prefill, link});
+  return ::testing::ValuesIn(cases);
+}
+inline std::string fault_name(const ::testing::TestParamInfo<FaultCase>& info) {
+  return fmt::format("{}_{}_{}", fault_word(info.param.fault),
+                     info.param.prefill ? "prefill" : "decode", link_name(info.param.link));
+}
+inline std::string link_param_name(const ::testing::TestParamInfo<Link>& info) {
+  return link_name(info.param);
+}
+
+inline bool eventually(const std::function<bool()>& done) {
+  using Clock = std::chrono::steady_clock;
+  const auto end = Clock::now() + std::chrono::seconds(20 * kTimeScale);
+  for (; !done(); std::this_thread::sleep_for(std::chrono::milliseconds(2)))
+    if (Clock::now() > end) return false;
+  return true;
+}
+
+// Makes it happen to process `pid`, whose binary is fake_worker for what is corrupt. Ends when it
+// has happened, in the destructor at the latest.
+class Injection {
+ public:
+  Injection(Fault fault, int pid) {
+    using std::chrono::milliseconds;
+    if (is_corrupt(fault)) {
+      ::kill(pid, SIGUSR1);
+      return;
+    }
+    ::kill(pid, SIGSTOP);  // so that what comes later comes in the middle of a job
+    if (fault == Fault::stop) return;
+    later_ = std::thread([fault, pid] {
+      std::this_thread::sleep_for(milliseconds(fault == Fault::kill ? 20 : 100));
+      ::kill(pid, fault == Fault::kill ? SIGKILL : SIGCONT);
+    });
+  }
+  ~Injection() {
+    if (later_.joinable()) later_.join();
+  }
+
+ private:
+  std::thread later_;
+};
+
+}  // namespace tessera::testing

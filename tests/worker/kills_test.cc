@@ -1,0 +1,125 @@
+// Kills at random moments of prefill and decode, for each role over each link: every answer is
+// right or a typed error, and nothing is left of those that died: descriptors, processes, shared
+// segments, memory. TESSERA_TEST_KILLS=1000 makes each as long as that.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "base/environment.h"
+#include "tests/worker/expert_rig.h"
+#include "tests/worker/layer_rig.h"
+
+namespace tessera::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+int wanted_kills() {
+  const auto wanted = environment_variable("TESSERA_TEST_KILLS");
+  return wanted ? std::stoi(*wanted) : 6;
+}
+
+// Kills `pid` after up to so many microseconds.
+class Killer {
+ public:
+  Killer(int pid, int delay)
+      : thread_([pid, delay] {
+          std::this_thread::sleep_for(std::chrono::microseconds(delay));
+          ::kill(pid, SIGKILL);
+        }) {}
+  ~Killer() { thread_.join(); }
+
+ private:
+  std::thread thread_;
+};
+
+void expect_nothing_left(int kills, const char* what, Link link, const ProcessCounts& before) {
+  const ProcessCounts after;
+  EXPECT_EQ(after.descriptors, before.descriptors);
+  EXPECT_EQ(after.children, before.children);
+  EXPECT_EQ(after.segments, before.segments);
+  EXPECT_LT(after.memory_kib, before.memory_kib + 20'000);
+  std::printf(
+      "%s, %s: %d kills: %d descriptors, %zu children, %d segments, %ld KiB; before %d, %zu, %d, "
+      "%ld\n",
+      what, link_name(link), kills, after.descriptors, after.children, after.segments,
+      after.memory_kib, before.descriptors, before.children, before.segments, before.memory_kib);
+}
+
+class ManyKills : public ::testing::TestWithParam<Link> {
+ protected:
+  void SetUp() override { set_log_level(LogLevel::error); }
+  void TearDown() override {
+    set_log_level(LogLevel::info);
+    EXPECT_TRUE(child_processes().empty());
+    EXPECT_EQ(shared_segments(), 0);
+  }
+  int moment() { return moment_(random_); }
+
+ private:
+  std::mt19937 random_{7};
+  std::uniform_int_distribution<int> moment_{0, 4000};  // microseconds
+};
+INSTANTIATE_TEST_SUITE_P(All, ManyKills, ::testing::ValuesIn(kLinks), link_param_name);
+
+TEST_P(ManyKills, OfLayers) {
+  const int kills = wanted_kills();
+  LayerRig rig(GetParam(), 20s * kTimeScale);
+  rig.load();
+  ASSERT_TRUE(rig.run(true));
+  rig.expect_recovery();
+  const ProcessCounts before;
+  for (int i = 0; i < kills; ++i) {
+    Status status;
+    {
+      const Killer killer(rig.pid(), moment());
+      while (status) {
+        if (rig.sequence.position + 40 > 380) {
+          rig.sequence = {};
+          rig.sequence = rig.runner->start(400);
+        }
+        status = rig.step(i % 2 == 0 ? 1 : 40, i % 3 != 0);
+      }
+    }
+    EXPECT_EQ(status.error().code, ErrorCode::unavailable) << status.error().message;
+    rig.revive(Fault::kill);
+    ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << i;
+    rig.sequence = {};
+    if (i % 10 == 0) {
+      EXPECT_TRUE(rig.runner->logits(prompt(), 64) == plain_logits()) << i;
+    }
+    rig.sequence = rig.runner->start(400);
+  }
+  expect_nothing_left(kills, "layers", GetParam(), before);
+}
+
+TEST_P(ManyKills, OfExperts) {
+  const int kills = wanted_kills();
+  const std::span<const TokenId> ids = prompt().first(40);
+  ExpertRig rig;
+  rig.link = GetParam();
+  ModelRunner runner(model_path(), rig.runner(model_path(), 30.0, 1));
+  ASSERT_TRUE(runner.ready());
+  const std::vector<float> healthy = runner.logits(ids, 8);
+  EXPECT_TRUE(runner.logits(ids, 1) == healthy);
+  Counter& starts =
+      rig.registry.counter("tessera_worker_starts_total", "", {{"worker", "worker:0"}});
+  const auto is_back = [&](std::uint64_t times) {
+    return eventually([&] { return starts.value() >= times && rig.healthy(); });
+  };
+  const ProcessCounts before;
+  for (int i = 0; i < kills; ++i) {
+    const std::uint64_t started = starts.value();
+    {
+      const Killer killer(rig.pid(), moment());
+      ASSERT_TRUE(runner.logits(ids, i % 2 == 0 ? 8 : 1) == healthy) << i;
+    }
+    rig.revive(Fault::kill);
+    ASSERT_TRUE(is_back(started + 1)) << i;
+  }
+  expect_nothing_left(kills, "experts", GetParam(), before);
+  std::printf("%g jobs by the host\n", rig.fallbacks());
+}
+
+}  // namespace
+}  // namespace tessera::testing

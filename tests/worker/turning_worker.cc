@@ -1,0 +1,161 @@
+#include "tests/worker/turning_worker.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <thread>
+
+#include "base/environment.h"
+#include "base/log.h"
+#include "device/cpu/isa.h"
+#include "worker/connect.h"
+#include "worker/process.h"
+#include "worker/role_handler.h"
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
+
+volatile std::sig_atomic_t turned = 0;
+
+void turn(int) {
+  turned = 1;
+}
+
+// A channel whose results are good until the worker turns.
+class TurningChannel final : public Channel {
+ public:
+  TurningChannel(std::unique_ptr<Channel> inner, std::string how)
+      : inner_(std::move(inner)), how_(std::move(how)) {}
+
+  using Channel::send;
+  Status send(FrameHeader header, Parts parts, Deadline deadline) override {
+    if (header.op != Op::result || turned == 0) return inner_->send(header, parts, deadline);
+    if (how_ == "exit") ::_exit(77);
+    if (how_ == "silence") return {};
+    if (how_ == "refusal")
+      return inner_->send({.version = header.version, .op = Op::error, .sequence = header.sequence},
+                          encode(ErrorReply{.code = WireError::internal, .text = "no"}), deadline);
+    if (how_ == "unasked") header.sequence += 1000;
+    if (how_ == "absurd") header.rows = 60'000;
+    if (how_ == "few") {
+      header.rows = header.items = 0;
+      parts = {};
+    }
+    return inner_->send(header, parts, deadline);
+  }
+  Result<bool> receive(Frame& frame, Deadline deadline) override {
+    inner_->set_limits(limits());
+    return inner_->receive(frame, deadline);
+  }
+  bool reserves_room() const override { return inner_->reserves_room(); }
+  void receive_while_sending(std::size_t frames) override { inner_->receive_while_sending(frames); }
+  void close() override { inner_->close(); }
+  bool closed() const override { return inner_->closed(); }
+  int descriptor() const override { return inner_->descriptor(); }
+  std::string describe() const override { return inner_->describe(); }
+
+ private:
+  std::unique_ptr<Channel> inner_;
+  std::string how_;
+};
+
+class SlowlyLoading final : public JobHandler {
+ public:
+  SlowlyLoading(JobHandler& inner, std::chrono::milliseconds pause)
+      : inner_(inner), pause_(pause) {}
+  Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override {
+    std::this_thread::sleep_for(pause_);
+    return inner_.prepare(hello, ack);
+  }
+  Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
+                        const WireLimits& limits) override {
+    return inner_.run(header, body, limits);
+  }
+
+ private:
+  JobHandler& inner_;
+  std::chrono::milliseconds pause_;
+};
+
+int fail(const Error& error) {
+  fmt::print(stderr, "{}\n", error.message);
+  return 1;
+}
+
+struct Turning {
+  std::string how;
+  JobHandler& handler;
+  WorkerOffer offer;
+  Stats stats{};
+
+  int serve_one(std::unique_ptr<Channel> channel) {
+    turned = 0;
+    TurningChannel turning(std::move(channel), how);
+    const Result<ServeEnd> end = serve(turning, offer, handler, stats);
+    return end ? 0 : 1;
+  }
+};
+
+int listen_at(const std::string& text, Turning& worker) {
+  const AcceptOptions options{.token = environment_variable("TESSERA_WORKER_TOKEN").value_or(""),
+                              .max_arena_bytes = kMostArena};
+  Result<Listener> listener = Listener::open(*Address::parse(text));
+  if (!listener) return fail(listener.error());
+  fmt::print("worker ready at {}\n", listener->address().text());
+  std::fflush(stdout);
+  for (;;) {
+    auto channel = listener->accept(options, after(60s));
+    if (!channel) continue;
+    if (*channel == nullptr) return 0;
+    worker.serve_one(*std::move(channel));
+  }
+}
+
+int answer_parent(Turning& worker) {
+  Result<Fd> socket = start_as_worker();
+  if (!socket) return fail(socket.error());
+  auto channel = attach_worker(std::move(*socket), SocketKind::unix_socket,
+                               {.max_arena_bytes = kMostArena}, after(10s));
+  if (!channel) return fail(channel.error());
+  return worker.serve_one(*std::move(channel));
+}
+
+}  // namespace
+
+int turning_worker(const std::string& how, std::span<char*> words) {
+  std::signal(SIGUSR1, turn);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::map<std::string, std::string> options;
+  for (std::size_t i = 1; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
+  const Result<Model> model = Model::open(words[0]);
+  if (!model) return fail(model.error());
+  ShardPlan device{.device = "cpu", .threads = 1};
+  if (options.contains("--threads")) device.threads = std::stoi(options["--threads"]);
+  cpu::Isa isa = cpu::detect_isa();
+  if (options.contains("--cpu-isa") && options["--cpu-isa"] != "auto")
+    isa = *cpu::parse_isa(options["--cpu-isa"]);
+  constexpr std::int64_t kBudget = std::int64_t{1} << 30;
+  RoleHandler handler(*model, {.device = device, .budget = kBudget, .cpu_isa = cpu::isa_name(isa)},
+                      {.device = device, .budget = kBudget, .isa = isa});
+  SlowlyLoading slow(handler, how == "loads_slowly" ? 600ms : 0ms);
+  Turning worker{.how = how.substr(how.find('_') + 1),
+                 .handler = slow,
+                 .offer = {.roles = role_bit(Role::layers) | role_bit(Role::experts),
+                           .model = model_digest(model->file()),
+                           .dims = model_dims(model->spec()),
+                           .max_rows = kMaxWireRows,
+                           .max_pairs = kMaxPairs,
+                           .max_page_changes = kMaxPageChanges,
+                           .credits = 16}};
+  return options.contains("--listen") ? listen_at(options["--listen"], worker)
+                                      : answer_parent(worker);
+}
+
+}  // namespace tessera::worker
