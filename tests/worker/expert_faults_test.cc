@@ -175,17 +175,17 @@ TEST_P(BothRoles, AreLostOneByOneAndTogether) {
   ASSERT_GT(experts.metrics.pairs_worker.value(), 0u);
   const bool tcp = GetParam() == Link::tcp;
   // The rig of the layers names the instruction set, the other one does not.
-  const auto kill_experts = [&] {
-    ::kill(tcp ? experts.pid() : child_process(false, "--cpu-isa"), SIGKILL);
-  };
-  kill_experts();
-  EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+  const auto experts_pid = [&] { return tcp ? experts.pid() : child_process(false, "--cpu-isa"); };
+  {
+    const Injection injection(Fault::kill, experts_pid());
+    EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+  }
   EXPECT_GT(experts.fallbacks(), 0);
   experts.revive(Fault::kill);
   ASSERT_TRUE(eventually([&] { return experts.healthy(); }));
   for (const bool both : {false, true}) {
     const int layers = tcp ? rig.pid() : child_process(true, "--cpu-isa");
-    if (both) kill_experts();
+    if (both) ::kill(experts_pid(), SIGKILL);
     ::kill(layers, SIGKILL);
     Status status;
     for (int i = 0; status && i < 2; ++i) status = rig.step(150, true);
