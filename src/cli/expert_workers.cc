@@ -4,6 +4,28 @@
 #include "plan/expert_workers.h"
 
 namespace tessera::cli {
+namespace {
+
+worker::ExpertConnectionOptions wanted(std::size_t id, const std::vector<LayerExperts>& homes,
+                                       const Plan& plan, const ExpertOptions& options) {
+  return {.id = static_cast<int>(id),
+          .experts = homes,
+          .max_rows = plan.expert_workers[id].job_rows,
+          .payload = options.payload};
+}
+
+}  // namespace
+
+std::int64_t expert_shared_bytes(const std::vector<ExpertSite>& sites, const Model& model,
+                                 const Plan& plan, const ExpertOptions& options) {
+  const std::vector<LayerExperts> homes = homes_of_all_layers(plan.shards, plan.n_layer);
+  std::int64_t bytes = 0;
+  for (std::size_t i = 0; i < sites.size(); ++i)
+    if (plan.expert_workers[i].experts > 0)
+      bytes += worker::shared_bytes(sites[i].site,
+                                    worker::experts_hello(model, wanted(i, homes, plan, options)));
+  return bytes;
+}
 
 Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                                            const std::vector<ExpertSite>& sites, const Model& model,
@@ -22,11 +44,7 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
     TESSERA_ASSIGN(connection, worker::ExpertConnection::create(
                                    started_site(config, site.site, model.file().path(),
                                                 site.threads, site.inventory.budget),
-                                   {.id = static_cast<int>(i),
-                                    .experts = homes,
-                                    .max_rows = plan.expert_workers[i].job_rows,
-                                    .payload = options.payload},
-                                   model, metrics));
+                                   wanted(i, homes, plan, options), model, metrics));
   }
   if (options.required)
     for (const auto& connection : *workers.connections_)

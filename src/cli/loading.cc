@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/worker_options.h"
 #include "model/synth.h"
+#include "worker/layers_handler.h"
 #include "worker/remote_shard.h"
 
 namespace tessera::cli {
@@ -152,6 +153,51 @@ Status check_prefault(const Config& config, const Plan& plan) {
   return {};
 }
 
+// By shard, what it shares with other processes: rings are in both.
+Result<std::vector<std::int64_t>> shared_bytes(const Config& config, const Model& model,
+                                               const PlacedModel& placed) {
+  const std::vector<ShardPlan>& shards = placed.plan.shards;
+  std::vector<std::int64_t> bytes(shards.size());
+  std::int64_t here = 0;
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    for (const LayerWorker& worker : placed.workers)
+      if (worker.site.name == shards[i].device)
+        bytes[i] += worker::shared_bytes(
+            worker.site, worker::layers_hello(model, shards[i].layout, placed.plan.context, false));
+    here += bytes[i];
+  }
+  if (!placed.expert_workers.empty()) {
+    TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));
+    here += expert_shared_bytes(placed.expert_workers, model, placed.plan, options);
+  }
+  const auto first = std::find_if(shards.begin(), shards.end(),
+                                  [](const ShardPlan& shard) { return !shard.remote; });
+  if (first != shards.end()) bytes[static_cast<std::size_t>(first - shards.begin())] = here;
+  return bytes;
+}
+
+// The size of connections follows from the plan; where they do not fit beside it, it is made again
+// for what they leave.
+Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
+                           const PlanOptions& options, PlacedModel& placed) {
+  std::vector<std::int64_t> taken(inventory.devices.size());
+  for (;;) {
+    TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+    TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, shared_bytes(config, model, placed));
+    bool fits = true;
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+      ShardPlan& shard = placed.plan.shards[i];
+      shard.handoff_bytes += bytes[i];
+      shard.budget_bytes += taken[i];
+      if (bytes[i] <= taken[i] || shard.free_bytes() >= 0) continue;
+      fits = false;
+      inventory.devices[i].budget = shard.budget_bytes - bytes[i];
+      taken[i] = bytes[i];
+    }
+    if (fits) return {};
+  }
+}
+
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
@@ -179,7 +225,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   if (const auto speed = saved_speed(usable_cores(), isa))
     options.expert_costs.bytes_per_s = speed->read_bytes_per_s;
-  TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+  TESSERA_TRY(make_connected_plan(config, model, std::move(inventory), options, placed));
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));
   return placed;

@@ -14,6 +14,9 @@
 namespace tessera {
 namespace {
 
+// kProgramBytes of a worker, which has jobs on their way besides (measured, docs/results.md).
+constexpr std::int64_t kWorkerBytes = std::int64_t{16} << 20;
+
 // Rows that go through several shards together: few, so that all shards soon have work and soon end
 // (a prompt takes the time of one piece longer than of its rows), but enough that a matrix is read
 // for several rows.
@@ -209,7 +212,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   if (on.kind != DeviceKind::cpu) {
     shard.host_bytes = 0;  // its memory is not the process's
   } else if (on.remote) {
-    shard.host_bytes = kProgramBytes;
+    shard.host_bytes = kWorkerBytes;
   } else if (!before) {
     shard.host_bytes = sizes_.process_bytes;
   }

@@ -45,6 +45,13 @@ bool has_no_file(const Probe& probe) {
   return probe.model == ModelDigest{};
 }
 
+std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
+  const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
+  if (!here || site.transport == TransportChoice::stream) return 0;
+  const AttachOptions sizes = ring_sizes(hello);
+  return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
+}
+
 Starter site_starter(const WorkerSite& site, AttachOptions attach) {
   attach = attach_options(site, std::move(attach));
   return site.spawn ? spawn_starter(*site.spawn, attach) : connect_starter(site.address, attach);

@@ -35,6 +35,9 @@ struct WorkerSite {
 // What the worker says about itself: that it speaks the protocol and knows the role is checked.
 Result<Probe> probe_site(const WorkerSite& site, Deadline deadline);
 
+// Memory that both ends of a connection share, once it was used all over; 0 over a socket.
+std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello);
+
 Starter site_starter(const WorkerSite& site, AttachOptions attach);
 
 // What the worker is sent when it has no file: one that is started here always has.

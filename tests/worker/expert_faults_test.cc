@@ -23,9 +23,9 @@ std::span<const TokenId> ids() {
 void expect_use(ExpertRig& rig, ModelRunner& runner, const std::vector<float>& healthy) {
   EXPECT_TRUE(eventually([&] {
     const double before = rig.fallbacks();
-    const std::uint64_t calls = rig.metrics.calls.value();
+    const std::uint64_t calls = rig.metrics.worker.calls.value();
     EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
-    return rig.fallbacks() == before && rig.metrics.calls.value() > calls;
+    return rig.fallbacks() == before && rig.metrics.worker.calls.value() > calls;
   })) << "it computes again";
 }
 
@@ -172,7 +172,7 @@ TEST_P(BothRoles, AreLostOneByOneAndTogether) {
   rig.options.device.experts = with_experts.device.experts;
   rig.load();
   const std::vector<float> healthy = rig.runner->logits(prompt(), 64);
-  ASSERT_GT(experts.metrics.pairs_worker.value(), 0u);
+  ASSERT_GT(experts.metrics.worker.pairs.value(), 0u);
   const bool tcp = GetParam() == Link::tcp;
   // The rig of the layers names the instruction set, the other one does not.
   const auto experts_pid = [&] { return tcp ? experts.pid() : child_process(false, "--cpu-isa"); };

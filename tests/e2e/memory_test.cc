@@ -1,0 +1,127 @@
+// The plan's bytes against what processes use while they serve, with layers and experts in workers.
+// Counted is everything but the model's file, whose pages give way.
+#include <algorithm>
+#include <atomic>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "tests/e2e/served_model.h"
+
+namespace tessera::testing {
+namespace {
+
+// Resident memory outside of mappings of `file`.
+double resident_bytes(int pid, const std::string& file) {
+  std::ifstream smaps("/proc/" + std::to_string(pid) + "/smaps");
+  double bytes = 0;
+  bool counted = false;
+  for (std::string line; std::getline(smaps, line);) {
+    if (line.starts_with("Rss:")) {
+      if (counted) bytes += std::stod(line.substr(4)) * 1024.0;
+    } else if (line.find('-') < line.find(' ')) {  // a mapping begins
+      counted = !line.ends_with(file);
+    }
+  }
+  return bytes;
+}
+
+// The most that a process and each of its children have had, until it is asked.
+class Peaks {
+ public:
+  Peaks(const Served& served, std::string file)
+      : thread_([this, &served, file = std::move(file)] {
+          while (!done_) {
+            look(served.pid(), file);
+            for (const int child : served.children()) look(child, file);
+            std::this_thread::sleep_for(std::chrono::milliseconds(100));
+          }
+        }) {}
+  ~Peaks() { (void)take(); }
+  const std::map<int, double>& take() {
+    done_ = true;
+    if (thread_.joinable()) thread_.join();
+    return peaks_;
+  }
+
+ private:
+  void look(int pid, const std::string& file) {
+    peaks_[pid] = std::max(peaks_[pid], resident_bytes(pid, file));
+  }
+  std::map<int, double> peaks_;
+  std::atomic<bool> done_{false};
+  std::thread thread_;
+};
+
+const std::string& mini_model() {
+  static const std::string path = [] {
+    std::string file = scratch_folder() + "/mini_memory.gguf";
+    EXPECT_EQ(run_program({{"synth", "qwen35moe", file, "--preset", "mini"}}).code, 0);
+    return file;
+  }();
+  return path;
+}
+
+// A worker of layers is a device of the plan. One of experts says itself what it loads; it has the
+// program and what it shares with the server besides.
+double planned_worker(const json& plan, const std::string& log) {
+  for (const json& shard : plan["shards"])
+    if (shard["remote"].get<bool>())
+      return shard["budget_bytes"].get<double>() - shard["free_bytes"].get<double>();
+  constexpr double kMiB = 1 << 20;
+  const std::string before = " experts: ";
+  const std::size_t at = log.find(before);
+  if (at == std::string::npos) return 0;
+  return std::stod(log.substr(at + before.size())) * kMiB + 16 * kMiB +
+         plan["shards"][0]["handoff_bytes"].get<double>();
+}
+
+struct MemoryCase {
+  const char* name;
+  std::vector<std::string> options;
+};
+
+class PlannedMemory : public ::testing::TestWithParam<MemoryCase> {};
+INSTANTIATE_TEST_SUITE_P(
+    Placements, PlannedMemory,
+    ::testing::Values(
+        MemoryCase{"alone", {}}, MemoryCase{"host_experts", {"--expert-resident", "40%"}},
+        MemoryCase{"expert_worker", {"--expert-resident", "40%", "--spawn-worker", "experts"}},
+        MemoryCase{"expert_worker_stream",
+                   {"--expert-resident", "40%", "--spawn-worker", "experts",
+                    "--expert-ipc-transport", "stream"}},
+        MemoryCase{"layer_worker", {"--spawn-worker", "layers,threads=1"}},
+        MemoryCase{"layer_worker_stream",
+                   {"--spawn-worker", "layers,threads=1", "--worker-transport", "stream"}}),
+    [](const auto& info) { return info.param.name; });
+
+TEST_P(PlannedMemory, IsWhatTheProcessesUse) {
+  std::vector<std::string> options = {"--ctx", "4096", "--parallel", "1"};
+  options.insert(options.end(), GetParam().options.begin(), GetParam().options.end());
+  Served served(options, mini_model());
+  json plan;
+  std::map<int, double> peaks;
+  {
+    Peaks watch(served, mini_model());
+    for (int i = 0; i < 2; ++i)
+      EXPECT_EQ(served.complete(greedy(some_ids(600, i), 16)).status, 200);
+    plan = json::parse(http_test::get(served.port(), "/props").body)["plan"];
+    peaks = watch.take();
+  }
+  for (const auto& [pid, peak] : peaks) {
+    double planned = plan["total_bytes"].get<double>();
+    const char* what = "server";
+    if (pid != served.pid()) {
+      what = "worker";
+      planned = planned_worker(plan, served.output());
+    }
+    std::printf("%s, %s: planned %.1f MB, peak %.1f MB, peak / planned %.3f\n", GetParam().name,
+                what, planned / 1e6, peak / 1e6, peak / planned);
+    EXPECT_NEAR(peak / planned, 1.0, 0.05);
+  }
+  EXPECT_EQ(peaks.size(), 1 + served.children().size());
+}
+
+}  // namespace
+}  // namespace tessera::testing
