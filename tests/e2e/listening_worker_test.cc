@@ -70,7 +70,8 @@ class WorkerAtAnAddress : public ::testing::TestWithParam<Case> {
     std::vector<std::string> words = {"--parallel",   "2",         "--ctx", "2048",
                                       "--token-file", token_file()};
     const std::vector<std::string> role =
-        layers() ? std::vector<std::string>{"--target-devices", "cpu,worker:" + address}
+        layers() ? std::vector<std::string>{"--target-devices", "cpu,worker:" + address,
+                                            "--layer-times", "bytes"}  // loads nothing to measure
                  : std::vector<std::string>{"--expert-worker", address, "--expert-resident", "30%"};
     words.insert(words.end(), role.begin(), role.end());
     return words;
