@@ -52,7 +52,10 @@ class DeviceTimes {
       key["memory"] = device.memory_total;  // another card at the same number
       key["graphs"] = config.text("placement.gpu_graphs");
     }
-    if (device.remote) key["transport"] = config.text("worker.transport");
+    if (device.remote) {
+      key["memory"] = device.memory_total;  // another machine at the same address
+      key["transport"] = config.text("worker.transport");
+    }
     return key;
   }
 

@@ -180,8 +180,9 @@ Result<std::vector<std::int64_t>> shared_bytes(const Config& config, const Model
 // for what they leave.
 Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
                            const PlanOptions& options, PlacedModel& placed) {
+  constexpr int kMostRounds = 8;  // each leaves more to the connections
   std::vector<std::int64_t> taken(inventory.devices.size());
-  for (;;) {
+  for (int round = 0; round < kMostRounds; ++round) {
     TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
     TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, shared_bytes(config, model, placed));
     bool fits = true;
@@ -196,6 +197,9 @@ Status make_connected_plan(const Config& config, const Model& model, Inventory i
     }
     if (fits) return {};
   }
+  return Error::make(ErrorCode::exhausted,
+                     "the plan leaves no memory for the connections to its workers; give them "
+                     "--worker-transport stream, or a larger --budget");
 }
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {

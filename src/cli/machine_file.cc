@@ -51,8 +51,12 @@ void save_entry(Json entry) {
   std::error_code error;
   std::filesystem::create_directories(cache_folder(), error);
   const std::string written = fmt::format("{}.{}", file_path(), getpid());
-  std::ofstream(written) << Json(entries).dump(1) << "\n";
-  std::filesystem::rename(written, file_path(), error);
+  std::ofstream file(written);
+  // Paths in it may be no UTF-8.
+  file << Json(entries).dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
+  file.close();
+  if (file) std::filesystem::rename(written, file_path(), error);
+  if (!file || error) std::filesystem::remove(written, error);
 }
 
 std::optional<Json> find_entry(const Json& key) {

@@ -48,21 +48,22 @@ Result<ShardPlan> worker_device(const Config& config) {
                    .budget_bytes = device.budget.value_or(device.memory_free)};
 }
 
-// What tessera bench measured, or a quick look: the planner gives more to the faster.
-Result<double> reading_speed(const ShardPlan& device, cpu::Isa isa) {
+// What tessera bench measured, or a quick look: the planner gives more to the faster. 0 where there
+// is no memory to look with.
+double reading_speed(const ShardPlan& device, cpu::Isa isa) {
   if (const auto saved = saved_speed(device.threads, isa)) return saved->read_bytes_per_s;
   ThreadTeam team({.threads = device.threads, .cpus = device.cpus});
-  return measure_reading(team, isa, device.budget_bytes);
+  const Result<double> measured = measure_reading(team, isa, device.budget_bytes);
+  return measured ? *measured : 0.0;
 }
 
-Result<Probe> describe(const ShardPlan& device, const Model* model, cpu::Isa isa) {
+Probe describe(const ShardPlan& device, const Model* model, cpu::Isa isa) {
   const Inventory machine = probe_inventory(device.threads);
-  TESSERA_ASSIGN(const double speed, reading_speed(device, isa));
   Probe probe{.roles = kRoles,
               .threads = static_cast<std::uint32_t>(device.threads),
               .memory_total = static_cast<std::uint64_t>(machine.devices.front().memory_total),
               .memory_free = static_cast<std::uint64_t>(device.budget_bytes),
-              .bytes_per_second = speed};
+              .bytes_per_second = reading_speed(device, isa)};
   if (model != nullptr) probe.model = model_digest(model->file());
   probe.isa = 1 + static_cast<std::uint32_t>(isa);
   return probe;
@@ -209,8 +210,7 @@ Status run(const Config& config) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   if (config.flag("worker.probe")) {
     TESSERA_ASSIGN(Fd socket, start_as_worker());
-    TESSERA_ASSIGN(const Probe probe, describe(device, nullptr, isa));
-    return answer_probe(std::move(socket), probe);
+    return answer_probe(std::move(socket), describe(device, nullptr, isa));
   }
   const bool listening = config.given("worker.listen");
   Fd parent;
@@ -230,8 +230,7 @@ Status run(const Config& config) {
     Host host(held, device, isa, {});
     return answer_parent(host, std::move(parent));
   }
-  TESSERA_ASSIGN(const Probe probe, describe(device, held, isa));
-  Host host(held, device, isa, probe);
+  Host host(held, device, isa, describe(device, held, isa));
   return listen(config, host);
 }
 

@@ -335,6 +335,7 @@ void LocalEngine::step() {
     if (rows_[i] > 0) running_[i]->begin_step(rows_[i], batch_);
 
   if (Status status = forward_.forward(batch_.view()); !status) {
+    if (experts_ != nullptr) share_experts();
     if (forward_.keeps_state() || status.error().code == ErrorCode::unavailable)
       return fail_running(status.error(), forward_.keeps_state());
     return fail_everything(status.error());

@@ -181,10 +181,10 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     TESSERA_TRY(shard->load(model_, {}));
     log_info("loaded layers {}-{}: {}", layout.first_layer, layout.end_layer - 1,
              format_bytes(bytes));
+    piece_.allocate(layout.max_rows, model_.spec().n_embd);  // may lack memory: first
     shard_ = std::move(shard);
     layout_ = layout;
     delta_form_ = hello.layers.delta_form;
-    piece_.allocate(layout.max_rows, model_.spec().n_embd);
   }
   limits_ = {.slots = hello.slots,
              .kv_pages = hello.layers.kv_pages,

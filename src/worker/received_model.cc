@@ -108,6 +108,12 @@ Status ReceivedModel::open_model() {
   TESSERA_TRY(check_budget(headers));
   TESSERA_TRY(pull(headers));
   TESSERA_ASSIGN(gguf::File file, gguf::File::adopt(files));
+  // It stays here for good, so no more of it than there is.
+  for (std::size_t i = 0; i < parts_.size(); ++i)
+    if (parts_[i].sizes.header_bytes != file.header_bytes(static_cast<int>(i)))
+      return Error::make(ErrorCode::invalid, "{}: a header of {} bytes was announced, it has {}",
+                         files[i].name, parts_[i].sizes.header_bytes,
+                         file.header_bytes(static_cast<int>(i)));
   const FileRanges identity = identity_ranges(file);
   TESSERA_TRY(check_budget(identity));
   TESSERA_TRY(pull(identity));
@@ -133,6 +139,8 @@ Status ReceivedModel::check_budget(const FileRanges& wanted) const {
 }
 
 Status ReceivedModel::fetch(const FileRanges& ranges) {
+  // What a broken transfer left counts, unless it is in the way.
+  if (!check_budget(ranges)) drop();
   TESSERA_TRY(check_budget(ranges));
   TESSERA_TRY(pull(ranges));
   return channel_->send({.op = Op::model_read, .sequence = ++sequence_}, encode(ModelRead{}),

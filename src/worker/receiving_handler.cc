@@ -25,7 +25,7 @@ Status ReceivingHandler::receive(const Hello& hello) {
 
 Result<Prepared> ReceivingHandler::prepare(const Hello& hello, const HelloAck& ack) {
   CHECK(channel_ != nullptr);
-  if (!received_ || received_->digest() != hello.model) TESSERA_TRY(receive(hello));
+  if (!role_ || received_->digest() != hello.model) TESSERA_TRY(receive(hello));
   received_->connect(*channel_);
   if (model_dims(received_->model().spec()) != hello.dims)
     return Error::make(ErrorCode::not_found,

@@ -15,6 +15,8 @@ constexpr int kStartsOfSpawned = 1;
 constexpr int kStartsAtAddress = 3;
 // Nothing of a state is lost with a worker of experts, so the supervisor need not wait long.
 constexpr std::chrono::milliseconds kMostJobLimit{10'000};
+// Of jobs under way at a time: a fraction of what the buffers of both ends hold.
+constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
 
 WireType wire_type(ExpertPayload payload) {
   switch (payload) {
@@ -167,6 +169,12 @@ Status RemoteExperts::submit(const ExpertJob& job) {
     pack_rows(job.rows, worker_.payload_, rows_);
     rows = rows_;
   }
+  // A worker that computes reads nothing: what a socket does not hold would keep this thread from
+  // the resident experts.
+  auto bytes = static_cast<std::int64_t>(head_.size() + rows.size());
+  for (const UnderWay& before : jobs_) bytes += before.bytes;
+  if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
+    return Error::make(ErrorCode::exhausted, "the socket holds no further job");
   const std::chrono::microseconds deadline = worker_.times_.deadline(job.pairs.size());
   const FrameHeader header{
       .op = Op::compute_experts,

@@ -75,6 +75,7 @@ class Session {
   Status say_bye();
   void close() { channel_->close(); }
   bool closed() const { return channel_->closed(); }
+  bool reserves_room() const { return channel_->reserves_room(); }
   int descriptor() const { return channel_->descriptor(); }
 
  private:

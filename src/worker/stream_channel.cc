@@ -113,7 +113,8 @@ Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
       spare_.push_back(std::move(frame));
     }
   }
-  if (room.ready) return {};
+  // A peer that sends and does not read makes the socket ready for ever.
+  if (room.ready && Clock::now() < deadline) return {};
   if (!started)
     return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline", description_,
                        op_name(op));
