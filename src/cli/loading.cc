@@ -153,9 +153,9 @@ Status check_prefault(const Config& config, const Plan& plan) {
   return {};
 }
 
-// By shard, what it shares with other processes: rings are in both.
-Result<std::vector<std::int64_t>> shared_bytes(const Config& config, const Model& model,
-                                               const PlacedModel& placed) {
+// By shard, what its connections to other processes take: rings are in both.
+Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const Model& model,
+                                                   const PlacedModel& placed) {
   const std::vector<ShardPlan>& shards = placed.plan.shards;
   std::vector<std::int64_t> bytes(shards.size());
   std::int64_t here = 0;
@@ -165,6 +165,8 @@ Result<std::vector<std::int64_t>> shared_bytes(const Config& config, const Model
         bytes[i] += worker::shared_bytes(
             worker.site, worker::layers_hello(model, shards[i].layout, placed.plan.context, false));
     here += bytes[i];
+    // The rows that wait for a worker and the answer that comes are here, the logits' copy too.
+    if (shards[i].remote) here += 2 * shards[i].handoff_bytes;
   }
   if (!placed.expert_workers.empty()) {
     TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));
@@ -184,7 +186,7 @@ Status make_connected_plan(const Config& config, const Model& model, Inventory i
   std::vector<std::int64_t> taken(inventory.devices.size());
   for (int round = 0; round < kMostRounds; ++round) {
     TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
-    TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, shared_bytes(config, model, placed));
+    TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, connection_bytes(config, model, placed));
     bool fits = true;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       ShardPlan& shard = placed.plan.shards[i];
