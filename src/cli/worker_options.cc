@@ -109,6 +109,15 @@ Status check_isa(const Config& config, const WorkerSite& site, const worker::Pro
       probe.isa > 0 ? cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)) : "other kernels", name);
 }
 
+// One without a file is sent the model.
+Status check_model(const WorkerSite& site, const worker::Probe& probe, const Model& model) {
+  if (site.spawn || worker::has_no_file(probe) || probe.model == model_digest(model.file()))
+    return {};
+  return Error::make(ErrorCode::invalid,
+                     "{} has the file of another model; start it with this one, or without a file",
+                     site.name);
+}
+
 // Of a worker that listens: what it may use is for it to say.
 WorkerInventory inventory_at(const DeviceName& name, const worker::Address& address,
                              const worker::Probe& probe, std::int64_t free) {
@@ -195,7 +204,8 @@ Status check_workers(const Config& config, const Placement& placement) {
     std::from_chars(name.worker.data(), name.worker.data() + name.worker.size(), number);
     if (number >= requests.size() || requests[number].role != Role::layers)
       return Error::make(ErrorCode::invalid,
-                         "--target-devices: {} needs a --spawn-worker layers; {} are started",
+                         "--target-devices: {} needs a --spawn-worker layers with that number; {} "
+                         "are started, counting those of experts",
                          name.text(), requests.size());
   }
   for (const std::string& text : config.list("worker.experts")) {
@@ -225,6 +235,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     }
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
     TESSERA_TRY(check_isa(config, found.site, probe));
+    TESSERA_TRY(check_model(found.site, probe, model));
     if (!found.site.spawn)
       found.inventory = inventory_at(name, found.site.address, probe, free_memory(probe, model));
     workers.push_back(std::move(found));
@@ -241,6 +252,7 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
   const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
     TESSERA_TRY(check_isa(config, found.site, probe));
+    TESSERA_TRY(check_model(found.site, probe, model));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe.threads));
     const auto free = found.site.spawn
                           ? static_cast<std::int64_t>(probe.memory_free) / (spawned + 1)
