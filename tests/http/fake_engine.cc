@@ -105,7 +105,9 @@ bool FakeEngine::wait_idle() const {
 bool FakeEngine::wait_running(int count) const {
   std::unique_lock lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(2), [&] {
-    return running_.size() + queue_.size() >= static_cast<std::size_t>(count);
+    // One that is queued only until the engine looks would still take a place of the queue.
+    return running_.size() + queue_.size() >= static_cast<std::size_t>(count) &&
+           running_.size() >= static_cast<std::size_t>(std::min(count, options_.parallel));
   });
 }
 
