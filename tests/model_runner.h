@@ -182,6 +182,27 @@ class ModelRunner {
   std::unique_ptr<SequencePool> pool_;
 };
 
+// A sequence's state spans shards: its first 128 tokens go to one sequence, the rest to another
+// that got the state of the first, which is then reset. The rest must come out as in one run.
+inline void expect_state_copied(ModelRunner& runner, std::span<const std::int32_t> ids) {
+  const std::vector<float> whole = runner.logits(ids, 512);
+  ModelRunner::Sequence a = runner.start(300), b = runner.start(300);
+  ModelRunner::Feed feed{&a, {ids.begin(), ids.begin() + 128}};
+  runner.step({&feed, 1});
+  b.state.extend(128);
+  b.position = 128;
+  const auto from = a.state.page_tables(), to = b.state.page_tables();
+  for (std::size_t group = 0; group < from.size(); ++group)
+    for (std::size_t page = 0; page < from[group].size(); ++page)
+      runner.pipeline().copy_page(static_cast<int>(group), from[group][page], to[group][page]);
+  runner.pipeline().copy_slot(a.state.slot(), b.state.slot());
+  runner.pipeline().reset_slot(a.state.slot());
+  feed = {&b, {ids.begin() + 128, ids.end()}};
+  const std::vector<float> rest = runner.step({&feed, 1});
+  EXPECT_TRUE(
+      std::equal(rest.begin(), rest.end(), whole.end() - static_cast<std::ptrdiff_t>(rest.size())));
+}
+
 // Log-softmax of one row, in double.
 inline std::vector<double> log_softmax(std::span<const float> logits) {
   const double top = *std::max_element(logits.begin(), logits.end());

@@ -239,24 +239,8 @@ TEST(SplitPipeline, StateIsCopiedAsOne) {
   for (const int count : {1, 2, 3}) {
     ModelRunner runner(model, {.threads = count, .placement = shards(count)});
     ASSERT_TRUE(runner.ready());
-    const std::vector<float> whole = runner.logits(ids, 512);
-    // The first 128 tokens in one sequence, the rest in another that got its state.
-    ModelRunner::Sequence a = runner.start(300), b = runner.start(300);
-    ModelRunner::Feed feed{&a, {ids.begin(), ids.begin() + 128}};
-    runner.step({&feed, 1});
-    b.state.extend(128);
-    b.position = 128;
-    const auto from = a.state.page_tables(), to = b.state.page_tables();
-    for (std::size_t group = 0; group < from.size(); ++group)
-      for (std::size_t page = 0; page < from[group].size(); ++page)
-        runner.pipeline().copy_page(static_cast<int>(group), from[group][page], to[group][page]);
-    runner.pipeline().copy_slot(a.state.slot(), b.state.slot());
-    runner.pipeline().reset_slot(a.state.slot());
-    feed = {&b, {ids.begin() + 128, ids.end()}};
-    const std::vector<float> rest = runner.step({&feed, 1});
-    EXPECT_TRUE(std::equal(rest.begin(), rest.end(),
-                           whole.end() - static_cast<std::ptrdiff_t>(rest.size())))
-        << count << " shards";
+    SCOPED_TRACE(count);
+    expect_state_copied(runner, ids);
   }
 }
 
