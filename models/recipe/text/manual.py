@@ -93,14 +93,34 @@ FACTS = [
      "Use --host 0.0.0.0 together with --api-key; without a key it also needs --insecure."),
     (["How do I get the same answer each time?", "How do I make answers repeatable?"],
      "Use --temperature 0, or set --seed to a fixed number."),
+    (["Which devices can Tessera use?", "How do I list my devices?", "Why is my GPU not used?",
+      "Which command lists the devices?", "How do I see my GPUs?"],
+     "Use tessera devices: it lists what can compute here, and why something cannot."),
+    (["How do I split a model over two devices?", "How do I use several devices?", "How can two GPUs share a model?"],
+     "Name them in order, for example: tessera serve model.gguf --target-devices cuda:0,cuda:1"),
+    (["How do I use a GPU?", "How do I run on the GPU?", "How do I put a model on a GPU?"],
+     "Use --target-devices cuda:0. tessera devices says whether it can be used."),
+    (["How do I split a model over two processes?", "How do I start a worker with the server?", "How do I spawn a worker?"],
+     "Use --spawn-worker layers or --spawn-worker experts; layers of the first are named worker:0 in --target-devices."),
+    (["How do I use another machine?", "How do I start a worker on another machine?", "How do I listen for a server?"],
+     "Start tessera worker --listen tcp:0.0.0.0:9000 --token-file FILE there, and name worker:tcp:HOST:9000 in --target-devices."),
+    (["What happens when a worker dies?", "Can a worker fail?", "What if an expert worker is killed?"],
+     "Its experts are computed by the host, with the same answers; its layers come back when it does."),
+    (["How do I make a routing profile?", "How do I find out which experts are used?", "Which command counts experts?"],
+     "Use tessera calibrate, for example: tessera calibrate model.gguf --text sample.txt"),
+    (["What is an expert?", "What are experts?", "What is a mixture of experts?"],
+     "A mixture-of-experts layer has many small networks, the experts; a router chooses a few of them for each token."),
+    (["What if a model is larger than my memory?", "Can I run a model that does not fit?", "My model does not fit. What can I do?"],
+     "Experts that do not fit stay in the mapped file or go to workers; tessera plan shows it before anything loads."),
     (["What is greedy decoding?", "How do I decode greedily?"],
      "Greedy decoding picks the likeliest token each time; use --temperature 0."),
 ]
 
 PLAN = {
     "device": "the device that holds the shard",
+    "threads": "how many threads compute on the device",
     "layers": "the range of layers that lie on the device, and whether the embedding and the head do",
-    "experts": "how many experts of each layer are resident on the device",
+    "experts": "how many experts are resident on the device, and how many the host and the workers compute",
     "weights": "the bytes of the weights on the device",
     "KV": "the bytes of the cache of keys and values",
     "recurrent": "the bytes of the state of the gated-delta layers",
@@ -153,7 +173,22 @@ jinja reasoning-format think no-think quantize download update daemon detach wor
 swap-space block-size trust-remote-code revision tokenizer served-model-name root-path ssl-key ssl-cert timeout retries cache-dir
 log-file log-dir metrics-port tls proxy user group pid-file save load resume top-a top-n""".split()
 UNKNOWN_ENDPOINTS = ["/v2/{}", "/v1/{}", "/{}", "/v1/chat/{}", "/api/{}", "/{}/list", "/v1/{}/new"]
-COMMANDS = "serve run plan bench inspect tokenize detokenize template logits synth worker".split()
+COMMANDS = {
+    "serve": "answers an OpenAI-style HTTP API",
+    "run": "answers one prompt, or chats on the terminal",
+    "plan": "shows where everything would lie and what it takes",
+    "devices": "lists what can compute here, and why something cannot",
+    "bench": "measures prompt and generation speed",
+    "calibrate": "counts which experts a text needs",
+    "inspect": "shows a GGUF file's metadata and tensors",
+    "tokenize": "turns text into token ids",
+    "detokenize": "turns token ids into text",
+    "template": "renders a conversation with the chat template",
+    "logits": "writes the logits of a token sequence",
+    "synth": "writes a model file with random weights",
+    "worker": "computes layers or experts for a server in another process",
+}
+COMMAND_OPTIONS = ["Which options does {} take?", "How do I get help for {}?", "Where are the options of {}?"]
 
 
 def load_options() -> list:
@@ -244,6 +279,13 @@ def endpoint_questions(rng: random.Random) -> tuple:
     return rng.choice(FIND_ENDPOINT).format(meaning), f"It is {method} {path}."
 
 
+def command_questions(rng: random.Random) -> tuple:
+    command = rng.choice(list(COMMANDS))
+    if rng.random() < 0.2:
+        return rng.choice(COMMAND_OPTIONS).format(f"tessera {command}"), f"See tessera {command} --help."
+    return rng.choice(ENDPOINT_QUESTIONS).format(f"tessera {command}"), f"tessera {command} {COMMANDS[command]}."
+
+
 def plan_questions(rng: random.Random) -> tuple:
     column = rng.choice(list(PLAN))
     return rng.choice(PLAN_QUESTIONS).format(column), f"In a plan, {column} is {PLAN[column]}."
@@ -276,13 +318,15 @@ def phrased(rng: random.Random, asked: str) -> str:
 
 def question(rng: random.Random) -> tuple:
     kind = rng.random()
-    if kind < 0.5:
+    if kind < 0.48:
         asked, answer = option_questions(rng)
-    elif kind < 0.62:
+    elif kind < 0.57:
         asked, answer = endpoint_questions(rng)
-    elif kind < 0.72:
+    elif kind < 0.63:
+        asked, answer = command_questions(rng)
+    elif kind < 0.71:
         asked, answer = plan_questions(rng)
-    elif kind < 0.84:
+    elif kind < 0.83:
         asked, answer = unknown_questions(rng)
     else:
         asked, answer = listed(FACTS, rng)

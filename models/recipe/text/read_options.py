@@ -4,8 +4,9 @@ import re
 import sys
 from pathlib import Path
 
-COMMANDS = ["serve", "run", "plan", "bench", "inspect", "tokenize", "detokenize", "template", "logits", "synth", "worker"]
-MODEL = ["serve", "run", "logits", "plan", "bench"]
+COMMANDS = ["serve", "run", "plan", "bench", "inspect", "tokenize", "detokenize", "template", "logits", "synth", "worker",
+            "calibrate", "devices"]
+MODEL = ["serve", "run", "logits", "plan", "bench", "calibrate"]
 GROUPS = {"kModelCommands": MODEL, "kSamplingCommands": ["serve", "run"], "kAllCommands": COMMANDS}
 COLUMNS = ["flags", "key", "fallback", "commands", "value", "help", "choices"]
 
