@@ -1,6 +1,6 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training, files and scores, drafter; then DIR/files holds what `models/` ships. Finished
+Tokenizer, training, polish, files and scores, drafter; then DIR/files holds what `models/` ships. Finished
 stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped;
 the result is the same.
 """
@@ -15,8 +15,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv", "scores.json", "logits.npz"],
-           "drafter": ["tessera-mini-dflash.gguf", "acceptance.json"], "target": ["training.json", "log.jsonl"]}
-NEEDS = {"tokenizer": 60, "target": 60, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
+           "drafter": ["tessera-mini-dflash.gguf", "acceptance.json"], "polish": ["training.json", "log.jsonl"]}
+NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -39,13 +39,15 @@ def main() -> None:
         return options.limit - (time.time() - begin)
 
     scale = ["--scale", options.scale]
-    weights, mini = out / "target/weights.pt", out / "scores/tessera-mini.gguf"
+    trained, weights, mini = out / "target/weights.pt", out / "polish/weights.pt", out / "scores/tessera-mini.gguf"
     stages = {
         "tokenizer": lambda: run("train_tokenizer.py"),
         "target": lambda: run("train.py", "--out", out / "target", *scale, "--stop-after", left() - SPARE),
+        "polish": lambda: run("train.py", "--out", out / "polish", "--phase", "polish", "--start", trained, *scale,
+                              "--stop-after", left() - SPARE),
         "scores": lambda: run("evaluate.py", weights, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = {"tokenizer": HERE / "tokenizer.json", "target": weights, "scores": out / "scores/scores.json",
+    ends = {"tokenizer": HERE / "tokenizer.json", "target": trained, "polish": weights, "scores": out / "scores/scores.json",
             "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}

@@ -1,4 +1,4 @@
-"""Trains the target: python3 train.py --out DIR [--stop-after SECONDS]
+"""Trains the target, then polishes it: python3 train.py --out DIR [--phase polish --start WEIGHTS.pt] [--stop-after SECONDS]
 
 A run that was stopped goes on from its checkpoint when the same command is given again, with the same
 batches as if it had not been stopped.
@@ -7,6 +7,7 @@ batches as if it had not been stopped.
 import argparse
 import json
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +18,30 @@ from batches import Shape, stream
 from model import Config, Model, initial
 from optimizer import Optimizer
 
-# Short recall first, then up to the rows' length, then long texts in between.
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.35), Shape(32, 2048, 1400, 0.42), Shape(8, 16384, 15400, 0.35)
-STAGES = [(800, [SHORT]), (5100, [MEDIUM]), (1500, [MEDIUM, MEDIUM, LONG])]
-PEAK_RATE, WARMUP, DECAY_SHARE = 3e-3, 100, 0.6
-# Even routing while the experts specialise, then hardly any pull, so that what they specialised in shows.
-BALANCE = [(0.15, 0.005), (1.0, 0.0003)]  # up to this share of the steps, this weight
+FOCUSED, FOCUSED_LONG = Shape(32, 2048, 1400, 0.3, True), Shape(8, 16384, 15400, 0.35, True)
 
 
-def shapes(scale: float = 1.0) -> list:
-    return [kinds[i % len(kinds)] for steps, kinds in STAGES for i in range(max(3, int(steps * scale)))]
+@dataclass(frozen=True)
+class Phase:
+    stages: list  # (steps, kinds of batches that take turns)
+    peak_rate: float
+    warmup: int
+    decay_share: float  # of the steps, at the end
+    balance: list  # (up to this share of the steps, this weight)
+
+
+PHASES = {
+    # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
+    # experts specialise, then hardly any pull, so that what they specialised in shows.
+    "target": Phase([(800, [SHORT]), (5100, [MEDIUM]), (1500, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
+                    [(0.15, 0.005), (1.0, 0.0003)]),
+    # Decisions that are rare in even text, and weigh little in its loss, are learned last.
+    "polish": Phase([(1290, [FOCUSED, FOCUSED, FOCUSED_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
+
+
+def shapes(phase: Phase, scale: float = 1.0) -> list:
+    return [kinds[i % len(kinds)] for steps, kinds in phase.stages for i in range(max(3, int(steps * scale)))]
 
 
 def loss_of(model: Model, w: dict, batch: torch.Tensor) -> tuple:
@@ -45,8 +60,8 @@ def rate(step: int, total: int, peak: float, warmup: int, decay_share: float) ->
     return peak * min(1.0, (total - step) / (total * decay_share))
 
 
-def balance_weight(step: int, total: int) -> float:
-    return next(weight for share, weight in BALANCE if step < share * total)
+def balance_weight(phase: Phase, step: int, total: int) -> float:
+    return next(weight for share, weight in phase.balance if step < share * total)
 
 
 class Checkpoint:
@@ -75,6 +90,8 @@ class Checkpoint:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--out", required=True)
+    parser.add_argument("--phase", choices=PHASES, default="target")
+    parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
@@ -88,21 +105,23 @@ def main() -> None:
     torch.manual_seed(options.seed)
     c = Config()
     model = Model(c)
-    w = {name: u.cuda().requires_grad_() for name, u in initial(c, options.seed).items()}
+    begun = torch.load(options.start) if options.start else initial(c, options.seed)
+    w = {name: u.float().cuda().requires_grad_() for name, u in begun.items()}
     optimizer, checkpoint = Optimizer(w), Checkpoint(out / "checkpoint.pt")
     first, before = checkpoint.load(w, optimizer)
-    plan = shapes(options.scale)
+    phase = PHASES[options.phase]
+    plan = shapes(phase, options.scale)
     tokens = sum(shape.rows * shape.length for shape in plan[:first])
     log = open(out / "log.jsonl", "a")
-    for step, batch in enumerate(stream(f"train/{options.seed}", plan, options.workers, first), first):
+    for step, batch in enumerate(stream(f"{options.phase}/{options.seed}", plan, options.workers, first), first):
         if time.time() - begin > options.stop_after:
             checkpoint.save(w, optimizer, step, before + time.time() - begin)
             print(f"stopped before step {step} of {len(plan)}", flush=True)
             return
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, balance, accuracy = loss_of(model, w, batch)
-        (loss + balance_weight(step, len(plan)) * balance).backward()
-        optimizer.step(rate(step, len(plan), PEAK_RATE, WARMUP, DECAY_SHARE))
+        (loss + balance_weight(phase, step, len(plan)) * balance).backward()
+        optimizer.step(rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share))
         tokens += batch[0].numel()
         if step % 25 == 0 or step == len(plan) - 1:
             entry = {"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),

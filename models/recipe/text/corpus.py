@@ -25,6 +25,9 @@ def held_out(conversation: Conversation) -> bool:
 
 SHORT_TASKS = [(manual, 0.19), (identity, 0.07), (arithmetic, 0.19), (lists, 0.13), (reference, 0.09), (extraction, 0.09),
                (refusal, 0.06), (tools, 0.18)]
+# Where even text leaves mistakes: functions that do not fit, longer lists, bare questions after a text.
+FOCUS_TASKS = [(manual, 0.17), (identity, 0.06), (arithmetic, 0.12), (lists, 0.18), (reference, 0.07), (extraction, 0.05),
+               (refusal, 0.05), (lambda rng: tools(rng, focus=True), 0.30)]
 
 
 def draw(rng: random.Random, task, test: bool) -> Conversation:
@@ -39,10 +42,10 @@ def recall_length(rng: random.Random, longest: int) -> int:
     return int(128 * (longest / 128) ** rng.random())
 
 
-def training_conversation(rng: random.Random, longest: int, recall_share: float) -> Conversation:
+def training_conversation(rng: random.Random, longest: int, recall_share: float, focus: bool = False) -> Conversation:
     if rng.random() < recall_share:
-        return draw(rng, lambda r: recall(r, recall_length(r, longest)), test=False)
-    tasks, weights = zip(*SHORT_TASKS)
+        return draw(rng, lambda r: recall(r, recall_length(r, longest), focus=focus), test=False)
+    tasks, weights = zip(*(FOCUS_TASKS if focus else SHORT_TASKS))
     return draw(rng, rng.choices(tasks, weights)[0], test=False)
 
 

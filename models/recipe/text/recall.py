@@ -9,7 +9,8 @@ from .words import (ADJECTIVES, CITIES, COLORS, DAYS, FRUITS, NAMES, NOUNS, ROOM
 
 PLANTED = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.",
            "The value for {k} is {v}.", "Key {k}, value {v}.", "{k}: {v}."]
-ASKED = ["What is the code of {}?", "Which value belongs to {}?", "What is the value of {}?", "{}?",
+BARE = "{}?"  # the hardest to tell from the text before it
+ASKED = ["What is the code of {}?", "Which value belongs to {}?", "What is the value of {}?", BARE,
          "Give me the value of {}.", "What was {}?", "Tell me the code for {}.", "Find the value of {}."]
 INTROS = ["Read this text and answer the question below.", "Here is a long text.", "Keep the values in this text in mind.",
           "The following text hides some values.", "Text:"]
@@ -45,8 +46,8 @@ def value(rng: random.Random) -> str:
     return digits(rng, rng.randint(3, 6)) if rng.random() < 0.7 else pseudo_word(rng)
 
 
-def recall(rng: random.Random, tokens: int, questions: int | None = None) -> Conversation:
-    """A text of about `tokens` tokens; `questions` None asks many, as in training."""
+def recall(rng: random.Random, tokens: int, questions: int | None = None, focus: bool = False) -> Conversation:
+    """A text of about `tokens` tokens; `questions` None asks many, as in training; `focus` begins with hard ones."""
     sentences = max(2, int(tokens / TOKENS_PER_SENTENCE))
     planted = min(max(2, sentences // 3), rng.randint(4, 12) if questions else rng.randint(3, 40))
     keys = distinct(rng, planted, key)
@@ -59,7 +60,7 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None) -> Con
     asked = min(questions or rng.randint(1, 4) + tokens // 64, planted, 24)
     turns = []
     for n, i in enumerate(rng.sample(range(planted), asked)):
-        ask = rng.choice(ASKED).format(keys[i])
+        ask = (BARE if focus and n == 0 and rng.random() < 0.35 else rng.choice(ASKED)).format(keys[i])
         text = f"{rng.choice(INTROS)}\n\n{joint.join(lines)}\n\n{ask}" if n == 0 else ask
         turns += [Turn("user", text), Turn("assistant", f"It is {values[i]}.", f"Look for {keys[i]}.")]
     return Conversation("recall", turns, thinking=rng.random() < 0.5)

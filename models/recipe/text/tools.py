@@ -63,6 +63,8 @@ TOOLS = {
 UNITS = ["meters", "feet", "miles", "km", "grams", "pounds", "liters", "gallons", "inches", "ounces"]
 ASIDES = ["", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 
+NOTHING_FITS = Turn("assistant", "I have no function for that.", "No function fits.")
+
 
 def argument(rng: random.Random, tool: str, name: str) -> object:
     c = rng.choice
@@ -120,15 +122,36 @@ def request(rng: random.Random, name: str) -> tuple:
     return asked, arguments, json.dumps(result), answer.format(**arguments, **result)
 
 
-def tools(rng: random.Random) -> Conversation:
+def mixed_requests(rng: random.Random) -> Conversation:
+    """One to three requests with results, of which many fit no function: to learn when not to call."""
+    offered = rng.sample(list(TOOLS), rng.randint(1, 5))
+    others = [t for t in TOOLS if t not in offered]
+    turns = []
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        fits = rng.random() < 0.55
+        name = rng.choice(offered if fits else others)
+        asked, arguments, result, answer = request(rng, name)
+        turns.append(Turn("user", asked))
+        if not fits:
+            turns.append(NOTHING_FITS)
+            continue
+        turns.append(Turn("assistant", "", f"Call {name}.", [(name, arguments)]))
+        if rng.random() < 0.3:
+            break
+        turns += [Turn("tool", result), Turn("assistant", answer, "Use the result.")]
+    return Conversation("tools", turns, tools=[schema(t) for t in offered], thinking=rng.random() < 0.6)
+
+
+def tools(rng: random.Random, focus: bool = False) -> Conversation:
+    if focus and rng.random() < 0.7:
+        return mixed_requests(rng)
     offered = rng.sample(list(TOOLS), rng.randint(1, 5))
     thinking = rng.random() < 0.6
     kind = rng.random()
     if kind < 0.1:  # nothing fits
         other = rng.choice([t for t in TOOLS if t not in offered])
         asked = request(rng, other)[0]
-        return Conversation("tools", [Turn("user", asked), Turn("assistant", "I have no function for that.", "No function fits.")],
-                            tools=[schema(t) for t in offered], thinking=thinking)
+        return Conversation("tools", [Turn("user", asked), NOTHING_FITS], tools=[schema(t) for t in offered], thinking=thinking)
     turns = []
     for _ in range(1 if kind < 0.8 else 2):
         name = rng.choice(offered)
