@@ -34,7 +34,29 @@ struct RunnerOptions {
   int expert_spare = 0;
   bool may_fail = false;   // loading, which failure() then says
   int expert_workers = 0;  // that take the experts away; DeviceOptions::experts says who they are
+  std::optional<std::int64_t> budget = {};  // of each device
 };
+
+// The plan that a runner of these options loads.
+inline Result<Plan> runner_plan(const Model& model, const RunnerOptions& options) {
+  TESSERA_ASSIGN(Inventory inventory,
+                 probe_inventory(options.placement, options.threads, options.workers));
+  for (int i = 0; i < options.expert_workers; ++i)
+    inventory.expert_workers.push_back(
+        {.name = fmt::format("worker:{}", i), .budget = std::int64_t{1} << 30});
+  if (options.budget)
+    for (DeviceInventory& device : inventory.devices) device.budget = options.budget;
+  return make_plan(model, inventory,
+                   {.context = std::min(options.context, model.spec().context_length),
+                    .parallel = options.parallel,
+                    .prefill_chunk = options.prefill_chunk,
+                    .logit_rows = options.logit_rows,
+                    .kv_type = options.kv_type,
+                    .f32_weights = options.f32_weights,
+                    .layer_weights = options.placement.layer_weights,
+                    .expert_resident = options.expert_resident,
+                    .expert_spare = {.places = options.expert_spare}});
+}
 
 class ModelRunner {
  public:
@@ -43,24 +65,7 @@ class ModelRunner {
     EXPECT_TRUE(opened) << opened.error().message;
     if (!opened) return;
     model_ = std::make_unique<Model>(*std::move(opened));
-    Result<Inventory> inventory =
-        probe_inventory(options.placement, options.threads, options.workers);
-    EXPECT_TRUE(inventory) << inventory.error().message;
-    if (!inventory) return;
-    for (int i = 0; i < options.expert_workers; ++i)
-      inventory->expert_workers.push_back(
-          {.name = fmt::format("worker:{}", i), .budget = std::int64_t{1} << 30});
-    Result<Plan> plan =
-        make_plan(*model_, *inventory,
-                  {.context = std::min(options.context, model_->spec().context_length),
-                   .parallel = options.parallel,
-                   .prefill_chunk = options.prefill_chunk,
-                   .logit_rows = options.logit_rows,
-                   .kv_type = options.kv_type,
-                   .f32_weights = options.f32_weights,
-                   .layer_weights = options.placement.layer_weights,
-                   .expert_resident = options.expert_resident,
-                   .expert_spare = {.places = options.expert_spare}});
+    Result<Plan> plan = runner_plan(*model_, options);
     EXPECT_TRUE(plan) << plan.error().message;
     if (!plan) return;
     auto shards = open_shards(*plan, options.device,

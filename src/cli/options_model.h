@@ -24,7 +24,8 @@ inline constexpr auto kModelOptions = [] {
        .type = list,
        .commands = kModelCommands | kWorker,
        .value = "[DEVICE=]BYTES",
-       .help = "memory the process may take on the device; default: what is free (repeatable)"},
+       .help = "memory the process may take on the device; default: what is free; weights over it "
+               "leave a CPU for the file (repeatable)"},
       {.key = "placement.target_devices",
        .flags = "--target-devices",
        .type = text,

@@ -64,6 +64,7 @@ struct ShardLayout {
   int context = 0;         // positions a sequence may have; 0: those of the largest kv_pages
   KvType kv_type = KvType::f16;
   bool f32_weights = false;   // every matrix is dequantised when it is loaded
+  int file_parts = 0;         // of a CPU device: parts that stay in the file (shard_tensors.h)
   std::vector<int> kv_pages;  // pages of each KV group (kv_groups order)
   // One a layer from first_layer on; empty: every expert is resident.
   std::vector<LayerExperts> experts;
@@ -85,8 +86,8 @@ class Device {
   virtual std::string name() const = 0;
 
   // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's
-  // file is not read after it returns, but by replace_expert: a layout with experts must not
-  // outlive the model. Its spec is copied.
+  // file is not read after it returns, but by replace_expert and where parts stay in it: a layout
+  // with experts or file_parts must not outlive the model. Its spec is copied.
   virtual Status load(const Model& model, const ShardLayout& layout,
                       const LoadProgress& progress) = 0;
 
@@ -113,7 +114,8 @@ class Device {
   virtual std::span<const float> logits() = 0;
   // The routing of the last route(): row-major, slot ascending.
   virtual std::span<const RoutedPair> routed_pairs() = 0;
-  // Why the device can compute no more, once that is so (a GPU that failed or does not answer);
+  // Why the device can compute no more, once that is so (a GPU that failed or does not answer, a
+  // file that could not be read);
   // what it returns from then on is zeros. Settled for a step when its logits() or read_hidden()
   // is.
   virtual Status fault() { return {}; }

@@ -28,6 +28,13 @@ TensorUse tensor_use(TensorRole role);
 // Whether a shard holds this tensor.
 bool in_shard(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout& shard);
 
+// The parts of a shard whose matrices a CPU device can leave in the model's file, in the order in
+// which they go: the embedding, of which a token reads one row; the layers from the last to the
+// first; the head. Vectors stay in memory, and experts have homes of their own.
+int file_part_count(const ModelSpec& spec, const ShardLayout& shard);
+// Whether it is one of the first ShardLayout::file_parts of these.
+bool stays_in_file(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout& shard);
+
 // Which places of a layer's expert tensors hold which expert at the start: the residents in the
 // order of their numbers, then the spare ones, -1.
 std::vector<std::int32_t> expert_places(const LayerExperts& experts);

@@ -7,15 +7,18 @@
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
 #include "plan/expert_workers.h"
+#include "plan/plan_advice.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
 namespace {
 
+using Leave = ShardPlanner::Leave;
+
 constexpr int kDefaultContext = 32768;
 constexpr int kLeastContext = 512;
-// Experts leave their device before a context that nobody asked for becomes shorter than this.
-constexpr int kContextBeforeExperts = 4096;
+// Weights leave their device before a context that nobody asked for becomes shorter than this.
+constexpr int kContextBeforeWeights = 4096;
 // Of all sequences together: page counts stay far from the end of an int, and bytes of an int64.
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
 
@@ -101,7 +104,24 @@ std::int64_t Plan::total_bytes() const {
   return bytes;
 }
 
-Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+namespace {
+
+// What gives way where not all fits, step by step: experts, then other weights of CPU devices.
+std::vector<Leave> steps(const ModelSpec& spec, const Inventory& inventory,
+                         const PlanOptions& options) {
+  std::vector<Leave> steps = {Leave::nothing};
+  if (has_experts(spec) && options.expert_resident != 100.0) steps.push_back(Leave::experts);
+  for (const DeviceInventory& device : inventory.devices)
+    if (ShardPlanner::may_leave_weights(device)) {
+      steps.push_back(Leave::weights);
+      break;
+    }
+  return steps;
+}
+
+// A plan, or what lacks; `enough`, where it is not null, is then ShardPlanner::enough().
+Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
+                         std::string* enough) {
   const ModelSpec& spec = model.spec();
   TESSERA_TRY(check_options(spec, options));
   TESSERA_TRY(check_compute(inventory, options));
@@ -114,25 +134,26 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   const int most =
       options.context > 0 ? options.context : std::min(spec.context_length, kDefaultContext);
   int context = most;
-  const auto attempt = [&](bool experts_away) {
-    return ShardPlanner(model, inventory, options, {context, process_bytes, experts_away}).plan();
-  };
-  // A context that nobody asked for gives way to the budget, down to `least`.
-  const auto attempt_down_to = [&](int least, bool experts_away) {
-    Result<std::vector<ShardPlan>> shards = attempt(experts_away);
-    while (!shards && shards.error().code == ErrorCode::exhausted && options.context == 0 &&
-           context / 2 >= least) {
+  Result<std::vector<ShardPlan>> shards = std::vector<ShardPlan>();
+  const std::vector<Leave> leaves = steps(spec, inventory, options);
+  for (const Leave leave : leaves) {
+    const bool first = leave == leaves.front(), last = leave == leaves.back();
+    context = first || options.context > 0 ? most : std::min(most, kContextBeforeWeights);
+    const auto attempt = [&] {
+      const ShardPlanner planner(model, inventory, options, {context, process_bytes, leave});
+      shards = planner.plan();
+      if (shards || shards.error().code != ErrorCode::exhausted) return true;
+      if (last && enough != nullptr) *enough = planner.enough();
+      return false;
+    };
+    // A context that nobody asked for gives way to the budget.
+    const int least = last ? kLeastContext : kContextBeforeWeights;
+    bool done = attempt();
+    while (!done && options.context == 0 && context / 2 >= least) {
       context /= 2;
-      shards = attempt(experts_away);
+      done = attempt();
     }
-    return shards;
-  };
-  const bool may_leave = has_experts(spec) && options.expert_resident != 100.0;
-  Result<std::vector<ShardPlan>> shards =
-      attempt_down_to(may_leave ? kContextBeforeExperts : kLeastContext, false);
-  if (!shards && shards.error().code == ErrorCode::exhausted && may_leave) {
-    context = options.context > 0 ? most : std::min(most, kContextBeforeExperts);
-    shards = attempt_down_to(kLeastContext, true);
+    if (done) break;
   }
   if (!shards) return std::move(shards).error();
 
@@ -155,6 +176,19 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   plan.f32_weights = options.f32_weights;
   plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0, 1, plan.f32_weights);
   return plan;
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+  std::string enough;
+  Result<Plan> plan = plan_within(model, inventory, options, &enough);
+  if (plan || plan.error().code != ErrorCode::exhausted) return plan;
+  const auto attempt = [&](const PlanOptions& other) {
+    return plan_within(model, inventory, other, nullptr);
+  };
+  return Error::make(ErrorCode::exhausted, "{}; {}", plan.error().message,
+                     what_would_fit(options, enough, attempt));
 }
 
 double decode_bytes(const Model& model, KvType kv_type, int depth, int rows, bool f32_weights) {

@@ -8,8 +8,9 @@
 // (probe_inventory), and loading uses the plan's numbers as they are. Each device of the inventory
 // gets one range of layers, in its order. Where the experts of its layers do not fit beside the
 // rest, a device holds some of them (expert_placement.h) and the others stay in the mapped file or
-// go to workers. A plan that does not fit even so is an error (ErrorCode::exhausted) that says
-// which device lacks how much and what would fit.
+// go to workers; then other weights of CPU devices stay in the file too. A plan that does not fit
+// even so is an error (ErrorCode::exhausted) that says which device lacks how much and what would
+// fit.
 #pragma once
 
 #include <cstdint>
@@ -144,6 +145,8 @@ struct ShardPlan {
   double cold_share = 0.0;         // of a row's pairs, expected: those of experts away
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
+  std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
+  std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
 
   std::int64_t total_bytes() const {

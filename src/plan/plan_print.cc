@@ -34,6 +34,8 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"experts_worker", shard.experts_worker},
           {"experts_away_share", shard.cold_share},
           {"experts_mapped_bytes", shard.mapped_bytes},
+          {"weights_file_bytes", shard.file_bytes},
+          {"weights_file", shard.file_parts},
           {"kv_pages", shard.layout.kv_pages},
           {"slots", shard.layout.slots},
           {"weight_bytes", shard.weight_bytes},
@@ -88,6 +90,11 @@ std::string remarks(const Plan& plan) {
     text += fmt::format(
         "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
         format_bytes(mapped));
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.file_bytes > 0)
+      text += fmt::format(
+          "{} leaves {} of weights in the file ({}), which it packs anew for each use.\n",
+          shard.device, format_bytes(shard.file_bytes), shard.file_parts);
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)
     text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cinttypes>
+#include <cstdio>
+
 namespace tessera {
 namespace {
 
@@ -99,8 +102,67 @@ TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::exhausted);
   EXPECT_NE(plan.error().message.find("cpu lacks"), std::string::npos) << plan.error().message;
-  EXPECT_NE(plan.error().message.find("lower --ctx or --parallel"), std::string::npos)
-      << plan.error().message;
+  const std::string& message = plan.error().message;
+  EXPECT_NE(message.find("the KV is the largest part"), std::string::npos) << message;
+  // Each of these by itself; the most that does.
+  EXPECT_NE(message.find("--ctx 192 or --parallel 3 or a budget of"), std::string::npos) << message;
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 192, .parallel = 64}));
+  EXPECT_FALSE(make_plan(model, inventory, {.context = 256, .parallel = 64}));
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 4096, .parallel = 3}));
+  EXPECT_FALSE(make_plan(model, inventory, {.context = 4096, .parallel = 4}));
+  std::int64_t mib = 0;
+  ASSERT_EQ(
+      std::sscanf(message.c_str() + message.rfind("a budget of"), "a budget of %" SCNd64, &mib), 1);
+  inventory.devices.front().budget = mib << 20;
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 4096, .parallel = 64}));
+  inventory.devices.front().budget = (mib - 1) << 20;
+  EXPECT_FALSE(make_plan(model, inventory, {.context = 4096, .parallel = 64}));
+}
+
+// --ctx is no advice where the program alone is too large.
+TEST(Plan, AdvisesNothingThatDoesNotHelp) {
+  Inventory inventory = machine(kPlenty);
+  inventory.devices.front().budget = 5 << 20;
+  const Result<Plan> plan = make_plan(golden("qwen3"), inventory, {.context = 256});
+  ASSERT_FALSE(plan);
+  const std::string& message = plan.error().message;
+  EXPECT_NE(message.find("the program is the largest part"), std::string::npos) << message;
+  EXPECT_EQ(message.find("--ctx"), std::string::npos) << message;
+  EXPECT_NE(message.find("MiB for cpu would fit"), std::string::npos) << message;
+}
+
+// What of the weights stays in the file: as little as does, the embedding first.
+TEST(Plan, LeavesWeightsInTheFile) {
+  for (const char* name : {"qwen3", "gemma4", "qwen35moe"}) {
+    const Model model = golden(name);
+    const PlanOptions options{.context = 256, .prefill_chunk = 16};
+    Inventory inventory = machine(kPlenty);
+    const Result<Plan> roomy = make_plan(model, inventory, options);
+    ASSERT_TRUE(roomy);
+    const ShardPlan& whole = roomy->shards.front();
+    EXPECT_EQ(whole.file_bytes, 0);
+    const std::int64_t all = whole.total_bytes() + whole.host_bytes;
+    int before = 0;
+    bool fits = true;
+    for (std::int64_t less = 1; fits; less += whole.weight_bytes / 10) {
+      inventory.devices.front().budget = all - less;
+      const Result<Plan> plan = make_plan(model, inventory, options);
+      fits = plan.ok();
+      if (!fits) {
+        EXPECT_EQ(plan.error().code, ErrorCode::exhausted);
+        continue;
+      }
+      const ShardPlan& shard = plan->shards.front();
+      EXPECT_GE(shard.free_bytes(), 0);
+      EXPECT_GE(shard.layout.file_parts, before) << name;
+      before = shard.layout.file_parts;
+      EXPECT_EQ(shard.file_bytes > 0, before > 0);
+      const std::string told = "of weights in the file (" + shard.file_parts;
+      EXPECT_EQ(plan_table(*plan).find(told) != std::string::npos, before > 0);
+      EXPECT_EQ(plan_json(*plan)["shards"][0]["weights_file_bytes"], shard.file_bytes);
+    }
+    EXPECT_GT(before, model.spec().n_layer() / 2) << name;
+  }
 }
 
 TEST(Plan, RefusesWhatCannotBe) {

@@ -97,7 +97,7 @@ Totals total(const std::vector<ShardTime>& shards) {
 std::vector<ShardTime> shard_times(const Model& model, const Plan& plan,
                                    const std::optional<MeasuredSpeed>& speed, bool& measured) {
   const auto known = [](const ShardPlan& shard) {
-    return shard.time && shard.layout.experts.empty();
+    return shard.time && shard.layout.experts.empty() && shard.layout.file_parts == 0;
   };
   const auto foreign = [](const ShardPlan& shard) {
     return shard.remote || shard.kind != DeviceKind::cpu;

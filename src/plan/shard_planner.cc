@@ -1,5 +1,7 @@
 #include "plan/shard_planner.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -50,14 +52,14 @@ std::string range_text(const ShardLayout& layout) {
   return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
 }
 
-std::string counts_text(const std::vector<int>& ends) {
-  std::string text;
-  int begin = 0;
-  for (const int end : ends) {
-    text += fmt::format("{}{}", text.empty() ? "" : ",", end - begin);
-    begin = end;
-  }
-  return text;
+const char* largest_part(const ShardPlan& shard) {
+  const std::pair<std::int64_t, const char*> parts[] = {
+      {shard.weight_bytes, "the weights are"},
+      {shard.kv_bytes, "the KV is"},
+      {shard.recurrent_bytes, "the recurrent state is"},
+      {shard.scratch_bytes + shard.handoff_bytes + shard.offload_bytes, "scratch is"},
+      {shard.host_bytes, "the program is"}};
+  return std::max_element(std::begin(parts), std::end(parts))->second;
 }
 
 bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
@@ -224,8 +226,10 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   const bool may_leave =
       on.has_file && (on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_));
   if (shard.experts > 0 && may_leave && residents != Residents::all &&
-      (sizes_.experts_away || options_.expert_resident))
+      (sizes_.leave != Leave::nothing || options_.expert_resident))
     place_experts(shard, residents, room);
+  if (sizes_.leave == Leave::weights && may_leave_weights(on) && residents != Residents::all)
+    leave_weights(shard, residents, room);
   return shard;
 }
 
@@ -251,41 +255,48 @@ std::int64_t ShardPlanner::budget(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   if (on.budget) return *on.budget;
   std::int64_t left = free_memory(device);
-  if (!sizes_.experts_away) return left;  // shards() sees to it that all of them fit
+  if (sizes_.leave == Leave::nothing) return left;  // shards() sees to it that all of them fit
   if (on.memory == kHostMemory) left -= kept_for_workers_;
   for (const DeviceInventory& other : devices_)
     if (other.memory == on.memory) left -= other.budget.value_or(0);
   return left;
 }
 
-// What each device may use for its range. Of memory that they share, while experts may leave, those
-// without a budget get by need: one that has no file to leave experts to, all that it
-// needs, the others parts of what is left as their ranges with all experts would need it.
+// What each device may use for its range. Of memory that they share, while weights may leave, those
+// without a budget get by need: what they must hold, and of what is left parts as large as what
+// their ranges could use of it.
 std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
-  std::vector<std::int64_t> budgets, needs;
+  std::vector<std::int64_t> budgets, least;
+  std::vector<double> more;
   for (std::size_t i = 0; i < ends.size(); ++i) {
-    const int device = static_cast<int>(i);
+    const int device = static_cast<int>(i), begin = i == 0 ? 0 : ends[i - 1];
     budgets.push_back(budget(device));
-    if (!sizes_.experts_away) continue;
-    const ShardPlan all = shard(device, i == 0 ? 0 : ends[i - 1], ends[i], Residents::all);
-    needs.push_back(all.total_bytes() + all.host_bytes);
+    if (sizes_.leave == Leave::nothing) continue;
+    const ShardPlan all = shard(device, begin, ends[i], Residents::all);
+    least.push_back(least_bytes(device, begin, ends[i]));
+    more.push_back(static_cast<double>(all.total_bytes() + all.host_bytes - least.back()));
   }
-  for (std::size_t i = 0; i < needs.size(); ++i) {
-    if (devices_[i].budget || !devices_[i].has_file) continue;
-    std::int64_t fixed = 0;
+  for (std::size_t i = 0; i < least.size(); ++i) {
+    if (devices_[i].budget) continue;
+    std::int64_t left = budgets[i];
     double parts = 0.0;
-    for (std::size_t j = 0; j < needs.size(); ++j) {
+    for (std::size_t j = 0; j < least.size(); ++j) {
       if (devices_[j].budget || devices_[j].memory != devices_[i].memory) continue;
-      if (!devices_[j].has_file) {
-        fixed += needs[j];
-      } else {
-        parts += static_cast<double>(needs[j]);
-      }
+      left -= least[j];
+      parts += more[j];
     }
-    budgets[i] = static_cast<std::int64_t>(static_cast<double>(budgets[i] - fixed) *
-                                           (static_cast<double>(needs[i]) / parts));
+    budgets[i] = least[i];
+    if (parts > 0.0)
+      budgets[i] += static_cast<std::int64_t>(static_cast<double>(left) * (more[i] / parts));
   }
   return budgets;
+}
+
+// With as much as can leave it left to the file and to workers.
+std::int64_t ShardPlanner::least_bytes(int device, int begin, int end) const {
+  std::vector<std::int64_t> room = worker_room_;
+  const ShardPlan least = shard(device, begin, end, Residents::least, /*budget=*/0, room);
+  return least.total_bytes() + least.host_bytes;
 }
 
 // Memory may be shared with a display or another processor, and then a probe can report more free
@@ -324,34 +335,46 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
   const ShardPlan& worst = *std::min_element(
       shards.begin(), shards.end(),
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
-  return Error::make(
-      ErrorCode::exhausted,
-      "{} lacks {}: {} with weights {}, KV of {} sequences of {} tokens {}, recurrent state {}, "
-      "scratch {} and {} besides, against a budget of {}; {}",
+  std::string text = fmt::format(
+      "{} lacks {}: {} with weights {}{}, KV of {} sequences of {} tokens {}, recurrent state {}, "
+      "scratch {} and {} besides, against a budget of {}; {} the largest part",
       worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
-      format_bytes(worst.weight_bytes), worst.layout.slots, sizes_.context,
-      format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
-      format_bytes(worst.scratch_bytes), format_bytes(worst.handoff_bytes + worst.host_bytes),
-      format_bytes(worst.budget_bytes), advice(worst));
+      format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
+      worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
+      format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
+      format_bytes(worst.handoff_bytes + worst.host_bytes), format_bytes(worst.budget_bytes),
+      largest_part(worst));
+  if (const int fit = layers_that_fit(); fit < spec_.n_layer() && devices_.size() > 1)
+    text += fmt::format("; together the devices hold {} of {} layers", fit, spec_.n_layer());
+  return Error::make(ErrorCode::exhausted, "{}", text);
 }
 
-std::string ShardPlanner::advice(const ShardPlan& worst) const {
-  if (devices_.size() == 1) {
-    const std::int64_t fixed = worst.weight_bytes + worst.scratch_bytes + worst.host_bytes;
-    return fixed > worst.budget_bytes ? "take a smaller or more strongly quantised model"
-                                      : "lower --ctx or --parallel, or raise --budget";
-  }
-  if (!options_.layer_weights.empty())
-    if (const std::optional<Ends> ends = balanced_ends(true)) {
-      const std::vector<ShardPlan> other = shards(*ends);
-      if (std::all_of(other.begin(), other.end(),
-                      [](const ShardPlan& shard) { return shard.free_bytes() >= 0; }))
-        return fmt::format("--target-layer-split {} would fit", counts_text(*ends));
+std::string ShardPlanner::enough() const {
+  const Result<Ends> ends = choose_ends();
+  if (!ends) return {};
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  std::vector<std::int64_t> least;
+  for (std::size_t i = 0; i < ends->size(); ++i)
+    least.push_back(least_bytes(static_cast<int>(i), i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+  std::vector<std::string> texts;
+  std::vector<int> memories;  // that were looked at
+  for (std::size_t i = 0; i < least.size(); ++i) {
+    if (devices_[i].budget) {
+      if (least[i] > *devices_[i].budget)
+        texts.push_back(
+            fmt::format("a budget of {} MiB for {}", ceil_div(least[i], kMiB), devices_[i].name));
+      continue;
     }
-  return fmt::format(
-      "together the devices hold {} of {} layers: lower --ctx or --parallel, raise --budget, or "
-      "name more devices",
-      layers_that_fit(), spec_.n_layer());
+    if (std::find(memories.begin(), memories.end(), devices_[i].memory) != memories.end()) continue;
+    memories.push_back(devices_[i].memory);
+    std::int64_t all = 0;
+    for (std::size_t j = 0; j < least.size(); ++j)
+      if (devices_[j].memory == devices_[i].memory) all += least[j];
+    if (all > free_memory(static_cast<int>(i)))
+      texts.push_back(
+          fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
+  }
+  return fmt::format("{}", fmt::join(texts, " and "));
 }
 
 // Filling the devices in turn.

@@ -18,10 +18,13 @@ namespace tessera {
 
 class ShardPlanner {
  public:
+  // What may leave the devices' memory: nothing; experts, for the file or workers; and then, of CPU
+  // devices, the other weights for the file.
+  enum class Leave { nothing, experts, weights };
   struct Sizes {
     int context = 0;
     std::int64_t process_bytes = 0;
-    bool experts_away = false;  // a device may hold a part of its layers' experts
+    Leave leave = Leave::nothing;
   };
   ShardPlanner(const Model& model, const Inventory& inventory, const PlanOptions& options,
                const Sizes& sizes);
@@ -30,6 +33,13 @@ class ShardPlanner {
   // so.
   Result<std::vector<ShardPlan>> plan() const;
 
+  // After ErrorCode::exhausted: the budgets that would do, "a budget of 213 MiB for cpu:0"; empty
+  // where budgets are not what lacks.
+  std::string enough() const;
+
+  // Whether weights of its layers besides experts may stay in the file.
+  static bool may_leave_weights(const DeviceInventory& device);
+
  private:
   using Ends = std::vector<int>;
 
@@ -37,10 +47,12 @@ class ShardPlanner {
   std::optional<Ends> balanced_ends(bool within_budgets) const;
   bool bounded(int device) const;
   Status check_cuts() const;
+  std::int64_t least_bytes(int device, int begin, int end) const;
 
   ShardLayout layout(int begin, int end) const;
-  // Where not all experts fit: those that make a token cheapest; or (much sooner) as few as the
-  // device must hold, enough to know whether a range does; or all the same.
+  // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
+  // or (much sooner) as little as the device must hold, enough to know whether a range does; or all
+  // the same.
   enum class Residents { best, least, all };
   ShardPlan shard(int device, int begin, int end, Residents residents) const;
   ShardPlan shard(int device, int begin, int end, Residents residents, std::int64_t budget,
@@ -59,11 +71,13 @@ class ShardPlanner {
   void set_experts(const ExpertLoad& load, std::span<const int> residents,
                    std::vector<std::int64_t>& room, ShardPlan& shard) const;
 
+  // file_planner.cc
+  void leave_weights(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
+
   std::vector<ShardPlan> shards(const Ends& ends) const;
   std::int64_t free_memory(int device) const;
 
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
-  std::string advice(const ShardPlan& worst) const;
   int layers_that_fit() const;
 
   const Model& model_;

@@ -130,6 +130,7 @@ TEST(ShardPlanner, BudgetsMoveTheCut) {
   ASSERT_TRUE(roomy);
   ASSERT_GT(roomy->shards[1].layout.end_layer - roomy->shards[1].layout.first_layer, 1);
   Inventory tight = machine(2);
+  for (DeviceInventory& device : tight.devices) device.has_file = false;
   tight.devices[1].budget = roomy->shards[1].total_bytes() - 1;
   const Result<Plan> plan = make_plan(model, tight, options);
   ASSERT_TRUE(plan) << plan.error().message;
@@ -147,6 +148,17 @@ TEST(ShardPlanner, BudgetsMoveTheCut) {
   EXPECT_NE(message.find("cpu:1 lacks 1 B"), std::string::npos) << message;
   EXPECT_NE(message.find("--target-layer-split"), std::string::npos) << message;
   EXPECT_NE(message.find("would fit"), std::string::npos) << message;
+
+  // With the file at hand, that cut leaves weights there; without one asked for, the cut moves.
+  for (DeviceInventory& device : tight.devices) device.has_file = true;
+  const Result<Plan> left = make_plan(model, tight, fixed);
+  ASSERT_TRUE(left) << left.error().message;
+  EXPECT_EQ(left->shards[1].layout.first_layer, roomy->shards[1].layout.first_layer);
+  EXPECT_GT(left->shards[1].file_bytes, 0);
+  const Result<Plan> moved = make_plan(model, tight, options);
+  ASSERT_TRUE(moved) << moved.error().message;
+  EXPECT_EQ(ends(*moved), ends(*plan));
+  EXPECT_EQ(moved->shards[1].file_bytes, 0);
 }
 
 TEST(ShardPlanner, SaysHowManyLayersFit) {
@@ -155,6 +167,7 @@ TEST(ShardPlanner, SaysHowManyLayersFit) {
   const Result<Plan> roomy = make_plan(model, machine(2), options);
   ASSERT_TRUE(roomy);
   Inventory tight = machine(2);
+  for (DeviceInventory& device : tight.devices) device.has_file = false;
   tight.devices[0].budget = roomy->shards[0].total_bytes() + roomy->process_bytes;
   tight.devices[1].budget = 1000;
   const Result<Plan> plan = make_plan(model, tight, options);
@@ -172,7 +185,10 @@ TEST(ShardPlanner, DevicesOfOneMemoryShareIt) {
   const Result<Plan> roomy = make_plan(model, machine(3), options);
   ASSERT_TRUE(roomy);
   EXPECT_TRUE(make_plan(model, machine(3, roomy->total_bytes()), options));
-  const Result<Plan> plan = make_plan(model, machine(3, roomy->total_bytes() - 1), options);
+  Inventory tight = machine(3, roomy->total_bytes() - 1);
+  EXPECT_TRUE(make_plan(model, tight, options));  // some weights stay in the file
+  for (DeviceInventory& device : tight.devices) device.has_file = false;
+  const Result<Plan> plan = make_plan(model, tight, options);
   ASSERT_FALSE(plan);
   EXPECT_NE(plan.error().message.find("lacks 1 B"), std::string::npos) << plan.error().message;
   // Each with a memory of its own needs only its own part.

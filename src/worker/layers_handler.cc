@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "device/cpu/cpu_device.h"
+#include "device/shard_tensors.h"
 #include "experts/offload_bytes.h"
 #include "plan/layer_cuts.h"
 #include "worker/model_ranges.h"
@@ -27,7 +28,7 @@ bool same_layout(const ShardLayout& a, const ShardLayout& b) {
   return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
          a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
          a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.kv_type == b.kv_type &&
-         a.kv_pages == b.kv_pages &&
+         a.kv_pages == b.kv_pages && a.file_parts == b.file_parts &&
          std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
                     same_experts);
 }
@@ -93,7 +94,8 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, int context, b
         static_cast<std::uint32_t>(std::min(layout.max_logit_rows, layout.max_rows));
   hello.layers = {.kv_type = static_cast<std::uint8_t>(layout.kv_type),
                   .delta_form = static_cast<std::uint8_t>(chunked_delta ? 1 : 0),
-                  .max_positions = static_cast<std::uint32_t>(context)};
+                  .max_positions = static_cast<std::uint32_t>(context),
+                  .file_parts = static_cast<std::uint16_t>(layout.file_parts)};
   for (const int pages : layout.kv_pages)
     hello.layers.kv_pages.push_back(static_cast<std::uint32_t>(pages));
   hello.owned = owned_bits(layout.experts, ExpertHome::resident(), hello.dims.n_expert);
@@ -140,6 +142,10 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
   for (const std::uint32_t pages : hello.layers.kv_pages)
     layout.kv_pages.push_back(static_cast<int>(pages));
   TESSERA_ASSIGN(layout.experts, hello_experts(spec, hello));
+  layout.file_parts = hello.layers.file_parts;
+  if (layout.file_parts > file_part_count(spec, layout))
+    return Error::make(ErrorCode::invalid, "a client leaves {} parts to the file; there are {}",
+                       layout.file_parts, file_part_count(spec, layout));
   return layout;
 }
 
@@ -159,9 +165,9 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
 
 Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ShardLayout layout, hello_layout(model_.spec(), hello, ack));
-  if (!layout.experts.empty() && options_.source != nullptr)
+  if ((!layout.experts.empty() || layout.file_parts > 0) && options_.source != nullptr)
     return Error::make(ErrorCode::invalid,
-                       "a client leaves experts to the model's file, which is not here");
+                       "a client leaves weights to the model's file, which is not here");
   TESSERA_ASSIGN(const std::int64_t bytes,
                  check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
                               options_.device.threads, options_.budget));

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/shard_tensors.h"
 #include "worker/job_layout.h"
 
 namespace tessera::worker {
@@ -113,6 +114,30 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
   EXPECT_FALSE(decode_hello(encode(hello)));
   hello.owned.pop_back();
   EXPECT_FALSE(decode_hello(encode(hello)));
+}
+
+// Weights besides experts that stay in the worker's file.
+TEST_F(AskingForLayers, PartsOfTheFileAreHeldAgainstTheModel) {
+  ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
+  const int parts = file_part_count(model_.spec(), layout);
+  const auto bytes_with = [&](int n) {
+    layout.file_parts = n;
+    return *check_budget(model_, layout, kPageTokens, 1, std::int64_t{1} << 40);
+  };
+  EXPECT_LT(bytes_with(parts), bytes_with(0));
+  hello_.layers.max_positions = kPageTokens;
+  hello_.layers.file_parts = static_cast<std::uint16_t>(parts);
+  EXPECT_EQ(*decode_hello(encode(hello_)), hello_);
+  EXPECT_EQ(hello_layout(model_.spec(), hello_, ack())->file_parts, parts);
+  LayersHandler worker(model_,
+                       {.device = {.device = "cpu", .threads = 1}, .budget = bytes_with(parts)});
+  const Result<Prepared> ready = worker.prepare(hello_, ack());
+  ASSERT_TRUE(ready) << ready.error().message;
+  EXPECT_EQ(ready->memory_free, 0u);
+  hello_.layers.file_parts = static_cast<std::uint16_t>(parts + 1);
+  const Result<ShardLayout> refused = hello_layout(model_.spec(), hello_, ack());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid);
 }
 
 // Every entry of the page table is page 0, and the row is the last of them.

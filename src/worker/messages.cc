@@ -53,6 +53,8 @@ void encode_layers(ByteWriter& out, const LayersPart& part) {
   out.u8(part.delta_form);
   out.u16(static_cast<std::uint16_t>(part.kv_pages.size()));
   out.u32(part.max_positions);
+  out.u16(part.file_parts);
+  out.u16(0);
   for (const std::uint32_t pages : part.kv_pages) out.u32(pages);
   for (const std::uint16_t places : part.expert_spare) out.u16(places);
 }
@@ -63,6 +65,8 @@ bool decode_layers(ByteReader& in, std::uint32_t layers, LayersPart& part) {
   part.delta_form = in.u8();
   const std::uint16_t groups = in.u16();
   part.max_positions = in.u32();
+  part.file_parts = in.u16();
+  in.u16();
   if (groups > kMaxKvGroups || part.delta_form > 1 || part.max_positions > kMaxPositions)
     return false;
   part.kv_pages.resize(groups);

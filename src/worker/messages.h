@@ -82,6 +82,7 @@ struct LayersPart {
   std::uint8_t delta_form = 0;          // 0 recurrent, 1 chunked
   std::uint32_t max_positions = 0;      // of a sequence
   std::vector<std::uint32_t> kv_pages;  // of each KV group
+  std::uint16_t file_parts = 0;         // ShardLayout::file_parts
   // Of each layer of the range, where Hello::owned says which experts stay in memory: places beside
   // them for experts that come while the model serves.
   std::vector<std::uint16_t> expert_spare;

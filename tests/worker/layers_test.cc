@@ -6,6 +6,7 @@
 #include "device/cpu/isa.h"
 #include "plan/layer_cuts.h"
 #include "tests/golden_data.h"
+#include "tests/least_budget.h"
 #include "tests/worker/layer_topology.h"
 
 namespace tessera::testing {
@@ -123,6 +124,34 @@ TEST(WorkerLayersExperts, StayInTheFileOfTheWorkerThatHasTheLayers) {
         EXPECT_TRUE(runner.logits(ids, 512) == whole);
         EXPECT_TRUE(runner.logits(ids, 1) == whole);
       }
+    }
+  }
+}
+
+// So is what its budget does not hold besides.
+TEST(WorkerBudget, LeavesWeightsInTheFileOfTheWorker) {
+  for (const char* name : kModels) {
+    const std::string model = file(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(100);
+    RunnerOptions plain_options{.threads = 1, .prefill_chunk = 64, .logit_rows = 64};
+    const Result<Model> opened = Model::open(model);
+    ASSERT_TRUE(opened);
+    const bool experts = opened->spec().layers[0].moe.has_value();
+    for (const char* topology : {"W", "LW"}) {
+      SCOPED_TRACE(fmt::format("{}, {}", name, topology));
+      LayerWorkers workers;
+      RunnerOptions options = on_topology(model, topology, plain_options, workers);
+      options.budget = least_budget(*opened, options);
+      // Experts away are summed up after the others; the rest is the same to the bit.
+      if (experts) plain_options.expert_resident = 0.0;
+      ModelRunner plain(model, plain_options);
+      ModelRunner runner(model, options);
+      ASSERT_TRUE(plain.ready() && runner.ready());
+      EXPECT_GT(runner.plan().shards.back().file_bytes, 0);
+      const std::vector<float> whole = plain.logits(ids, 64);
+      EXPECT_TRUE(runner.logits(ids, 64) == whole);
+      EXPECT_TRUE(runner.logits(ids, 1) == whole);
     }
   }
 }

@@ -191,7 +191,7 @@ void attention_block(StepContext& context, int layer) {
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
   const Shape shape(a);
-  const PackedMatrix& w_out = weights.matrix(TensorRole::attn_output);
+  const WeightMatrix& w_out = weights.matrix(TensorRole::attn_output);
   const Activations mixed = activations(s.wide_out, context.max_rows, shape.out, s.mixed_records);
   const Product output{.w = &w_out,
                        .x = mixed,

@@ -22,6 +22,7 @@ class CpuDevice final : public Device {
   std::string name() const override { return "cpu"; }
 
   Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) override;
+  Status allocate_scratch(const Model& model);
   void begin(const BatchView& batch) override;
   void embed() override;
 
@@ -66,6 +67,9 @@ class CpuDevice final : public Device {
   void copy_slot(int from, int to) override { state_.copy_slot(from, to); }
   void copy_page(int group, int from, int to) override { state_.copy_page(group, from, to); }
   std::shared_ptr<ThreadTeam> team() override { return team_; }
+  Status fault() override {
+    return layout_.file_parts > 0 ? model_->file().check_intact() : Status{};
+  }
   Status replace_expert(int layer, int expert, int evicted) override {
     return weights_.replace_expert(*model_, layer, expert, evicted, *team_);
   }
@@ -78,13 +82,14 @@ class CpuDevice final : public Device {
 
   CpuDeviceOptions options_;
   std::shared_ptr<ThreadTeam> team_;
-  const Model* model_ = nullptr;  // where experts come and go
+  const Model* model_ = nullptr;  // where its file is read while it serves
   ModelSpec spec_;
   ShardLayout layout_;
   Weights weights_;
   StateMemory state_;
   AlignedBuffer scratch_memory_;
   Scratch scratch_;
+  std::vector<PackRoom> rooms_;
   RopeTables ropes_;
   std::unique_ptr<StepContext> context_;
 };
@@ -111,13 +116,11 @@ Status CpuDevice::load(const Model& model, const ShardLayout& layout,
   CHECK(context_ == nullptr, "a device loads once");
   spec_ = model.spec();
   layout_ = layout;
-  if (!layout.experts.empty()) model_ = &model;
+  if (!layout.experts.empty() || layout.file_parts > 0) model_ = &model;
   ropes_ = rope_tables(spec_);
   TESSERA_TRY(cpu_supports(spec_));
   TESSERA_ASSIGN(state_, StateMemory::allocate(spec_, layout_, *team_));
-  const std::int64_t bytes = carve_scratch(spec_, layout_, team_->size(), nullptr, scratch_);
-  TESSERA_ASSIGN(scratch_memory_, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
-  carve_scratch(spec_, layout_, team_->size(), scratch_memory_.data(), scratch_);
+  TESSERA_TRY(allocate_scratch(model));
   TESSERA_ASSIGN(weights_, Weights::load(model, layout_, *team_, progress));
   context_.reset(new StepContext{.spec = spec_,
                                  .team = *team_,
@@ -129,10 +132,26 @@ Status CpuDevice::load(const Model& model, const ShardLayout& layout,
                                  .state = state_,
                                  .scratch = scratch_,
                                  .ropes = ropes_,
+                                 .rooms = rooms_,
                                  .chunked_delta = options_.chunked_delta,
                                  .max_rows = layout_.max_rows,
                                  .max_logit_rows = layout_.max_logit_rows});
   reserve_work(*context_, layout_);
+  return {};
+}
+
+Status CpuDevice::allocate_scratch(const Model& model) {
+  const PackRoomSize room = pack_room_size(weight_layout(model.tensors(), spec_, layout_));
+  const std::int64_t bytes = carve_scratch(spec_, layout_, team_->size(), nullptr, scratch_);
+  TESSERA_ASSIGN(
+      scratch_memory_,
+      AlignedBuffer::allocate(static_cast<std::size_t>(bytes + team_->size() * room.bytes)));
+  carve_scratch(spec_, layout_, team_->size(), scratch_memory_.data(), scratch_);
+  for (int i = 0; room.bytes > 0 && i < team_->size(); ++i) {
+    rooms_.push_back(
+        {.bytes = scratch_memory_.data() + bytes + i * room.bytes, .size = room.bytes});
+    rooms_.back().rows.resize(static_cast<std::size_t>(room.floats));
+  }
   return {};
 }
 
@@ -175,14 +194,17 @@ void CpuDevice::fill_rotary_tables() {
 
 void CpuDevice::embed() {
   const StepContext& context = *context_;
-  const PackedMatrix& table = weights_.global().matrix(TensorRole::token_embd);
+  const WeightMatrix& table = weights_.global().matrix(TensorRole::token_embd);
   team_->run([&](TeamMember& member) {
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) {
         float* out = context.hidden_row(row);
         const TokenId token = context.batch.tokens[static_cast<std::size_t>(row)];
         CHECK(token >= 0 && token < spec_.n_vocab);
-        dequantize_packed_row(table, token, out);
+        if (const TensorSlice* slice = table.file)
+          dequantize_row(slice->type, slice->data + token * slice->row_stride, slice->cols, out);
+        else
+          dequantize_packed_row(table, token, out);
         if (spec_.embedding_scale != 1.0f)
           context.ops.scale(out, spec_.embedding_scale, spec_.n_embd, out);
       }
@@ -202,7 +224,7 @@ void head_block(StepContext& context) {
   const LayerWeights& weights = context.weights.global();
   const std::span<const std::int32_t> rows = context.batch.logit_rows;
   if (rows.empty()) return;
-  const PackedMatrix& head =
+  const WeightMatrix& head =
       weights.matrix(context.spec.tied_head ? TensorRole::token_embd : TensorRole::output);
   const int n = static_cast<int>(rows.size());
   const int n_embd = context.n_embd();
@@ -255,11 +277,13 @@ Status cpu_supports(const ModelSpec& spec) {
 CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int threads) {
   const ModelSpec& spec = model.spec();
   const cpu::StateLayout state = cpu::state_layout(spec, shard);
+  const cpu::WeightLayout weights = cpu::weight_layout(model.tensors(), spec, shard);
   cpu::Scratch scratch;
-  return {.weights = cpu::weight_layout(model.tensors(), spec, shard).bytes,
+  return {.weights = weights.bytes,
           .kv = state.kv_bytes(shard),
           .recurrent = state.slot_bytes(shard),
-          .scratch = cpu::carve_scratch(spec, shard, threads, nullptr, scratch)};
+          .scratch = cpu::carve_scratch(spec, shard, threads, nullptr, scratch) +
+                     threads * cpu::pack_room_size(weights).total()};
 }
 
 std::vector<std::int64_t> cpu_expert_bytes(const Model& model, const ShardLayout& shard) {

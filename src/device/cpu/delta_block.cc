@@ -133,7 +133,7 @@ void delta_block(StepContext& context, int layer) {
   const GatedDeltaSpec& d = *context.layer(layer).gated_delta();
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
-  const PackedMatrix& w_out = weights.matrix(TensorRole::gdn_out);
+  const WeightMatrix& w_out = weights.matrix(TensorRole::gdn_out);
   const Activations mixed =
       activations(s.side_v, context.max_rows, d.value_width(), s.mixed_records);
   const Product output{.w = &w_out,

@@ -8,9 +8,6 @@
 namespace tessera::cpu {
 namespace {
 
-// What is packed before it is used stays in a core's second-level cache.
-constexpr std::int64_t kPackBytes = 128 << 10;
-
 const TensorSlice& slice_of(const FileExperts& files, TensorRole role) {
   switch (role) {
     case TensorRole::moe_gate:
@@ -73,15 +70,11 @@ void ExpertPass::multiply(TeamMember& member, TensorRole role, int expert, std::
   CHECK(parts_.files != nullptr, "expert {} is not here", expert);
   const TensorSlice& slice = slice_of(*parts_.files, role);
   PackRoom& room = parts_.files->room[static_cast<std::size_t>(member.index())];
-  const std::int64_t step = room.size / shape.group_bytes();
-  for (std::int64_t at = begin; at < end; at += step) {
-    const std::int64_t last = std::min(end, at + step);
-    pack_range(slice, shape.type(), {expert, at, last}, room.bytes, room.rows);
-    const std::int64_t first_row = at * kGroupRows;
-    const PackedMatrix part(shape.type(), std::min(last * kGroupRows, shape.rows()) - first_row,
-                            shape.cols(), room.bytes);
-    matmul(parts_.matmul, part, 0, last - at, x, ids, rows, out + first_row, shape.rows());
-  }
+  for_each_packed(slice, shape, {expert, begin, end}, room,
+                  [&](const PackedMatrix& part, std::int64_t first_row) {
+                    matmul(parts_.matmul, part, 0, part.groups(), x, ids, rows, out + first_row,
+                           shape.rows());
+                  });
 }
 
 void ExpertPass::hidden(TeamMember& member, const Activations& x) const {

@@ -6,9 +6,8 @@
 //   // buffers.out + places[i] * n_embd: expert(x[row]) of the i-th pair, without its weight
 //
 // Pairs are taken expert by expert, so that an expert's weights are read once for all its rows. An
-// expert that is not packed (a FileExperts is given) is packed from the file a few row groups at a
-// time, straight before their use: the same bytes in the same kernels, hence the same results. A
-// pair's result has the same bits whatever other pairs there are.
+// expert that is not packed (a FileExperts is given) is packed from the file as it is used
+// (file_matrix.h). A pair's result has the same bits whatever other pairs there are.
 #pragma once
 
 #include <span>
@@ -16,6 +15,7 @@
 
 #include "base/thread_team.h"
 #include "device/cpu/activations.h"
+#include "device/cpu/file_matrix.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/vector_ops.h"
 #include "device/cpu/weights.h"
@@ -33,13 +33,6 @@ struct ExpertBuffers {
   float* out = nullptr;                 // [P][E]
   std::int64_t pairs = 0;               // P
   std::vector<int>* active = nullptr;   // experts that have pairs; room for X
-};
-
-// One thread's room for packing.
-struct PackRoom {
-  std::byte* bytes = nullptr;  // 64-byte aligned
-  std::int64_t size = 0;       // at least one group of any expert matrix
-  std::vector<float> rows{};
 };
 
 // Where the experts that are not packed lie.

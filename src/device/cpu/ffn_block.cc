@@ -165,7 +165,7 @@ void dense_block(StepContext& context, int layer) {
   const Activations x = activations(s.normed, context.max_rows, context.n_embd(), s.normed_records);
   const Activations hidden =
       activations(s.dense_gate, context.max_rows, dense.n_ff, s.dense_records);
-  const PackedMatrix& down = weights.matrix(TensorRole::dense_down);
+  const WeightMatrix& down = weights.matrix(TensorRole::dense_down);
   const std::array<Product, 2> up = {Product{.w = &weights.matrix(TensorRole::dense_gate),
                                              .x = x,
                                              .n_rows = context.rows(),

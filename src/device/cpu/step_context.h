@@ -7,6 +7,7 @@
 
 #include "base/thread_team.h"
 #include "device/cpu/attention.h"
+#include "device/cpu/file_matrix.h"
 #include "device/cpu/gated_delta.h"
 #include "device/cpu/matmul.h"
 #include "device/cpu/scratch.h"
@@ -27,6 +28,7 @@ struct StepContext {
   StateMemory& state;
   const Scratch& scratch;
   const RopeTables& ropes;
+  std::span<PackRoom> rooms;  // by member of the team, for matrices in the file
   bool chunked_delta = false;
 
   // The batch of this step.
@@ -63,7 +65,7 @@ struct StepContext {
 
 // One matrix product of a phase.
 struct Product {
-  const PackedMatrix* w = nullptr;
+  const WeightMatrix* w = nullptr;
   Activations x;
   std::span<const std::int32_t> row_ids;  // empty: the first n_rows rows of x
   int n_rows = 0;

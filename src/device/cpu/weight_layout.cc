@@ -45,7 +45,8 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
                              ? slice.rows * slice.cols * std::int64_t{sizeof(float)}
                              : packed_bytes(entry.type, slice.rows, slice.cols);
     entry.matrix_bytes = round_up(entry.matrix_bytes, kAlignment);
-    entry.places = place_count(slice, shard);
+    entry.in_file = stays_in_file(slice, spec, shard);
+    entry.places = entry.in_file ? 0 : place_count(slice, shard);
     entry.offset = layout.bytes;
     layout.bytes += entry.bytes();
     layout.entries.push_back(entry);

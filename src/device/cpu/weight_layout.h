@@ -11,7 +11,7 @@
 // activations (the delta net's alpha and beta, the router) is packed as f32, and with
 // ShardLayout::f32_weights every matrix is. Vectors become f32.
 // Of a layer with ShardLayout::experts, the expert tensors have places for its residents and spare
-// ones only.
+// ones only; what stays in the file (ShardLayout::file_parts) has none.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ struct WeightEntry {
   std::int64_t offset = 0;
   std::int64_t matrix_bytes = 0;  // of one matrix (expert)
   std::int64_t places = 1;        // matrices that there is room for
+  bool in_file = false;           // it has none, and is packed each time it is used
   std::int64_t bytes() const { return matrix_bytes * places; }
 };
 

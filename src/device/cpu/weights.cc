@@ -52,6 +52,7 @@ bool is_partial(const WeightEntry& entry, const ShardLayout& shard) {
 std::vector<Piece> cut(const WeightLayout& layout, const ShardLayout& shard) {
   std::vector<Piece> pieces;
   for (const WeightEntry& entry : layout.entries) {
+    if (entry.in_file) continue;
     if (!is_partial(entry, shard)) {
       for (std::int64_t matrix = 0; matrix < entry.slice->matrices; ++matrix)
         cut_matrix(entry, matrix, matrix, pieces);
@@ -179,7 +180,7 @@ Result<Weights> Weights::load(const Model& model, std::span<const TensorSlice> t
     weights.place(entry, shard);
     if (is_partial(entry, shard))
       weights.expert_entries_.push_back(entry);
-    else
+    else if (!entry.in_file)
       model.file().will_need(*entry.slice->tensor);
   }
 
@@ -210,8 +211,9 @@ void Weights::place(const WeightEntry& entry, const ShardLayout& shard) {
       slice.layer < 0 ? global_ : layers_[static_cast<std::size_t>(slice.layer - first_layer_)];
   const auto role = static_cast<std::size_t>(slice.role);
   if (is_matrix(entry.form)) {
-    layer.matrices[role] =
-        PackedMatrix(entry.type, slice.rows, slice.cols, arena_.data() + entry.offset);
+    const std::byte* const data = entry.in_file ? nullptr : arena_.data() + entry.offset;
+    layer.matrices[role] = {PackedMatrix(entry.type, slice.rows, slice.cols, data),
+                            entry.in_file ? &slice : nullptr};
     layer.matrix_stride[role] = entry.matrix_bytes;
     layer.reads_records |= reads_normed_rows(slice.role) && uses_records(entry.type);
   } else {

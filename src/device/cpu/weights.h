@@ -18,9 +18,14 @@ namespace tessera::cpu {
 
 inline constexpr std::size_t kRoles = static_cast<std::size_t>(TensorRole::count);
 
+// A matrix in the arena, or one that stays in the file and has a shape only (file_matrix.h).
+struct WeightMatrix : PackedMatrix {
+  const TensorSlice* file = nullptr;
+};
+
 // The tensors of one layer (or the global ones). Roles that the layer lacks are empty or null.
 struct LayerWeights {
-  std::array<PackedMatrix, kRoles> matrices;         // the first matrix of the role
+  std::array<WeightMatrix, kRoles> matrices;         // the first matrix of the role
   std::array<std::int64_t, kRoles> matrix_stride{};  // bytes from one expert to the next
   std::array<const float*, kRoles> vectors{};
   bool reads_records = false;  // some matrix multiplies the normed rows in their quantised form
@@ -28,7 +33,7 @@ struct LayerWeights {
   std::vector<std::int32_t> expert_place;
   std::vector<std::int32_t> place_expert;  // and which expert lies in each place, -1: none
 
-  const PackedMatrix& matrix(TensorRole role) const {
+  const WeightMatrix& matrix(TensorRole role) const {
     return matrices[static_cast<std::size_t>(role)];
   }
   bool holds(int expert) const {

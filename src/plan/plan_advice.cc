@@ -1,0 +1,55 @@
+#include "plan/plan_advice.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+namespace tessera {
+namespace {
+
+constexpr int kContextStep = kPageTokens;  // what a context takes grows by pages
+
+// The largest of step, 2 step, ... below `limit` that fits; 0: none does.
+template <typename Fits>
+int largest(int step, int limit, Fits fits) {
+  int good = 0, bad = (limit + step - 1) / step;
+  while (bad - good > 1) {
+    const int middle = good + (bad - good) / 2;
+    (fits(middle * step) ? good : bad) = middle;
+  }
+  return good * step;
+}
+
+std::string split_text(const Plan& plan) {
+  std::vector<int> counts;
+  for (const ShardPlan& shard : plan.shards)
+    counts.push_back(shard.layout.end_layer - shard.layout.first_layer);
+  return fmt::format("--target-layer-split {}", fmt::join(counts, ","));
+}
+
+}  // namespace
+
+std::string what_would_fit(const PlanOptions& options, const std::string& enough,
+                           const PlanAttempt& attempt) {
+  const auto with = [&](auto PlanOptions::*field, auto value) {
+    PlanOptions other = options;
+    other.*field = value;
+    return attempt(other);
+  };
+  std::vector<std::string> choices;
+  const auto add_largest = [&](const char* name, int PlanOptions::*field, int step, int limit) {
+    const int value = largest(step, limit, [&](int v) { return with(field, v).ok(); });
+    if (value > 0) choices.push_back(fmt::format("{} {}", name, value));
+  };
+  if (!options.layer_weights.empty())
+    if (const Result<Plan> plan = with(&PlanOptions::layer_weights, std::vector<double>()))
+      choices.push_back(split_text(*plan));
+  if (options.context > 0)
+    add_largest("--ctx", &PlanOptions::context, kContextStep, options.context);
+  add_largest("--parallel", &PlanOptions::parallel, 1, options.parallel);
+  add_largest("--prefill-chunk", &PlanOptions::prefill_chunk, 16, options.prefill_chunk);
+  if (!enough.empty()) choices.push_back(enough);
+  if (choices.empty()) return "take a smaller model, or more memory";
+  return fmt::format("{} would fit", fmt::join(choices, " or "));
+}
+
+}  // namespace tessera
