@@ -46,23 +46,47 @@ def value(rng: random.Random) -> str:
     return digits(rng, rng.randint(3, 6)) if rng.random() < 0.7 else pseudo_word(rng)
 
 
+def text_with(rng: random.Random, tokens: int, planted: dict) -> str:
+    """About `tokens` tokens of filler that hide the planted keys and values."""
+    style = rng.choice(PLANTED) if rng.random() < 0.5 else ""
+    lines = [filler(rng) for _ in range(max(1, int(tokens / TOKENS_PER_SENTENCE) - len(planted)))]
+    for k, v in planted.items():
+        lines.insert(rng.randint(0, len(lines)), (style or rng.choice(PLANTED)).format(k=k, v=v))
+    return rng.choice((" ", "\n")).join(lines)
+
+
+def recall_in_parts(rng: random.Random, tokens: int) -> Conversation:
+    """Every turn adds text and then asks for something of any turn: one long text asks after its end only once,
+    and where the question begins is what is hard to see there."""
+    keys = iter(distinct(rng, max(4, tokens // 60), key))
+    known, turns, length = {}, [], 0
+    while length < tokens:
+        part = int(60 * (1500 / 60) ** rng.random())
+        added = {k: value(rng) for k, _ in zip(keys, range(rng.randint(1, 4)))}
+        known |= added
+        length += part
+        asked = rng.choice(list(added) or list(known)) if rng.random() < 0.4 else rng.choice(list(known))
+        question = (BARE if rng.random() < 0.5 else rng.choice(ASKED)).format(asked)
+        turns += [Turn("user", f"{rng.choice(INTROS)}\n\n{text_with(rng, part, added)}\n\n{question}"),
+                  Turn("assistant", f"It is {known[asked]}.", f"Look for {asked}.")]
+    return Conversation("recall", turns, thinking=rng.random() < 0.7)
+
+
 def recall(rng: random.Random, tokens: int, questions: int | None = None, focus: bool = False) -> Conversation:
     """A text of about `tokens` tokens; `questions` None asks many, as in training; `focus` begins with hard ones."""
+    if focus and rng.random() < 0.6:
+        return recall_in_parts(rng, tokens)
     sentences = max(2, int(tokens / TOKENS_PER_SENTENCE))
     planted = min(max(2, sentences // 3), rng.randint(4, 12) if questions else rng.randint(3, 40))
     keys = distinct(rng, planted, key)
     values = [value(rng) for _ in keys]
-    style = rng.choice(PLANTED) if rng.random() < 0.5 else ""
-    lines = [filler(rng) for _ in range(sentences - planted)]
-    for k, v in zip(keys, values):
-        lines.insert(rng.randint(0, len(lines)), (style or rng.choice(PLANTED)).format(k=k, v=v))
-    joint = rng.choice((" ", "\n"))
+    text = text_with(rng, tokens, dict(zip(keys, values)))
     asked = min(questions or rng.randint(1, 4) + tokens // 64, planted, 24)
     turns = []
     for n, i in enumerate(rng.sample(range(planted), asked)):
         ask = (BARE if focus and n == 0 and rng.random() < 0.35 else rng.choice(ASKED)).format(keys[i])
-        text = f"{rng.choice(INTROS)}\n\n{joint.join(lines)}\n\n{ask}" if n == 0 else ask
-        turns += [Turn("user", text), Turn("assistant", f"It is {values[i]}.", f"Look for {keys[i]}.")]
+        asked_text = f"{rng.choice(INTROS)}\n\n{text}\n\n{ask}" if n == 0 else ask
+        turns += [Turn("user", asked_text), Turn("assistant", f"It is {values[i]}.", f"Look for {keys[i]}.")]
     return Conversation("recall", turns, thinking=rng.random() < 0.5)
 
 
