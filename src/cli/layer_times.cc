@@ -79,7 +79,8 @@ class DeviceTimes {
     const std::int64_t bytes = device.kind == DeviceKind::cpu
                                    ? cpu_footprint(needs_.model, layout, device.threads).total()
                                    : gpu_footprint(needs_.model, layout).total();
-    return bytes <= std::min(device.budget.value_or(device.memory_free), device.memory_free);
+    return bytes <= std::min({device.budget.value_or(device.memory_free), device.memory_free,
+                              device.most.value_or(device.memory_free)});
   }
 
   const LayerTimesNeeds& needs_;

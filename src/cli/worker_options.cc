@@ -118,16 +118,22 @@ Status check_model(const WorkerSite& site, const worker::Probe& probe, const Mod
                      site.name);
 }
 
+// On this machine, whose memory it shares.
+bool is_here(const WorkerSite& site) {
+  return site.spawn || site.address.kind == worker::Address::Kind::unix_path;
+}
+
 // Of a worker that listens: what it may use is for it to say.
-WorkerInventory inventory_at(const DeviceName& name, const worker::Address& address,
+WorkerInventory inventory_at(const DeviceName& name, const WorkerSite& site,
                              const worker::Probe& probe, std::int64_t free) {
-  return {.name = name,
-          .here = address.kind == worker::Address::Kind::unix_path,
-          .has_file = !worker::has_no_file(probe),
-          .threads = std::max(1, static_cast<int>(probe.threads)),
-          .memory_total = static_cast<std::int64_t>(probe.memory_total),
-          .memory_free = free,
-          .budget = free};
+  WorkerInventory inventory{.name = name,
+                            .here = is_here(site),
+                            .has_file = !worker::has_no_file(probe),
+                            .threads = std::max(1, static_cast<int>(probe.threads)),
+                            .memory_total = static_cast<std::int64_t>(probe.memory_total),
+                            .memory_free = free};
+  (inventory.here ? inventory.most : inventory.budget) = free;
+  return inventory;
 }
 
 bool names(const Placement& placement, const DeviceName& device) {
@@ -237,7 +243,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     TESSERA_TRY(check_isa(config, found.site, probe));
     TESSERA_TRY(check_model(found.site, probe, model));
     if (!found.site.spawn)
-      found.inventory = inventory_at(name, found.site.address, probe, free_memory(probe, model));
+      found.inventory = inventory_at(name, found.site, probe, free_memory(probe, model));
     workers.push_back(std::move(found));
   }
   return workers;

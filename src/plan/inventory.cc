@@ -158,6 +158,7 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.remote = true;
   device.threads = worker.threads;
   device.budget = worker.budget;
+  device.most = worker.most;
   device.has_file = worker.has_file;
   if (worker.here) return;
   device.memory = number + 1;
@@ -227,7 +228,8 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     device.name = name.text();
     for (const DeviceBudget& budget : placement.budgets)
       if (budget.device == name)
-        device.budget = std::min(budget.bytes, device.budget.value_or(budget.bytes));
+        device.budget = std::min({budget.bytes, device.budget.value_or(budget.bytes),
+                                  device.most.value_or(budget.bytes)});
     inventory.devices.push_back(std::move(device));
   }
   return inventory;

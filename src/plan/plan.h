@@ -45,8 +45,9 @@ struct DeviceInventory {
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
-      budget;                       // bytes the device may use; absent: its share of what is free
-  std::optional<LayerTimes> times;  // measured on it
+      budget;                        // bytes the device may use; absent: its share of what is free
+  std::optional<std::int64_t> most;  // of its share, without a budget: what a worker here allows
+  std::optional<LayerTimes> times;   // measured on it
 };
 
 // A worker process of the role experts.
@@ -79,7 +80,8 @@ struct WorkerInventory {
   int threads = 0;  // 0: a share of this machine's cores, like the devices of this process
   std::int64_t memory_total = 0;       // elsewhere
   std::int64_t memory_free = 0;        // elsewhere
-  std::optional<std::int64_t> budget;  // what it may use
+  std::optional<std::int64_t> budget;  // what it may use, kept free for it
+  std::optional<std::int64_t> most;    // the same of one here that shares what is free
 };
 
 // The devices of a placement; `threads` is shared out among those of this process and the workers

@@ -126,8 +126,13 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   const int n = static_cast<int>(devices_.size());
   if (n == 1 && options_.layer_weights.empty()) return Ends{spec_.n_layer()};
   if (options_.layer_weights.empty()) {
-    if (std::optional<Ends> ends = balanced_ends(/*within_budgets=*/true)) return *std::move(ends);
-    return *balanced_ends(false);  // plan() says what lacks
+    const std::optional<Ends> ends = balanced_ends(/*within=*/true);
+    bool shared = false;
+    for (int i = 0; i < n; ++i) shared |= shares_memory(i);
+    if (ends && (!shared || fit(*ends))) return *ends;
+    if (shared)
+      if (const std::optional<Ends> frugal = frugal_ends()) return *frugal;
+    return ends ? *ends : *balanced_ends(false);  // plan() says what lacks
   }
   if (options_.layer_weights.size() != devices_.size())
     return Error::make(ErrorCode::invalid, "--target-layer-split: {} weights for {} devices",
@@ -137,14 +142,11 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   return *best_ends(legal_, n, nearest_to(*std::move(wanted)));
 }
 
-std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budgets) const {
+std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within, double byte_s) const {
   std::vector<double> before(legal_.size(), 0.0);
   const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
-    if (within_budgets && bounded(device) &&
-        shard(device, begin, end, Residents::least).free_bytes() < 0)
-      return std::nullopt;
+  const auto range_time = [&](int device, int begin, int end) {
     const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
     if (measured_) return span_time(*on.times, begin, end, spec_.n_layer());
     const double share =
@@ -152,15 +154,40 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within_budget
         before.back() / (on.speed > 0.0 ? on.speed : on.threads);
     return StepTime{.prompt_row_s = share, .token_s = share};
   };
+  const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
+    if (within && shard(device, begin, end, Residents::least).free_bytes() < 0) return std::nullopt;
+    StepTime time = range_time(device, begin, end);
+    if (byte_s > 0.0 && shares_memory(device))
+      time.token_s += byte_s * static_cast<double>(least_bytes(device, begin, end));
+    return time;
+  };
   return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
 }
 
-// Whether its ranges alone decide that its memory is enough: it has a budget, or shares with none.
-bool ShardPlanner::bounded(int device) const {
+// Where ranges that fit one by one are together too much for memory that their devices share: the
+// first cut that is not, of those for which that memory counts as dearer and dearer.
+std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends() const {
+  constexpr double kFirst = 1e-16, kLast = 1e3, kFactor = 10.0;
+  const std::optional<Ends> least = balanced_ends(true, kLast);
+  if (!least || !fit(*least)) return std::nullopt;
+  for (double byte_s = kFirst; byte_s < kLast; byte_s *= kFactor)
+    if (const std::optional<Ends> ends = balanced_ends(true, byte_s); ends && fit(*ends))
+      return ends;
+  return least;
+}
+
+bool ShardPlanner::fit(const Ends& ends) const {
+  const std::vector<ShardPlan> all = shards(ends);
+  return std::all_of(all.begin(), all.end(),
+                     [](const ShardPlan& shard) { return shard.free_bytes() >= 0; });
+}
+
+// Whether it has no budget, and others take of its memory too.
+bool ShardPlanner::shares_memory(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
-  return on.budget || std::count_if(devices_.begin(), devices_.end(), [&](const auto& other) {
-                        return other.memory == on.memory;
-                      }) == 1;
+  const auto with = std::count_if(devices_.begin(), devices_.end(),
+                                  [&](const auto& other) { return other.memory == on.memory; });
+  return !on.budget && with > 1;
 }
 
 ShardLayout ShardPlanner::layout(int begin, int end) const {
@@ -249,13 +276,20 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
   shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
 }
 
-// What a range may use at most, whatever the other devices get. Without a budget of its own: what
-// the budgets of others leave of its memory.
+// What a range may use at most, whatever the other devices get.
 std::int64_t ShardPlanner::budget(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   if (on.budget) return *on.budget;
+  // While nothing leaves, shards() sees to it that all of them fit.
+  const std::int64_t left =
+      sizes_.leave == Leave::nothing ? free_memory(device) : unbudgeted_memory(device);
+  return std::min(left, on.most.value_or(left));
+}
+
+// What the budgets of others leave of a device's memory.
+std::int64_t ShardPlanner::unbudgeted_memory(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   std::int64_t left = free_memory(device);
-  if (sizes_.leave == Leave::nothing) return left;  // shards() sees to it that all of them fit
   if (on.memory == kHostMemory) left -= kept_for_workers_;
   for (const DeviceInventory& other : devices_)
     if (other.memory == on.memory) left -= other.budget.value_or(0);
@@ -278,7 +312,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
   }
   for (std::size_t i = 0; i < least.size(); ++i) {
     if (devices_[i].budget) continue;
-    std::int64_t left = budgets[i];
+    std::int64_t left = unbudgeted_memory(static_cast<int>(i));
     double parts = 0.0;
     for (std::size_t j = 0; j < least.size(); ++j) {
       if (devices_[j].budget || devices_[j].memory != devices_[i].memory) continue;
@@ -288,6 +322,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     budgets[i] = least[i];
     if (parts > 0.0)
       budgets[i] += static_cast<std::int64_t>(static_cast<double>(left) * (more[i] / parts));
+    budgets[i] = std::min(budgets[i], devices_[i].most.value_or(budgets[i]));
   }
   return budgets;
 }
@@ -327,6 +362,8 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
         result[i].budget_bytes -= result[j].total_bytes() + result[j].host_bytes;
+    if (const auto most = devices_[i].most)
+      result[i].budget_bytes = std::min(result[i].budget_bytes, *most);
   }
   return result;
 }

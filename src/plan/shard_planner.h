@@ -44,8 +44,12 @@ class ShardPlanner {
   using Ends = std::vector<int>;
 
   Result<Ends> choose_ends() const;
-  std::optional<Ends> balanced_ends(bool within_budgets) const;
-  bool bounded(int device) const;
+  // The fastest cut; `within`: none of whose ranges is too much for its device by itself.
+  // `byte_s`: seconds that a byte of memory that several devices share counts as.
+  std::optional<Ends> balanced_ends(bool within, double byte_s = 0.0) const;
+  std::optional<Ends> frugal_ends() const;
+  bool fit(const Ends& ends) const;
+  bool shares_memory(int device) const;
   Status check_cuts() const;
   std::int64_t least_bytes(int device, int begin, int end) const;
 
@@ -59,6 +63,7 @@ class ShardPlanner {
                   std::vector<std::int64_t>& room) const;
   void set_bytes(ShardPlan& shard) const;
   std::int64_t budget(int device) const;
+  std::int64_t unbudgeted_memory(int device) const;
   std::vector<std::int64_t> budgets(const Ends& ends) const;
 
   // expert_planner.cc; `room` is what is left of worker_room_.

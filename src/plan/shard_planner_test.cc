@@ -37,6 +37,20 @@ Inventory machine(int devices, std::int64_t free_bytes = kPlenty) {
   return inventory;
 }
 
+// Twelve equal layers.
+const Model& deep() {
+  static const Model* const kModel = [] {
+    const std::string path = ::testing::TempDir() + "deep_model_test.gguf";
+    EXPECT_TRUE(write_synthetic_model(
+        {.family = "qwen3", .preset = "tiny", .overrides = {"block_count=12"}}, path));
+    Result<Model> model = Model::open(path);
+    EXPECT_TRUE(model) << model.error().message;
+    std::filesystem::remove(path);
+    return new Model(*std::move(model));
+  }();
+  return *kModel;
+}
+
 std::vector<int> ends(const Plan& plan) {
   std::vector<int> result;
   for (const ShardPlan& shard : plan.shards) result.push_back(shard.layout.end_layer);
@@ -161,6 +175,54 @@ TEST(ShardPlanner, BudgetsMoveTheCut) {
   EXPECT_EQ(moved->shards[1].file_bytes, 0);
 }
 
+// Two workers here hold their layers in memory that they share with this process, and one elsewhere
+// has room: each range by itself would fit, all of them only where the one elsewhere takes more.
+TEST(ShardPlanner, MemoryThatIsSharedMovesTheCut) {
+  const Model& model = deep();
+  const PlanOptions options{.context = 256, .prefill_chunk = 16};
+  Inventory inventory = machine(4);
+  for (const std::size_t i : {1, 2, 3}) {
+    inventory.devices[i].remote = true;
+    inventory.devices[i].has_file = false;
+    inventory.devices[i].name = fmt::format("worker:{}", i);
+  }
+  for (const std::size_t i : {1, 2}) inventory.devices[i].most = kPlenty;
+  inventory.devices[3].memory = 1;
+  const Result<Plan> roomy = make_plan(model, inventory, options);
+  ASSERT_TRUE(roomy) << roomy.error().message;
+  std::int64_t here = 0;
+  for (const std::size_t i : {0, 1, 2})
+    here += roomy->shards[i].total_bytes() + roomy->shards[i].host_bytes;
+  const std::int64_t free = here - roomy->shards[2].weight_bytes / 2;
+  for (const std::size_t i : {0, 1, 2}) inventory.devices[i].memory_free = free;
+  inventory.devices[0].has_file = false;
+  const Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  for (const ShardPlan& shard : plan->shards) EXPECT_GE(shard.free_bytes(), 0) << shard.device;
+  EXPECT_LT(plan->shards[3].layout.first_layer, roomy->shards[3].layout.first_layer);
+  std::int64_t used = 0;
+  for (const std::size_t i : {0, 1, 2})
+    used += plan->shards[i].total_bytes() + plan->shards[i].host_bytes;
+  EXPECT_LE(used, free);
+
+  // That cut by hand does not fit, and the message says which does.
+  PlanOptions fixed = options;
+  for (const ShardPlan& shard : roomy->shards)
+    fixed.layer_weights.push_back(shard.layout.end_layer - shard.layout.first_layer);
+  const Result<Plan> refused = make_plan(model, inventory, fixed);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("--target-layer-split"), std::string::npos)
+      << refused.error().message;
+
+  // What a worker here allows is kept too, and nothing of it set aside.
+  for (const std::size_t i : {0, 1, 2}) inventory.devices[i].memory_free = kPlenty;
+  inventory.devices[1].most = roomy->shards[1].total_bytes() + roomy->shards[1].host_bytes - 1;
+  const Result<Plan> allowed = make_plan(model, inventory, options);
+  ASSERT_TRUE(allowed) << allowed.error().message;
+  EXPECT_LE(allowed->shards[1].total_bytes() + allowed->shards[1].host_bytes,
+            *inventory.devices[1].most);
+}
+
 TEST(ShardPlanner, SaysHowManyLayersFit) {
   const Model model = golden("qwen3");
   const PlanOptions options{.context = 256};
@@ -188,7 +250,10 @@ TEST(ShardPlanner, DevicesOfOneMemoryShareIt) {
   Inventory tight = machine(3, roomy->total_bytes() - 1);
   EXPECT_TRUE(make_plan(model, tight, options));  // some weights stay in the file
   for (DeviceInventory& device : tight.devices) device.has_file = false;
-  const Result<Plan> plan = make_plan(model, tight, options);
+  PlanOptions fixed = options;  // another cut may take less
+  for (const ShardPlan& shard : roomy->shards)
+    fixed.layer_weights.push_back(shard.layout.end_layer - shard.layout.first_layer);
+  const Result<Plan> plan = make_plan(model, tight, fixed);
   ASSERT_FALSE(plan);
   EXPECT_NE(plan.error().message.find("lacks 1 B"), std::string::npos) << plan.error().message;
   // Each with a memory of its own needs only its own part.
