@@ -40,7 +40,8 @@ Result<DeviceOptions> device_options(const Config& config, const ExpertRuntime& 
   return options;
 }
 
-Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
+Result<PlanOptions> plan_options(const Config& config, const Placement& placement,
+                                 const LoadNeeds& needs) {
   PlanOptions options;
   const int context = config.small("kv.ctx");
   const int parallel = config.small("engine.parallel");
@@ -52,7 +53,6 @@ Result<PlanOptions> plan_options(const Config& config, const LoadNeeds& needs) {
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
   options.f32_weights = config.text("placement.compute") == "f32";
-  TESSERA_ASSIGN(const Placement placement, placement_of(config));
   options.layer_weights = placement.layer_weights;
   options.prompt_ratio = config.number("placement.prompt_ratio");
   return options;
@@ -119,14 +119,15 @@ OpenShard open_alone(const Config& config, const Model& model,
   return [&](const DeviceInventory& device,
              const ShardLayout& layout) -> Result<std::unique_ptr<Shard>> {
     Plan plan;
-    plan.shards.push_back({.device = device.name,
-                           .remote = device.remote,
-                           .kind = device.kind,
-                           .number = device.number,
-                           .threads = device.threads,
-                           .cpus = device.cpus,
-                           .layout = layout,
-                           .budget_bytes = device.budget.value_or(device.memory_free)});
+    plan.shards.push_back(
+        {.device = device.name,
+         .remote = device.remote,
+         .kind = device.kind,
+         .number = device.number,
+         .threads = device.threads,
+         .cpus = device.cpus,
+         .layout = layout,
+         .budget_bytes = device.budget.value_or(device.most.value_or(device.memory_free))});
     TESSERA_ASSIGN(auto shards,
                    open_shards(plan, device_options(config),
                                remote_shards(config, model, workers, layout.context, metrics)));
@@ -206,8 +207,8 @@ Status make_connected_plan(const Config& config, const Model& model, Inventory i
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
-  TESSERA_ASSIGN(PlanOptions options, plan_options(config, needs));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
+  TESSERA_ASSIGN(PlanOptions options, plan_options(config, placement, needs));
   placed.keep_profile = needs.keep_profile && !has_workers(placement);
   TESSERA_TRY(set_expert_plan(config, model, placed.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));

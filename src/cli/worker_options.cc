@@ -6,9 +6,12 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/log.h"
 #include "cli/option_value.h"
 #include "cli/output.h"
+#include "device/cpu/cpu_device.h"
 #include "device/cpu/isa.h"
+#include "experts/expert_worker.h"
 #include "worker/auth.h"
 #include "worker/model_ranges.h"
 
@@ -249,28 +252,50 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
   return workers;
 }
 
+namespace {
+
+// Room for all experts of the model and to compute any of them.
+std::int64_t all_experts_bytes(const Config& config, const Model& model, int threads) {
+  const ModelSpec& spec = model.spec();
+  ShardLayout layout;
+  layout.end_layer = spec.n_layer();
+  const std::vector<std::int64_t> each = cpu_expert_bytes(model, layout);
+  std::int64_t bytes =
+      expert_worker_overhead(model, each, config.small("experts.ipc_batch_capacity"), threads);
+  for (std::size_t l = 0; l < each.size(); ++l)
+    if (const auto& moe = spec.layers[l].moe) bytes += moe->n_expert * each[l];
+  return bytes;
+}
+
+// Asks it about itself. One at an address may come later, unless it is required: until then it is
+// taken to have room for all experts.
+Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& found) {
+  const Result<worker::Probe> probe = probe_site(found.site, worker::after(kProbeTime));
+  found.inventory = {.name = found.site.name, .here = is_here(found.site)};
+  if (probe) {
+    TESSERA_TRY(check_isa(config, found.site, *probe));
+    TESSERA_TRY(check_model(found.site, *probe, model));
+    if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
+    found.inventory.budget = free_memory(*probe, model);
+    found.inventory.bytes_per_s = probe->bytes_per_second;
+  } else {
+    const bool may_come = !found.site.spawn && !config.flag("experts.ipc_required") &&
+                          config.text("placement.cpu_isa") == "auto" &&
+                          probe.error().code == ErrorCode::unavailable;
+    if (!may_come) return probe.error();
+    log_warn("{}; the host computes its experts until it comes", probe.error().message);
+    found.inventory.budget = all_experts_bytes(config, model, found.threads);
+  }
+  found.inventory.threads = found.threads;
+  return {};
+}
+
+}  // namespace
+
 Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model) {
   TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
   std::vector<ExpertSite> workers;
-  // Spawned ones share this machine's memory with each other and with this process.
-  const auto spawned = std::count_if(requests.begin(), requests.end(),
-                                     [](const SpawnRequest& r) { return r.role == Role::experts; });
-  const auto add = [&](ExpertSite found, std::int64_t budget) -> Status {
-    TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
-    TESSERA_TRY(check_isa(config, found.site, probe));
-    TESSERA_TRY(check_model(found.site, probe, model));
-    if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe.threads));
-    const auto free = found.site.spawn
-                          ? static_cast<std::int64_t>(probe.memory_free) / (spawned + 1)
-                          : free_memory(probe, model);
-    found.inventory = {.name = found.site.name,
-                       .here = found.site.spawn.has_value(),
-                       .threads = found.threads,
-                       .budget = budget > 0 ? budget : free,
-                       .bytes_per_s = probe.bytes_per_second};
-    workers.push_back(std::move(found));
-    return {};
-  };
+  std::vector<std::int64_t> budgets;  // that were asked for
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].role != Role::experts) continue;
     SpawnRequest request = requests[i];
@@ -278,13 +303,25 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     ExpertSite found{.threads = request.threads};
     TESSERA_ASSIGN(found.site, make_site(config, numbered(i).text(), Role::experts));
     set_spawn(request, found.site);
-    TESSERA_TRY(add(std::move(found), requests[i].budget));
+    workers.push_back(std::move(found));
+    budgets.push_back(request.budget);
   }
   for (const std::string& text : config.list("worker.experts")) {
     ExpertSite found;
     TESSERA_ASSIGN(found.site, make_site(config, "worker:" + text, Role::experts));
     TESSERA_ASSIGN(found.site.address, worker::Address::parse(text));
-    TESSERA_TRY(add(std::move(found), 0));
+    workers.push_back(std::move(found));
+    budgets.push_back(0);
+  }
+  // Those on this machine share its memory with each other and with this process.
+  const auto here = std::count_if(workers.begin(), workers.end(),
+                                  [](const ExpertSite& found) { return is_here(found.site); });
+  const std::int64_t share = probe_inventory(1).devices.front().memory_free / (here + 1);
+  for (std::size_t i = 0; i < workers.size(); ++i) {
+    TESSERA_TRY(ask_expert_worker(config, model, workers[i]));
+    std::int64_t& budget = workers[i].inventory.budget;
+    if (workers[i].inventory.here) budget = std::min(budget, share);
+    if (budgets[i] > 0) budget = budgets[i];
   }
   return workers;
 }

@@ -39,7 +39,8 @@ struct LayerWorker {
 Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const Model& model,
                                                     const Placement& placement);
 
-// The workers that hold experts, spawned or at --expert-worker, asked about themselves.
+// The workers that hold experts, spawned or at --expert-worker, asked about themselves. One at an
+// address that does not answer is there all the same, unless workers are required.
 struct ExpertSite {
   worker::WorkerSite site;
   ExpertWorkerInventory inventory;

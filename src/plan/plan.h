@@ -53,7 +53,7 @@ struct DeviceInventory {
 // A worker process of the role experts.
 struct ExpertWorkerInventory {
   std::string name;   // "worker:1"
-  bool here = false;  // started by this process: shares this machine's memory
+  bool here = false;  // on this machine, spawned or not: shares its memory
   int threads = 1;
   std::int64_t budget = 0;   // bytes it may take
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known

@@ -52,7 +52,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
 
 nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
   return {{"device", worker.device},
-          {"spawned", worker.here},
+          {"here", worker.here},
           {"threads", worker.threads},
           {"experts", worker.experts},
           {"job_rows", worker.job_rows},
@@ -93,7 +93,8 @@ std::string remarks(const Plan& plan) {
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)
       text += fmt::format(
-          "{} leaves {} of weights in the file ({}), which it packs anew for each use.\n",
+          "{} leaves {} of weights in the file ({}): page cache beside the budget, packed anew for "
+          "each use.\n",
           shard.device, format_bytes(shard.file_bytes), shard.file_parts);
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)

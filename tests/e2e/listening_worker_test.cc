@@ -37,6 +37,7 @@ class ListeningWorker {
   }
   const std::string& address() const { return address_; }
   std::string output() const { return process_.output(); }
+  bool says(const std::string& text) { return process_.wait_for(text); }
   void signal(int number) const { process_.signal(number); }
   int wait() { return process_.wait(); }
   int loads() const {
@@ -102,8 +103,10 @@ TEST_P(WorkerAtAnAddress, ServesOneServerAndKeepsItsWeightsForTheNext) {
     const std::vector<std::string> more = options(worker.address());
     second.insert(second.end(), more.begin(), more.end());
     const Outcome refused = run_program({second});
-    EXPECT_EQ(refused.code, 1);
+    EXPECT_EQ(refused.code, layers() ? 1 : 0);  // experts are done without it
     EXPECT_NE(refused.err.find("busy"), std::string::npos) << refused.err;
+    if (!layers()) second.push_back("--expert-ipc-required");
+    EXPECT_EQ(run_program({second}).code, 1);
     EXPECT_EQ(text_of(served.complete(body_)), expected) << "the first is served on";
     served.signal(SIGTERM);
     EXPECT_EQ(served.wait_for_end(), 0) << served.output();
@@ -139,15 +142,64 @@ TEST_P(WorkerAtAnAddress, DiesAndComesBack) {
   EXPECT_EQ(worker->loads(), 1) << worker->output();
 }
 
+// Nobody is there when the server starts; it is used when it comes.
+TEST(ExpertWorkerAtAnAddress, MayComeLater) {
+  const json body = greedy(some_ids(200), 40);
+  std::string expected;
+  {
+    const Served plain({"--parallel", "2", "--ctx", "2048", "--expert-resident", "30%"});
+    expected = text_of(plain.complete(body));
+  }
+  const std::string address = "unix:" + scratch_folder() + "/later.sock";
+  const std::string worker = "{worker=\"worker:" + address + "\"}";
+  std::vector<std::string> options = {"--parallel",        "2",   "--ctx",           "2048",
+                                      "--expert-resident", "30%", "--expert-worker", address};
+  const Served served(options);
+  EXPECT_NE(served.output().find("no worker at " + address), std::string::npos) << served.output();
+  EXPECT_EQ(text_of(served.complete(body)), expected);
+  EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
+  const ListeningWorker came(address);
+  ASSERT_TRUE(served.becomes("tessera_worker_state" + worker, 1, 30.0)) << served.output();
+  EXPECT_EQ(text_of(served.complete(body)), expected);
+  EXPECT_EQ(came.loads(), 1) << came.output();
+  // Required, it must be there.
+  const std::string nobody = "unix:" + scratch_folder() + "/nobody.sock";
+  for (const char* strict : {"--expert-ipc-required", "--cpu-isa=portable"}) {
+    const Outcome refused =
+        run_program({{"plan", tiny_model(), "--expert-worker", nobody, strict}});
+    EXPECT_EQ(refused.code, 1) << strict;
+    EXPECT_NE(refused.err.find("no worker at " + nobody), std::string::npos) << refused.err;
+  }
+}
+
+// One on this machine takes of its memory, like one that is started here.
+TEST(ExpertWorkerAtAnAddress, IsCountedAgainstThisMachinesMemory) {
+  const ListeningWorker worker("unix:" + scratch_folder() + "/counted.sock");
+  const ListeningWorker elsewhere("tcp:127.0.0.1:0");
+  const auto planned = [&](const std::string& address) {
+    const Outcome outcome =
+        run_program({{"plan", tiny_model(), "--json", "--ctx", "2048", "--expert-resident", "30%",
+                      "--token-file", token_file(), "--expert-worker", address}});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return json::parse(outcome.out).at("expert_workers").at(0);
+  };
+  const json here = planned(worker.address()), there = planned(elsewhere.address());
+  EXPECT_TRUE(here.at("here").get<bool>());
+  EXPECT_FALSE(there.at("here").get<bool>());
+  EXPECT_GT(here.at("experts").get<int>(), 0);
+  EXPECT_LT(here.at("budget_bytes").get<std::int64_t>(),
+            there.at("budget_bytes").get<std::int64_t>() * 3 / 4);
+}
+
 TEST(WorkerToken, AWrongOneIsRefusedByBothEnds) {
-  const ListeningWorker worker("tcp:127.0.0.1:0");
+  ListeningWorker worker("tcp:127.0.0.1:0");
   const std::string other = scratch_folder() + "/other_token";
   write_file(other, "another token of 32 characters..\n");
   const Outcome outcome = run_program({{"plan", tiny_model(), "--target-devices",
                                         "cpu,worker:" + worker.address(), "--token-file", other}});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("authentication"), std::string::npos) << outcome.err;
-  EXPECT_NE(worker.output().find("does not know the token"), std::string::npos) << worker.output();
+  EXPECT_TRUE(worker.says("does not know the token")) << worker.output();
 }
 
 }  // namespace
