@@ -61,12 +61,19 @@ Status refuse(StreamChannel& channel, RefuseReason reason, Deadline deadline) {
   return channel.send({.op = Op::refuse}, encode(Refuse{.reason = reason}), deadline);
 }
 
-// The client before may be about to leave, as one that only asked is.
+// Only for those who may know whether somebody is served. The client before may be about to leave,
+// as one that only asked is.
 bool still_busy(const std::atomic<bool>& busy) {
   constexpr auto kPatience = std::chrono::milliseconds(300);
   for (const Deadline until = after(kPatience); busy && Clock::now() < until;)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return busy;
+}
+
+Status refuse_if_busy(StreamChannel& channel, const AcceptOptions& options, Deadline deadline) {
+  if (options.busy == nullptr || !still_busy(*options.busy)) return {};
+  (void)refuse(channel, RefuseReason::busy, deadline);
+  return Error::make(ErrorCode::unavailable, "another client was refused: one is served");
 }
 
 Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const Nonce& theirs,
@@ -79,6 +86,7 @@ Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const 
     (void)refuse(channel, RefuseReason::authentication, deadline);
     return Error::make(ErrorCode::invalid, "a client that does not know the token was refused");
   }
+  TESSERA_TRY(refuse_if_busy(channel, options, deadline));
   return channel.send({.op = Op::attached},
                       make_proof(options.token, ProofOf::worker, theirs, nonce), deadline);
 }
@@ -126,11 +134,9 @@ Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind
   Frame frame;
   Fd descriptor;
   TESSERA_TRY(expect(*channel, frame, Op::attach, deadline, &descriptor));
-  if (options.busy != nullptr && still_busy(*options.busy)) {
-    (void)refuse(*channel, RefuseReason::busy, deadline);
-    return Error::make(ErrorCode::unavailable, "another client was refused: one is served");
-  }
   TESSERA_ASSIGN(const Attach attach, decode_attach(frame.body()));
+  // Over a unix socket the kernel has said who it is.
+  if (!tcp) TESSERA_TRY(refuse_if_busy(*channel, options, deadline));
   if (attach.kind == AttachKind::stream) {
     if (tcp) {
       TESSERA_TRY(prove_worker(*channel, options, attach.nonce, deadline));

@@ -7,7 +7,8 @@
 //                                        <- ATTACHED{hmac}       tcp with the worker's proof
 //
 // After ATTACHED both ends speak through the channel that was chosen. A worker that will not go on
-// answers REFUSE or just closes.
+// answers REFUSE or just closes; that it is busy it tells nobody who has not proved to know the
+// token.
 #pragma once
 
 #include <atomic>
