@@ -1,12 +1,10 @@
 #include "worker/connect.h"
 
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,6 +12,7 @@
 #include <vector>
 
 #include "worker/auth.h"
+#include "worker/resolve.h"
 #include "worker/socket_io.h"
 
 namespace tessera::worker {
@@ -22,42 +21,8 @@ namespace {
 // A unix socket turns away at once who finds it full.
 constexpr int kBacklog = 128;
 
-struct Endpoint {
-  sockaddr_storage storage{};
-  socklen_t length = 0;
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
-};
-
-Endpoint unix_endpoint(const std::string& path) {
-  Endpoint endpoint;
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
-  std::memcpy(name.sun_path, path.data(), path.size());
-  std::memcpy(&endpoint.storage, &name, sizeof(name));
-  endpoint.length = sizeof(name);
-  return endpoint;
-}
-
-// At least one.
-Result<std::vector<Endpoint>> resolve(const Address& address, int flags) {
-  if (address.kind == Address::Kind::unix_path)
-    return std::vector<Endpoint>{unix_endpoint(address.host)};
-  addrinfo hints{};
-  hints.ai_socktype = SOCK_STREAM;
-  hints.ai_flags = flags | AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int code = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
-  if (code != 0)
-    return Error::make(ErrorCode::not_found, "{}: {}", address.text(), ::gai_strerror(code));
-  std::vector<Endpoint> endpoints;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    Endpoint& endpoint = endpoints.emplace_back();
-    endpoint.length = one->ai_addrlen;
-    std::memcpy(&endpoint.storage, one->ai_addr, one->ai_addrlen);
-  }
-  ::freeaddrinfo(found);
-  return endpoints;
-}
+// Of the name of a host of one's own.
+constexpr auto kLookUpTime = std::chrono::seconds(30);
 
 Result<Fd> make_socket(const Endpoint& endpoint) {
   Fd fd(::socket(endpoint.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -87,7 +52,8 @@ int finish_connect(const Fd& fd, const Endpoint& endpoint, Deadline deadline) {
 }
 
 Result<Fd> connect_socket(const Address& address, Deadline deadline, Interrupter* interrupter) {
-  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints, resolve(address, 0));
+  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints,
+                 resolve(address, EndpointUse::connect, deadline, interrupter));
   int code = 0;
   for (std::size_t i = 0; i < endpoints.size(); ++i) {
     if (interrupter != nullptr && interrupter->interrupted())
@@ -160,7 +126,8 @@ Result<std::unique_ptr<Channel>> connect_to(const Address& address, const Attach
 Result<Listener> Listener::open(const Address& address) {
   const bool tcp = address.kind == Address::Kind::tcp;
   if (!tcp) TESSERA_TRY(clear_socket_file(address));
-  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints, resolve(address, AI_PASSIVE));
+  TESSERA_ASSIGN(const std::vector<Endpoint> endpoints,
+                 resolve(address, EndpointUse::listen, after(kLookUpTime), nullptr));
   const Endpoint& endpoint = endpoints.front();
   TESSERA_ASSIGN(Fd fd, make_socket(endpoint));
   const int on = 1;

@@ -4,8 +4,7 @@
 //   TESSERA_ASSIGN(Listener listener, Listener::open(address));
 //   TESSERA_ASSIGN(auto accepted, listener.accept({.token = token}, after(1s)));   // may be null
 //
-// Host names are resolved by the system, which may take longer than the deadline and is not
-// interrupted. A name may stand for several addresses: each is tried, in the system's order.
+// A name may stand for several addresses: each is tried, in the system's order (resolve.h).
 #pragma once
 
 #include <memory>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <thread>
@@ -112,6 +113,25 @@ TEST(ListeningTcp, WithTokens) {
   EXPECT_EQ(worker->describe(), "tcp stream");
   expect_ping(*client, *worker, 1);
   expect_ping(*worker, *client, 2);
+}
+
+// Whether somebody is served is told to nobody who does not know the token.
+TEST(ListeningTcp, ABusyWorkerAsksForTheTokenFirst) {
+  Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
+  const std::atomic<bool> busy{true};
+  const auto answer_to = [&](const std::string& token) {
+    std::string answer;
+    std::thread other([&] {
+      const auto client = connect_to(listener.address(), {.token = token}, after(5s));
+      ASSERT_FALSE(client.ok());
+      answer = client.error().message;
+    });
+    EXPECT_FALSE(listener.accept({.token = kToken, .busy = &busy}, after(5s)).ok());
+    other.join();
+    return answer;
+  };
+  EXPECT_NE(answer_to("of somebody else").find("(authentication)"), std::string::npos);
+  EXPECT_NE(answer_to(kToken).find("(busy)"), std::string::npos);
 }
 
 // The name has an address of each family, and the worker listens at one of them.

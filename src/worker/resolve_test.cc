@@ -1,0 +1,47 @@
+#include "worker/resolve.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+Result<std::vector<Endpoint>> look_up(const char* address, Deadline deadline,
+                                      Interrupter* interrupter = nullptr) {
+  return resolve(*Address::parse(address), EndpointUse::connect, deadline, interrupter);
+}
+
+TEST(Resolve, NumbersAndPathsNeedNoTime) {
+  EXPECT_EQ(look_up("tcp:127.0.0.1:7000", Deadline::min())->at(0).storage.ss_family, AF_INET);
+  EXPECT_EQ(look_up("tcp:[::1]:7000", Deadline::min())->at(0).storage.ss_family, AF_INET6);
+  EXPECT_EQ(look_up("unix:/run/w.sock", Deadline::min())->at(0).storage.ss_family, AF_UNIX);
+}
+
+TEST(Resolve, Names) {
+  EXPECT_TRUE(look_up("tcp:localhost:7000", after(5s)).ok());
+}
+
+// However long the system takes for a name that nobody has.
+TEST(Resolve, IsNotWaitedForPastTheDeadline) {
+  const Deadline begin = Clock::now();
+  EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(50ms)).ok());
+  EXPECT_LT(Clock::now() - begin, 2s);
+}
+
+TEST(Resolve, IsInterrupted) {
+  Interrupter interrupter;
+  std::thread other([&] {
+    std::this_thread::sleep_for(20ms);
+    interrupter.interrupt();
+  });
+  const Deadline begin = Clock::now();
+  EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(60s), &interrupter).ok());
+  EXPECT_LT(Clock::now() - begin, 2s);
+  other.join();
+}
+
+}  // namespace
+}  // namespace tessera::worker
