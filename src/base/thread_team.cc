@@ -47,19 +47,30 @@ void TeamMember::barrier() {
 
 ThreadTeam::ThreadTeam(const ThreadTeamOptions& options) : spin_(options.spin) {
   for (int i = 1; i < options.threads; ++i) workers_.emplace_back();
-  for (int i = 1; i < options.threads; ++i) {
-    std::thread& worker = workers_[static_cast<std::size_t>(i - 1)];
-    worker = std::thread([this, i] { work(i); });
-    if (static_cast<std::size_t>(i) < options.cpus.size())
-      bind_to(worker, options.cpus[static_cast<std::size_t>(i)]);
+  try {
+    for (int i = 1; i < options.threads; ++i) {
+      std::thread& worker = workers_[static_cast<std::size_t>(i - 1)];
+      worker = std::thread([this, i] { work(i); });
+      if (static_cast<std::size_t>(i) < options.cpus.size())
+        bind_to(worker, options.cpus[static_cast<std::size_t>(i)]);
+    }
+  } catch (...) {
+    // The system has no more threads: those that started end first.
+    stop();
+    throw;
   }
 }
 
 ThreadTeam::~ThreadTeam() {
+  stop();
+}
+
+void ThreadTeam::stop() {
   stop_.store(true);
   epoch_.fetch_add(1);
   epoch_.notify_all();
-  for (std::thread& worker : workers_) worker.join();
+  for (std::thread& worker : workers_)
+    if (worker.joinable()) worker.join();
 }
 
 void ThreadTeam::arrive_and_wait() {

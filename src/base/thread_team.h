@@ -61,6 +61,7 @@ struct ThreadTeamOptions {
 
 class ThreadTeam {
  public:
+  // Throws std::system_error where the system gives no more threads.
   explicit ThreadTeam(const ThreadTeamOptions& options);
   ~ThreadTeam();
   ThreadTeam(const ThreadTeam&) = delete;
@@ -79,6 +80,7 @@ class ThreadTeam {
   friend class TeamMember;
   using Entry = void (*)(void* function, TeamMember& member);
 
+  void stop();
   void run_erased(Entry entry, void* function);
   void work(int index);
   void arrive_and_wait();

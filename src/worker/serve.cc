@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <new>
+#include <system_error>
 #include <utility>
 
 namespace tessera::worker {
@@ -23,14 +24,16 @@ WireError wire_error(ErrorCode code) {
   return WireError::internal;
 }
 
-// What a client asks for is held against the budget before it is made. Should memory run out all
-// the same, this client pays for it and not the worker.
+// What a client asks for is held against the budget before it is made. Should memory or threads run
+// out all the same, this client pays for it and not the worker.
 template <typename T, typename Function>
 Result<T> within_memory(Function function) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
     return Error::make(ErrorCode::exhausted, "the worker is out of memory");
+  } catch (const std::system_error& error) {
+    return Error::make(ErrorCode::exhausted, "the worker gets no thread: {}", error.what());
   }
 }
 

@@ -3,6 +3,7 @@
 #include <poll.h>
 #include <sys/eventfd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <utility>
@@ -13,7 +14,9 @@
 namespace tessera::worker {
 namespace {
 constexpr std::size_t kMaxLine = 1024;
-}
+// What a pipe holds. Somebody else may have the other end and write on.
+constexpr std::size_t kLastWords = 64 << 10;
+}  // namespace
 
 StderrPump::StderrPump(Fd pipe, std::string prefix)
     : pipe_(std::move(pipe)),
@@ -31,7 +34,7 @@ StderrPump::~StderrPump() {
 
 void StderrPump::run() {
   std::array<char, 4096> bytes;
-  for (;;) {
+  for (std::size_t left = kLastWords; left > 0;) {
     pollfd entries[] = {{pipe_.get(), POLLIN, 0}, {stop_.get(), POLLIN, 0}};
     if (::poll(entries, 2, -1) < 0 && errno != EINTR) break;
     // What is in the pipe goes first, so that a dying child's last words are logged.
@@ -40,6 +43,7 @@ void StderrPump::run() {
       if (n <= 0 && errno != EINTR && errno != EAGAIN) break;
       if (n == 0) break;
       if (n > 0) take(bytes.data(), static_cast<std::size_t>(n));
+      if (entries[1].revents != 0) left -= std::min(left, bytes.size());
       continue;
     }
     if (entries[1].revents != 0) break;
