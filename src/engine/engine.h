@@ -106,6 +106,8 @@ struct EngineStatus {
   bool healthy = true;      // false after a fatal error
   bool recovering = false;  // a part of the model is away and is expected back
   std::string fault;        // why not, what is away
+  // A line for each part that is away; unless recovering, the rest stands in for it.
+  std::vector<std::string> away{};
   int running = 0;
   int queued = 0;
   int max_queue = 0;

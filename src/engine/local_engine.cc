@@ -203,14 +203,17 @@ EngineStatus LocalEngine::status() const {
   status.max_queue = options_.max_queue;
   status.parallel = options_.parallel;
   status.context = options_.context;
-  std::lock_guard lock(mutex_);
-  status.healthy = fault_.empty();
-  status.fault = fault_;
-  if (status.healthy)
-    if (Status ready = forward_.ready(); !ready) {
-      status.recovering = true;
-      status.fault = std::move(ready.error().message);
-    }
+  {
+    std::lock_guard lock(mutex_);
+    status.healthy = fault_.empty();
+    status.fault = fault_;
+  }
+  if (!status.healthy) return status;
+  if (Status ready = forward_.ready(); !ready) {
+    status.recovering = true;
+    status.fault = std::move(ready.error().message);
+  }
+  status.away = forward_.away();
   return status;
 }
 

@@ -83,10 +83,12 @@ TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
   EXPECT_TRUE(status.healthy);
   EXPECT_TRUE(status.recovering);
   EXPECT_EQ(status.fault, "worker:0 was lost");
+  EXPECT_EQ(status.away, std::vector<std::string>{"worker:0 was lost"});
   EXPECT_EQ(engine.refusal(greedy()), "worker:0 was lost");
 
   engine.forward.set_away(std::nullopt);
   EXPECT_FALSE(engine.engine->status().recovering);
+  EXPECT_TRUE(engine.engine->status().away.empty());
   Collector after = engine.submit(greedy());
   after.wait();
   EXPECT_TRUE(after.finish());

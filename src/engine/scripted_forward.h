@@ -79,6 +79,10 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     return away_ ? Status(*away_) : Status();
   }
+  std::vector<std::string> away() const override {
+    std::lock_guard lock(mutex_);
+    return away_ ? std::vector<std::string>{away_->message} : std::vector<std::string>();
+  }
   Status restart() override {
     std::lock_guard lock(mutex_);
     if (away_) return *away_;

@@ -146,6 +146,15 @@ Status Dispatcher::compute(Device& device, int layer) {
   return {};
 }
 
+std::vector<std::string> Dispatcher::away() const {
+  std::vector<std::string> lines;
+  for (const auto& group : groups_)
+    if (group->executor != nullptr)
+      if (const auto away = group->executor->away())
+        lines.push_back(fmt::format("{} is {}", group->executor->name(), *away));
+  return lines;
+}
+
 // The rows that have pairs in the group, once each.
 void Dispatcher::gather(Group& group, std::span<const RoutedPair> pairs,
                         std::span<const float> rows) {

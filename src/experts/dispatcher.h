@@ -23,6 +23,7 @@
 #include <chrono>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "experts/executor.h"
@@ -54,6 +55,9 @@ class Dispatcher {
   Status between_steps(Device& device);
 
   const ExpertTable& table() const { return table_; }
+
+  // A line for each executor that takes no job now: "worker:0 is away (...)". Any thread.
+  std::vector<std::string> away() const;
 
   // Bytes that the constructor allocates for rows and sums.
   static std::int64_t bytes(const ModelSpec& spec, const ShardLayout& layout);

@@ -20,6 +20,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -54,6 +55,8 @@ class ExpertExecutor {
   virtual ~ExpertExecutor() = default;
   virtual std::string name() const = 0;  // "host", "worker:0"
   virtual ExpertLimits limits() const = 0;
+  // Why it takes no job now, if so: "away (backoff): signal 9 (Killed)". Any thread.
+  virtual std::optional<std::string> away() const { return std::nullopt; }
 
   // Takes a job or says why not, without waiting: `exhausted` where it has as many as it can hold
   // (collect one and try again), `unavailable` where it is down, `invalid` for a job over its

@@ -1,5 +1,6 @@
 #include "pipeline/pipeline.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -175,6 +176,16 @@ Piece& Pipeline::next_piece() {
 Status Pipeline::ready() const {
   for (const auto& stage : stages_) TESSERA_TRY(stage->shard().ready());
   return {};
+}
+
+std::vector<std::string> Pipeline::away() const {
+  std::vector<std::string> lines;
+  // Shards may share a worker of experts.
+  for (const auto& stage : stages_)
+    for (std::string& line : stage->shard().away())
+      if (std::find(lines.begin(), lines.end(), line) == lines.end())
+        lines.push_back(std::move(line));
+  return lines;
 }
 
 Status Pipeline::restart() {

@@ -29,6 +29,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -53,6 +54,9 @@ class ForwardPass {
 
   // Whether a new sequence could be computed; any thread.
   virtual Status ready() const { return {}; }
+  // A line for each part that is away, whether that needs it or something else stands in; any
+  // thread.
+  virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences if that is needed to go on.
   virtual Status restart() { return {}; }
   // Whether a forward() that failed spoilt the sequences of its batch only.
@@ -81,6 +85,7 @@ class Pipeline final : public ForwardPass {
   }
 
   Status ready() const override;
+  std::vector<std::string> away() const override;
   Status restart() override;
   bool keeps_state() const override { return !stopped_ && !failure_; }
 

@@ -41,6 +41,13 @@ Status LocalShard::load_experts(const Model& model) {
   return {};
 }
 
+Status LocalShard::ready() const {
+  if (dispatcher_ == nullptr || !experts_.options.required) return {};
+  const std::vector<std::string> lines = dispatcher_->away();
+  if (lines.empty()) return {};
+  return Error::make(ErrorCode::unavailable, "{}", lines.front());
+}
+
 Status LocalShard::prepare(Piece& piece) {
   for (const StateChange& change : piece.changes) apply(change);
   if (dispatcher_ != nullptr) TESSERA_TRY(dispatcher_->between_steps(*device_));

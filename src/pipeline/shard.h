@@ -17,12 +17,14 @@
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
 // so.
 //
-// Threads: one drives a shard (start() and finish() too); ready() may be called by any.
+// Threads: one drives a shard (start() and finish() too); ready() and away() may be called by any
+// once it is loaded.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -57,6 +59,8 @@ class Shard {
 
   // Whether new work can be taken up. One line that says what is away otherwise.
   virtual Status ready() const { return {}; }
+  // A line for each worker that is away, needed for that or not.
+  virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
@@ -94,6 +98,11 @@ class LocalShard final : public Shard {
     return layout_.head ? device_->logits() : std::span<const float>();
   }
   bool keeps_state() const override { return true; }
+  // Not without the workers of experts that are required.
+  Status ready() const override;
+  std::vector<std::string> away() const override {
+    return dispatcher_ != nullptr ? dispatcher_->away() : std::vector<std::string>();
+  }
   bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
 
  private:

@@ -34,13 +34,21 @@ class WorkExchange : public Exchange, public std::enable_shared_from_this<WorkEx
   ResponseWriter* writer_;
 };
 
-HttpResponse unavailable_health(const char* status, const std::string& fault = "",
-                                bool later = true) {
-  Json body = {{"status", status}};
-  if (!fault.empty()) body["fault"] = fault;
+HttpResponse unavailable_health(const Json& body, bool later = true) {
   HttpResponse response = json_response(body, 503);
   if (later) response.headers.emplace_back("Retry-After", "5");
   return response;
+}
+
+HttpResponse unavailable_health(const char* status) {
+  return unavailable_health(Json{{"status", status}});
+}
+
+// While something is away and not needed, something else does its work.
+const char* health_name(const EngineStatus& status) {
+  if (!status.healthy) return "error";
+  if (status.recovering) return "recovering";
+  return status.away.empty() ? "ok" : "degraded";
 }
 
 }  // namespace
@@ -99,9 +107,11 @@ HttpResponse Service::health() const {
   if (draining_) return unavailable_health("draining");
   if (!model_) return unavailable_health("loading");
   const EngineStatus status = engine_->status();
-  if (!status.healthy) return unavailable_health("error", status.fault, false);
-  if (status.recovering) return unavailable_health("recovering", status.fault);
-  return json_response({{"status", "ok"}});
+  Json body = {{"status", health_name(status)}};
+  if (!status.fault.empty()) body["fault"] = status.fault;
+  if (!status.away.empty()) body["away"] = status.away;
+  if (!status.healthy || status.recovering) return unavailable_health(body, status.healthy);
+  return json_response(body);
 }
 
 HttpResponse Service::ready() const {

@@ -100,6 +100,13 @@ Status ExpertConnection::wait_ready() {
   }
 }
 
+std::optional<std::string> ExpertConnection::away() const {
+  if (auto away = supervisor_->away()) return away;
+  const std::shared_ptr<Session> session = supervisor_->session();
+  if (session && session->health().abandoned > 0) return "late with its last sums";
+  return std::nullopt;
+}
+
 // One dispatcher's jobs at the worker.
 class RemoteExperts final : public ExpertExecutor {
  public:
@@ -107,6 +114,7 @@ class RemoteExperts final : public ExpertExecutor {
   ~RemoteExperts() override { drop(); }
 
   std::string name() const override { return worker_.name(); }
+  std::optional<std::string> away() const override { return worker_.away(); }
   ExpertLimits limits() const override;
   Status submit(const ExpertJob& job) override;
   Result<ExpertReport> collect(std::span<float> sums) override;
@@ -150,12 +158,11 @@ ExpertLimits RemoteExperts::limits() const {
 
 Status RemoteExperts::submit(const ExpertJob& job) {
   std::shared_ptr<Session> session = worker_.supervisor_->session();
-  if (!session || session->closed())
-    return Error::make(ErrorCode::unavailable, "the worker is away ({})",
-                       worker_state_name(worker_.state()));
-  if (const auto late = session->take_late()) worker_.times_.learn_late(late->items, late->compute);
-  if (session->health().abandoned > 0)
-    return Error::make(ErrorCode::unavailable, "the worker does not answer");
+  if (session)
+    if (const auto late = session->take_late())
+      worker_.times_.learn_late(late->items, late->compute);
+  if (const auto away = worker_.away(); away || !session)
+    return Error::make(ErrorCode::unavailable, "{}", away.value_or("away until now"));
   if (jobs_.empty()) late_ = false;
   pairs_.clear();
   for (const RoutedPair& pair : job.pairs)
@@ -231,9 +238,10 @@ Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const
       reply_.header.out_type == worker_.payload_ &&
       reply_.body.size() == values * wire_type_bytes(worker_.payload_))
     return {};
-  job.session->close();
-  return Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due", reply_.header.rows,
-                     job.rows);
+  Error error = Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due",
+                            reply_.header.rows, job.rows);
+  job.session->give_up(error.message);
+  return error;
 }
 
 void RemoteExperts::drop() {

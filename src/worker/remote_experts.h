@@ -20,6 +20,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "base/metrics.h"
@@ -54,6 +55,8 @@ class ExpertConnection {
   const std::string& name() const { return site_.name; }
   WorkerState state() const { return supervisor_->state(); }
   bool is_ready() const { return supervisor_->session() != nullptr; }
+  // Why no job is taken now: "away (backoff): signal 9 (Killed)". Any thread.
+  std::optional<std::string> away() const;
   std::unique_ptr<ExpertExecutor> executor();
 
  private:

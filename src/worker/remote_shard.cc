@@ -128,18 +128,20 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
 }
 
 Status RemoteShard::ready() const {
-  if (const std::shared_ptr<Session> session = supervisor_->session();
-      session && !session->closed())
-    return {};
-  return Error::make(ErrorCode::unavailable, "{} is away ({})", site_.name,
-                     worker_state_name(supervisor_->state()));
+  if (const auto away = supervisor_->away())
+    return Error::make(ErrorCode::unavailable, "{} is {}", site_.name, *away);
+  return {};
+}
+
+std::vector<std::string> RemoteShard::away() const {
+  if (const Status status = ready(); !status) return {status.error().message};
+  return {};
 }
 
 Status RemoteShard::restart() {
+  TESSERA_TRY(ready());
   std::shared_ptr<Session> now = supervisor_->session();
-  if (!now || now->closed())
-    return Error::make(ErrorCode::unavailable, "{} is away ({})", site_.name,
-                       worker_state_name(supervisor_->state()));
+  if (!now) return Error::make(ErrorCode::unavailable, "{} was lost again", site_.name);
   return now == session_ ? Status() : adopt(std::move(now));
 }
 
@@ -147,7 +149,7 @@ Status RemoteShard::restart() {
 Error RemoteShard::lost(Loss reason, const std::string& detail) {
   if (session_) {
     losses_[static_cast<std::size_t>(reason)]->add();
-    session_->close();
+    session_->give_up(detail);
     session_.reset();
   }
   under_way_.clear();

@@ -57,6 +57,7 @@ class RemoteShard final : public Shard {
   Status finish(Piece& piece, const std::function<void()>& near) override;
   std::span<const float> logits() override { return logit_values_; }
   Status ready() const override;
+  std::vector<std::string> away() const override;
   Status restart() override;
 
  private:

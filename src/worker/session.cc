@@ -178,6 +178,19 @@ Session::Health Session::health() const {
   return health;
 }
 
+void Session::give_up(const std::string& why) {
+  {
+    const std::lock_guard lock(slots_mutex_);
+    if (given_up_.empty()) given_up_ = why;
+  }
+  close();
+}
+
+std::string Session::given_up() const {
+  const std::lock_guard lock(slots_mutex_);
+  return given_up_;
+}
+
 Status Session::say_bye() {
   return send({.op = Op::bye}, {}, after(std::chrono::milliseconds(100)));
 }

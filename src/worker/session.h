@@ -19,6 +19,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
@@ -74,6 +75,9 @@ class Session {
 
   Status say_bye();
   void close() { channel_->close(); }
+  // The same for a worker that is not worth keeping; the first reason is kept for the supervisor.
+  void give_up(const std::string& why);
+  std::string given_up() const;  // why; empty: nobody did
   bool closed() const { return channel_->closed(); }
   bool reserves_room() const { return channel_->reserves_room(); }
   int descriptor() const { return channel_->descriptor(); }
@@ -104,6 +108,7 @@ class Session {
   std::uint64_t next_sequence_ = 1;
   bool ping_out_ = false;  // and not answered; with slots_mutex_
   std::optional<Late> late_;
+  std::string given_up_;
   Frame incoming_;
   std::atomic<Deadline::rep> heard_;
 };

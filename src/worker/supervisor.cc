@@ -79,6 +79,18 @@ WorkerState Supervisor::state() const {
   return state_;
 }
 
+std::optional<std::string> Supervisor::away() const {
+  const std::lock_guard lock(mutex_);
+  if (session_ && !session_->closed()) return std::nullopt;
+  // The supervisor has not seen the end of the connection yet.
+  if (session_) {
+    const std::string why = session_->given_up();
+    return "away: " + (why.empty() ? std::string("its connection ended") : why);
+  }
+  const std::string why = failure_.empty() ? "" : ": " + failure_;
+  return fmt::format("away ({}){}", worker_state_name(state_), why);
+}
+
 bool Supervisor::stopping() const {
   const std::lock_guard lock(mutex_);
   return stopping_;
@@ -166,7 +178,9 @@ void Supervisor::watch() {
     // The connection of a process that ends goes a moment before the process does.
     if (!broken && process_ && process_->wait(kExitFollows))
       return lose(DeathReason::exited, process_->how());
-    return lose(broken ? DeathReason::protocol : DeathReason::disconnected, alive.error().message);
+    const std::string given_up = live_->given_up();
+    return lose(broken ? DeathReason::protocol : DeathReason::disconnected,
+                given_up.empty() ? alive.error().message : given_up);
   }
   const WorkerState before = lifecycle_.state();
   if (const auto reason = lifecycle_.tick(Clock::now(), live_->health())) {
@@ -224,6 +238,8 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
     state_ = now;
     const bool usable = now == WorkerState::healthy || now == WorkerState::suspect;
     session_ = usable ? live_ : nullptr;
+    if (usable) failure_.clear();
+    if (now == WorkerState::dead) failure_ = reason;
   }
   state_gauge_.set(static_cast<double>(now));
   if (now == before) return;

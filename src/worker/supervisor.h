@@ -21,6 +21,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -65,6 +66,9 @@ class Supervisor {
 
   std::shared_ptr<Session> session() const;
   WorkerState state() const;
+  // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
+  // lost: "away (backoff): signal 9 (Killed)". Any thread.
+  std::optional<std::string> away() const;
   // Ends the worker and the supervision; idempotent, any thread. Waits for the thread.
   void stop();
 
@@ -93,6 +97,7 @@ class Supervisor {
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;
   WorkerState state_ = WorkerState::starting;
+  std::string failure_;  // why it was last lost; empty once it is back
   bool stopping_ = false;
 
   std::mutex join_mutex_;

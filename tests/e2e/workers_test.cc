@@ -70,6 +70,7 @@ TEST(Workers, ADeadWorkerFailsWhatRunsAndComesBack) {
   const Reply health = http_test::get(served.port(), "/health");
   EXPECT_EQ(health.status, 503);
   EXPECT_EQ(health.json()["status"], "recovering") << health.body;
+  EXPECT_NE(health.body.find("signal 9 (Killed)"), std::string::npos) << health.body;
   EXPECT_EQ(served.complete(body).status, 503);
   ASSERT_TRUE(within(20.0, [&] { return http_test::get(served.port(), "/health").status == 200; }));
   const Reply after = served.complete(body);
@@ -98,6 +99,29 @@ TEST(Workers, ADeadWorkerOfExpertsCostsNoAnswer) {
     EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
   }
   EXPECT_GE(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
+}
+
+// Whoever asks is told what is away and why; requests go on where the host stands in.
+TEST(Workers, HealthSaysWhyExpertsAreAway) {
+  for (const bool required : {false, true}) {
+    std::vector<std::string> options = {"--parallel",        "2",  "--spawn-worker", "experts",
+                                        "--expert-resident", "30%"};
+    if (required) options.push_back("--expert-ipc-required");
+    const Served served(options);
+    const auto health = [&] { return http_test::get(served.port(), "/health"); };
+    ASSERT_TRUE(within(20.0, [&] { return health().json()["status"] == "ok"; }));
+    ::kill(worker_of(served), SIGKILL);
+    Reply reply;
+    ASSERT_TRUE(within(5.0, [&] {
+      reply = health();
+      return reply.body.find("worker:0 is away (backoff): signal 9 (Killed)") != std::string::npos;
+    })) << reply.body;
+    EXPECT_EQ(reply.status, required ? 503 : 200);
+    EXPECT_EQ(reply.json()["status"], required ? "recovering" : "degraded");
+    EXPECT_EQ(served.complete(greedy(some_ids(20), 2)).status, required ? 503 : 200);
+    EXPECT_TRUE(within(20.0, [&] { return health().json()["status"] == "ok"; }));
+    EXPECT_EQ(served.complete(greedy(some_ids(20), 2)).status, 200);
+  }
 }
 
 // A worker that listens without a model file: the server sends it its layers.

@@ -70,8 +70,11 @@ void FakeEngine::cancel(RequestId id) {
 
 EngineStatus FakeEngine::status() const {
   const std::lock_guard lock(mutex_);
+  const bool recovering = needed_ && !away_.empty();
   return {.healthy = fault_.empty(),
-          .fault = fault_,
+          .recovering = recovering,
+          .fault = recovering ? away_.front() : fault_,
+          .away = away_,
           .running = static_cast<int>(running_.size()),
           .queued = static_cast<int>(queue_.size()),
           .max_queue = options_.max_queue,
@@ -80,6 +83,12 @@ EngineStatus FakeEngine::status() const {
 }
 
 void FakeEngine::drain(double) {}
+
+void FakeEngine::set_away(std::vector<std::string> away, bool needed) {
+  const std::lock_guard lock(mutex_);
+  away_ = std::move(away);
+  needed_ = needed;
+}
 
 void FakeEngine::break_down(const std::string& fault) {
   const std::lock_guard lock(mutex_);

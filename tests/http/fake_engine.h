@@ -44,6 +44,8 @@ class FakeEngine : public Engine {
   void drain(double grace_s) override;
 
   void break_down(const std::string& fault);  // a fatal error: everything fails from now on
+  // What status() says is away, and whether that is needed.
+  void set_away(std::vector<std::string> away, bool needed);
   std::vector<GenerationRequest> submitted() const;
   int cancelled() const;
   // Waits until nothing runs or waits; false after two seconds.
@@ -78,6 +80,8 @@ class FakeEngine : public Engine {
   RequestId next_id_ = 1;
   int cancelled_ = 0;
   std::string fault_;
+  std::vector<std::string> away_;
+  bool needed_ = false;
   bool stopping_ = false;
   std::thread thread_;
 };
