@@ -31,7 +31,10 @@ Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
   if (frame.header.op == op) return {};
   if (frame.header.op == Op::refuse) {
     TESSERA_ASSIGN(const Refuse refuse, decode_refuse(frame.body()));
-    return Error::make(ErrorCode::unavailable, "the worker refuses the connection ({})",
+    // A token that is not its own stays wrong, the other reasons pass.
+    const ErrorCode code =
+        refuse.reason == RefuseReason::authentication ? ErrorCode::invalid : ErrorCode::unavailable;
+    return Error::make(code, "the worker refuses the connection ({})",
                        refuse_reason_name(refuse.reason));
   }
   return Error::make(ErrorCode::invalid, "the peer sent {} where {} is due",
