@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "pipeline/load_shards.h"
 
 namespace tessera {
 namespace {
@@ -24,22 +25,9 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   auto pipeline = std::unique_ptr<Pipeline>(new Pipeline());
   pipeline->spec_ = model.spec();
   pipeline->piece_rows_ = plan.piece_rows;
-  std::int64_t total = 0;
-  for (const ShardPlan& shard : plan.shards) total += shard.weight_bytes;
-  std::int64_t before = 0;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    const ShardPlan& shard = plan.shards[i];
-    // A shard reports bytes of the file; the whole is told in bytes of the plan.
-    const LoadProgress part = [&](std::int64_t done, std::int64_t of) {
-      if (progress)
-        progress(before + (of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0), total);
-    };
-    if (Status loaded = shards[i]->load(model, part); !loaded)
-      return std::move(loaded.error()).in(shard.device);
-    before += shard.weight_bytes;
-    if (progress) progress(before, total);
-    pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shards[i])));
-  }
+  TESSERA_TRY(load_shards(model, plan, shards, progress));
+  for (std::unique_ptr<Shard>& shard : shards)
+    pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
   for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
