@@ -30,19 +30,21 @@ int most_used(const ModelSpec& spec, const ShardLayout& layout) {
   return used;
 }
 
-const char* reason_name(const Error& error) {
+// Of a job that a worker did not compute, though it may have taken it.
+WorkerFailure failure_of(const Error& error, bool taken) {
   switch (error.code) {
     case ErrorCode::cancelled:
-      return "deadline";
+      return WorkerFailure::deadline;
     case ErrorCode::exhausted:
-      return "no_credit";
+      return WorkerFailure::no_credit;
     case ErrorCode::unavailable:
-      return "unavailable";
+      return WorkerFailure::unavailable;
     case ErrorCode::invalid:
+      return taken ? WorkerFailure::not_finite : WorkerFailure::refused;
     case ErrorCode::not_found:
-      return "refused";
+      return WorkerFailure::refused;
     default:
-      return "failed";
+      return WorkerFailure::failed;
   }
 }
 
@@ -73,6 +75,7 @@ struct Dispatcher::Group {
   std::vector<Job> jobs;
   std::size_t next = 0;  // job to submit
   int under_way = 0;
+  std::int64_t hideable_us = 0;  // of its computation so much can have gone unnoticed
 };
 
 Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, DispatcherParts parts)
@@ -127,6 +130,7 @@ Status Dispatcher::compute(Device& device, int layer) {
     return {};
   }
   const std::span<const float> rows = device.expert_rows(layer);
+  const auto begin = Clock::now();
   for (std::size_t i = 0; i < groups_.size(); ++i) {
     gather(*groups_[i], i == 0 ? split_.of_host() : split_.of_worker(static_cast<int>(i) - 1),
            rows);
@@ -134,9 +138,14 @@ Status Dispatcher::compute(Device& device, int layer) {
   }
   device.experts(layer, split_.resident());
   device.dense(layer);
+  std::int64_t worked_us = microseconds_since(begin);
   for (const auto& group : groups_) {
     if (group->rows.empty()) continue;
-    if (Status status = finish(*group, layer); !status) {
+    group->hideable_us = worked_us;
+    const Status status = finish(*group, layer);
+    // Behind the host's work a worker's can hide, behind another worker's it cannot.
+    if (group->is_host) worked_us = microseconds_since(begin);
+    if (!status) {
       drop_all();
       return status;
     }
@@ -279,6 +288,8 @@ Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Erro
   const std::string name =
       group.executor != nullptr ? group.executor->name() : std::string("a worker");
   if (group.is_host) return reason;
+  const WorkerFailure failure = failure_of(reason, job.submitted);
+  if (options_.required && metrics_ != nullptr) metrics_->count_required_failure(failure);
   if (options_.required)
     return Error::make(ErrorCode::unavailable, "experts of layer {}: {}: {}", layer, name,
                        reason.message);
@@ -290,7 +301,7 @@ Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Erro
   group.failing = true;
   Group& host = *groups_.front();
   if (metrics_ != nullptr) {
-    metrics_->count_fallback(reason_name(reason));
+    metrics_->count_fallback(failure);
     metrics_->host.calls.add();
   }
   const auto start = Clock::now();
@@ -306,8 +317,9 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
   return group.is_host ? &metrics_->host : &metrics_->worker;
 }
 
-// A job that an executor was waited for since `start`.
-void Dispatcher::count(const Group& by, const Job& job, const Result<ExpertReport>& report,
+// A job that an executor was waited for since `start`. Its jobs compute one after another, from
+// when they were submitted.
+void Dispatcher::count(Group& by, const Job& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;
@@ -315,8 +327,10 @@ void Dispatcher::count(const Group& by, const Job& job, const Result<ExpertRepor
   counts->wait_us.add(static_cast<std::uint64_t>(waited));
   if (!report) return;
   counts->pairs.add(job.end_pair - job.first_pair);
-  counts->hidden_us.add(
-      static_cast<std::uint64_t>(std::max<std::int64_t>(0, report->compute_us - waited)));
+  const std::int64_t hidden =
+      std::clamp<std::int64_t>(report->compute_us - waited, 0, by.hideable_us);
+  by.hideable_us -= hidden;
+  counts->hidden_us.add(static_cast<std::uint64_t>(hidden));
   metrics_->bytes_out.add(static_cast<std::uint64_t>(report->bytes_sent));
   metrics_->bytes_in.add(static_cast<std::uint64_t>(report->bytes_received));
 }

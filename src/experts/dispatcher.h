@@ -77,7 +77,7 @@ class Dispatcher {
   ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
   std::span<float> sums_of(Group& group, const Job& job) const;
   ExpertMetrics::Executor* counts_of(const Group& group) const;  // null: nothing is counted
-  void count(const Group& by, const Job& job, const Result<ExpertReport>& report,
+  void count(Group& by, const Job& job, const Result<ExpertReport>& report,
              Clock::time_point start);
   void drop_all();
   void observe(int layer, std::span<const RoutedPair> pairs);

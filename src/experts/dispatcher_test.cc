@@ -5,6 +5,7 @@
 #include <deque>
 #include <functional>
 #include <random>
+#include <thread>
 
 namespace tessera {
 namespace {
@@ -32,6 +33,7 @@ class FakeDevice final : public Device {
   void route(int) override {}
   void experts(int, std::span<const RoutedPair> pairs) override {
     EXPECT_FALSE(summed);
+    std::this_thread::sleep_for(takes);
     add_pairs(pairs, rows, sums.data());
     resident_pairs += pairs.size();
   }
@@ -60,6 +62,7 @@ class FakeDevice final : public Device {
   std::vector<RoutedPair> pairs;
   std::size_t resident_pairs = 0;
   int dense_calls = 0;
+  std::chrono::milliseconds takes{0};
   bool summed = false;
 };
 
@@ -70,6 +73,7 @@ class FakeExecutor final : public ExpertExecutor {
     ExpertLimits limits{.max_rows = kRows, .max_pairs = kRows * kUsed, .jobs = 1};
     std::function<std::optional<ErrorCode>()> on_submit = [] { return std::nullopt; };
     std::function<std::optional<ErrorCode>()> on_collect = [] { return std::nullopt; };
+    std::int64_t compute_us = 5;
     const ExpertTable* table = nullptr;
     std::function<bool(ExpertHome)> owns = [](ExpertHome) { return true; };
   };
@@ -102,7 +106,7 @@ class FakeExecutor final : public ExpertExecutor {
     if (const auto code = script_.on_collect()) return Error::make(*code, "scripted");
     std::fill(sums.begin(), sums.end(), 0.0f);
     add_pairs(job.pairs, job.rows, sums.data());
-    return ExpertReport{.compute_us = 5, .bytes_sent = 10, .bytes_received = 20};
+    return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
   void drop() override { jobs_.clear(); }
   bool idle() const { return jobs_.empty(); }
@@ -269,8 +273,11 @@ TEST(Dispatcher, ARequiredWorkerFailsTheStepOnly) {
     if (broken) return ErrorCode::cancelled;
     return std::nullopt;
   };
+  MetricsRegistry registry;
+  ExpertMetrics metrics(registry);
   DispatcherParts parts{.options = {.required = true},
-                        .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{})};
+                        .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                        .metrics = &metrics};
   parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
   parts.workers.push_back(std::make_unique<FakeExecutor>("worker:1", FakeExecutor::Script{}));
   Dispatcher dispatcher(spec, layout, std::move(parts));
@@ -289,6 +296,78 @@ TEST(Dispatcher, ARequiredWorkerFailsTheStepOnly) {
       EXPECT_EQ(status.error().code, ErrorCode::unavailable);
       EXPECT_NE(status.error().message.find("worker:0"), std::string::npos);
     }
+  }
+  const std::string page = registry.render();
+  for (const char* line : {"tessera_moe_required_failures_total{reason=\"deadline\"} 3\n",
+                           "tessera_moe_required_failures_total{reason=\"unavailable\"} 0\n",
+                           "tessera_moe_fallback_total{reason=\"deadline\"} 0\n"})
+    EXPECT_NE(page.find(line), std::string::npos) << line;
+}
+
+TEST(Dispatcher, EveryReasonIsThereFromTheStart) {
+  MetricsRegistry registry;
+  const ExpertMetrics metrics(registry);
+  const std::string page = registry.render();
+  for (int i = 0; i < kWorkerFailures; ++i)
+    for (const char* name : {"tessera_moe_fallback_total", "tessera_moe_required_failures_total"}) {
+      const std::string line = fmt::format("{}{{reason=\"{}\"}} 0\n", name,
+                                           worker_failure_name(static_cast<WorkerFailure>(i)));
+      EXPECT_NE(page.find(line), std::string::npos) << line;
+    }
+}
+
+// The host computes a job whose sums no sum of finite products can be.
+TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
+  const ModelSpec spec = spec_of();
+  const ShardLayout layout = layout_of(std::vector<ExpertHome>(kExperts, ExpertHome::worker(0)));
+  for (const bool taken : {true, false}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    FakeExecutor::Script script;
+    (taken ? script.on_collect : script.on_submit) = [] { return ErrorCode::invalid; };
+    DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                          .metrics = &metrics};
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    FakeDevice device;
+    std::mt19937 random(3);
+    fill(device, random, 1);
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+    EXPECT_NE(registry.render().find(fmt::format("tessera_moe_fallback_total{{reason=\"{}\"}} 1\n",
+                                                 taken ? "not_finite" : "refused")),
+              std::string::npos);
+  }
+}
+
+// What a worker computes while another one is waited for is hidden behind nothing.
+TEST(Dispatcher, HidesComputationBehindWorkAlone) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  homes[0] = ExpertHome::resident();
+  homes[1] = ExpertHome::worker(1);
+  const ShardLayout layout = layout_of(homes);
+  for (const int work_ms : {0, 30}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    FakeExecutor::Script slow, done;
+    slow.on_collect = []() -> std::optional<ErrorCode> {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return std::nullopt;
+    };
+    slow.compute_us = done.compute_us = 200'000;
+    DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                          .metrics = &metrics};
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", slow));
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:1", done));
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    FakeDevice device;
+    device.takes = std::chrono::milliseconds(work_ms);
+    std::mt19937 random(3);
+    fill(device, random, 1);
+    for (int e = 0; e < 4; ++e) device.pairs[static_cast<std::size_t>(e)].expert = e;
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+    EXPECT_GE(metrics.worker.hidden_us.value(), 1000u * static_cast<unsigned>(work_ms));
+    EXPECT_LT(metrics.worker.hidden_us.value(), 1000u * static_cast<unsigned>(work_ms) + 100'000u);
   }
 }
 

@@ -65,7 +65,8 @@ class ExpertExecutor {
 
   // Waits for the oldest job, at most for the executor's own deadline. An error concerns that job
   // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
-  // the deadline passed, `unavailable` where the executor broke.
+  // the deadline passed, `unavailable` where the executor broke, `invalid` where its sums are not
+  // finite.
   virtual Result<ExpertReport> collect(std::span<float> sums) = 0;
 
   // Gives up the jobs that were not collected; their spans are free when it returns.

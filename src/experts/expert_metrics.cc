@@ -1,6 +1,6 @@
 #include "experts/expert_metrics.h"
 
-#include <string>
+#include <numeric>
 
 namespace tessera {
 namespace {
@@ -24,8 +24,8 @@ ExpertMetrics::Executor executor(MetricsRegistry& registry, const char* tier) {
       .wait_us = registry.counter("tessera_moe_wait_us_total",
                                   "Microseconds that layers waited for experts elsewhere.", labels),
       .hidden_us = registry.counter("tessera_moe_hidden_us_total",
-                                    "Microseconds of expert compute elsewhere that no layer "
-                                    "waited for.",
+                                    "Microseconds of expert compute elsewhere behind work of "
+                                    "this process.",
                                     labels)};
 }
 
@@ -37,6 +37,12 @@ ExpertUse::Executor use_of(const ExpertMetrics::Executor& executor) {
 }
 
 }  // namespace
+
+const char* worker_failure_name(WorkerFailure failure) {
+  constexpr const char* kNames[kWorkerFailures] = {"deadline", "no_credit",  "unavailable",
+                                                   "refused",  "not_finite", "failed"};
+  return kNames[static_cast<std::size_t>(failure)];
+}
 
 ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
     : host(executor(registry, "host")),
@@ -54,15 +60,19 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
                                    "Experts that became resident while serving.")),
       cache_evict(registry.counter("tessera_moe_cache_evict_total",
                                    "Experts that were resident no longer.")),
-      registry_(registry) {}
+      fallbacks_(by_reason(registry, "tessera_moe_fallback_total",
+                           "Jobs that the host computed in a worker's place, by reason.")),
+      required_failures_(by_reason(registry, "tessera_moe_required_failures_total",
+                                   "Jobs of required workers that failed their requests, by "
+                                   "reason.")) {}
 
-void ExpertMetrics::count_fallback(std::string_view reason) {
-  fallbacks_.add();
-  registry_
-      .counter("tessera_moe_fallback_total",
-               "Jobs that the host computed in a worker's place, by reason.",
-               {{"reason", std::string(reason)}})
-      .add();
+ExpertMetrics::ByReason ExpertMetrics::by_reason(MetricsRegistry& registry, const char* name,
+                                                 const char* help) {
+  ByReason counters{};
+  for (int i = 0; i < kWorkerFailures; ++i)
+    counters[static_cast<std::size_t>(i)] = &registry.counter(
+        name, help, {{"reason", worker_failure_name(static_cast<WorkerFailure>(i))}});
+  return counters;
 }
 
 ExpertUse ExpertMetrics::totals() const {
@@ -71,7 +81,10 @@ ExpertUse ExpertMetrics::totals() const {
           .worker = use_of(worker),
           .bytes_out = static_cast<double>(bytes_out.value()),
           .bytes_in = static_cast<double>(bytes_in.value()),
-          .fallbacks = static_cast<double>(fallbacks_.value())};
+          .fallbacks = std::accumulate(fallbacks_.begin(), fallbacks_.end(), 0.0,
+                                       [](double sum, const Counter* counter) {
+                                         return sum + static_cast<double>(counter->value());
+                                       })};
 }
 
 }  // namespace tessera

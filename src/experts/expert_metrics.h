@@ -2,19 +2,30 @@
 //
 //   ExpertMetrics metrics(registry);
 //   metrics.worker.calls.add();
-//   metrics.count_fallback("deadline");
+//   metrics.count_fallback(WorkerFailure::deadline);
 //   metrics.totals().worker.calls;                // so far
 //
-// Threads: counters may be raised by any; count_fallback() takes the registry's lock, so it is for
-// what is rare.
+// Every series is there from the start, at 0. Threads: any.
 #pragma once
 
-#include <string_view>
+#include <array>
 
 #include "base/metrics.h"
 #include "experts/expert_use.h"
 
 namespace tessera {
+
+// Why a worker did not compute a job.
+enum class WorkerFailure {
+  deadline,     // it took too long
+  no_credit,    // it had as many jobs as it takes
+  unavailable,  // it was away, or went
+  refused,      // it does not take such a job
+  not_finite,   // its sums are infinite or no numbers
+  failed,       // it answered with an error
+};
+inline constexpr int kWorkerFailures = 6;
+const char* worker_failure_name(WorkerFailure failure);
 
 class ExpertMetrics {
  public:
@@ -23,7 +34,7 @@ class ExpertMetrics {
     Counter& calls;      // jobs that it was given
     Counter& pairs;      // that it computed
     Counter& wait_us;    // that layers waited for it
-    Counter& hidden_us;  // that it computed while nobody waited
+    Counter& hidden_us;  // that it computed while this process did work of the layer
   };
 
   explicit ExpertMetrics(MetricsRegistry& registry);
@@ -40,13 +51,21 @@ class ExpertMetrics {
   Counter& cache_evict;
 
   // A job that the host computes in a worker's place.
-  void count_fallback(std::string_view reason);
+  void count_fallback(WorkerFailure why) { count(fallbacks_, why); }
+  // A job that nobody computes, since the worker is required.
+  void count_required_failure(WorkerFailure why) { count(required_failures_, why); }
 
   ExpertUse totals() const;
 
  private:
-  MetricsRegistry& registry_;
-  Counter fallbacks_;  // for any reason
+  using ByReason = std::array<Counter*, kWorkerFailures>;
+  static ByReason by_reason(MetricsRegistry& registry, const char* name, const char* help);
+  static void count(const ByReason& counters, WorkerFailure why) {
+    counters[static_cast<std::size_t>(why)]->add();
+  }
+
+  ByReason fallbacks_;
+  ByReason required_failures_;
 };
 
 }  // namespace tessera

@@ -15,7 +15,7 @@ struct ExpertUse {
     double calls = 0.0;      // jobs that it was given
     double pairs = 0.0;      // of a row and an expert, that it computed
     double wait_us = 0.0;    // that layers waited for it
-    double hidden_us = 0.0;  // that it computed while nobody waited
+    double hidden_us = 0.0;  // that it computed while this process did work of the layer
 
     void add(const Executor& other, double factor) {
       calls += factor * other.calls;
