@@ -2,10 +2,11 @@
 // graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
-//   kernel_bench [layers]
+//   kernel_bench [layers [d][p][s]]     # decode, prompts; s: without chained launches
 #include <cstring>
 #include <memory>
 
+#include "device/gpu/kernels/ffn.cuh"
 #include "harness.h"
 
 namespace tessera::gpu::bench {
@@ -174,8 +175,8 @@ struct Buffers {
 
 class Bench {
  public:
-  explicit Bench(int layers) : model_(layers), runner_(std::size_t(1) << 30) {
-    runner_.launch.chained = true;
+  Bench(int layers, bool chained) : model_(layers), runner_(std::size_t(1) << 30) {
+    runner_.launch.chained = chained;
   }
 
   void mixer_in(const Layer& l, int rows) {
@@ -363,8 +364,26 @@ class Bench {
           [&](const Layer& l) { mixer_in(l, rows); });
     block("attention", rows, 0, double(context + 1) * kKv * kDim * 4 * rows, 0,
           [&](const Layer& l) { mix(l, s); });
-    block("ffn whole", rows, -1, (expert + down) * 9 + bytes_of(d.router), 0,
+    block("ffn whole", rows, -1, (expert + down) * (1 + kUsed * rows) + bytes_of(d.router), 0,
           [&](const Layer& l) { ffn(l, rows); });
+    const auto part = [&](const char* name, double bytes, auto enqueue) {
+      block(name, rows, -1, bytes, 0, [&](const Layer& l) {
+        const FfnArgs f = ffn_args(l, rows);
+        GPU_OK(enqueue(f, ffn_scratch(f, runner_.launch.workspace)));
+      });
+    };
+    const double branches = 1 + kUsed * rows;
+    part("  router", bytes_of(d.router), [&](const FfnArgs& f, const FfnScratch& scratch) {
+      return ffn_logits(runner_.launch, f, scratch);
+    });
+    part("  choice, gate and up", expert * branches,
+         [&](const FfnArgs& f, const FfnScratch& scratch) {
+           return expert_hidden(runner_.launch, f, scratch, true, true);
+         });
+    part("  choice, down and sum", down * branches,
+         [&](const FfnArgs& f, const FfnScratch& scratch) {
+           return fused_output(runner_.launch, f, scratch);
+         });
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and argmax", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
@@ -419,8 +438,8 @@ class Bench {
 
 int main(int argc, char** argv) {
   using tessera::gpu::bench::Bench;
-  Bench bench(argc > 1 ? std::atoi(argv[1]) : 40);
   const char* only = argc > 2 ? argv[2] : "dp";
+  Bench bench(argc > 1 ? std::atoi(argv[1]) : 40, std::strchr(only, 's') == nullptr);
   if (std::strchr(only, 'd') != nullptr) {
     bench.decode(1, 0);
     bench.decode(1, 16383);
