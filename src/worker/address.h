@@ -1,6 +1,6 @@
 // Address: where a worker listens.
 //
-//   unix:/run/tessera/worker.sock    a socket file; only the same user (or root) may connect
+//   unix:/run/tessera/worker.sock    a socket file; both ends are of the same user, or root
 //   tcp:host:port, tcp:[::1]:7000    another machine; needs a token (auth.h)
 #pragma once
 

@@ -76,14 +76,17 @@ SocketKind socket_kind(const Address& address) {
   return address.kind == Address::Kind::tcp ? SocketKind::tcp : SocketKind::unix_socket;
 }
 
-// Over a unix socket the kernel says who the peer is; that stands for the token.
-Status check_user(int fd) {
+// Over a unix socket the kernel says who the peer is (of a listener who began to listen); that
+// stands for the token.
+Status check_user(int fd, const char* peer_is) {
   ucred peer{};
   socklen_t length = sizeof(peer);
   if (::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
-    return system_error("asking for the user of a client");
+    return system_error(fmt::format("asking for the user of {}", peer_is));
   if (peer.uid == ::geteuid() || peer.uid == 0) return {};
-  return Error::make(ErrorCode::invalid, "a client of user {} was refused", peer.uid);
+  return Error::make(ErrorCode::invalid,
+                     "{} of user {} was refused; it must run as the same user, or as root", peer_is,
+                     peer.uid);
 }
 
 Address bound_address(int fd, Address address) {
@@ -120,6 +123,9 @@ Result<std::unique_ptr<Channel>> connect_to(const Address& address, const Attach
                                             Deadline deadline, Interrupter* interrupter) {
   if (address.kind == Address::Kind::tcp) TESSERA_TRY(check_token(options.token));
   TESSERA_ASSIGN(Fd fd, connect_socket(address, deadline, interrupter));
+  if (address.kind == Address::Kind::unix_path)
+    if (Status same = check_user(fd.get(), "a worker"); !same)
+      return std::move(same).error().in(address.text());
   return attach_client(std::move(fd), socket_kind(address), options, deadline);
 }
 
@@ -151,7 +157,7 @@ Result<Fd> Listener::take(Deadline deadline) {
     Fd fd(::accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (fd) {
       if (kind() == SocketKind::tcp) tune_tcp(fd.get());
-      if (kind() == SocketKind::unix_socket) TESSERA_TRY(check_user(fd.get()));
+      if (kind() == SocketKind::unix_socket) TESSERA_TRY(check_user(fd.get(), "a client"));
       return fd;
     }
     if (errno == EINVAL) return Fd();  // stop()

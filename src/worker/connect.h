@@ -5,6 +5,8 @@
 //   TESSERA_ASSIGN(auto accepted, listener.accept({.token = token}, after(1s)));   // may be null
 //
 // A name may stand for several addresses: each is tried, in the system's order (resolve.h).
+//
+// At a unix address either end refuses a peer of another user but root.
 #pragma once
 
 #include <memory>

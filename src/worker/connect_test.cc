@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
@@ -94,6 +96,75 @@ TEST_F(Listening, ALeftOverSocketFileIsReplaced) {
   }
   std::filesystem::rename(aside, address_.host);
   EXPECT_TRUE(Listener::open(address_).ok());
+}
+
+// Does it in a process of user nobody; its exit status says how that went.
+template <typename Body>
+pid_t as_nobody(Body body) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  constexpr uid_t kNobody = 65534;
+  ::_exit(::setuid(kNobody) == 0 && body() ? 0 : 1);
+}
+
+bool went_well(pid_t child) {
+  int status = 0;
+  return ::waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+class AnotherUser : public Listening {
+ protected:
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root can be another user too";
+    Listening::SetUp();
+    ASSERT_EQ(::chmod(folder_.c_str(), 0777), 0);
+  }
+};
+
+TEST_F(AnotherUser, IsRefusedAsAWorker) {
+  int ready[2];
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = as_nobody([&] {
+    Result<Listener> listener = Listener::open(address_);
+    (void)!::write(ready[1], "", 1);
+    if (!listener) return false;
+    return !listener->accept({}, after(10s)).ok();  // the client went before it attached
+  });
+  char byte;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  const auto channel = connect_to(address_, {}, after(5s));
+  ASSERT_FALSE(channel.ok());
+  EXPECT_EQ(channel.error().code, ErrorCode::invalid);
+  EXPECT_NE(channel.error().message.find("a worker of user 65534"), std::string::npos)
+      << channel.error().message;
+  EXPECT_TRUE(went_well(child));
+  ::close(ready[0]);
+  ::close(ready[1]);
+}
+
+// Root may; the other way round the client's own check is what holds.
+TEST_F(AnotherUser, IsRefusedAsAClient) {
+  const pid_t worker = as_nobody([&] {
+    Result<Listener> listener = Listener::open(address_);
+    if (!listener) return false;
+    const auto channel = listener->accept({}, after(10s));
+    return channel.ok() && *channel != nullptr;
+  });
+  const pid_t client = as_nobody([&] {
+    for (const Deadline end = after(10s); Clock::now() < end; std::this_thread::sleep_for(5ms))
+      if (connect_to(address_, {}, after(5s)).ok()) return true;
+    return false;
+  });
+  EXPECT_TRUE(went_well(client)) << "two of the same user";
+  EXPECT_TRUE(went_well(worker));
+  Listener listener = *Listener::open(address_);
+  ASSERT_EQ(::chmod(address_.host.c_str(), 0777), 0);
+  const pid_t stranger = as_nobody([&] { return !connect_to(address_, {}, after(5s)).ok(); });
+  const auto accepted = listener.accept({}, after(10s));
+  ASSERT_FALSE(accepted.ok());
+  EXPECT_NE(accepted.error().message.find("a client of user 65534"), std::string::npos)
+      << accepted.error().message;
+  EXPECT_TRUE(went_well(stranger));
 }
 
 TEST(ListeningTcp, WithTokens) {
