@@ -1,5 +1,7 @@
 #include "cli/expert_workers.h"
 
+#include <algorithm>
+
 #include "base/log.h"
 #include "plan/expert_workers.h"
 
@@ -15,6 +17,26 @@ worker::ExpertConnectionOptions wanted(std::size_t id, const std::vector<LayerEx
 }
 
 }  // namespace
+
+Status check_expert_use(const std::vector<ExpertSite>& sites, const Model& model,
+                        const Plan& plan) {
+  if (sites.empty()) return {};
+  const std::string& name = sites.front().site.name;
+  const std::vector<LayerSpec>& layers = model.spec().layers;
+  const auto routes = [](const LayerSpec& layer) { return layer.moe.has_value(); };
+  if (std::none_of(layers.begin(), layers.end(), routes))
+    return Error::make(ErrorCode::invalid,
+                       "{} is to compute experts and the model has none; leave it out", name);
+  for (const ShardPlan& shard : plan.shards)
+    if (!shard.remote && std::any_of(layers.begin() + shard.layout.first_layer,
+                                     layers.begin() + shard.layout.end_layer, routes))
+      return {};
+  return Error::make(ErrorCode::invalid,
+                     "{} is to compute experts of layers in this process, and all layers with "
+                     "experts are in workers, which compute their own; put some of them here "
+                     "(--target-devices) or leave it out",
+                     name);
+}
 
 std::int64_t expert_shared_bytes(const std::vector<ExpertSite>& sites, const Model& model,
                                  const Plan& plan, const ExpertOptions& options) {

@@ -14,6 +14,10 @@
 
 namespace tessera::cli {
 
+// That the plan has layers here whose experts they can compute: a worker with layers reaches none
+// of them.
+Status check_expert_use(const std::vector<ExpertSite>& sites, const Model& model, const Plan& plan);
+
 // Memory of this process that it shares with the workers to which the plan gives experts.
 std::int64_t expert_shared_bytes(const std::vector<ExpertSite>& sites, const Model& model,
                                  const Plan& plan, const ExpertOptions& options);

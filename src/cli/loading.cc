@@ -234,6 +234,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
     options.expert_costs.bytes_per_s = speed->read_bytes_per_s;
   TESSERA_TRY(make_connected_plan(config, model, std::move(inventory), options, placed));
   TESSERA_TRY(check_prefault(config, placed.plan));
+  TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));
   return placed;
 }

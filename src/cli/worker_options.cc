@@ -148,6 +148,31 @@ DeviceName numbered(std::size_t i) {
   return {.worker = std::to_string(i)};
 }
 
+// A worker serves one connection at a time, so none may be named twice.
+Status check_expert_addresses(const Config& config, const Placement& placement) {
+  std::vector<worker::Address> seen;
+  for (const DeviceName& name : placement.devices)
+    if (const Result<worker::Address> address = worker::Address::parse(name.worker))
+      seen.push_back(*address);
+  const std::size_t of_layers = seen.size();
+  for (const std::string& text : config.list("worker.experts")) {
+    Result<worker::Address> address = worker::Address::parse(text);
+    if (!address) return std::move(address).error().in("--expert-worker");
+    const auto before = std::find(seen.begin(), seen.end(), *address);
+    if (before != seen.end())
+      return Error::make(
+          ErrorCode::invalid,
+          "--expert-worker {}: {}; a worker serves one connection at a time, so start another one "
+          "at an address of its own",
+          text,
+          static_cast<std::size_t>(before - seen.begin()) < of_layers
+              ? "--target-devices gives this worker layers"
+              : "it is named twice");
+    seen.push_back(*std::move(address));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<SpawnRequest>> spawn_requests(const Config& config) {
@@ -217,10 +242,7 @@ Status check_workers(const Config& config, const Placement& placement) {
                          "are started, counting those of experts",
                          name.text(), requests.size());
   }
-  for (const std::string& text : config.list("worker.experts")) {
-    Result<worker::Address> address = worker::Address::parse(text);
-    if (!address) return std::move(address).error().in("--expert-worker");
-  }
+  TESSERA_TRY(check_expert_addresses(config, placement));
   TESSERA_TRY(worker_token(config));
   return {};
 }

@@ -34,6 +34,9 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--target-devices", "cpu,worker:udp:x"}, "is no device"},
       {{"--target-devices", "cpu,worker:tcp:host"}, "tcp:host"},
       {{"--expert-worker", "here"}, "--expert-worker"},
+      {{"--expert-worker", "unix:/a", "--expert-worker", "unix:/a"}, "unix:/a: it is named twice"},
+      {{"--expert-worker", "tcp:h:7", "--target-devices", "cpu,worker:tcp:h:7"},
+       "tcp:h:7: --target-devices gives this worker layers"},
       {{"--worker-timeout", "0s"}, "--worker-timeout"},
       {{"--worker-transport", "pipe"}, "auto, shared or stream"},
       {{"--token-file", "/nonexistent"}, "/nonexistent"},
@@ -59,6 +62,22 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
       {{"plan", kModel, "--target-devices", "cpu,worker:unix:/nonexistent/worker.sock"}});
   EXPECT_EQ(nobody.code, 1);
   EXPECT_NE(nobody.err.find("no worker at"), std::string::npos) << nobody.err;
+}
+
+// Experts of layers that a worker has are computed there.
+TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
+  const Outcome elsewhere =
+      run_program({{"plan", kModel, "--spawn-worker", "layers", "--spawn-worker", "experts",
+                    "--target-devices", "worker:0"}});
+  EXPECT_EQ(elsewhere.code, 1);
+  EXPECT_NE(elsewhere.err.find("worker:1 is to compute experts of layers in this process"),
+            std::string::npos)
+      << elsewhere.err;
+  const Outcome dense =
+      run_program({{"plan", TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf",
+                    "--spawn-worker", "experts"}});
+  EXPECT_EQ(dense.code, 1);
+  EXPECT_NE(dense.err.find("the model has none"), std::string::npos) << dense.err;
 }
 
 // By hand a worker has no parent to speak to, and says what to do.
