@@ -31,7 +31,7 @@ TEST(Judge, GrantsTheSmaller) {
 
 TEST(Judge, RefusesWithReasons) {
   Hello hello = scale_hello();
-  hello.version_min = hello.version_max = 2;
+  hello.version_min = hello.version_max = kVersionMax + 1;
   EXPECT_EQ(refusal(hello), RefuseReason::version);
   hello = scale_hello();
   hello.model[31] = std::byte{1};
@@ -101,7 +101,7 @@ TEST(Handshake, GreedyWorkersAndStrangers) {
       ASSERT_TRUE(*pair.worker->receive(frame, after(5s)));
       HelloAck ack = std::get<HelloAck>(judge(scale_hello(), scale_offer()));
       if (kind == 0) ack.max_rows = 65;
-      if (kind == 1) ack.version = 2;
+      if (kind == 1) ack.version = kVersionMax + 1;
       const Op op = kind == 2 ? Op::pong : Op::hello_ack;
       const std::vector<std::byte> body = kind == 2 ? std::vector<std::byte>() : encode(ack);
       ASSERT_TRUE(pair.worker->send({.op = op}, body, after(5s)).ok());

@@ -45,7 +45,8 @@ TEST(HostileStream, ByteByByteWithDeadlines) {
   RawStream s;
   std::vector<std::byte> bytes;
   const std::vector<std::byte> body = encode(Stats{.jobs = 9});
-  const Raw header = encoded({.op = Op::stats, .body_bytes = body.size()});
+  const Raw header =
+      encoded({.op = Op::stats, .body_bytes = body.size(), .body_sum = crc32c(body)});
   bytes.insert(bytes.end(), header.begin(), header.end());
   bytes.insert(bytes.end(), body.begin(), body.end());
   for (int round = 0; round < 3; ++round) {
@@ -77,10 +78,43 @@ TEST(HostileStream, CorruptHeaders) {
   }
 }
 
+TEST(HostileStream, EveryFlippedBitOfABodyIsFound) {
+  const std::vector<std::byte> good = encode(Stats{.jobs = 9});
+  const Raw header =
+      encoded({.op = Op::stats, .body_bytes = good.size(), .body_sum = crc32c(good)});
+  for (std::size_t bit = 0; bit < 8 * good.size(); ++bit) {
+    RawStream s;
+    std::vector<std::byte> body = good;
+    body[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
+    write_all(s.raw, header);
+    write_all(s.raw, body);
+    const Result<bool> came = s.channel->receive(s.frame, after(1s));
+    ASSERT_FALSE(came.ok()) << bit;
+    EXPECT_EQ(came.error().code, ErrorCode::invalid);
+    EXPECT_TRUE(s.channel->closed());
+  }
+}
+
+// So that it is told in the handshake what is wrong.
+TEST(HostileStream, BodiesOfTheVersionWithoutSumsAreReceived) {
+  RawStream s;
+  const std::vector<std::byte> body = encode(Stats{.jobs = 9});
+  write_all(s.raw, encoded({.version = 1, .op = Op::stats, .body_bytes = body.size()}));
+  write_all(s.raw, body);
+  ASSERT_TRUE(*s.channel->receive(s.frame, after(1s)));
+  s.channel->set_limits({.version = kVersionMax});
+  write_all(s.raw, encoded({.version = 1, .op = Op::stats, .body_bytes = body.size()}));
+  EXPECT_FALSE(s.channel->receive(s.frame, after(1s)).ok()) << "not after it";
+}
+
 TEST(HostileStream, UnknownOpsAreSkipped) {
   RawStream s;
-  write_all(s.raw, encoded({.op = static_cast<Op>(500), .sequence = 4, .body_bytes = 5}));
-  write_all(s.raw, std::vector<std::byte>(5));
+  const std::vector<std::byte> body(5);
+  write_all(s.raw, encoded({.op = static_cast<Op>(500),
+                            .sequence = 4,
+                            .body_bytes = body.size(),
+                            .body_sum = crc32c(body)}));
+  write_all(s.raw, body);
   write_all(s.raw, encoded({.op = Op::ping, .sequence = 5}));
   ASSERT_TRUE(*s.channel->receive(s.frame, after(1s)));
   EXPECT_FALSE(known_op(s.frame.header.op));
@@ -227,10 +261,15 @@ TEST(StaleMemory, AnotherSizeIsRefused) {
   EXPECT_FALSE(RingMemory::open(ring_attach(), Fd()).ok());
 }
 
-TEST(StaleMemory, MemoryThatCouldShrinkIsRefused) {
-  const Fd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  ASSERT_EQ(::ftruncate(memory.get(), 32768), 0);
-  EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+TEST(StaleMemory, MemoryThatCouldShrinkOrGrowIsRefused) {
+  for (const int seals : {0, F_SEAL_SHRINK, F_SEAL_GROW}) {
+    const Fd memory(::memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    ASSERT_EQ(::ftruncate(memory.get(), 32768), 0);
+    ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, seals), 0);
+    const auto opened = RingMemory::open(ring_attach(), memory);
+    ASSERT_FALSE(opened.ok());
+    EXPECT_NE(opened.error().message.find("not sealed"), std::string::npos);
+  }
   std::FILE* file = std::tmpfile();  // and a file, which cannot be sealed at all
   EXPECT_FALSE(RingMemory::open(ring_attach(), Fd(::dup(::fileno(file)))).ok());
   std::fclose(file);

@@ -1,6 +1,7 @@
 #include "worker/jobs.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
@@ -215,6 +216,14 @@ void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<floa
     const std::uint16_t bits = load_u16(bytes.data() + 2 * i);
     out[i] = type == WireType::f16 ? half_to_float(bits) : bf16_to_float(bits);
   }
+}
+
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;  // all ones: infinite or NaN
+  std::uint32_t found = 0;                          // without a way out, so that it is vectorised
+  for (const float value : values)
+    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  return found == 0;
 }
 
 }  // namespace tessera::worker

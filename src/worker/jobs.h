@@ -87,5 +87,7 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
 // `out` has wire_type_bytes(type) per value. bf16 and f16 round to nearest even.
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out);
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out);
+// Neither infinite nor NaN.
+bool all_finite(std::span<const float> values);
 
 }  // namespace tessera::worker

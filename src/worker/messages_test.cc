@@ -78,12 +78,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "01000100010e0e0000000000004d000000000000000000000000000000000000"
+            "02000200010e0e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "010002000e020000080000004000000000000000000000000000100000000000"
+            "020002000e020000080000004000000000000000000000000000100000000000"
             "0000004000000000");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
@@ -105,7 +105,7 @@ TEST(Messages, HelloIsChecked) {
     change(hello);
     return !decode_hello(encode(hello)).ok();
   };
-  EXPECT_TRUE(refused([](Hello& h) { h.version_min = 2; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.version_min = kVersionMax + 1; }));
   EXPECT_TRUE(refused([](Hello& h) { h.role = static_cast<Role>(4); }));
   EXPECT_TRUE(refused([](Hello& h) { h.in_types = 0; }));
   EXPECT_TRUE(refused([](Hello& h) { h.out_types = 0xff; }));

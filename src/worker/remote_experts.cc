@@ -223,6 +223,9 @@ Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
   }
   TESSERA_TRY(check_reply(job, sums.size()));
   unpack_rows(reply_.body, worker_.payload_, sums);
+  if (!all_finite(sums))
+    return Error::make(ErrorCode::invalid, "sums that are not finite, of layer {}",
+                       reply_.header.layer);
   worker_.times_.learn(job.pairs, std::chrono::microseconds(reply_.header.compute_us));
   return ExpertReport{.compute_us = reply_.header.compute_us,
                       .bytes_sent = job.bytes,

@@ -63,10 +63,11 @@ Result<RingMemory> RingMemory::create(const Sizes& sizes, std::uint64_t region_i
 Result<RingMemory> RingMemory::open(const Attach& attach, const Fd& descriptor) {
   const Sizes sizes{attach.to_worker_bytes, attach.to_client_bytes};
   TESSERA_TRY(check_sizes(sizes));
+  constexpr int kSize = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = ::fcntl(descriptor.get(), F_GET_SEALS);
-  if (seals < 0 || (seals & F_SEAL_SHRINK) == 0)
+  if (seals < 0 || (seals & kSize) != kSize)
     return Error::make(ErrorCode::invalid,
-                       "the peer's shared memory is not sealed against shrinking");
+                       "the peer's shared memory is not sealed against another size");
   struct stat status {};
   const std::uint64_t bytes = region_bytes(sizes);
   if (::fstat(descriptor.get(), &status) != 0 ||

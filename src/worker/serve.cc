@@ -148,7 +148,6 @@ class Server {
     stats_.rows += header.rows;
     if (header.op == Op::compute_experts) stats_.pairs += header.items;
     return reply({.op = Op::result,
-                  .epoch = header.epoch,
                   .layer = header.layer,
                   .rows = output->rows,
                   .items = output->columns,

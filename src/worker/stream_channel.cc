@@ -9,6 +9,7 @@
 #include <cstring>
 #include <vector>
 
+#include "worker/crc32c.h"
 #include "worker/socket_io.h"
 
 namespace tessera::worker {
@@ -46,6 +47,16 @@ void advance(std::span<iovec>& pieces, std::size_t n) {
   }
 }
 
+// A peer of an earlier version is let through, to be refused in the handshake.
+Status check_sum(const FrameHeader& header, std::span<const std::byte> body) {
+  if (header.version < kFirstVersionWithSums) return {};
+  const std::uint32_t sum = crc32c(body);
+  if (sum == header.body_sum) return {};
+  return Error::make(ErrorCode::invalid,
+                     "the checksum of {}'s body is {:08x}, its bytes make {:08x}",
+                     op_name(header.op), header.body_sum, sum);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<StreamChannel>> StreamChannel::adopt(Fd socket, std::string description) {
@@ -67,10 +78,12 @@ Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
     return Error::make(ErrorCode::invalid, "a body of {} parts; at most {}", parts.size(),
                        kMaxParts);
   header.body_bytes = 0;
+  header.body_sum = 0;
   storage[0] = {raw.data(), raw.size()};
   std::size_t n = 1;
   for (const std::span<const std::byte> part : parts) {
     header.body_bytes += part.size();
+    header.body_sum = crc32c(part, header.body_sum);
     if (!part.empty()) storage[n++] = {const_cast<std::byte*>(part.data()), part.size()};
   }
   encode_header(header, raw);
@@ -127,6 +140,7 @@ Status StreamChannel::send_with_descriptor(FrameHeader header, std::span<const s
   // One message of a hundred-odd bytes into an empty socket buffer: whole or not at all.
   std::vector<std::byte> bytes(kHeaderBytes);
   header.body_bytes = body.size();
+  header.body_sum = crc32c(body);
   encode_header(header, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
   bytes.insert(bytes.end(), body.begin(), body.end());
   iovec piece{bytes.data(), bytes.size()};
@@ -194,6 +208,8 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
   }
   TESSERA_ASSIGN(const bool whole, fill(partial_body_, body_have_, deadline, descriptor));
   if (!whole) return false;
+  if (Status status = check_sum(partial_.header, partial_body_); !status)
+    return fail(std::move(status).error());
   std::swap(frame, partial_);
   in_body_ = false;
   header_have_ = 0;

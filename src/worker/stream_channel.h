@@ -2,7 +2,8 @@
 //
 // Reading keeps its place in a frame across deadlines, so a slow peer costs time and nothing else.
 // Writing cannot be taken back: when the deadline passes in the middle of a frame the channel is
-// closed (unavailable).
+// closed (unavailable). Each body travels with its checksum: one that does not fit it closes the
+// channel (invalid).
 #pragma once
 
 #include <array>

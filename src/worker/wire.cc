@@ -165,7 +165,7 @@ void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes>
   store_le(at + 6, static_cast<std::uint16_t>(header.op));
   store_le(at + 8, header.sequence);
   store_le(at + 16, header.body_bytes);
-  store_le(at + 24, header.epoch);
+  store_le(at + 24, std::uint32_t{0});
   store_le(at + 28, header.layer);
   store_le(at + 30, header.flags);
   store_le(at + 32, header.rows);
@@ -176,7 +176,7 @@ void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes>
   store_le(at + 44, header.deadline_us);
   store_le(at + 48, header.queue_us);
   store_le(at + 52, header.compute_us);
-  store_le(at + 56, std::uint32_t{0});
+  store_le(at + 56, header.body_sum);
   store_le(at + kChecksumAt, crc32c(out.first<kChecksumAt>()));
 }
 
@@ -197,7 +197,6 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
                      .op = static_cast<Op>(load_le<std::uint16_t>(at + 6)),
                      .sequence = load_le<std::uint64_t>(at + 8),
                      .body_bytes = load_le<std::uint64_t>(at + 16),
-                     .epoch = load_le<std::uint32_t>(at + 24),
                      .layer = load_le<std::uint16_t>(at + 28),
                      .flags = load_le<std::uint16_t>(at + 30),
                      .rows = load_le<std::uint32_t>(at + 32),
@@ -207,14 +206,15 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
                      .status = static_cast<JobStatus>(status),
                      .deadline_us = load_le<std::uint32_t>(at + 44),
                      .queue_us = load_le<std::uint32_t>(at + 48),
-                     .compute_us = load_le<std::uint32_t>(at + 52)};
+                     .compute_us = load_le<std::uint32_t>(at + 52),
+                     .body_sum = load_le<std::uint32_t>(at + 56)};
   // An op of a later version may use these fields in its own way; it is skipped, not judged.
   if (!known_op(header.op)) return header;
   if (in_type > static_cast<int>(WireType::bf16) || out_type > static_cast<int>(WireType::bf16))
     return Error::make(ErrorCode::invalid, "{} with element types {} and {}, which do not exist",
                        op_name(header.op), in_type, out_type);
   if (status > static_cast<int>(JobStatus::failed) || (header.flags & ~kKnownFlags) != 0 ||
-      load_le<std::uint32_t>(at + 56) != 0)
+      load_le<std::uint32_t>(at + 24) != 0)
     return Error::make(ErrorCode::invalid, "{} with status {}, flags {:04x} or reserved bits set",
                        op_name(header.op), status, header.flags);
   return header;

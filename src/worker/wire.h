@@ -23,8 +23,9 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 1;
-inline constexpr std::uint16_t kVersionMax = 1;
+inline constexpr std::uint16_t kVersionMin = 2;
+inline constexpr std::uint16_t kVersionMax = 2;
+inline constexpr std::uint16_t kFirstVersionWithSums = 2;  // of bodies, over sockets
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 
 enum class Op : std::uint16_t {
@@ -79,7 +80,6 @@ struct FrameHeader {
   Op op{};
   std::uint64_t sequence = 0;  // rises with every frame that wants an answer; the answer repeats it
   std::uint64_t body_bytes = 0;
-  std::uint32_t epoch = 0;  // of the residency that the sender goes by
   std::uint16_t layer = kNoLayer;
   std::uint16_t flags = 0;
   std::uint32_t rows = 0;
@@ -90,6 +90,7 @@ struct FrameHeader {
   std::uint32_t deadline_us = 0;  // from arrival, since two hosts share no clock; 0: none
   std::uint32_t queue_us = 0;     // RESULT: arrival to start
   std::uint32_t compute_us = 0;   // RESULT: start to end
+  std::uint32_t body_sum = 0;  // over a socket CRC-32C of the body, else 0; its channel sees to it
 
   bool operator==(const FrameHeader&) const = default;
 };

@@ -30,7 +30,7 @@ void expect_use(ExpertRig& rig, ModelRunner& runner, const std::vector<float>& h
 }
 
 class ExpertFaults : public ::testing::TestWithParam<FaultCase> {};
-INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaults, all_faults(), fault_name);
+INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaults, all_faults(Fault::nan), fault_name);
 
 TEST_P(ExpertFaults, TheRequestCompletes) {
   const auto [fault, prefill, link] = GetParam();
@@ -50,9 +50,10 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   }
   EXPECT_LT(Clock::now() - begin, kSoon);
   EXPECT_GT(rig.fallbacks(), 0);
+  EXPECT_EQ(rig.fallbacks("not_finite") > 0, fault == Fault::nan);
   rig.revive(fault);
-  // Over a connection that goes on after an ERROR the worker stays bad.
-  if (fault == Fault::refusal) return;
+  // Over a connection that goes on the worker stays bad.
+  if (fault == Fault::refusal || fault == Fault::nan) return;
   expect_use(rig, runner, healthy);
 }
 
@@ -109,7 +110,7 @@ class ExpertsRequired : public ::testing::TestWithParam<std::tuple<Fault, Link>>
 INSTANTIATE_TEST_SUITE_P(Cells, ExpertsRequired,
                          ::testing::Combine(::testing::Values(Fault::kill, Fault::stop,
                                                               Fault::absurd, Fault::few,
-                                                              Fault::refusal),
+                                                              Fault::refusal, Fault::nan),
                                             ::testing::ValuesIn(kLinks)),
                          [](const auto& info) {
                            return fmt::format("{}_{}", fault_word(std::get<0>(info.param)),
@@ -143,7 +144,8 @@ TEST_P(ExpertsRequired, FailTheRequestAndNotTheNext) {
   EXPECT_TRUE(runner.pipeline().keeps_state());
   EXPECT_EQ(rig.fallbacks(), 0);
   rig.revive(fault);
-  if (fault == Fault::refusal) return;  // its connection goes on, and it stays bad
+  // Its connection goes on, and it stays bad.
+  if (fault == Fault::refusal || fault == Fault::nan) return;
   sequence = {};
   // With `required` a request fails until then.
   EXPECT_TRUE(eventually([&] {

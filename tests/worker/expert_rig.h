@@ -104,11 +104,13 @@ struct ExpertRig {
     listening.front()->start();
   }
   bool healthy() const { return connections[0]->state() == worker::WorkerState::healthy; }
-  double fallbacks() const {
+  // For any reason, where none is named.
+  double fallbacks(const std::string& reason = "") const {
     double sum = 0;
     std::istringstream page(registry.render());
     for (std::string line; std::getline(page, line);)
-      if (line.starts_with("tessera_moe_fallback_total{"))
+      if (line.starts_with("tessera_moe_fallback_total{") &&
+          line.find("reason=\"" + reason) != std::string::npos)
         sum += std::stod(line.substr(line.rfind(' ')));
     return sum;
   }

@@ -1,8 +1,11 @@
 #include "tests/worker/turning_worker.h"
 
 #include <fmt/core.h>
+#include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <map>
@@ -12,8 +15,10 @@
 #include "base/log.h"
 #include "device/cpu/isa.h"
 #include "worker/connect.h"
+#include "worker/crc32c.h"
 #include "worker/process.h"
 #include "worker/role_handler.h"
+#include "worker/socket_io.h"
 
 namespace tessera::worker {
 namespace {
@@ -48,6 +53,12 @@ class TurningChannel final : public Channel {
       header.rows = header.items = 0;
       parts = {};
     }
+    if (how_ == "garbled" && header.rows > 0) return send_garbled(header, joined(parts));
+    if (how_ == "nan") {
+      std::vector<std::byte> body = joined(parts);
+      std::fill(body.begin(), body.end(), std::byte{0xff});  // of each type a NaN
+      return inner_->send(header, body, deadline);
+    }
     return inner_->send(header, parts, deadline);
   }
   Result<bool> receive(Frame& frame, Deadline deadline) override {
@@ -62,6 +73,28 @@ class TurningChannel final : public Channel {
   std::string describe() const override { return inner_->describe(); }
 
  private:
+  static std::vector<std::byte> joined(Parts parts) {
+    std::vector<std::byte> body;
+    for (const std::span<const std::byte> part : parts)
+      body.insert(body.end(), part.begin(), part.end());
+    return body;
+  }
+  Status send_garbled(FrameHeader header, std::vector<std::byte> body) {
+    header.body_bytes = body.size();
+    header.body_sum = crc32c(body);
+    body.front() ^= std::byte{1};
+    std::vector<std::byte> bytes(kHeaderBytes);
+    encode_header(header, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
+    bytes.insert(bytes.end(), body.begin(), body.end());
+    for (std::span<const std::byte> left = bytes; !left.empty();) {
+      (void)wait_for(descriptor(), POLLOUT, after(10s));
+      const ssize_t n = ::send(descriptor(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (n <= 0) return Error::make(ErrorCode::unavailable, "the client is gone");
+      left = left.subspan(static_cast<std::size_t>(n));
+    }
+    return {};
+  }
+
   std::unique_ptr<Channel> inner_;
   std::string how_;
 };
