@@ -115,6 +115,29 @@ std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout)
   return (table.workers() + 1) * layout.max_rows * (row + pair);
 }
 
+Status Dispatcher::measure_host() {
+  constexpr int kJobs = 2;  // the first one finds the expert's pages and the threads cold
+  for (int layer = table_.first_layer(); layer < table_.end_layer(); ++layer)
+    for (int expert = 0; expert < table_.experts(layer); ++expert) {
+      if (!table_.home(layer, expert).is_worker()) continue;
+      Group& host = *groups_.front();
+      const RoutedPair pair{.expert = expert, .weight = 1.0f};
+      const auto row = static_cast<std::size_t>(n_embd_);
+      Result<ExpertReport> report = ExpertReport{};
+      for (int i = 0; i < kJobs; ++i) {
+        TESSERA_TRY(host.executor->submit({.layer = layer,
+                                           .n_rows = 1,
+                                           .rows = std::span(host.inputs).first(row),
+                                           .pairs = std::span(&pair, 1)}));
+        report = host.executor->collect(std::span(host.sums).first(row));
+        if (!report) return report.error();
+      }
+      host_pace_.learn(1, static_cast<double>(report->compute_us));
+      return {};
+    }
+  return {};
+}
+
 Status Dispatcher::compute(Device& device, int layer) {
   if (table_.all_resident(layer)) {
     device.all_experts(layer);
@@ -218,7 +241,8 @@ ExpertJob Dispatcher::expert_job(const Group& group, const Job& job, int layer) 
   return {.layer = layer,
           .n_rows = job.end - job.begin,
           .rows = std::span(group.inputs).subspan(begin * n, (end - begin) * n),
-          .pairs = std::span(group.pairs).subspan(job.first_pair, job.end_pair - job.first_pair)};
+          .pairs = std::span(group.pairs).subspan(job.first_pair, job.end_pair - job.first_pair),
+          .host_us = host_pace_.us(job.end_pair - job.first_pair)};
 }
 
 // As many of the group's jobs as its executor takes.
@@ -321,6 +345,8 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
 // when they were submitted.
 void Dispatcher::count(Group& by, const Job& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
+  if (by.is_host && report)
+    host_pace_.learn(job.end_pair - job.first_pair, static_cast<double>(report->compute_us));
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;
   const std::int64_t waited = microseconds_since(start);

@@ -31,6 +31,7 @@
 #include "experts/expert_metrics.h"
 #include "experts/expert_table.h"
 #include "experts/options.h"
+#include "experts/pair_pace.h"
 
 namespace tessera {
 
@@ -49,6 +50,10 @@ class Dispatcher {
 
   // experts() and dense() of a layer, after its route().
   Status compute(Device& device, int layer);
+
+  // Takes the time of the host for a pair, where there are workers: by that it is known from the
+  // first job on when one of theirs is late. ErrorCode::io where the model's file cannot be read.
+  Status measure_host();
 
   // Before a step: moves an expert, if one is worth it. ErrorCode::io where the model's file cannot
   // be read; the expert is away then.
@@ -87,6 +92,7 @@ class Dispatcher {
   ExpertOptions options_;
   ExpertMetrics* metrics_;
   ExpertCache cache_;
+  PairPace host_pace_;
   PairSplit split_;
   std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
 };

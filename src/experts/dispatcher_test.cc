@@ -95,6 +95,7 @@ class FakeExecutor final : public ExpertExecutor {
                   script_.owns(script_.table->home(job.layer, pair.expert)));
     }
     jobs_.push_back(job);
+    host_us = job.host_us;
     most_rows = std::max(most_rows, job.n_rows);
     ++taken;
     return {};
@@ -113,6 +114,7 @@ class FakeExecutor final : public ExpertExecutor {
 
   int most_rows = 0;
   int taken = 0;
+  double host_us = 0;  // of the last job
 
  private:
   std::string name_;
@@ -337,6 +339,37 @@ TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
                                                  taken ? "not_finite" : "refused")),
               std::string::npos);
   }
+}
+
+// Jobs say what the host would take for them, first from one expert and then from what it computed.
+TEST(Dispatcher, JobsCarryTheHostsTime) {
+  const ModelSpec spec = spec_of();
+  const ShardLayout layout = layout_of(std::vector<ExpertHome>(kExperts, ExpertHome::worker(0)));
+  FakeExecutor::Script measured, script;
+  measured.compute_us = 7;
+  bool late = false;
+  script.on_collect = [&]() -> std::optional<ErrorCode> {
+    if (late) return ErrorCode::cancelled;
+    return std::nullopt;
+  };
+  DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", measured)};
+  const auto* worker = static_cast<FakeExecutor*>(
+      parts.workers.emplace_back(std::make_unique<FakeExecutor>("worker", script)).get());
+  const auto* host = static_cast<const FakeExecutor*>(parts.host.get());
+  Dispatcher dispatcher(spec, layout, std::move(parts));
+  ASSERT_TRUE(dispatcher.measure_host());
+  EXPECT_EQ(host->taken, 2);
+  FakeDevice device;
+  std::mt19937 random(3);
+  fill(device, random, 1);
+  ASSERT_TRUE(dispatcher.compute(device, 1));
+  EXPECT_DOUBLE_EQ(worker->host_us, 7.0 * static_cast<double>(device.pairs.size()));
+  late = true;  // 7 us for all of its pairs
+  device.summed = false;
+  ASSERT_TRUE(dispatcher.compute(device, 1));
+  device.summed = false;
+  ASSERT_TRUE(dispatcher.compute(device, 1));
+  EXPECT_LT(worker->host_us, 7.0 * static_cast<double>(device.pairs.size()));
 }
 
 // What a worker computes while another one is waited for is hidden behind nothing.

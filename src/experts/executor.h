@@ -34,6 +34,7 @@ struct ExpertJob {
   int n_rows = 0;
   std::span<const float> rows;        // [n_rows][n_embd], what the experts read
   std::span<const RoutedPair> pairs;  // row: index into rows; slot: not used; rows rising
+  double host_us = 0;                 // what the host would take for it; 0: not known
 };
 
 // What one executor takes at a time. Read before each layer, since a worker that came back may have
@@ -63,7 +64,8 @@ class ExpertExecutor {
   // limits or with an expert that it does not hold.
   virtual Status submit(const ExpertJob& job) = 0;
 
-  // Waits for the oldest job, at most for the executor's own deadline. An error concerns that job
+  // Waits for the oldest job, at most for the executor's own deadline, which is for a worker a
+  // multiple of the host's time. An error concerns that job
   // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
   // the deadline passed, `unavailable` where the executor broke, `invalid` where its sums are not
   // finite.

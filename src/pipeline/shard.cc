@@ -38,7 +38,7 @@ Status LocalShard::load_experts(const Model& model) {
                                                         .isa = experts_.isa}));
   if (experts_.workers) parts.workers = experts_.workers(layout_);
   dispatcher_ = std::make_unique<Dispatcher>(model.spec(), layout_, std::move(parts));
-  return {};
+  return dispatcher_->measure_host();
 }
 
 Status LocalShard::ready() const {

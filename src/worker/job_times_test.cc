@@ -7,30 +7,42 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TEST(JobTimes, TheFirstDeadlineGrowsWithTheJob) {
+TEST(JobTimes, TheFirstDeadlineIsAMultipleOfTheHostsTime) {
   const JobTimes times(30s);
-  EXPECT_GE(times.deadline(1), 2s);
-  EXPECT_GE(times.deadline(4096), 6s);
-  EXPECT_EQ(times.deadline(1 << 22), 30s) << "the most there is";
+  EXPECT_EQ(times.deadline(1, 1000), 520ms);
+  EXPECT_EQ(times.deadline(8, 100'000), 2500ms);
+  EXPECT_EQ(times.deadline(1 << 22, 1e12), 30s) << "the most there is";
+  EXPECT_EQ(times.deadline(8, 0), 30s) << "nothing is known";
 }
 
-TEST(JobTimes, ASlowWorkerGetsTheTimeItNeeds) {
+TEST(JobTimes, AnAccidentDoublesTheTime) {
   JobTimes times(30s);
   times.learn_late(8, 3s);
-  EXPECT_GE(times.deadline(8), 6s);
-  EXPECT_LT(times.deadline(8), 7s);
+  EXPECT_EQ(times.deadline(8, 0), 6050ms);
   times.learn_late(8, 1s);
-  EXPECT_GE(times.deadline(8), 6s) << "an earlier one took longer";
+  EXPECT_EQ(times.deadline(8, 0), 6050ms) << "an earlier one took longer";
 }
 
 TEST(JobTimes, FollowsWhatWasSeen) {
   JobTimes times(30s);
   times.learn(10, 1ms);
-  EXPECT_EQ(times.deadline(10), 70ms);
+  EXPECT_EQ(times.deadline(10, 0), 70ms);
   times.learn(10, 2ms);
-  EXPECT_EQ(times.deadline(10), 90ms);
+  EXPECT_EQ(times.deadline(10, 0), 90ms);
   for (int i = 0; i < 200; ++i) times.learn(10, 1ms);
-  EXPECT_LT(times.deadline(10), 71ms);
+  EXPECT_LT(times.deadline(10, 0), 71ms);
+}
+
+// However slow it gets, by little steps or at once, and whatever it says.
+TEST(JobTimes, AWorkerCannotMakeItselfMoreTimeThanTheHostAllows) {
+  JobTimes times(30s);
+  constexpr double kHostUs = 2000;
+  for (int i = 0; i < 100; ++i) {
+    times.learn(10, times.deadline(10, kHostUs) - 1us);
+    EXPECT_LE(times.deadline(10, kHostUs), 140ms);
+  }
+  times.learn_late(10, 1h);
+  EXPECT_EQ(times.deadline(10, kHostUs), 140ms);
 }
 
 }  // namespace

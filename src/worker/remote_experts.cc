@@ -128,6 +128,7 @@ class RemoteExperts final : public ExpertExecutor {
     std::uint32_t rows = 0;
     std::int64_t bytes = 0;
     Deadline submitted;
+    std::chrono::microseconds limit{0};
   };
   Status check_reply(const UnderWay& job, std::size_t values) const;
 
@@ -182,7 +183,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   for (const UnderWay& before : jobs_) bytes += before.bytes;
   if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
     return Error::make(ErrorCode::exhausted, "the socket holds no further job");
-  const std::chrono::microseconds deadline = worker_.times_.deadline(job.pairs.size());
+  const auto deadline = worker_.times_.deadline(job.pairs.size(), job.host_us);
   const FrameHeader header{
       .op = Op::compute_experts,
       .layer = static_cast<std::uint16_t>(job.layer),
@@ -200,7 +201,8 @@ Status RemoteExperts::submit(const ExpertJob& job) {
                    .pairs = job.pairs.size(),
                    .rows = header.rows,
                    .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
-                   .submitted = Clock::now()});
+                   .submitted = Clock::now(),
+                   .limit = deadline});
   return {};
 }
 
@@ -210,8 +212,7 @@ Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
   jobs_.pop_front();
   // Jobs run one after another, so each has its time from when the one before was there. Behind one
   // that is late nothing is waited for.
-  const auto limit = worker_.times_.deadline(job.pairs);
-  const Deadline until = late_ ? Deadline::min() : std::max(job.submitted, collected_) + limit;
+  const Deadline until = late_ ? Deadline::min() : std::max(job.submitted, collected_) + job.limit;
   Result<bool> came = job.session->wait(job.ticket, reply_, until);
   collected_ = Clock::now();
   if (!came) return Error::make(ErrorCode::unavailable, "{}", came.error().message);
@@ -219,15 +220,16 @@ Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
   if (late_) {
     job.session->abandon(job.ticket);
     return Error::make(ErrorCode::cancelled, "no sums within {} ms",
-                       std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+                       std::chrono::ceil<std::chrono::milliseconds>(job.limit).count());
   }
   TESSERA_TRY(check_reply(job, sums.size()));
   unpack_rows(reply_.body, worker_.payload_, sums);
   if (!all_finite(sums))
     return Error::make(ErrorCode::invalid, "sums that are not finite, of layer {}",
                        reply_.header.layer);
-  worker_.times_.learn(job.pairs, std::chrono::microseconds(reply_.header.compute_us));
-  return ExpertReport{.compute_us = reply_.header.compute_us,
+  const auto compute = at_most_since(job.submitted, reply_.header.compute_us);
+  worker_.times_.learn(job.pairs, compute);
+  return ExpertReport{.compute_us = compute.count(),
                       .bytes_sent = job.bytes,
                       .bytes_received = static_cast<std::int64_t>(reply_.body.size())};
 }

@@ -64,7 +64,7 @@ Status Session::deliver(Frame& frame) {
       if (slot.state == Slot::State::abandoned) {
         slot.state = Slot::State::free;
         if (header.op == Op::result && header.status == JobStatus::ok)
-          late_ = {slot.items, std::chrono::microseconds(header.compute_us)};
+          late_ = {slot.items, at_most_since(slot.submitted, header.compute_us)};
         return {};
       }
       if (slot.state != Slot::State::waiting) break;

@@ -14,6 +14,7 @@
 // worker broke the protocol, and the session is over).
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -40,6 +41,12 @@ struct JobReply {
   std::span<const std::byte> body;  // of `frame`
   Frame frame;
 };
+
+// What a worker says that a job took, where that can be: not longer than the job was away.
+inline std::chrono::microseconds at_most_since(Deadline submitted, std::uint32_t told_us) {
+  return std::min(std::chrono::microseconds(told_us),
+                  std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - submitted));
+}
 
 class Session {
  public:

@@ -57,6 +57,25 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   expect_use(rig, runner, healthy);
 }
 
+// One that says that its jobs take an hour and then hangs, with nothing but its own time to hold it
+// to: it costs a multiple of what the host takes.
+TEST(ExpertFault, ABoastfulWorkerGetsNoMoreTime) {
+  ExpertRig rig;
+  rig.job_limit = 60s * kTimeScale;
+  rig.turns("boasts");
+  ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+  ASSERT_TRUE(runner.ready());
+  const std::vector<float> healthy = runner.logits(ids(), 30);
+  ::kill(rig.pid(), SIGUSR1);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+  ASSERT_EQ(rig.fallbacks(), 0);
+  const auto begin = Clock::now();
+  ::kill(rig.pid(), SIGSTOP);
+  EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+  EXPECT_LT(Clock::now() - begin, 5s * kTimeScale);
+  EXPECT_GT(rig.fallbacks("deadline"), 0);
+}
+
 class ExpertLinks : public ::testing::TestWithParam<Link> {
  protected:
   void SetUp() override {
