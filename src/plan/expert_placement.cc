@@ -7,9 +7,13 @@
 namespace tessera {
 namespace {
 
+std::vector<int> order_of(const ExpertLayerLoad& layer) {
+  return layer.order.empty() ? by_chance(layer.chance) : layer.order;
+}
+
 // The cost of a layer by its number of residents.
 std::vector<double> costs_by_count(const ExpertLayerLoad& layer, const ExpertCosts& costs) {
-  const std::vector<int> order = by_chance(layer.chance);
+  const std::vector<int> order = order_of(layer);
   const double expert_s = static_cast<double>(layer.expert_bytes) / costs.bytes_per_s;
   std::vector<double> result(order.size() + 1, 0.0);
   double none_away = 1.0;  // that no chosen expert is away
@@ -130,7 +134,7 @@ std::vector<int> residents_by_percent(const ExpertLoad& load, double percent) {
 double cold_share(const ExpertLoad& load, std::span<const int> residents) {
   double away = 0.0, all = 0.0;
   for (std::size_t l = 0; l < load.layers.size(); ++l) {
-    const std::vector<int> order = by_chance(load.layers[l].chance);
+    const std::vector<int> order = order_of(load.layers[l]);
     for (std::size_t i = 0; i < order.size(); ++i) {
       const double chance = load.layers[l].chance[static_cast<std::size_t>(order[i])];
       all += chance;
@@ -144,7 +148,7 @@ std::vector<ExpertHome> homes_of(const ExpertLayerLoad& layer, int resident,
                                  std::span<const ExpertWorker> workers,
                                  std::vector<std::int64_t>& room) {
   std::vector<ExpertHome> homes(layer.chance.size(), ExpertHome::host());
-  const std::vector<int> order = by_chance(layer.chance);
+  const std::vector<int> order = order_of(layer);
   std::vector<double> given(workers.size(), 0.0);  // chances of this layer, over the speed
   for (std::size_t i = 0; i < order.size(); ++i) {
     const auto expert = static_cast<std::size_t>(order[i]);

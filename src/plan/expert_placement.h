@@ -32,6 +32,7 @@ struct ExpertLayerLoad {
   std::vector<double> chance;  // of each expert that a row chooses it; they sum to the experts used
   std::int64_t expert_bytes = 0;  // of one
   int floor = 0;                  // residents at least
+  std::vector<int> order = {};    // by_chance(chance), where that is known already
 };
 
 struct ExpertLoad {

@@ -31,6 +31,20 @@ std::int64_t file_bytes(const Model& model, int layer) {
 
 }  // namespace
 
+void ShardPlanner::load_layers() {
+  for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
+    ExpertLayerLoad& layer = layer_loads_.emplace_back();
+    const auto& moe = spec_.layers[l].moe;
+    expert_file_bytes_.push_back(moe ? file_bytes(model_, static_cast<int>(l)) : 0);
+    if (!moe) continue;
+    const bool known = l < options_.expert_counts.size();
+    layer.chance = chances(*moe, known ? &options_.expert_counts[l] : nullptr);
+    layer.expert_bytes = expert_bytes_[l];
+    layer.floor = std::min(moe->n_used, moe->n_expert);
+    layer.order = by_chance(layer.chance);
+  }
+}
+
 // What each worker has room for, beside what it needs to compute any expert. Of this machine's
 // memory they may come to take their budgets, but no more than all experts.
 void ShardPlanner::size_workers() {
@@ -51,26 +65,17 @@ int ShardPlanner::job_rows() const {
 
 // One entry for every layer of the shard; those without experts are empty.
 ExpertLoad ShardPlanner::expert_load(const ShardLayout& layout) const {
-  ExpertLoad load{.costs = options_.expert_costs};
-  for (int l = layout.first_layer; l < layout.end_layer; ++l) {
-    const auto index = static_cast<std::size_t>(l);
-    ExpertLayerLoad& layer = load.layers.emplace_back();
-    const auto& moe = spec_.layers[index].moe;
-    if (!moe) continue;
-    const bool known = index < options_.expert_counts.size();
-    layer.chance = chances(*moe, known ? &options_.expert_counts[index] : nullptr);
-    layer.expert_bytes = expert_bytes_[index];
-    layer.floor = std::min(moe->n_used, moe->n_expert);
-  }
-  return load;
+  return {.layers = {layer_loads_.begin() + layout.first_layer,
+                     layer_loads_.begin() + layout.end_layer},
+          .costs = options_.expert_costs};
 }
 
 void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
                                  std::vector<std::int64_t>& room) const {
+  if (!options_.expert_resident && shard.free_bytes() >= 0) return;  // all of them fit
   const ExpertLoad load = expert_load(shard.layout);
   if (options_.expert_resident)
     return set_experts(load, residents_by_percent(load, *options_.expert_resident), room, shard);
-  if (shard.free_bytes() >= 0) return;  // all of them fit
   if (wanted == Residents::best)
     if (const auto residents = choose_residents(load, shard))
       return set_experts(load, *residents, room, shard);
@@ -115,7 +120,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
     }
     const auto at_host = std::count(experts.home.begin(), experts.home.end(), ExpertHome::host());
     shard.mapped_bytes +=
-        at_host * file_bytes(model_, shard.layout.first_layer + static_cast<int>(l));
+        at_host * expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
     const int away = static_cast<int>(experts.home.size()) - experts.resident();
     experts.spare = std::min(spare[l], away);
   }

@@ -97,6 +97,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       workers_(inventory.expert_workers),
       expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))),
       measured_(all_measured(devices_, spec_.n_layer())) {
+  load_layers();
   size_workers();
 }
 
@@ -126,13 +127,14 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   const int n = static_cast<int>(devices_.size());
   if (n == 1 && options_.layer_weights.empty()) return Ends{spec_.n_layer()};
   if (options_.layer_weights.empty()) {
-    const std::optional<Ends> ends = balanced_ends(/*within=*/true);
     bool shared = false;
     for (int i = 0; i < n; ++i) shared |= shares_memory(i);
+    const RangeLimits limits = range_limits();
+    const std::optional<Ends> ends = balanced_ends(&limits, {});
     if (ends && (!shared || fit(*ends))) return *ends;
     if (shared)
-      if (const std::optional<Ends> frugal = frugal_ends()) return *frugal;
-    return ends ? *ends : *balanced_ends(false);  // plan() says what lacks
+      if (const std::optional<Ends> frugal = frugal_ends(limits)) return *frugal;
+    return ends ? *ends : *balanced_ends(nullptr, {});  // plan() says what lacks
   }
   if (options_.layer_weights.size() != devices_.size())
     return Error::make(ErrorCode::invalid, "--target-layer-split: {} weights for {} devices",
@@ -142,7 +144,8 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   return *best_ends(legal_, n, nearest_to(*std::move(wanted)));
 }
 
-std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within, double byte_s) const {
+std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const RangeLimits* limits,
+                                                              const MemoryPrice& price) const {
   std::vector<double> before(legal_.size(), 0.0);
   const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
@@ -155,23 +158,73 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(bool within, doubl
     return StepTime{.prompt_row_s = share, .token_s = share};
   };
   const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
-    if (within && shard(device, begin, end, Residents::least).free_bytes() < 0) return std::nullopt;
+    const auto i = static_cast<std::size_t>(device), from = static_cast<std::size_t>(begin);
+    if (limits != nullptr && end > (*limits)[i][from]) return std::nullopt;
     StepTime time = range_time(device, begin, end);
-    if (byte_s > 0.0 && shares_memory(device))
-      time.token_s += byte_s * static_cast<double>(least_bytes(device, begin, end));
+    if (i < price.before.size() && !price.before[i].empty())
+      time.token_s +=
+          price.byte_s * (price.before[i][static_cast<std::size_t>(end)] - price.before[i][from]);
     return time;
   };
   return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
 }
 
+// A shorter range needs no more than a longer one, so each end is looked for from the one before.
+ShardPlanner::RangeLimits ShardPlanner::range_limits() const {
+  const int n = static_cast<int>(devices_.size()), n_layer = spec_.n_layer();
+  RangeLimits limits(devices_.size(), std::vector<int>(legal_.size(), 0));
+  for (int device = 0; device < n; ++device) {
+    const auto holds = [&](int begin, int end) {
+      return shard(device, begin, end, Residents::least).free_bytes() >= 0;
+    };
+    const int last = device == 0 ? 0 : n_layer - (n - device);  // where its range begins at most
+    int begin = device, end = device;
+    // The last device needs to hold all that is left, the others as much as they can.
+    if (device + 1 == n) {
+      for (int high = n_layer; begin < high;) {
+        const int middle = (begin + high) / 2;
+        holds(middle, n_layer) ? high = middle : begin = middle + 1;
+      }
+      end = n_layer;
+    } else {
+      for (int high = n_layer; end < high;) {
+        const int middle = (end + high + 1) / 2;
+        holds(begin, middle) ? end = middle : high = middle - 1;
+      }
+    }
+    for (; begin <= last; ++begin) {
+      end = std::max(end, begin);
+      while (end < n_layer && begin > device && holds(begin, end + 1)) ++end;
+      limits[static_cast<std::size_t>(device)][static_cast<std::size_t>(begin)] = end;
+    }
+  }
+  return limits;
+}
+
+// [l]: what layers before `l` take of the device's memory at least. Scratch is left out: it is of
+// the largest layer, and hardly depends on the cut.
+std::vector<double> ShardPlanner::least_before(int device) const {
+  std::vector<double> before = {0.0};
+  std::vector<std::int64_t> room = worker_room_;
+  for (int l = 0; l < spec_.n_layer(); ++l) {
+    const ShardPlan layer = shard(device, l, l + 1, Residents::least, /*budget=*/0, room);
+    before.push_back(before.back() + static_cast<double>(layer.weight_bytes + layer.kv_bytes +
+                                                         layer.recurrent_bytes));
+  }
+  return before;
+}
+
 // Where ranges that fit one by one are together too much for memory that their devices share: the
 // first cut that is not, of those for which that memory counts as dearer and dearer.
-std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends() const {
+std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const RangeLimits& limits) const {
   constexpr double kFirst = 1e-16, kLast = 1e3, kFactor = 10.0;
-  const std::optional<Ends> least = balanced_ends(true, kLast);
+  MemoryPrice price{.byte_s = kLast, .before = {}};
+  for (int i = 0; i < static_cast<int>(devices_.size()); ++i)
+    price.before.push_back(shares_memory(i) ? least_before(i) : std::vector<double>());
+  const std::optional<Ends> least = balanced_ends(&limits, price);
   if (!least || !fit(*least)) return std::nullopt;
-  for (double byte_s = kFirst; byte_s < kLast; byte_s *= kFactor)
-    if (const std::optional<Ends> ends = balanced_ends(true, byte_s); ends && fit(*ends))
+  for (price.byte_s = kFirst; price.byte_s < kLast; price.byte_s *= kFactor)
+    if (const std::optional<Ends> ends = balanced_ends(&limits, price); ends && fit(*ends))
       return ends;
   return least;
 }

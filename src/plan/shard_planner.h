@@ -44,10 +44,19 @@ class ShardPlanner {
   using Ends = std::vector<int>;
 
   Result<Ends> choose_ends() const;
-  // The fastest cut; `within`: none of whose ranges is too much for its device by itself.
-  // `byte_s`: seconds that a byte of memory that several devices share counts as.
-  std::optional<Ends> balanced_ends(bool within, double byte_s = 0.0) const;
-  std::optional<Ends> frugal_ends() const;
+  // [device][begin]: where the longest range ends that the device can hold by itself.
+  using RangeLimits = std::vector<std::vector<int>>;
+  RangeLimits range_limits() const;
+  // Seconds that a byte of memory that several devices share counts as, and by device the bytes
+  // before each layer; of one that does not share, none.
+  struct MemoryPrice {
+    double byte_s = 0.0;
+    std::vector<std::vector<double>> before;
+  };
+  std::vector<double> least_before(int device) const;
+  // The fastest cut; with limits, none of whose ranges is too much for its device by itself.
+  std::optional<Ends> balanced_ends(const RangeLimits* limits, const MemoryPrice& price) const;
+  std::optional<Ends> frugal_ends(const RangeLimits& limits) const;
   bool fit(const Ends& ends) const;
   bool shares_memory(int device) const;
   Status check_cuts() const;
@@ -67,6 +76,7 @@ class ShardPlanner {
   std::vector<std::int64_t> budgets(const Ends& ends) const;
 
   // expert_planner.cc; `room` is what is left of worker_room_.
+  void load_layers();
   void size_workers();
   int job_rows() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
@@ -93,10 +103,12 @@ class ShardPlanner {
   KvType kv_type_;
   std::vector<bool> legal_;
   const std::vector<ExpertWorkerInventory>& workers_;
-  std::vector<std::int64_t> expert_bytes_;  // of one expert of each layer, as a device holds it
-  std::vector<std::int64_t> worker_room_;   // for experts, of each of workers_
-  std::int64_t kept_for_workers_ = 0;       // of this machine's memory
-  bool measured_;                           // every device has its times
+  std::vector<std::int64_t> expert_bytes_;    // of one expert of each layer, as a device holds it
+  std::vector<ExpertLayerLoad> layer_loads_;  // of every layer
+  std::vector<std::int64_t> expert_file_bytes_;  // likewise, of one expert in the model's file
+  std::vector<std::int64_t> worker_room_;        // for experts, of each of workers_
+  std::int64_t kept_for_workers_ = 0;            // of this machine's memory
+  bool measured_;                                // every device has its times
 };
 
 }  // namespace tessera
