@@ -268,6 +268,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                       devices.experts.options, metrics));
   devices.experts.workers = expert_workers.executors();
   warn_of_threads(placed.plan);
+  for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   TESSERA_ASSIGN(auto shards, open_shards(placed.plan, devices,
                                           remote_shards(config, model, placed.workers,
                                                         placed.plan.context, metrics)));

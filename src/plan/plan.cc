@@ -1,7 +1,10 @@
 #include "plan/plan.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
@@ -119,6 +122,37 @@ std::vector<Leave> steps(const ModelSpec& spec, const Inventory& inventory,
   return steps;
 }
 
+// Budgets above their device's memory, and budgets that are too much together. What a probe says of
+// what is free changes from moment to moment, so it is the memory there is in all that counts.
+std::vector<std::string> budget_warnings(const Inventory& inventory) {
+  std::vector<std::string> warnings;
+  std::map<int, std::vector<const DeviceInventory*>> sharing;  // that memory, with budgets
+  for (const DeviceInventory& device : inventory.devices) {
+    if (!device.budget || device.memory_total <= 0) continue;
+    sharing[device.memory].push_back(&device);
+    if (*device.budget > device.memory_total)
+      warnings.push_back(fmt::format("The budget of {}, {}, is more than the memory there is: {}.",
+                                     device.name, format_bytes(*device.budget),
+                                     format_bytes(device.memory_total)));
+  }
+  for (const auto& [memory, devices] : sharing) {
+    std::int64_t left = devices.front()->memory_total;
+    bool each_fits = true;
+    std::vector<std::string> names;
+    for (const DeviceInventory* device : devices) {
+      each_fits = each_fits && *device->budget <= device->memory_total;
+      left -= std::clamp<std::int64_t>(*device->budget, 0, device->memory_total);  // cannot wrap
+      names.push_back(device->name);
+    }
+    if (each_fits && left < 0)
+      warnings.push_back(
+          fmt::format("The budgets of {} share a memory of {} and are {} more together.",
+                      fmt::join(names, ", "), format_bytes(devices.front()->memory_total),
+                      format_bytes(-left)));
+  }
+  return warnings;
+}
+
 // A plan, or what lacks; `enough`, where it is not null, is then ShardPlanner::enough().
 Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
                          std::string* enough) {
@@ -174,6 +208,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = process_bytes;
   plan.f32_weights = options.f32_weights;
+  plan.warnings = budget_warnings(inventory);
   plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0, 1, plan.f32_weights);
   return plan;
 }

@@ -84,6 +84,7 @@ nlohmann::ordered_json prediction_json(const Plan& plan) {
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
   std::string text;
+  for (const std::string& warning : plan.warnings) text += warning + "\n";
   std::int64_t mapped = 0;
   for (const ShardPlan& shard : plan.shards) mapped += shard.mapped_bytes;
   if (mapped > 0)
@@ -156,6 +157,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"total_bytes", plan.total_bytes()},
           {"cut_by", cut_by_name(plan.cut_by)},
           {"predicted", prediction_json(plan)},
+          {"warnings", plan.warnings},
           {"shards", shards},
           {"expert_workers", workers}};
 }

@@ -284,6 +284,31 @@ TEST(ShardPlanner, MoreFreeThanThereIsNeverWraps) {
   }
 }
 
+TEST(ShardPlanner, WarnsOfBudgetsThatAreMoreThanThereIs) {
+  const Model model = golden("qwen3");
+  const auto warnings = [&](std::int64_t first, std::int64_t second) {
+    Inventory inventory = machine(2);
+    inventory.devices[0].budget = first;
+    inventory.devices[1].budget = second;
+    const Result<Plan> plan = make_plan(model, inventory, {.context = 256});
+    EXPECT_TRUE(plan) << plan.error().message;
+    for (const std::string& warning : plan->warnings)
+      EXPECT_NE(plan_table(*plan).find(warning), std::string::npos);
+    EXPECT_EQ(plan_json(*plan)["warnings"].size(), plan->warnings.size());
+    return plan->warnings;
+  };
+  EXPECT_TRUE(warnings(kPlenty / 2, kPlenty / 2).empty());
+  const std::vector<std::string> together = warnings(kPlenty / 2, kPlenty / 2 + (1 << 20));
+  ASSERT_EQ(together.size(), 1u);
+  EXPECT_EQ(together[0],
+            "The budgets of cpu:0, cpu:1 share a memory of 32.00 GiB and are 1.0 MiB more "
+            "together.");
+  const std::vector<std::string> alone =
+      warnings(kPlenty / 2, std::numeric_limits<std::int64_t>::max());
+  ASSERT_EQ(alone.size(), 1u);
+  EXPECT_NE(alone[0].find("The budget of cpu:1"), std::string::npos) << alone[0];
+}
+
 TEST(ShardPlanner, TheContextGivesWayToTheTightestBudget) {
   const Model model = golden("qwen3");
   const Result<Plan> roomy = make_plan(model, machine(2), {.parallel = 8});
