@@ -4,6 +4,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "worker/loading_beat.h"
 #include "worker/ring_memory.h"
 
 namespace tessera::worker {
@@ -36,21 +37,30 @@ Status expect_frame(Channel& channel, Frame& frame, const char* what, Deadline d
 }
 
 // Whatever else comes before it is answered.
-Status answer_to_hello(Channel& channel, Frame& frame, Deadline deadline, ModelSender* sender) {
+Status answer_to_hello(Channel& channel, Frame& frame, Deadline deadline, ModelSender* sender,
+                       std::chrono::milliseconds silence) {
   const Deadline begin = Clock::now();
-  TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", deadline));
-  while (ModelSender::answers(frame.header.op)) {
+  Deadline until = deadline;
+  for (;;) {
+    const Deadline silent = after(silence);
+    TESSERA_ASSIGN(const bool came, channel.receive(frame, std::min(until, silent)));
+    if (!came && silent < until)
+      return Error::make(ErrorCode::unavailable, "{}: silent for {} ms while it should be loading",
+                         channel.describe(), silence.count());
+    if (!came)
+      return Error::make(ErrorCode::unavailable, "{}: no answer to HELLO before the deadline",
+                         channel.describe());
+    if (frame.header.op == Op::progress) continue;
+    if (!ModelSender::answers(frame.header.op)) return {};
     if (sender == nullptr)
       return Error::make(ErrorCode::unsupported,
                          "{}: the worker has no model file and is not to be sent one",
                          channel.describe());
     TESSERA_TRY(sender->answer(channel, frame));
     const auto grown = deadline + std::chrono::seconds(sender->sent() / kLeastTransferRate);
-    const Deadline until = sender->done() ? after(deadline - begin)
-                                          : std::min<Deadline>(grown, after(sender->patience()));
-    TESSERA_TRY(expect_frame(channel, frame, "answer to HELLO", until));
+    until = sender->done() ? after(deadline - begin)
+                           : std::min<Deadline>(grown, after(sender->patience()));
   }
-  return {};
 }
 
 }  // namespace
@@ -112,11 +122,11 @@ Result<Probe> client_probe(Channel& channel, Deadline deadline) {
 }
 
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
-                                        ModelSender* sender) {
+                                        ModelSender* sender, std::chrono::milliseconds silence) {
   TESSERA_TRY(
       channel.send({.version = hello.version_max, .op = Op::hello}, encode(hello), deadline));
   Frame frame;
-  TESSERA_TRY(answer_to_hello(channel, frame, deadline, sender));
+  TESSERA_TRY(answer_to_hello(channel, frame, deadline, sender, silence));
   if (frame.header.op == Op::refuse) {
     TESSERA_ASSIGN(const Refuse refused, decode_refuse(frame.body()));
     return HandshakeReply(refused);
@@ -148,7 +158,10 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
   TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
   HandshakeReply reply = judge(hello, offer);
   if (HelloAck* ack = std::get_if<HelloAck>(&reply)) {
-    Result<Prepared> ready = prepare(hello, *ack);
+    Result<Prepared> ready = [&] {
+      const LoadingBeat beat(channel, offer.progress);
+      return prepare(hello, *ack);
+    }();
     if (ready) {
       ack->memory_used = ready->memory_used;
       ack->memory_free = ready->memory_free;

@@ -10,6 +10,7 @@
 // channel's limits to the same values.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <variant>
 
@@ -20,6 +21,11 @@
 #include "worker/transport.h"
 
 namespace tessera::worker {
+
+// While a worker loads it says so every now and then, so that its client can tell a slow disk from
+// a worker that hangs.
+inline constexpr std::chrono::milliseconds kProgressEvery{5'000};
+inline constexpr std::chrono::milliseconds kLoadingSilence{30'000};
 
 struct WorkerOffer {
   std::uint16_t version_min = kVersionMin;
@@ -35,6 +41,7 @@ struct WorkerOffer {
   std::uint32_t max_page_changes = 4096;
   std::uint16_t credits = 4;
   Probe probe;  // the answer to a client that asks before it decides
+  std::chrono::milliseconds progress = kProgressEvery;  // a PROGRESS while it loads
 };
 
 // What the worker found out while it loaded.
@@ -60,10 +67,12 @@ AttachOptions ring_sizes(const Hello& hello);
 // Asks what the worker is and has; HELLO may follow.
 Result<Probe> client_probe(Channel& channel, Deadline deadline);
 
+// A worker that sends nothing for as long as `silence` is given up before the deadline.
 // With a sender a worker without a file gets the model meanwhile. Then the deadline is one for the
 // loading that follows; a transfer takes as long as it does not stall and makes kLeastTransferRate.
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
-                                        ModelSender* sender = nullptr);
+                                        ModelSender* sender = nullptr,
+                                        std::chrono::milliseconds silence = kLoadingSilence);
 inline constexpr std::uint64_t kLeastTransferRate = 1 << 20;  // bytes a second, beyond the deadline
 
 struct Agreement {

@@ -137,5 +137,30 @@ TEST(Handshake, SilenceEnds) {
             ErrorCode::unavailable);
 }
 
+// Loading may take far longer than a client bears silence, since the worker says that it loads.
+TEST(Handshake, ProgressIsNoSilence) {
+  for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {
+    for (const bool tells : {true, false}) {
+      ChannelPair pair = make_pair({.kind = kind});
+      WorkerOffer offer = scale_offer();
+      offer.progress = tells ? 10ms : 1h;
+      const Prepare slow = [](const Hello&, const HelloAck&) -> Result<Prepared> {
+        std::this_thread::sleep_for(900ms);
+        return Prepared{};
+      };
+      std::thread other([&] { (void)worker_handshake(*pair.worker, offer, slow, after(10s)); });
+      const auto begin = Clock::now();
+      const auto reply = client_handshake(*pair.client, scale_hello(), after(20s), nullptr, 450ms);
+      EXPECT_EQ(reply.ok(), tells);
+      if (!reply.ok()) {
+        EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+        EXPECT_NE(reply.error().message.find("silent for 450 ms"), std::string::npos);
+        EXPECT_LT(Clock::now() - begin, 850ms);
+      }
+      other.join();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::worker

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <optional>
 
+#include "worker/handshake.h"
 #include "worker/session.h"
 #include "worker/transport.h"
 
@@ -40,6 +41,7 @@ struct LifecycleOptions {
   int suspect_after = 3;                        // heartbeats
   std::chrono::milliseconds dead_after{1000};   // of silence without a job
   std::chrono::milliseconds job_limit{60'000};  // the oldest job's age
+  std::chrono::milliseconds loading_silence = kLoadingSilence;
   std::chrono::milliseconds backoff_first{1000};
   std::chrono::milliseconds backoff_most{60'000};
   std::chrono::milliseconds settled{60'000};

@@ -69,7 +69,7 @@ Result<std::unique_ptr<ReceivedModel>> ReceivedModel::receive(Channel& channel,
 
 Result<ModelInfo> ReceivedModel::ask_info() {
   const Deadline until = after(options_.patience);
-  TESSERA_TRY(channel_->send({.op = Op::model_info, .sequence = ++sequence_}, until));
+  TESSERA_TRY(channel_->send_in_turn({.op = Op::model_info, .sequence = ++sequence_}, {}, until));
   TESSERA_ASSIGN(const bool came, channel_->receive(frame_, until));
   if (!came)
     return Error::make(ErrorCode::unavailable, "{}: the client does not send its model",
@@ -143,8 +143,8 @@ Status ReceivedModel::fetch(const FileRanges& ranges) {
   if (!check_budget(ranges)) drop();
   TESSERA_TRY(check_budget(ranges));
   TESSERA_TRY(pull(ranges));
-  return channel_->send({.op = Op::model_read, .sequence = ++sequence_}, encode(ModelRead{}),
-                        after(options_.patience));
+  return channel_->send_in_turn({.op = Op::model_read, .sequence = ++sequence_},
+                                encode(ModelRead{}), after(options_.patience));
 }
 
 void ReceivedModel::drop() {
@@ -197,8 +197,8 @@ Status ReceivedModel::ask(std::size_t part, ByteRange range, std::uint64_t left)
                        .bytes = static_cast<std::uint32_t>(range.bytes()),
                        .offset = range.begin,
                        .left = left};
-  return channel_->send({.op = Op::model_read, .sequence = ++sequence_}, encode(read),
-                        after(options_.patience));
+  return channel_->send_in_turn({.op = Op::model_read, .sequence = ++sequence_}, encode(read),
+                                after(options_.patience));
 }
 
 Status ReceivedModel::take(const Asked& asked) {

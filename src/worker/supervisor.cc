@@ -149,7 +149,8 @@ void Supervisor::start_worker() {
   if (options_.model != nullptr)
     sender.emplace(*options_.model, SenderOptions{.to = options_.name});
   Result<HandshakeReply> reply =
-      client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr);
+      client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr,
+                       options_.lifecycle.loading_silence);
   interrupter_.forget();
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refused = std::get_if<Refuse>(&*reply)) {

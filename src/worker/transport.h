@@ -27,6 +27,7 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <string>
 
@@ -71,6 +72,13 @@ class Channel {
     return send(header, Parts{}, deadline);
   }
 
+  // The same where several threads send: one after the other. Then all must use this.
+  Status send_in_turn(const FrameHeader& header, std::span<const std::byte> body,
+                      Deadline deadline) {
+    const std::lock_guard lock(turn_);
+    return send(header, Parts(&body, 1), deadline);
+  }
+
   // False when no whole frame came before the deadline.
   virtual Result<bool> receive(Frame& frame, Deadline deadline) = 0;
 
@@ -94,6 +102,7 @@ class Channel {
 
  private:
   WireLimits limits_;
+  std::mutex turn_;
 };
 
 }  // namespace tessera::worker

@@ -31,6 +31,7 @@ constexpr OpInfo kOps[] = {
     {Op::model_info, "MODEL_INFO", 0, kModelInfoFixedBytes + kMaxModelParts* kModelPartBytes},
     {Op::model_read, "MODEL_READ", kModelReadBytes, kModelReadBytes},
     {Op::model_data, "MODEL_DATA", 0, 0},  // by the limits
+    {Op::progress, "PROGRESS", 0, 0},
     {Op::compute_experts, "COMPUTE_EXPERTS", 0, 0},
     {Op::forward_layers, "FORWARD_LAYERS", 0, 0},
     {Op::result, "RESULT", 0, 0},

@@ -43,6 +43,7 @@ enum class Op : std::uint16_t {
   model_info = 19,  // empty asks, with a body it answers: the model's files
   model_read = 20,  // worker: asks for bytes of a file
   model_data = 21,  // client: those bytes
+  progress = 22,    // worker: it is still loading
   // Work.
   compute_experts = 32,
   forward_layers = 33,

@@ -79,11 +79,22 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
   EXPECT_TRUE(rig.runner->logits(prompt(), 64) == plain_logits());
 }
 
-// One that dies in use, and again while it loads what it held.
-TEST_P(LayerLinks, DeathWhileItLoadsAgain) {
-  LayerRig rig(GetParam(), 20s * kTimeScale);
+// One that dies in use, and again, or hangs, while it loads what it held.
+class LayerLoads : public ::testing::TestWithParam<std::tuple<Fault, Link>> {};
+INSTANTIATE_TEST_SUITE_P(All, LayerLoads,
+                         ::testing::Combine(::testing::Values(Fault::kill, Fault::stop),
+                                            ::testing::ValuesIn(kLinks)),
+                         [](const auto& info) {
+                           return fmt::format("{}_{}", fault_word(std::get<0>(info.param)),
+                                              link_name(std::get<1>(info.param)));
+                         });
+
+TEST_P(LayerLoads, FaultWhileItLoadsAgain) {
+  const auto [fault, link] = GetParam();
+  LayerRig rig(link, 20s * kTimeScale);
   rig.workers.words = {"worker", "loads_slowly"};
   rig.workers.binary = FAKE_WORKER;
+  rig.workers.lifecycle.loading_silence = 1s * kTimeScale;
   rig.load();
   ASSERT_TRUE(rig.run(false));
   const int first = rig.pid();
@@ -92,8 +103,10 @@ TEST_P(LayerLinks, DeathWhileItLoadsAgain) {
   rig.revive(Fault::kill);
   ASSERT_TRUE(eventually([&] { return rig.pid() != 0 && rig.pid() != first; }));
   std::this_thread::sleep_for(100ms);
-  ::kill(rig.pid(), SIGKILL);
-  rig.revive(Fault::kill);
+  ::kill(rig.pid(), fault == Fault::kill ? SIGKILL : SIGSTOP);
+  if (fault == Fault::stop)  // not before it was given up
+    std::this_thread::sleep_for(rig.workers.lifecycle.loading_silence + 200ms);
+  rig.revive(fault);
   rig.expect_recovery();
 }
 

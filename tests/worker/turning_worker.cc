@@ -187,7 +187,8 @@ int turning_worker(const std::string& how, std::span<char*> words) {
                            .max_rows = kMaxWireRows,
                            .max_pairs = kMaxPairs,
                            .max_page_changes = kMaxPageChanges,
-                           .credits = 16}};
+                           .credits = 16,
+                           .progress = 20ms}};
   return options.contains("--listen") ? listen_at(options["--listen"], worker)
                                       : answer_parent(worker);
 }

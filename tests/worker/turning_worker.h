@@ -6,8 +6,8 @@
 // absurd (a frame that was not agreed), few (no rows), unasked (a result that nothing asked for),
 // refusal (an ERROR), silence, exit, garbled (a bit of the body turns over on its way, through a
 // socket), nan (of the right shape), boasts (that jobs take an hour), never (it stays good).
-// `loads_slowly` is good too, and takes 600 ms more to load. A client after the one that saw it go
-// bad finds it good again.
+// `loads_slowly` is good too, and takes 600 ms more to load, saying every 20 ms that it does. A
+// client after the one that saw it go bad finds it good again.
 #pragma once
 
 #include <span>
