@@ -96,8 +96,8 @@ struct PlacedModel {
 // Makes the shards of workers; they begin to load at once. What is given must outlive it.
 RemoteShards remote_shards(const Config& config, const Model& model,
                            const std::vector<LayerWorker>& workers, int context,
-                           MetricsRegistry& metrics) {
-  return [&, context](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+                           MetricsRegistry& metrics, ExpertMetrics* experts = nullptr) {
+  return [&, context, experts](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
     for (const LayerWorker& worker : workers) {
       if (worker.site.name != shard.device) continue;
       TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
@@ -105,7 +105,8 @@ RemoteShards remote_shards(const Config& config, const Model& model,
                                                    shard.threads, shard.budget_bytes),
                                       {.layout = shard.layout,
                                        .context = context,
-                                       .chunked_delta = device_options(config).chunked_delta},
+                                       .chunked_delta = device_options(config).chunked_delta,
+                                       .experts = experts},
                                       model, metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     }
@@ -269,9 +270,10 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   devices.experts.workers = expert_workers.executors();
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
-  TESSERA_ASSIGN(auto shards, open_shards(placed.plan, devices,
-                                          remote_shards(config, model, placed.workers,
-                                                        placed.plan.context, metrics)));
+  TESSERA_ASSIGN(auto shards,
+                 open_shards(placed.plan, devices,
+                             remote_shards(config, model, placed.workers, placed.plan.context,
+                                           metrics, loaded.experts.metrics.get())));
   loaded.plan = std::move(placed.plan);
   Progress progress({.what = "loading"});
   TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),

@@ -75,6 +75,23 @@ ExpertMetrics::ByReason ExpertMetrics::by_reason(MetricsRegistry& registry, cons
   return counters;
 }
 
+std::array<Counter*, std::tuple_size_v<ExpertCounts>> ExpertMetrics::of_layers() const {
+  return {&pairs_resident, &host.calls, &host.pairs, &host.wait_us, &host.hidden_us,
+          &mixed_layers,   &cache_hit,  &cache_miss, &cache_admit,  &cache_evict};
+}
+
+ExpertCounts ExpertMetrics::counts() const {
+  ExpertCounts counts{};
+  const auto counters = of_layers();
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = counters[i]->value();
+  return counts;
+}
+
+void ExpertMetrics::add(const ExpertCounts& counts) {
+  const auto counters = of_layers();
+  for (std::size_t i = 0; i < counts.size(); ++i) counters[i]->add(counts[i]);
+}
+
 ExpertUse ExpertMetrics::totals() const {
   return {.pairs_resident = static_cast<double>(pairs_resident.value()),
           .host = use_of(host),

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 
 #include "base/metrics.h"
 #include "experts/expert_use.h"
@@ -26,6 +27,11 @@ enum class WorkerFailure {
 };
 inline constexpr int kWorkerFailures = 6;
 const char* worker_failure_name(WorkerFailure failure);
+
+// What the layers of another process counted of their experts, in the order of
+// ExpertMetrics::of_layers(): pairs resident; calls, pairs, microseconds waited and hidden of its
+// host; mixed layers; cache hits, misses, admissions and evictions.
+using ExpertCounts = std::array<std::uint64_t, 10>;
 
 class ExpertMetrics {
  public:
@@ -57,7 +63,13 @@ class ExpertMetrics {
 
   ExpertUse totals() const;
 
+  // Of layers in a process without workers of its own: what it counted, and that added to this one.
+  ExpertCounts counts() const;
+  void add(const ExpertCounts& counts);
+
  private:
+  std::array<Counter*, std::tuple_size_v<ExpertCounts>> of_layers() const;
+
   using ByReason = std::array<Counter*, kWorkerFailures>;
   static ByReason by_reason(MetricsRegistry& registry, const char* name, const char* help);
   static void count(const ByReason& counters, WorkerFailure why) {

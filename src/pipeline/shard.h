@@ -72,6 +72,7 @@ struct LocalExperts {
   ExpertMetrics* metrics = nullptr;  // may be null
   RoutingCounts* counts = nullptr;   // counts every layer's routing; may be null
   // Executors of the plan's workers for a shard, by number; empty: the host computes for them.
+  // Shards that load at the same time call it at the same time.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> workers;
   // The host's threads where the device has none of its own.
   int threads = 1;

@@ -178,7 +178,7 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     TESSERA_ASSIGN(auto device,
                    open_device(options_.device, {.cpu_isa = options_.cpu_isa,
                                                  .chunked_delta = hello.layers.delta_form == 1}));
-    LocalExperts experts;
+    LocalExperts experts{.metrics = &expert_metrics_};
     if (!options_.cpu_isa.empty()) {
       TESSERA_ASSIGN(experts.isa, cpu::parse_isa(options_.cpu_isa));
     }
@@ -192,6 +192,7 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     layout_ = layout;
     delta_form_ = hello.layers.delta_form;
   }
+  counted_before_ = expert_metrics_.counts();
   limits_ = {.slots = hello.slots,
              .kv_pages = hello.layers.kv_pages,
              .max_positions = hello.layers.max_positions};
@@ -199,6 +200,12 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
                       static_cast<int>(hello.layers.max_positions));
   return Prepared{.memory_used = static_cast<std::uint64_t>(bytes),
                   .memory_free = static_cast<std::uint64_t>(options_.budget - bytes)};
+}
+
+ExpertCounts LayersHandler::expert_counts() const {
+  ExpertCounts counts = expert_metrics_.counts();
+  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] -= counted_before_[i];
+  return counts;
 }
 
 // The job as a piece; its rows are in place afterwards.

@@ -41,6 +41,7 @@ class LayersHandler final : public JobHandler {
   Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits) override;
+  ExpertCounts expert_counts() const override;
 
  private:
   Status take_job(const FrameHeader& header, const ForwardBody& job);
@@ -49,11 +50,14 @@ class LayersHandler final : public JobHandler {
   LayersHandlerOptions options_;
   std::vector<int> windows_;  // of the KV groups
 
+  MetricsRegistry registry_;
+  ExpertMetrics expert_metrics_{registry_};
   std::unique_ptr<Shard> shard_;  // of layout_ and delta_form_
   ShardLayout layout_;
   std::uint8_t delta_form_ = 0;
 
   // The client's.
+  ExpertCounts counted_before_{};
   ForwardLimits limits_;
   PageTables pages_;
   Piece piece_;

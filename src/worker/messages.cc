@@ -319,6 +319,7 @@ std::vector<std::byte> encode(const Stats& stats) {
   for (const std::uint64_t value : {stats.jobs, stats.rows, stats.pairs, stats.expired,
                                     stats.cancelled, stats.failed, stats.busy_us})
     out.u64(value);
+  for (const std::uint64_t value : stats.experts) out.u64(value);
   return body;
 }
 
@@ -328,6 +329,7 @@ Result<Stats> decode_stats(std::span<const std::byte> body) {
   for (std::uint64_t* value : {&stats.jobs, &stats.rows, &stats.pairs, &stats.expired,
                                &stats.cancelled, &stats.failed, &stats.busy_us})
     *value = in.u64();
+  for (std::uint64_t& value : stats.experts) value = in.u64();
   if (!in.done()) return malformed("STATS");
   return stats;
 }

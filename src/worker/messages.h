@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "experts/expert_metrics.h"
 #include "model/identity.h"
 #include "worker/wire.h"
 
@@ -152,7 +153,7 @@ inline constexpr std::size_t kRefuseBytes = 24;
 
 // --- Control ---
 
-// Since the worker's start.
+// Since the worker's start, but for `experts`: those are of this connection.
 struct Stats {
   std::uint64_t jobs = 0;
   std::uint64_t rows = 0;
@@ -161,9 +162,10 @@ struct Stats {
   std::uint64_t cancelled = 0;
   std::uint64_t failed = 0;
   std::uint64_t busy_us = 0;
+  ExpertCounts experts{};  // of layers with experts away
   bool operator==(const Stats&) const = default;
 };
-inline constexpr std::size_t kStatsBytes = 56;
+inline constexpr std::size_t kStatsBytes = 56 + sizeof(ExpertCounts);
 
 enum class WireError : std::uint16_t {
   unknown_op = 1,

@@ -58,7 +58,7 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(encode(example_ack()).size(), kHelloAckBytes);
   const Refuse refuse{.reason = RefuseReason::memory, .need = 10, .have = 5};
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
-  const Stats stats{1, 2, 3, 4, 5, 6, 7};
+  const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
   const Probe probe{.version_min = 1, .version_max = 3, .roles = 6};
   EXPECT_EQ(*decode_probe(encode(probe)), probe);

@@ -35,6 +35,7 @@ class ReceivingHandler final : public JobHandler {
                         const WireLimits& limits) override {
     return role_->run(header, body, limits);
   }
+  ExpertCounts expert_counts() const override { return role_->expert_counts(); }
 
  private:
   Status receive(const Hello& hello);

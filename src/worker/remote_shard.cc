@@ -83,6 +83,8 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                .lifecycle = site.lifecycle,
                                .stop = site.stop,
                                .on_change = [this](const WorkerChange& c) { on_change(c); }};
+  if (options.experts != nullptr)
+    supervised.on_experts = [to = options.experts](const ExpertCounts& c) { to->add(c); };
   supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;
   supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
                                              site_starter(site, ring_sizes(hello)), metrics);

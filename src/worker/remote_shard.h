@@ -17,7 +17,7 @@
 //
 // Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
 // tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total, all with the label
-// worker.
+// worker. What the worker's layers count of experts away comes with its heartbeats.
 //
 // Threads: as Shard. The supervisor has its own.
 #pragma once
@@ -42,6 +42,7 @@ struct RemoteShardOptions {
   int context = 0;  // positions of a sequence
   bool chunked_delta = false;
   int credits = kPiecesPerBoundary;  // jobs under way at once
+  ExpertMetrics* experts = nullptr;  // gets what the worker counts of experts away; may be null
 };
 
 class RemoteShard final : public Shard {

@@ -27,6 +27,7 @@ class RoleHandler final : public JobHandler {
                         const WireLimits& limits) override {
     return current_->run(header, body, limits);
   }
+  ExpertCounts expert_counts() const override { return current_->expert_counts(); }
 
  private:
   LayersHandler layers_;

@@ -55,7 +55,6 @@ class Server {
         continue;
       }
       if (!queue_.empty()) TESSERA_TRY(run_front());
-      if (draining_ && queue_.empty()) return ServeEnd::drained;
     }
   }
 
@@ -88,10 +87,8 @@ class Server {
       case Op::ping:
         return reply({.op = Op::pong});
       case Op::stats:
+        stats_.experts = handler_.expert_counts();
         return reply({.op = Op::stats}, encode(stats_));
-      case Op::drain:
-        draining_ = true;
-        return {};
       case Op::error:
         return {};
       default:
@@ -100,9 +97,9 @@ class Server {
   }
 
   Status enqueue() {
-    if (draining_ || queue_.size() >= credits_) {
+    if (queue_.size() >= credits_) {
       ++stats_.failed;
-      return reply_error(WireError::no_credit, draining_ ? "draining" : "no credit left");
+      return reply_error(WireError::no_credit, "no credit left");
     }
     // Frames go round between the queue and spare_, so that a steady stream allocates nothing.
     Job job{.frame = {}, .arrival = Clock::now()};
@@ -166,7 +163,6 @@ class Server {
   std::deque<Job> queue_;
   std::vector<Frame> spare_;
   std::uint64_t answering_ = 0;
-  bool draining_ = false;
 };
 
 }  // namespace

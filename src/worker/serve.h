@@ -30,9 +30,11 @@ class JobHandler {
   // Codes: invalid (malformed), not_found (not owned), anything else (internal).
   virtual Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                                 const WireLimits& limits) = 0;
+  // Of the experts of its layers, since prepare().
+  virtual ExpertCounts expert_counts() const { return {}; }
 };
 
-enum class ServeEnd { bye, drained, peer_gone };
+enum class ServeEnd { bye, peer_gone };
 
 // Handshake, then jobs until the client leaves. An Error when the client was refused or broke the
 // protocol.

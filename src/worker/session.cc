@@ -7,8 +7,12 @@ namespace tessera::worker {
 namespace {
 
 // Enough that 64 bytes are never left half written; what a stopped worker can hold up.
-constexpr auto kPingTime = std::chrono::milliseconds(20);
-constexpr std::uint64_t kPingSequence = 0;
+constexpr auto kBeatTime = std::chrono::milliseconds(20);
+constexpr std::uint64_t kBeatSequence = 0;
+
+bool has_experts_away(const Hello& hello) {
+  return hello.role == Role::layers && !hello.owned.empty();
+}
 
 }  // namespace
 
@@ -16,6 +20,7 @@ Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const Hel
     : channel_(std::move(channel)),
       ack_(ack),
       slots_(ack.credits),
+      beat_(has_experts_away(hello) ? Op::stats : Op::ping),
       heard_(Clock::now().time_since_epoch().count()) {
   channel_->set_limits(agreed_limits(hello, ack));
 }
@@ -53,11 +58,24 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::mil
 }
 
 // With slots_mutex_ held.
+Status Session::take_beat(const Frame& frame) {
+  if (beat_ != Op::stats) return {};
+  Result<Stats> stats = decode_stats(frame.body());
+  if (stats) {
+    stats_ = *stats;
+    return {};
+  }
+  channel_->close();
+  return std::move(stats).error();
+}
+
+// With slots_mutex_ held.
 Status Session::deliver(Frame& frame) {
   const FrameHeader& header = frame.header;
   if (!known_op(header.op)) return {};
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (header.op == Op::pong && std::exchange(ping_out_, false)) return {};
+  if (header.op == (beat_ == Op::ping ? Op::pong : beat_) && std::exchange(beat_out_, false))
+    return take_beat(frame);
   if (header.op == Op::result || header.op == Op::error) {
     for (Slot& slot : slots_) {
       if (slot.sequence != header.sequence) continue;
@@ -147,23 +165,28 @@ Status Session::beat() {
       TESSERA_ASSIGN(const bool came, receive_one(lock, Deadline::min()));
       if (!came) break;
     }
-    // While a job computes nothing is read, and PINGs would pile up.
-    if (ping_out_) return {};
+    // While a job computes nothing is read, and they would pile up.
+    if (beat_out_) return {};
   }
   const std::unique_lock sending(send_mutex_, std::try_to_lock);
   if (!sending.owns_lock()) return {};  // a job is going out: the session is not idle
-  expect_pong(true);
+  expect_beat(true);
   const Status sent = channel_->send(
-      {.version = ack_.version, .op = Op::ping, .sequence = kPingSequence}, after(kPingTime));
+      {.version = ack_.version, .op = beat_, .sequence = kBeatSequence}, after(kBeatTime));
   // A worker that is behind with its reading is no reason to give it up yet.
   if (sent || sent.error().code != ErrorCode::exhausted) return sent;
-  expect_pong(false);
+  expect_beat(false);
   return {};
 }
 
-void Session::expect_pong(bool expected) {
+void Session::expect_beat(bool expected) {
   const std::lock_guard lock(slots_mutex_);
-  ping_out_ = expected;
+  beat_out_ = expected;
+}
+
+std::optional<Stats> Session::take_stats() {
+  const std::lock_guard lock(slots_mutex_);
+  return std::exchange(stats_, std::nullopt);
 }
 
 Session::Health Session::health() const {

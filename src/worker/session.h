@@ -69,9 +69,11 @@ class Session {
   };
   std::optional<Late> take_late();
 
-  // Takes what has come and sends PING, unless one is unanswered. An Error when the session is
-  // over.
+  // Takes what has come and asks for a sign of life, unless that is unanswered: PING, or STATS of
+  // a worker of layers with experts away. An Error when the session is over.
   Status beat();
+  // The STATS that came last, once.
+  std::optional<Stats> take_stats();
 
   struct Health {
     Deadline heard;                      // when the last frame came
@@ -99,8 +101,9 @@ class Session {
   };
 
   Status send(FrameHeader header, Parts parts, Deadline deadline);
-  void expect_pong(bool expected);
+  void expect_beat(bool expected);
   Status deliver(Frame& frame);
+  Status take_beat(const Frame& frame);
   // Frames that an honest worker can have sent and this end not taken.
   std::size_t most_waiting() const { return slots_.size() + 1; }
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
@@ -113,7 +116,9 @@ class Session {
   bool receiving_ = false;  // a thread is in receive(), with incoming_
   std::vector<Slot> slots_;
   std::uint64_t next_sequence_ = 1;
-  bool ping_out_ = false;  // and not answered; with slots_mutex_
+  const Op beat_;          // what beat() asks with
+  bool beat_out_ = false;  // and not answered; with slots_mutex_
+  std::optional<Stats> stats_;
   std::optional<Late> late_;
   std::string given_up_;
   Frame incoming_;

@@ -166,6 +166,7 @@ void Supervisor::start_worker() {
   }
   live_ = std::make_shared<Session>(std::move(started->channel), options_.hello,
                                     std::get<HelloAck>(*reply));
+  counted_ = {};
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
 }
@@ -183,6 +184,7 @@ void Supervisor::watch() {
     return lose(broken ? DeathReason::protocol : DeathReason::disconnected,
                 given_up.empty() ? alive.error().message : given_up);
   }
+  count_experts();
   const WorkerState before = lifecycle_.state();
   if (const auto reason = lifecycle_.tick(Clock::now(), live_->health())) {
     lifecycle_.lost(Clock::now());
@@ -193,6 +195,16 @@ void Supervisor::watch() {
     return publish(before, "it does not answer");
   }
   publish(before, "heartbeat");
+}
+
+void Supervisor::count_experts() {
+  const std::optional<Stats> stats = live_->take_stats();
+  if (!stats || !options_.on_experts) return;
+  ExpertCounts since{};
+  for (std::size_t i = 0; i < since.size(); ++i)
+    since[i] = stats->experts[i] - std::min(stats->experts[i], counted_[i]);
+  counted_ = stats->experts;
+  options_.on_experts(since);
 }
 
 void Supervisor::lose(DeathReason reason, const std::string& detail) {

@@ -55,7 +55,10 @@ struct SupervisorOptions {
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
-  std::function<void(const WorkerChange&)> on_change;  // on the supervisor's thread; may be null
+  // On the supervisor's thread; may be null.
+  std::function<void(const WorkerChange&)> on_change;
+  // What a worker of layers counted of experts away since the call before, over all of its starts.
+  std::function<void(const ExpertCounts&)> on_experts;
 };
 
 class Supervisor {
@@ -76,6 +79,7 @@ class Supervisor {
   void run();
   void start_worker();
   void watch();
+  void count_experts();
   void bury();
   void pause(Deadline until);
   void lose(DeathReason reason, const std::string& detail);
@@ -93,6 +97,7 @@ class Supervisor {
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
   std::shared_ptr<Session> live_;
+  ExpertCounts counted_{};  // of live_: told
 
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;

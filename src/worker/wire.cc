@@ -39,7 +39,6 @@ constexpr OpInfo kOps[] = {
     {Op::ping, "PING", 0, 0},
     {Op::pong, "PONG", 0, 0},
     {Op::stats, "STATS", 0, kStatsBytes},
-    {Op::drain, "DRAIN", 0, 0},
     {Op::bye, "BYE", 0, 0},
     {Op::error, "ERROR", kErrorFixedBytes, kErrorFixedBytes + kMaxErrorText},
 };

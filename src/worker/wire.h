@@ -53,7 +53,6 @@ enum class Op : std::uint16_t {
   ping = 64,
   pong = 65,
   stats = 66,  // empty asks, with a body it answers
-  drain = 67,  // finish what was accepted, take nothing new
   bye = 68,    // the last frame
   error = 69,  // answers the frame of the same sequence
 };

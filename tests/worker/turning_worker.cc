@@ -112,6 +112,7 @@ class SlowlyLoading final : public JobHandler {
                         const WireLimits& limits) override {
     return inner_.run(header, body, limits);
   }
+  ExpertCounts expert_counts() const override { return inner_.expert_counts(); }
 
  private:
   JobHandler& inner_;
