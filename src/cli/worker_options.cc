@@ -264,6 +264,8 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
       found.inventory = {.name = name, .threads = requests[number].threads};
       if (requests[number].budget > 0) found.inventory.budget = requests[number].budget;
     }
+    found.site.lifecycle.most_restarts = worker::kMostRestarts;
+    found.site.lifecycle.reappears = !found.site.spawn;
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
     TESSERA_TRY(check_isa(config, found.site, probe));
     TESSERA_TRY(check_model(found.site, probe, model));

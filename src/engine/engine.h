@@ -24,6 +24,7 @@
 #include "base/result.h"
 #include "experts/expert_use.h"
 #include "model/spec.h"
+#include "pipeline/absence.h"
 
 namespace tessera {
 
@@ -103,9 +104,10 @@ using EventSink = std::function<void(GenerationEvent)>;
 using RequestId = std::uint64_t;
 
 struct EngineStatus {
-  bool healthy = true;      // false after a fatal error
-  bool recovering = false;  // a part of the model is away and is expected back
-  std::string fault;        // why not, what is away
+  bool healthy = true;              // false after a fatal error
+  bool recovering = false;          // a part of the model is away
+  Absence absence = Absence::none;  // of that part
+  std::string fault;                // why not, what is away
   // A line for each part that is away; unless recovering, the rest stands in for it.
   std::vector<std::string> away{};
   int running = 0;

@@ -211,6 +211,7 @@ EngineStatus LocalEngine::status() const {
   if (!status.healthy) return status;
   if (Status ready = forward_.ready(); !ready) {
     status.recovering = true;
+    status.absence = forward_.absence();
     status.fault = std::move(ready.error().message);
   }
   status.away = forward_.away();

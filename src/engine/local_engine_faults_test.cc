@@ -82,6 +82,7 @@ TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
   const EngineStatus status = engine.engine->status();
   EXPECT_TRUE(status.healthy);
   EXPECT_TRUE(status.recovering);
+  EXPECT_EQ(status.absence, Absence::lost);
   EXPECT_EQ(status.fault, "worker:0 was lost");
   EXPECT_EQ(status.away, std::vector<std::string>{"worker:0 was lost"});
   EXPECT_EQ(engine.refusal(greedy()), "worker:0 was lost");

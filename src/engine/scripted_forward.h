@@ -83,6 +83,10 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     return away_ ? std::vector<std::string>{away_->message} : std::vector<std::string>();
   }
+  Absence absence() const override {
+    std::lock_guard lock(mutex_);
+    return absence_;
+  }
   Status restart() override {
     std::lock_guard lock(mutex_);
     if (away_) return *away_;
@@ -116,8 +120,9 @@ class ScriptedForward final : public ForwardPass {
     fault_ = std::move(error);
   }
   // What ready() and restart() say from now on; restart() also ends what break_with() began.
-  void set_away(std::optional<Error> away) {
+  void set_away(std::optional<Error> away, Absence absence = Absence::lost) {
     std::lock_guard lock(mutex_);
+    absence_ = away ? absence : Absence::none;
     away_ = std::move(away);
   }
   // The next step fails alone.
@@ -210,6 +215,7 @@ class ScriptedForward final : public ForwardPass {
   int entered_ = 0;
   std::optional<Error> fault_;
   std::optional<Error> away_;
+  Absence absence_ = Absence::none;
   std::optional<Error> spoilt_;
 };
 

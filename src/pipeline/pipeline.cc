@@ -166,6 +166,12 @@ Status Pipeline::ready() const {
   return {};
 }
 
+Absence Pipeline::absence() const {
+  for (const auto& stage : stages_)
+    if (!stage->shard().ready()) return stage->shard().absence();
+  return Absence::none;
+}
+
 std::vector<std::string> Pipeline::away() const {
   std::vector<std::string> lines;
   // Shards may share a worker of experts.

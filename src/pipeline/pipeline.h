@@ -54,6 +54,7 @@ class ForwardPass {
 
   // Whether a new sequence could be computed; any thread.
   virtual Status ready() const { return {}; }
+  virtual Absence absence() const { return Absence::none; }
   // A line for each part that is away, whether that needs it or something else stands in; any
   // thread.
   virtual std::vector<std::string> away() const { return {}; }
@@ -85,6 +86,7 @@ class Pipeline final : public ForwardPass {
   }
 
   Status ready() const override;
+  Absence absence() const override;
   std::vector<std::string> away() const override;
   Status restart() override;
   bool keeps_state() const override { return !stopped_ && !failure_; }

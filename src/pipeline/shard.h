@@ -17,7 +17,8 @@
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
 // so.
 //
-// Threads: one drives a shard (start() and finish() too); ready() and away() may be called by any
+// Threads: one drives a shard (start() and finish() too); ready(), absence() and away() may be
+// called by any
 // once it is loaded.
 #pragma once
 
@@ -32,6 +33,7 @@
 #include "device/device.h"
 #include "experts/dispatcher.h"
 #include "experts/routing_counts.h"
+#include "pipeline/absence.h"
 #include "pipeline/piece.h"
 #include "plan/plan.h"
 
@@ -59,6 +61,8 @@ class Shard {
 
   // Whether new work can be taken up. One line that says what is away otherwise.
   virtual Status ready() const { return {}; }
+  // Of whatever ready() misses.
+  virtual Absence absence() const { return Absence::none; }
   // A line for each worker that is away, needed for that or not.
   virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does

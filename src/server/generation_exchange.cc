@@ -10,10 +10,12 @@ namespace {
 // An engine error as the client of a submitted request sees it.
 ApiError engine_error(const Error& error, const Engine& engine) {
   ApiError out = from_error(error);
-  // A dead engine does not come back by itself: not a case for a retry.
-  if (out.status == 503 && !engine.status().healthy) {
-    out = {.code = "engine_fault", .message = error.message};
-  }
+  if (out.status != 503) return out;
+  const EngineStatus status = engine.status();
+  // What does not come back by itself is not a case for a retry.
+  if (!status.healthy) return {.code = "engine_fault", .message = error.message};
+  if (const char* reason = absence_name(status.absence)) out.extra["reason"] = reason;
+  if (status.absence == Absence::failed) out.retry_after_s.reset();
   return out;
 }
 

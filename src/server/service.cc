@@ -46,7 +46,7 @@ HttpResponse unavailable_health(const char* status) {
 
 // While something is away and not needed, something else does its work.
 const char* health_name(const EngineStatus& status) {
-  if (!status.healthy) return "error";
+  if (!status.healthy || status.absence == Absence::failed) return "error";
   if (status.recovering) return "recovering";
   return status.away.empty() ? "ok" : "degraded";
 }
@@ -110,7 +110,8 @@ HttpResponse Service::health() const {
   Json body = {{"status", health_name(status)}};
   if (!status.fault.empty()) body["fault"] = status.fault;
   if (!status.away.empty()) body["away"] = status.away;
-  if (!status.healthy || status.recovering) return unavailable_health(body, status.healthy);
+  if (!status.healthy || status.recovering)
+    return unavailable_health(body, status.absence != Absence::failed && status.healthy);
   return json_response(body);
 }
 

@@ -1,11 +1,13 @@
 #include "worker/lifecycle.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tessera::worker {
 
 const char* worker_state_name(WorkerState state) {
-  constexpr const char* kNames[] = {"starting", "healthy", "suspect", "dead", "backoff", "stopped"};
+  constexpr const char* kNames[] = {"starting", "healthy", "suspect", "dead",
+                                    "backoff",  "stopped", "failed"};
   return kNames[static_cast<std::size_t>(state)];
 }
 
@@ -23,6 +25,9 @@ void Lifecycle::enter(WorkerState state, Deadline now) {
 
 void Lifecycle::started(Deadline now) {
   alive_since_ = now;
+  was_alive_ = true;
+  // What somebody else brought back begins anew.
+  if (std::exchange(failed_, false)) restarts_.clear();
   enter(WorkerState::healthy, now);
 }
 
@@ -35,7 +40,12 @@ void Lifecycle::lost(Deadline now) {
 void Lifecycle::buried(Deadline now) {
   backoff_ = backoff_.count() == 0 ? options_.backoff_first : backoff_ * 2;
   backoff_ = std::min(backoff_, options_.backoff_most);
-  enter(WorkerState::backoff, now);
+  while (!restarts_.empty() && now - restarts_.front() >= options_.restart_window)
+    restarts_.pop_front();
+  if (options_.most_restarts > 0 &&
+      std::cmp_greater_equal(restarts_.size(), options_.most_restarts))
+    failed_ = true;
+  enter(failed_ ? WorkerState::failed : WorkerState::backoff, now);
 }
 
 void Lifecycle::stop(Deadline now) {
@@ -57,11 +67,16 @@ std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& 
 }
 
 void Lifecycle::tick(Deadline now) {
-  if (state_ == WorkerState::backoff && now - since_ >= backoff_) enter(WorkerState::starting, now);
+  const bool waits =
+      state_ == WorkerState::backoff || (state_ == WorkerState::failed && options_.reappears);
+  if (!waits || now - since_ < backoff_) return;
+  if (was_alive_ && !failed_) restarts_.push_back(now);
+  enter(WorkerState::starting, now);
 }
 
 Deadline Lifecycle::next_look(Deadline now) const {
-  return state_ == WorkerState::backoff ? since_ + backoff_ : now + options_.heartbeat;
+  const bool waits = state_ == WorkerState::backoff || state_ == WorkerState::failed;
+  return waits ? since_ + backoff_ : now + options_.heartbeat;
 }
 
 }  // namespace tessera::worker

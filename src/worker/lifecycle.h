@@ -5,6 +5,9 @@
 //        +----failed, refused--+------- lost -------+--> Dead --buried--> Backoff --time-->
 //        Starting
 //
+// A worker that was restarted too often has Failed instead: one that this process starts stays so,
+// one that somebody else may start again is looked for as in Backoff.
+//
 // A worker is expected to answer heartbeats while it has no job; with jobs under way it may be
 // silent, and is held to the age of the oldest job instead. Suspect costs nothing yet: executors go
 // on and use their fallback where a deadline passes. Backoff doubles from `backoff_first` to
@@ -14,6 +17,7 @@
 #pragma once
 
 #include <chrono>
+#include <deque>
 #include <optional>
 
 #include "worker/handshake.h"
@@ -22,7 +26,7 @@
 
 namespace tessera::worker {
 
-enum class WorkerState { starting, healthy, suspect, dead, backoff, stopped };
+enum class WorkerState { starting, healthy, suspect, dead, backoff, stopped, failed };
 const char* worker_state_name(WorkerState state);
 
 enum class DeathReason {
@@ -45,7 +49,11 @@ struct LifecycleOptions {
   std::chrono::milliseconds backoff_first{1000};
   std::chrono::milliseconds backoff_most{60'000};
   std::chrono::milliseconds settled{60'000};
+  int most_restarts = 0;  // after its first start, within restart_window; 0: any number
+  std::chrono::milliseconds restart_window{600'000};
+  bool reappears = false;  // somebody else starts it
 };
+inline constexpr int kMostRestarts = 3;  // of a worker that nothing can stand in for
 
 class Lifecycle {
  public:
@@ -56,17 +64,18 @@ class Lifecycle {
 
   void started(Deadline now);  // starting -> healthy
   void lost(Deadline now);     // any -> dead
-  void buried(Deadline now);   // dead -> backoff: process reaped, connection closed
+  void buried(Deadline now);   // dead -> backoff, failed: process reaped, connection closed
   void stop(Deadline now);     // any -> stopped, for good
 
   // Healthy and suspect: judges; a reason when the worker is to be given up, which is for the
-  // caller to do (lost). Backoff: to starting when its time is over.
+  // caller to do (lost). Backoff, failed: to starting when its time is over.
   std::optional<DeathReason> tick(Deadline now, const Session::Health& health);
   void tick(Deadline now);
 
   // When to look again at the latest.
   Deadline next_look(Deadline now) const;
   std::chrono::milliseconds backoff() const { return backoff_; }
+  bool failed() const { return failed_; }  // since it was restarted too often and did not come back
 
  private:
   void enter(WorkerState state, Deadline now);
@@ -76,6 +85,9 @@ class Lifecycle {
   Deadline since_;
   std::optional<Deadline> alive_since_;
   std::chrono::milliseconds backoff_{0};
+  bool was_alive_ = false;
+  bool failed_ = false;
+  std::deque<Deadline> restarts_;  // within the window
 };
 
 }  // namespace tessera::worker

@@ -79,6 +79,74 @@ TEST_F(States, ALongLifeForgivesEarlierDeaths) {
   EXPECT_EQ(life_.backoff(), 1s);
 }
 
+class Capped : public States {
+ protected:
+  void set(bool reappears) {
+    life_ = Lifecycle({.most_restarts = 3, .restart_window = 600s, .reappears = reappears}, now_);
+  }
+  // Until the next start begins; false where there is none.
+  bool starts_again() {
+    for (int i = 0; i < 200 && life_.state() != WorkerState::starting; ++i) {
+      now_ += 1s;
+      life_.tick(now_);
+    }
+    return life_.state() == WorkerState::starting;
+  }
+};
+
+TEST_F(Capped, AWorkerThatDiesTooOftenFails) {
+  set(false);
+  life_.started(now_);
+  for (int restart = 0; restart < 3; ++restart) {
+    die();
+    EXPECT_FALSE(life_.failed());
+    ASSERT_TRUE(starts_again());
+    life_.started(now_);
+  }
+  die();
+  EXPECT_TRUE(life_.failed());
+  EXPECT_EQ(life_.state(), WorkerState::failed);
+  EXPECT_FALSE(starts_again());
+}
+
+TEST_F(Capped, StartsThatFailCountAndOldOnesDoNot) {
+  set(false);
+  die();  // before its first success: the caller's to judge
+  ASSERT_TRUE(starts_again());
+  life_.started(now_);
+  for (int round = 0; round < 5; ++round) {
+    now_ += 601s;
+    die();
+    ASSERT_TRUE(starts_again());
+    die();  // it does not start
+    ASSERT_TRUE(starts_again());
+    life_.started(now_);
+  }
+  die();
+  ASSERT_TRUE(starts_again());
+  die();
+  EXPECT_TRUE(life_.failed());
+}
+
+TEST_F(Capped, OneThatIsStartedElsewhereIsLookedForAndBeginsAnew) {
+  set(true);
+  for (int round = 0; round < 2; ++round) {
+    life_.started(now_);
+    EXPECT_FALSE(life_.failed());
+    for (int restart = 0; restart < 3; ++restart) {
+      die();
+      EXPECT_FALSE(life_.failed());
+      ASSERT_TRUE(starts_again());
+    }
+    for (int attempt = 0; attempt < 5; ++attempt) {
+      die();
+      EXPECT_EQ(life_.state(), WorkerState::failed);
+      ASSERT_TRUE(starts_again());
+      EXPECT_TRUE(life_.failed()) << "until it is back";
+    }
+  }
+}
+
 TEST_F(States, StoppedIsForGood) {
   life_.stop(now_);
   life_.lost(now_);

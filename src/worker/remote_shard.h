@@ -13,7 +13,8 @@
 //
 // A lost worker (dead, hung past the site's job limit, or wrong) makes every call fail with
 // ErrorCode::unavailable until restart(), which takes up the worker that the supervisor has started
-// or connected to meanwhile. What the old one knew is gone with it.
+// or connected to meanwhile. What the old one knew is gone with it. A worker that dies again after
+// kMostRestarts within ten minutes has failed: a spawned one is not started again.
 //
 // Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
 // tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total, all with the label
@@ -58,6 +59,7 @@ class RemoteShard final : public Shard {
   Status finish(Piece& piece, const std::function<void()>& near) override;
   std::span<const float> logits() override { return logit_values_; }
   Status ready() const override;
+  Absence absence() const override { return supervisor_->absence(); }
   std::vector<std::string> away() const override;
   Status restart() override;
 

@@ -193,8 +193,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Serving, testing::Values(AttachKind::stream, Att
 
 // The other end of a session, frame by frame.
 struct Hand {
-  Hand() : pair_(make_pair({.kind = AttachKind::rings})), worker_(*pair_.worker) {
-    const Hello hello = scale_hello();
+  explicit Hand(const Hello& hello = scale_hello())
+      : pair_(make_pair({.kind = AttachKind::rings})), worker_(*pair_.worker) {
     const HelloAck ack{.credits = hello.credits,
                        .in_types = hello.in_types,
                        .out_types = hello.out_types,
@@ -233,8 +233,28 @@ TEST_F(ByHand, OnePingAtATime) {
   EXPECT_TRUE(hears(Op::ping));
 }
 
+// Layers with experts away are asked for their counts instead.
+TEST(BeatOfLayers, BringsCounts) {
+  Hello hello = scale_hello();
+  hello.role = Role::layers;
+  Hand hand(hello);
+  const Stats stats{.jobs = 3, .experts = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(hand.session_->beat().ok());
+  EXPECT_TRUE(hand.hears(Op::stats));
+  EXPECT_FALSE(hand.hears(Op::stats)) << "one at a time";
+  EXPECT_EQ(hand.session_->take_stats(), std::nullopt);
+  ASSERT_TRUE(hand.worker_.send({.op = Op::stats}, encode(stats), after(1s)).ok());
+  ASSERT_TRUE(hand.session_->beat().ok());
+  EXPECT_EQ(hand.session_->take_stats(), stats);
+  EXPECT_EQ(hand.session_->take_stats(), std::nullopt) << "once";
+  hand.say({.op = Op::stats});  // and no answer in it
+  EXPECT_FALSE(hand.session_->beat().ok());
+  EXPECT_TRUE(hand.session_->closed());
+}
+
 TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {
   const FrameHeader frames[] = {{.op = Op::pong},
+                                {.op = Op::progress},
                                 {.op = Op::result, .sequence = 7, .status = JobStatus::expired},
                                 {.op = Op::bye}};
   for (const FrameHeader& frame : frames) {

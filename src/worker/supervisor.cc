@@ -16,6 +16,13 @@ namespace {
 // Attaching is a few frames; loading comes after it, in the handshake.
 constexpr auto kAttachLimit = std::chrono::seconds(10);
 constexpr auto kExitFollows = std::chrono::milliseconds(100);
+
+// What stays so as long as both ends are what they are.
+bool is_mismatch(RefuseReason reason) {
+  using enum RefuseReason;
+  return reason == version || reason == model || reason == dims || reason == role ||
+         reason == types || reason == limits;
+}
 }  // namespace
 
 Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
@@ -45,7 +52,8 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
       starts_(metrics.counter("tessera_worker_starts_total", "Times that a worker was started.",
                               {{"worker", options_.name}})),
       state_gauge_(metrics.gauge("tessera_worker_state",
-                                 "0 starting, 1 healthy, 2 suspect, 3 dead, 4 backoff, 5 stopped.",
+                                 "0 starting, 1 healthy, 2 suspect, 3 dead, 4 backoff, 5 stopped, "
+                                 "6 failed.",
                                  {{"worker", options_.name}})),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lifecycle_(options_.lifecycle, Clock::now()) {
@@ -88,7 +96,16 @@ std::optional<std::string> Supervisor::away() const {
     return "away: " + (why.empty() ? std::string("its connection ended") : why);
   }
   const std::string why = failure_.empty() ? "" : ": " + failure_;
+  if (failed_)
+    return fmt::format("away (failed, {} restarts){}", options_.lifecycle.most_restarts, why);
   return fmt::format("away ({}){}", worker_state_name(state_), why);
+}
+
+Absence Supervisor::absence() const {
+  const std::lock_guard lock(mutex_);
+  if (session_ && !session_->closed()) return Absence::none;
+  if (failed_) return Absence::failed;
+  return mismatch_ ? Absence::mismatch : Absence::lost;
 }
 
 bool Supervisor::stopping() const {
@@ -109,10 +126,17 @@ void Supervisor::run() {
       case WorkerState::dead:
         bury();
         break;
+      case WorkerState::failed:
+        if (!options_.lifecycle.reappears) {
+          pause(Deadline::max());  // for stop()
+          break;
+        }
+        [[fallthrough]];
       case WorkerState::backoff: {
+        const WorkerState before = lifecycle_.state();
         pause(lifecycle_.next_look(Clock::now()));
         lifecycle_.tick(Clock::now());
-        publish(WorkerState::backoff, "backoff is over");
+        publish(before, "backoff is over");
         break;
       }
       case WorkerState::stopped:
@@ -153,7 +177,12 @@ void Supervisor::start_worker() {
                        options_.lifecycle.loading_silence);
   interrupter_.forget();
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
-  if (const Refuse* refused = std::get_if<Refuse>(&*reply)) {
+  const Refuse* refused = std::get_if<Refuse>(&*reply);
+  {
+    const std::lock_guard lock(mutex_);
+    mismatch_ = refused != nullptr && is_mismatch(refused->reason);
+  }
+  if (refused != nullptr) {
     const char* reason = refuse_reason_name(refused->reason);
     metrics_
         .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
@@ -175,7 +204,9 @@ void Supervisor::watch() {
   pause(lifecycle_.next_look(Clock::now()));
   if (stopping()) return;
   if (process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
-  if (const Status alive = live_->beat(); !alive) {
+  const Status alive = live_->beat();
+  count_experts();
+  if (!alive) {
     const bool broken = alive.error().code == ErrorCode::invalid;
     // The connection of a process that ends goes a moment before the process does.
     if (!broken && process_ && process_->wait(kExitFollows))
@@ -184,7 +215,6 @@ void Supervisor::watch() {
     return lose(broken ? DeathReason::protocol : DeathReason::disconnected,
                 given_up.empty() ? alive.error().message : given_up);
   }
-  count_experts();
   const WorkerState before = lifecycle_.state();
   if (const auto reason = lifecycle_.tick(Clock::now(), live_->health())) {
     lifecycle_.lost(Clock::now());
@@ -229,7 +259,14 @@ void Supervisor::bury() {
   }
   process_.reset();
   lifecycle_.buried(Clock::now());
-  publish(WorkerState::dead, fmt::format("next start in {} ms", lifecycle_.backoff().count()));
+  const std::string next = fmt::format("next start in {} ms", lifecycle_.backoff().count());
+  if (!lifecycle_.failed()) return publish(WorkerState::dead, next);
+  publish(WorkerState::dead,
+          fmt::format(
+              "{} restarts within {} s were not enough; {}", options_.lifecycle.most_restarts,
+              std::chrono::duration_cast<std::chrono::seconds>(options_.lifecycle.restart_window)
+                  .count(),
+              options_.lifecycle.reappears ? next : "it is not started again"));
 }
 
 // Sleeps until `until`, stop(), or the end of the worker.
@@ -249,6 +286,7 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
   {
     const std::lock_guard lock(mutex_);
     state_ = now;
+    failed_ = lifecycle_.failed();
     const bool usable = now == WorkerState::healthy || now == WorkerState::suspect;
     session_ = usable ? live_ : nullptr;
     if (usable) failure_.clear();

@@ -13,7 +13,7 @@
 // alike. It runs on the supervisor's thread, is given a deadline, and is cut short by stop().
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
-// suspect, 3 dead, 4 backoff, 5 stopped), tessera_worker_starts_total,
+// suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), tessera_worker_starts_total,
 // tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason}.
 // Each change of state is logged once.
 #pragma once
@@ -26,6 +26,7 @@
 #include <thread>
 
 #include "base/metrics.h"
+#include "pipeline/absence.h"
 #include "worker/connect.h"
 #include "worker/lifecycle.h"
 #include "worker/process.h"
@@ -69,6 +70,7 @@ class Supervisor {
 
   std::shared_ptr<Session> session() const;
   WorkerState state() const;
+  Absence absence() const;  // any thread
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
   // lost: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const;
@@ -102,7 +104,9 @@ class Supervisor {
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;
   WorkerState state_ = WorkerState::starting;
-  std::string failure_;  // why it was last lost; empty once it is back
+  std::string failure_;    // why it was last lost; empty once it is back
+  bool failed_ = false;    // restarted too often, and not back since
+  bool mismatch_ = false;  // last refused for what it is
   bool stopping_ = false;
 
   std::mutex join_mutex_;

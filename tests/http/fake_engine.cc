@@ -46,6 +46,7 @@ Result<RequestId> FakeEngine::submit(GenerationRequest request, EventSink sink) 
   FakeScript script = script_ ? script_(request) : FakeScript{};
   const std::lock_guard lock(mutex_);
   if (!fault_.empty()) return Error::make(ErrorCode::unavailable, "{}", fault_);
+  if (needed_ && !away_.empty()) return Error{ErrorCode::unavailable, away_.front()};
   if (script.refuse) return *script.refuse;
   if (queue_.size() >= static_cast<std::size_t>(options_.max_queue)) {
     return Error::make(ErrorCode::exhausted, "the queue is full ({} requests)", options_.max_queue);
@@ -73,6 +74,7 @@ EngineStatus FakeEngine::status() const {
   const bool recovering = needed_ && !away_.empty();
   return {.healthy = fault_.empty(),
           .recovering = recovering,
+          .absence = recovering ? absence_ : Absence::none,
           .fault = recovering ? away_.front() : fault_,
           .away = away_,
           .running = static_cast<int>(running_.size()),
@@ -84,10 +86,11 @@ EngineStatus FakeEngine::status() const {
 
 void FakeEngine::drain(double) {}
 
-void FakeEngine::set_away(std::vector<std::string> away, bool needed) {
+void FakeEngine::set_away(std::vector<std::string> away, bool needed, Absence absence) {
   const std::lock_guard lock(mutex_);
   away_ = std::move(away);
   needed_ = needed;
+  absence_ = absence;
 }
 
 void FakeEngine::break_down(const std::string& fault) {

@@ -45,7 +45,7 @@ class FakeEngine : public Engine {
 
   void break_down(const std::string& fault);  // a fatal error: everything fails from now on
   // What status() says is away, and whether that is needed.
-  void set_away(std::vector<std::string> away, bool needed);
+  void set_away(std::vector<std::string> away, bool needed, Absence absence = Absence::lost);
   std::vector<GenerationRequest> submitted() const;
   int cancelled() const;
   // Waits until nothing runs or waits; false after two seconds.
@@ -82,6 +82,7 @@ class FakeEngine : public Engine {
   std::string fault_;
   std::vector<std::string> away_;
   bool needed_ = false;
+  Absence absence_ = Absence::none;
   bool stopping_ = false;
   std::thread thread_;
 };

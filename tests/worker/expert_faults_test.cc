@@ -41,14 +41,16 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
   ASSERT_TRUE(runner.ready());
   const int chunk = prefill ? 30 : 1;
+  const auto warm = Clock::now();
   const std::vector<float> healthy = runner.logits(ids(), chunk);
   ASSERT_EQ(rig.fallbacks(), 0);
   const auto begin = Clock::now();
+  const auto plain = begin - warm;
   {
     const Injection injection(fault, rig.pid());
     EXPECT_TRUE(runner.logits(ids(), chunk) == healthy);
   }
-  EXPECT_LT(Clock::now() - begin, kSoon);
+  EXPECT_LT(Clock::now() - begin, bearable(rig.job_limit, plain));
   EXPECT_GT(rig.fallbacks(), 0);
   EXPECT_EQ(rig.fallbacks("not_finite") > 0, fault == Fault::nan);
   rig.revive(fault);
@@ -145,7 +147,9 @@ TEST_P(ExpertsRequired, FailTheRequestAndNotTheNext) {
   if (is_corrupt(fault)) rig.turns(fault_word(fault));
   ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
   ASSERT_TRUE(runner.ready());
+  const auto warm = Clock::now();
   const std::vector<float> healthy = runner.logits(ids(), 30);
+  const auto plain = Clock::now() - warm;
   ModelRunner::Sequence sequence = runner.start(400);
   Status status;
   const auto begin = Clock::now();
@@ -157,7 +161,7 @@ TEST_P(ExpertsRequired, FailTheRequestAndNotTheNext) {
       if (!logits) status = logits.error();
     }
   }
-  EXPECT_LT(Clock::now() - begin, kSoon);
+  EXPECT_LT(Clock::now() - begin, bearable(rig.job_limit, plain));
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::unavailable) << status.error().message;
   EXPECT_TRUE(runner.pipeline().keeps_state());

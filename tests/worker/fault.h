@@ -81,6 +81,13 @@ inline bool eventually(const std::function<bool()>& done) {
   return true;
 }
 
+// How long what met a fault may take: the deadline in force, ten times what it takes without one,
+// and some more on a machine that is busy with other things.
+inline std::chrono::steady_clock::duration bearable(std::chrono::milliseconds deadline,
+                                                    std::chrono::steady_clock::duration plain) {
+  return deadline + 10 * plain + std::chrono::seconds(2 * kTimeScale);
+}
+
 // Makes it happen to process `pid`, whose binary is fake_worker for what is corrupt. Ends when it
 // has happened, in the destructor at the latest.
 class Injection {

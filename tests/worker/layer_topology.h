@@ -25,6 +25,7 @@ struct LayerWorkers {
   std::vector<std::string> addresses;           // where workers listen; none: they are spawned
   std::string token{};
   std::unique_ptr<ListeningProcess> listening{};
+  ExpertMetrics experts{metrics};  // gets what workers count of theirs
 
   // Starts one that listens, in the place of those that are spawned.
   void listen(const std::string& model) {
@@ -78,12 +79,13 @@ inline RunnerOptions on_topology(const std::string& path, const std::string& let
   options.remote = [path, &workers, device = options.device](const Model& model, const Plan& plan) {
     return [&model, &workers, path, device,
             context = plan.context](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
-      TESSERA_ASSIGN(
-          auto remote,
-          worker::RemoteShard::create(
-              site_of(workers, path, shard, device),
-              {.layout = shard.layout, .context = context, .chunked_delta = device.chunked_delta},
-              model, workers.metrics));
+      TESSERA_ASSIGN(auto remote,
+                     worker::RemoteShard::create(site_of(workers, path, shard, device),
+                                                 {.layout = shard.layout,
+                                                  .context = context,
+                                                  .chunked_delta = device.chunked_delta,
+                                                  .experts = &workers.experts},
+                                                 model, workers.metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     };
   };

@@ -152,6 +152,29 @@ TEST_F(Supervised, AStoppedWorkerIsSuspectThenDead) {
   EXPECT_EQ(deaths("hung"), 1u);
 }
 
+TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
+  SupervisorOptions capped = options();
+  capped.lifecycle.most_restarts = 3;
+  Supervisor supervisor(capped, counting("serve"), metrics_);
+  for (int death = 0; death < 4; ++death) {
+    ASSERT_TRUE(becomes_healthy(supervisor)) << death;
+    EXPECT_EQ(supervisor.absence(), Absence::none);
+    ::kill(pid_, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return supervisor.session() == nullptr; }));
+    if (death < 3) {
+      EXPECT_NE(supervisor.absence(), Absence::failed);
+    }
+  }
+  ASSERT_TRUE(eventually([&] { return supervisor.state() == WorkerState::failed; }));
+  EXPECT_EQ(supervisor.absence(), Absence::failed);
+  EXPECT_EQ(supervisor.away(), "away (failed, 3 restarts): signal 9 (Killed)");
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(children(), "");
+  const auto begin = Clock::now();
+  supervisor.stop();
+  EXPECT_LT(Clock::now() - begin, 5s);
+}
+
 TEST_F(Supervised, AJobThatNeverEndsKillsItsWorker) {
   SupervisorOptions short_jobs = options();
   short_jobs.lifecycle.job_limit = 50ms;
@@ -177,6 +200,8 @@ TEST_F(Supervised, RefusalsAreCounted) {
     Supervisor supervisor(options(), counting(mode), metrics_);
     EXPECT_TRUE(eventually([&, why = reason] { return refusals(why) >= 2; })) << mode;
     EXPECT_EQ(supervisor.session(), nullptr);
+    const bool memory = std::string(reason) == "memory";
+    EXPECT_EQ(supervisor.absence(), memory ? Absence::lost : Absence::mismatch);
   }
   EXPECT_GE(deaths("refused"), 6u);
 }
