@@ -153,8 +153,12 @@ TEST(LayerFault, CountsOfExpertsSurviveTheWorker) {
     return metrics.pairs_resident.value() + metrics.host.pairs.value();
   };
   const ExpertMetrics& there = rig.workers.experts;
-  // Both halves of the model route as many pairs.
-  const auto in_step = [&] { return pairs(there) == pairs(here); };
+  // Every layer routes as many pairs.
+  const auto layers = [&](std::size_t shard) {
+    const ShardLayout& layout = rig.runner->plan().shards[shard].layout;
+    return static_cast<std::uint64_t>(layout.end_layer - layout.first_layer);
+  };
+  const auto in_step = [&] { return pairs(there) * layers(0) == pairs(here) * layers(1); };
   EXPECT_TRUE(rig.runner->logits(prompt(), 64).size() > 0);
   ASSERT_GT(pairs(here), 0u);
   ASSERT_TRUE(eventually(in_step)) << pairs(there) << " of " << pairs(here);
