@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
+#include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "cli/text_model.h"
 #include "model/identity.h"
@@ -48,6 +49,13 @@ Status calibrate(const Config& config) {
   const std::string& path = config.arguments().front();
   if (config.text("calibrate.text").empty())
     return Error::make(ErrorCode::invalid, "--text: name a file to count with");
+  TESSERA_ASSIGN(const Placement placement, placement_of(config));
+  for (const DeviceName& device : placement.devices)
+    if (!device.worker.empty())
+      return Error::make(ErrorCode::invalid,
+                         "{}: choices are counted in this process only; calibrate without workers "
+                         "for layers",
+                         device.text());
   TESSERA_ASSIGN(const std::string text, read_text_file(config.text("calibrate.text")));
   TESSERA_ASSIGN(const Model model, Model::open(path));
   TESSERA_ASSIGN(const TextModel text_model, read_text_model(model.file(), config));
@@ -60,12 +68,6 @@ Status calibrate(const Config& config) {
   const int context = std::min(kDefaultContext, model.spec().context_length);
   TESSERA_ASSIGN(LoadedModel loaded,
                  load_model(config, model, {.context = context, .count_routing = true}, metrics));
-  for (const ShardPlan& shard : loaded.plan.shards)
-    if (shard.remote)
-      return Error::make(ErrorCode::invalid,
-                         "{}: choices are counted in this process only; calibrate without workers "
-                         "for layers",
-                         shard.device);
   TESSERA_TRY(feed(loaded, tokens));
   loaded.pipeline->stop();
 

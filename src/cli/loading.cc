@@ -136,10 +136,10 @@ OpenShard open_alone(const Config& config, const Model& model,
   };
 }
 
-// Their routing is not counted here.
-bool has_workers(const Placement& placement) {
+// Of layers in workers nothing is counted here, and their part of a profile stays as it was.
+bool sees_routing(const Placement& placement) {
   return std::any_of(placement.devices.begin(), placement.devices.end(),
-                     [](const DeviceName& name) { return !name.worker.empty(); });
+                     [](const DeviceName& name) { return name.worker.empty(); });
 }
 
 // What leaves the memory of a worker with layers it reads from its file as it needs it.
@@ -210,7 +210,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   PlacedModel placed;
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, placement, needs));
-  placed.keep_profile = needs.keep_profile && !has_workers(placement);
+  placed.keep_profile = needs.keep_profile && sees_routing(placement);
   TESSERA_TRY(set_expert_plan(config, model, placed.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   std::vector<WorkerInventory> workers;
@@ -258,7 +258,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   LoadedModel loaded;
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
   if (needs.keep_profile && !placed.keep_profile && config.given("experts.profile"))
-    log_info("{} is read and not brought up to date: choices are counted in this process only",
+    log_info("{} is read and not brought up to date: all layers are in workers, which count none",
              config.text("experts.profile"));
   TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, placed.keep_profile, metrics));
   if (needs.count_routing && loaded.experts.counts == nullptr)

@@ -39,8 +39,8 @@ inline constexpr auto kExpertOptions = [] {
        .commands = kModelCommands,
        .value = "FILE",
        .help =
-           "routing profile that decides who stays; serve keeps it up to date, unless workers hold "
-           "layers"},
+           "routing profile that decides who stays; serve keeps it up to date for the layers of "
+           "its own process"},
       {.key = "experts.ipc_mode",
        .flags = "--expert-ipc-mode",
        .type = text,

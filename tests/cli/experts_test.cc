@@ -136,6 +136,10 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   const Outcome missing =
       run_program({{"plan", kModel, "--expert-profile", "/nonexistent/profile.csv"}});
   EXPECT_EQ(missing.code, 1);
+  // Before anything is connected to or loaded.
+  const Outcome remote = run_program({{"calibrate", kBundled, "--text", text, "--target-devices",
+                                       "cpu,worker:unix:/nonexistent/socket"}});
+  EXPECT_NE(remote.err.find("calibrate without workers"), std::string::npos) << remote.err;
   const Outcome no_text = run_program({{"calibrate", kBundled}});
   EXPECT_NE(no_text.code, 0);
   EXPECT_NE(no_text.err.find("--text"), std::string::npos) << no_text.err;
