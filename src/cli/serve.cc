@@ -2,8 +2,10 @@
 #include <csignal>
 #include <cstdio>
 #include <ctime>
+#include <future>
 #include <optional>
 #include <semaphore>
+#include <thread>
 
 #include "base/log.h"
 #include "cli/commands.h"
@@ -175,6 +177,18 @@ void await_end(StopRequest& stop, const Engine& engine) {
   }
 }
 
+// Cancels what runs. A step that waits for a worker which does not answer is not waited for.
+void end_engine(Engine& engine, Pipeline& pipeline) {
+  static constexpr std::chrono::seconds kStep{1};
+  std::promise<void> ended;
+  std::thread impatient([&pipeline, ended = ended.get_future()] {
+    if (ended.wait_for(kStep) != std::future_status::ready) pipeline.give_up();
+  });
+  engine.drain(0.0);
+  ended.set_value();
+  impatient.join();
+}
+
 Status serve(const Config& config) {
   StopRequest stop;
   MetricsRegistry metrics;
@@ -208,7 +222,7 @@ Status serve(const Config& config) {
   await_end(stop, *engine);
   log_info("stopping: running answers may end within {:g} s", config.number("server.drain"));
   http->drain(milliseconds(config.number("server.drain")));
-  engine->drain(0.0);
+  end_engine(*engine, *loaded.pipeline);
   log_info("stopped");
   return {};
 }

@@ -182,6 +182,10 @@ std::vector<std::string> Pipeline::away() const {
   return lines;
 }
 
+void Pipeline::give_up() {
+  for (const auto& stage : stages_) stage->shard().give_up();
+}
+
 Status Pipeline::restart() {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (ring_ != nullptr) wait_sent();

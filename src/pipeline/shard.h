@@ -68,6 +68,9 @@ class Shard {
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
+  // Ends what the shard waits for elsewhere, so that a piece under way fails soon; any thread.
+  // Nothing can be computed afterwards.
+  virtual void give_up() {}
 };
 
 // How a local shard computes the experts that its device does not hold (ShardLayout::experts).

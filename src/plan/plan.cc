@@ -69,8 +69,9 @@ Status check_compute(const Inventory& inventory, const PlanOptions& options) {
   bool remote = !inventory.expert_workers.empty();
   for (const DeviceInventory& device : inventory.devices) remote |= device.remote;
   if (!options.f32_weights || !remote) return {};
-  return Error::make(ErrorCode::invalid,
-                     "--compute f32: workers compute in the file's own formats; leave them out");
+  return Error::make(
+      ErrorCode::invalid,
+      "--compute f32: workers compute in the file's own formats; use them without it");
 }
 
 // A worker that was sent its weights has nothing to read other experts from.
@@ -97,6 +98,12 @@ int Plan::threads() const {
   for (const ShardPlan& shard : shards)
     if (shard.kind == DeviceKind::cpu) threads += shard.threads;
   return threads;
+}
+
+int Plan::experts_host() const {
+  int experts = 0;
+  for (const ShardPlan& shard : shards) experts += shard.experts_host;
+  return experts;
 }
 
 std::int64_t Plan::total_bytes() const {
@@ -209,6 +216,11 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.process_bytes = process_bytes;
   plan.f32_weights = options.f32_weights;
   plan.warnings = budget_warnings(inventory);
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    if (worker.experts == 0 && plan.experts_host() > 0)
+      plan.warnings.push_back(fmt::format(
+          "{} has no room for an expert in its {}: the host computes all that are away.",
+          worker.device, format_bytes(worker.budget_bytes)));
   plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0, 1, plan.f32_weights);
   return plan;
 }

@@ -216,7 +216,8 @@ struct Plan {
   std::vector<std::string> warnings;
 
   bool has_gpu() const;
-  int threads() const;  // of all CPU shards
+  int threads() const;       // of all CPU shards
+  int experts_host() const;  // away from their layers' devices, and the host computes them
   // Predicted peak of the process's host memory, without those of workers.
   std::int64_t total_bytes() const;
 };

@@ -71,6 +71,11 @@ std::string experts_text(const ShardPlan& shard) {
   return text;
 }
 
+const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
+  if (worker.experts > 0) return "experts";
+  return plan.experts_host() > 0 ? "too small" : "not needed";
+}
+
 nlohmann::ordered_json prediction_json(const Plan& plan) {
   if (!plan.predicted) return nullptr;
   const auto json = [](const SpeedBound& speed) -> nlohmann::ordered_json {
@@ -188,7 +193,7 @@ std::string plan_table(const Plan& plan) {
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     text +=
         fmt::format(fmt::runtime(kRow), worker.device, width, worker.threads,
-                    worker.experts > 0 ? "experts" : "not needed", worker.experts, experts,
+                    worker_task(plan, worker), worker.experts, experts,
                     format_bytes(worker.weight_bytes), "-", "-", format_bytes(worker.scratch_bytes),
                     format_bytes(worker.total_bytes()), format_bytes(worker.free_bytes()));
   text += fmt::format("\nOne token reads {}; the process peaks at about {}.\n",

@@ -23,9 +23,10 @@ void random_bytes(std::span<std::byte> out) {
 
 Status check_token(std::string_view token) {
   if (token.size() >= kMinTokenBytes) return {};
-  return Error::make(ErrorCode::invalid,
-                     "a worker over tcp needs a token of at least {} bytes, the same at both ends",
-                     kMinTokenBytes);
+  return Error::make(
+      ErrorCode::invalid,
+      "a worker over tcp needs a token of at least {} bytes, the same at both ends (--token-file)",
+      kMinTokenBytes);
 }
 
 Nonce random_nonce() {

@@ -62,6 +62,7 @@ class RemoteShard final : public Shard {
   Absence absence() const override { return supervisor_->absence(); }
   std::vector<std::string> away() const override;
   Status restart() override;
+  void give_up() override { supervisor_->stop(); }
 
  private:
   // Why a job was lost.

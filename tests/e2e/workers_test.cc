@@ -172,6 +172,19 @@ TEST(Workers, WithoutAFileAreSentExperts) {
   EXPECT_NE(worker.output().find("loaded"), std::string::npos) << worker.output();
 }
 
+// A step that waits for a stopped worker would end only with --worker-timeout.
+TEST(Workers, AStoppedOneDoesNotHoldUpTheEnd) {
+  Served served(
+      {"--spawn-worker", "layers", "--drain", "1s", "--worker-timeout", "120s", "--ctx", "32768"});
+  Client running(served.port());
+  ASSERT_TRUE(
+      running.send(http_test::post_request("/v1/completions", greedy(some_ids(50), 30000).dump())));
+  ASSERT_TRUE(served.becomes("tessera_requests_running", 1, 5.0));
+  ::kill(worker_of(served), SIGSTOP);
+  served.signal(SIGINT);
+  EXPECT_EQ(served.wait_for_end(), 0);  // within half a minute
+}
+
 TEST(Workers, EndWithTheServer) {
   {
     Served served({"--spawn-worker", "layers"});
