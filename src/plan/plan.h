@@ -212,7 +212,8 @@ struct Plan {
   CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
   std::optional<Prediction> predicted;  // absent: nothing was measured
-  // Sentences about budgets that are more than there is; a person may know better.
+  // Sentences about budgets that are more than there is, or too little for a worker's first expert;
+  // a person may know better.
   std::vector<std::string> warnings;
 
   bool has_gpu() const;
