@@ -180,24 +180,22 @@ Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const M
   return bytes;
 }
 
-// The size of connections follows from the plan; where they do not fit beside it, it is made again
-// for what they leave.
+// The size of connections follows from the plan; where they are more than it counted and do not fit
+// beside it, it is made again with what they take.
 Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
                            const PlanOptions& options, PlacedModel& placed) {
-  constexpr int kMostRounds = 8;  // each leaves more to the connections
-  std::vector<std::int64_t> taken(inventory.devices.size());
+  constexpr int kMostRounds = 8;
   for (int round = 0; round < kMostRounds; ++round) {
     TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
     TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, connection_bytes(config, model, placed));
     bool fits = true;
     for (std::size_t i = 0; i < bytes.size(); ++i) {
       ShardPlan& shard = placed.plan.shards[i];
-      shard.handoff_bytes += bytes[i];
-      shard.budget_bytes += taken[i];
-      if (bytes[i] <= taken[i] || shard.free_bytes() >= 0) continue;
-      fits = false;
-      inventory.devices[i].budget = shard.budget_bytes - bytes[i];
-      taken[i] = bytes[i];
+      std::int64_t& counted = inventory.devices[i].connection_bytes;
+      shard.connection_bytes = bytes[i];
+      if (bytes[i] <= counted) continue;
+      counted = bytes[i];
+      fits = fits && shard.free_bytes() >= 0;
     }
     if (fits) return {};
   }
@@ -215,7 +213,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   std::vector<WorkerInventory> workers;
   for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
-  TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model));
+  TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model, placement));
   // Its cores are not for others.
   for (const ExpertSite& worker : placed.expert_workers)
     if (worker.site.spawn) workers.push_back({.threads = worker.threads});

@@ -37,7 +37,8 @@ Result<Placement> placement_of(const Config& config) {
   }
   PlacementText text{.devices = devices,
                      .layer_split = config.text("placement.target_layer_split"),
-                     .gpu_plugins = config.text("placement.gpu_plugins")};
+                     .gpu_plugins = config.text("placement.gpu_plugins"),
+                     .expert_workers = expert_devices(config, spawned)};
   for (const std::string& entry : config.list("placement.budget")) {
     TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
     text.budgets.push_back(std::move(budget));

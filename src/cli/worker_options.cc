@@ -207,6 +207,16 @@ std::vector<DeviceName> spawned_layer_devices(const std::vector<SpawnRequest>& r
   return devices;
 }
 
+std::vector<DeviceName> expert_devices(const Config& config,
+                                       const std::vector<SpawnRequest>& requests) {
+  std::vector<DeviceName> devices;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (requests[i].role == Role::experts) devices.push_back(numbered(i));
+  for (const std::string& address : config.list("worker.experts"))
+    devices.push_back({.worker = address});
+  return devices;
+}
+
 Result<std::string> worker_token(const Config& config) {
   const std::string& path = config.text("worker.token_file");
   std::string token = config.text("worker.token");
@@ -316,7 +326,8 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
 
 }  // namespace
 
-Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model) {
+Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model,
+                                                    const Placement& placement) {
   TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
   std::vector<ExpertSite> workers;
   std::vector<std::int64_t> budgets;  // that were asked for
@@ -337,6 +348,10 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     workers.push_back(std::move(found));
     budgets.push_back(0);
   }
+  for (std::size_t i = 0; i < workers.size(); ++i)
+    for (const DeviceBudget& budget : placement.budgets)
+      if (budget.device.text() == workers[i].site.name)
+        budgets[i] = budgets[i] > 0 ? std::min(budgets[i], budget.bytes) : budget.bytes;
   // Those on this machine share its memory with each other and with this process.
   const auto here = std::count_if(workers.begin(), workers.end(),
                                   [](const ExpertSite& found) { return is_here(found.site); });
@@ -345,7 +360,8 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     TESSERA_TRY(ask_expert_worker(config, model, workers[i]));
     std::int64_t& budget = workers[i].inventory.budget;
     if (workers[i].inventory.here) budget = std::min(budget, share);
-    if (budgets[i] > 0) budget = budgets[i];
+    // What one at an address may use is for it to say, too.
+    if (budgets[i] > 0) budget = workers[i].site.spawn ? budgets[i] : std::min(budget, budgets[i]);
   }
   return workers;
 }

@@ -24,6 +24,9 @@ Result<std::vector<SpawnRequest>> spawn_requests(const Config& config);
 
 // `worker:0`, `worker:1`, ...: the spawned workers of role layers, with their numbers.
 std::vector<DeviceName> spawned_layer_devices(const std::vector<SpawnRequest>& requests);
+// The workers of role experts, spawned or at --expert-worker, by the names that --budget takes.
+std::vector<DeviceName> expert_devices(const Config& config,
+                                       const std::vector<SpawnRequest>& requests);
 
 // The token for workers over tcp; empty where none is given.
 Result<std::string> worker_token(const Config& config);
@@ -46,7 +49,8 @@ struct ExpertSite {
   ExpertWorkerInventory inventory;
   int threads = 1;
 };
-Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model);
+Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model,
+                                                    const Placement& placement);
 
 // The site with the command line with which its process is started; unchanged at an address.
 worker::WorkerSite started_site(const Config& config, const worker::WorkerSite& site,

@@ -55,7 +55,7 @@ void ShardPlanner::size_workers() {
     const std::int64_t overhead =
         expert_worker_overhead(model_, expert_bytes_, job_rows(), worker.threads);
     worker_room_.push_back(worker.budget - overhead);
-    if (worker.here) kept_for_workers_ += std::min(worker.budget, all + overhead) + kProgramBytes;
+    if (worker.here) kept_for_workers_ += std::min(worker.budget, all + overhead) + kWorkerBytes;
   }
 }
 

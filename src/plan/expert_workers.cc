@@ -39,7 +39,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                                  .budget_bytes = worker.budget});
     for (const LayerExperts& layer : layout.experts) plan.experts += layer.resident();
     // One without experts is not started.
-    if (worker.here && plan.experts > 0) plan.host_bytes = kProgramBytes;
+    if (worker.here && plan.experts > 0) plan.host_bytes = kWorkerBytes;
   }
   return plans;
 }

@@ -182,6 +182,10 @@ TEST(Prediction, IsTheSlowestWithPromptsAndTheSumWithTokens) {
   EXPECT_EQ(plan.predicted->prefill.bound, "worker:0");
   EXPECT_NEAR(plan.predicted->decode.tokens_per_s, 1.0 / (a + b + 2e-3), 1e-6);
   EXPECT_NE(plan.predicted->decode.bound.find("worker:0 for"), std::string::npos);
+  // And each device's part of it.
+  ASSERT_EQ(plan.predicted->shards.size(), 2U);
+  EXPECT_NEAR(plan.predicted->shards[0].prefill.tokens_per_s, 10.0 / a, 1e-6);
+  EXPECT_NEAR(plan.predicted->shards[1].token_s, b + 2e-3, 1e-9);
   // The first piece passes the shards one after the other.
   const int rows = plan.piece_rows;
   EXPECT_NEAR(predicted_prompt(plan, rows).tokens_per_s, 10.0 / (a + b), 1e-6);
@@ -204,6 +208,8 @@ TEST(Prediction, OfAMachineIsABound) {
   ASSERT_TRUE(plan.predicted);
   EXPECT_FALSE(plan.predicted->measured);
   EXPECT_NE(plan_table(plan).find("Prompts: at most "), std::string::npos);
+  EXPECT_NE(plan_table(plan).find("  cpu:1: prompts "), std::string::npos) << plan_table(plan);
+  EXPECT_EQ(plan.predicted->shards[1].token_bound, "reading weights");
   EXPECT_EQ(plan.predicted->decode.bound, "reading weights");
 }
 

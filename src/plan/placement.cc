@@ -63,16 +63,22 @@ Result<std::vector<double>> parse_weights(std::string_view text, std::size_t dev
   return weights;
 }
 
-Status add_budget(const PlacementText::Budget& text, Placement& placement) {
+Status add_budget(const PlacementText::Budget& text, const std::vector<DeviceName>& expert_workers,
+                  Placement& placement) {
   const std::vector<DeviceName>& devices = placement.devices;
   DeviceBudget budget{.device = devices.front(), .bytes = text.bytes};
   if (!text.device.empty()) {
     Result<DeviceName> name = parse_device_name(text.device);
     if (!name) return std::move(name).error().in("--budget");
     budget.device = *name;
-    if (std::find(devices.begin(), devices.end(), *name) == devices.end())
+    const auto in = [&](const std::vector<DeviceName>& names) {
+      return std::find(names.begin(), names.end(), *name) != names.end();
+    };
+    if (!in(devices) && !in(expert_workers))
       return Error::make(ErrorCode::invalid,
-                         "--budget: {} holds no layers; name it in --target-devices", text.device);
+                         "--budget: {} holds no layers and is no worker of experts; name it in "
+                         "--target-devices or --expert-worker",
+                         text.device);
   } else if (devices.size() > 1 && text.bytes > 0) {
     return Error::make(ErrorCode::invalid,
                        "--budget {}: there are {} devices; say whose it is, as in {}={}",
@@ -142,7 +148,7 @@ Result<Placement> parse_placement(const PlacementText& text) {
                    parse_weights(text.layer_split, placement.devices.size()));
   }
   for (const PlacementText::Budget& budget : text.budgets)
-    TESSERA_TRY(add_budget(budget, placement));
+    TESSERA_TRY(add_budget(budget, text.expert_workers, placement));
   return placement;
 }
 

@@ -44,7 +44,7 @@ struct DeviceBudget {
 struct Placement {
   std::vector<DeviceName> devices = {DeviceName{}};  // in the order of the layers
   std::vector<double> layer_weights;                 // one a device; empty: the planner's choice
-  std::vector<DeviceBudget> budgets;                 // at most one a device
+  std::vector<DeviceBudget> budgets;                 // at most one a device, or worker of experts
   std::string gpu_plugins;  // the folder of the GPU plug-ins; empty: the usual places
 };
 
@@ -55,8 +55,9 @@ struct PlacementText {
     std::string device;      // empty: the only one
     std::int64_t bytes = 0;  // 0: what is free
   };
-  std::vector<Budget> budgets;   // --budget, each BYTES or DEVICE=BYTES
-  std::string_view gpu_plugins;  // --gpu-plugins
+  std::vector<Budget> budgets;             // --budget, each BYTES or DEVICE=BYTES
+  std::string_view gpu_plugins;            // --gpu-plugins
+  std::vector<DeviceName> expert_workers;  // which may have budgets too
 };
 Result<Placement> parse_placement(const PlacementText& text);
 

@@ -29,6 +29,10 @@ TEST(Placement, ReadsDevicesWeightsAndBudgets) {
   ASSERT_EQ(placement->budgets.size(), 1u);  // 0 means what is free
   EXPECT_EQ(placement->budgets[0].device.text(), "cpu:0");
   EXPECT_EQ(placement->budgets[0].bytes, 100);
+  const Result<Placement> experts =
+      parse_placement({.budgets = {{"worker:1", 9}}, .expert_workers = {{.worker = "1"}}});
+  ASSERT_TRUE(experts) << experts.error().message;
+  EXPECT_EQ(experts->budgets[0].device.text(), "worker:1");
 }
 
 TEST(Placement, PlainBudgetIsTheOnlyDevices) {
@@ -69,6 +73,8 @@ TEST(Placement, RefusalsNameTheFlag) {
       {{.devices = "cpu:0,cpu:1", .budgets = {{"", 5}}}, "say whose it is"},
       {{.devices = "cpu:0,cpu:1", .budgets = {{"cpu:2", 5}}}, "cpu:2 holds no layers"},
       {{.devices = "cpu:0", .budgets = {{"cpu", 5}}}, "cpu holds no layers"},
+      {{.budgets = {{"worker:1", 5}}, .expert_workers = {{.worker = "0"}}},
+       "worker:1 holds no layers"},
       {{.devices = "cpu:0", .budgets = {{"gpu", 5}}}, "--budget: 'gpu'"},
       {{.devices = "cpu:0", .budgets = {{"cpu:0", 5}, {"", 6}}}, "cpu:0 has two"},
   };

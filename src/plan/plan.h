@@ -45,9 +45,10 @@ struct DeviceInventory {
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
-      budget;                        // bytes the device may use; absent: its share of what is free
-  std::optional<std::int64_t> most;  // of its share, without a budget: what a worker here allows
-  std::optional<LayerTimes> times;   // measured on it
+      budget;                         // bytes the device may use; absent: its share of what is free
+  std::optional<std::int64_t> most;   // of its share, without a budget: what a worker here allows
+  std::int64_t connection_bytes = 0;  // ShardPlan::connection_bytes, to be counted
+  std::optional<LayerTimes> times;    // measured on it
 };
 
 // A worker process of the role experts.
@@ -136,7 +137,8 @@ struct ShardPlan {
   std::int64_t kv_bytes = 0;
   std::int64_t recurrent_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t handoff_bytes = 0;  // rows between shards, logits of several pieces
+  std::int64_t handoff_bytes = 0;     // rows between shards, logits of several pieces
+  std::int64_t connection_bytes = 0;  // memory shared with other processes, rows on their way
   // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
   // one.
   std::int64_t host_bytes = 0;
@@ -156,7 +158,7 @@ struct ShardPlan {
     return kind == DeviceKind::cpu ? device + buffer_bytes() : device;
   }
   // In its process's memory, whatever the device.
-  std::int64_t buffer_bytes() const { return handoff_bytes + offload_bytes; }
+  std::int64_t buffer_bytes() const { return handoff_bytes + connection_bytes + offload_bytes; }
   std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
 };
 
@@ -181,6 +183,12 @@ struct SpeedBound {
   double tokens_per_s = 0.0;
   std::string bound;  // "reading weights"
 };
+// One device's part. Of measured times nobody knows what bounds them.
+struct ShardPrediction {
+  SpeedBound prefill;
+  double token_s = 0.0;  // of each token that is generated
+  std::string token_bound;
+};
 struct Prediction {
   bool measured = false;  // from the layers' times; else the most that the machine allows
   SpeedBound prefill;     // of a long prompt
@@ -188,6 +196,7 @@ struct Prediction {
   // The last shard begins with a prompt after the first piece went through the others: seconds that
   // this takes besides, for each row of the piece.
   double fill_row_s = 0.0;
+  std::vector<ShardPrediction> shards;  // of Plan::shards
 };
 
 // What decided where the layers are cut.
@@ -226,6 +235,8 @@ struct Plan {
 // The program itself, its libraries, thread stacks and the engine's queues (measured,
 // docs/results.md).
 inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
+// The same of a worker, which has jobs on their way besides (measured, docs/results.md).
+inline constexpr std::int64_t kWorkerBytes = std::int64_t{16} << 20;
 
 // Rows of a prompt that go together through the shards of so many devices.
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);

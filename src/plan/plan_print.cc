@@ -43,7 +43,9 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"recurrent_bytes", shard.recurrent_bytes},
           {"scratch_bytes", shard.scratch_bytes},
           {"handoff_bytes", shard.handoff_bytes},
+          {"connection_bytes", shard.connection_bytes},
           {"offload_bytes", shard.offload_bytes},
+          {"host_bytes", shard.host_bytes},
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
           {"free_bytes", shard.free_bytes()},
@@ -58,6 +60,7 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"job_rows", worker.job_rows},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
+          {"host_bytes", worker.host_bytes},
           {"total_bytes", worker.total_bytes()},
           {"budget_bytes", worker.budget_bytes},
           {"free_bytes", worker.free_bytes()}};
@@ -81,9 +84,29 @@ nlohmann::ordered_json prediction_json(const Plan& plan) {
   const auto json = [](const SpeedBound& speed) -> nlohmann::ordered_json {
     return {{"tokens_per_s", speed.tokens_per_s}, {"bound", speed.bound}};
   };
+  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
+  for (const ShardPrediction& shard : plan.predicted->shards)
+    shards.push_back({{"prefill", json(shard.prefill)},
+                      {"decode", {{"s_per_token", shard.token_s}, {"bound", shard.token_bound}}}});
   return {{"measured", plan.predicted->measured},
           {"prefill", json(plan.predicted->prefill)},
-          {"decode", json(plan.predicted->decode)}};
+          {"decode", json(plan.predicted->decode)},
+          {"shards", shards}};
+}
+
+// What each device's part takes, where there are several.
+std::string shard_speeds(const Plan& plan) {
+  std::string text;
+  const auto bound = [](const std::string& by) { return by.empty() ? "" : ", bound by " + by; };
+  if (plan.shards.size() > 1)
+    for (std::size_t i = 0; i < plan.shards.size(); ++i) {
+      const ShardPrediction& shard = plan.predicted->shards[i];
+      text +=
+          fmt::format("  {}: prompts {:.1f} tokens/s{}; {:.2f} ms of each token{}\n",
+                      plan.shards[i].device, shard.prefill.tokens_per_s, bound(shard.prefill.bound),
+                      1e3 * shard.token_s, bound(shard.token_bound));
+    }
+  return text;
 }
 
 // What of the plan is worth a sentence.
@@ -112,9 +135,11 @@ std::string remarks(const Plan& plan) {
     return text + (foreign ? "Speed: not measured; --layer-times measure does it.\n"
                            : "Speed: not measured; tessera bench measures this machine.\n");
   }
-  return text + fmt::format("Prompts: {}. Generation: {}.\n",
-                            prediction_text(*plan.predicted, plan.predicted->prefill),
-                            prediction_text(*plan.predicted, plan.predicted->decode));
+  return text +
+         fmt::format("Prompts: {}. Generation: {}.\n",
+                     prediction_text(*plan.predicted, plan.predicted->prefill),
+                     prediction_text(*plan.predicted, plan.predicted->decode)) +
+         shard_speeds(plan);
 }
 
 }  // namespace
@@ -184,12 +209,11 @@ std::string plan_table(const Plan& plan) {
   text += fmt::format(fmt::runtime(kRow), "device", width, "threads", "layers", "experts", experts,
                       "weights", "KV", "recurrent", "scratch", "total", "free");
   for (const ShardPlan& shard : plan.shards)
-    text +=
-        fmt::format(fmt::runtime(kRow), shard.device, width, shard.threads, layers_text(shard),
-                    experts_text(shard), experts, format_bytes(shard.weight_bytes),
-                    format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
-                    format_bytes(shard.scratch_bytes + shard.handoff_bytes + shard.offload_bytes),
-                    format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
+    text += fmt::format(fmt::runtime(kRow), shard.device, width, shard.threads, layers_text(shard),
+                        experts_text(shard), experts, format_bytes(shard.weight_bytes),
+                        format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
+                        format_bytes(shard.scratch_bytes + shard.buffer_bytes()),
+                        format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     text +=
         fmt::format(fmt::runtime(kRow), worker.device, width, worker.threads,

@@ -56,6 +56,7 @@ struct ShardTime {
   StepTime time;
   double away_s = 0.0;  // of a token: reading experts that are away
   const char* prompt_bound = kReading;
+  const char* token_bound() const { return 2.0 * away_s > time.token_s ? kExperts : kReading; }
 };
 
 ShardTime by_machine(const Model& model, const Plan& plan, const ShardPlan& shard,
@@ -127,6 +128,11 @@ std::optional<Prediction> predict(const Model& model, const Plan& plan,
       .decode = {.tokens_per_s = 1.0 / totals.sum.token_s,
                  .bound = 2.0 * totals.away_s > totals.sum.token_s ? kExperts : kReading},
       .fill_row_s = totals.sum.prompt_row_s - slowest.time.prompt_row_s};
+  for (const ShardTime& shard : shards)
+    prediction.shards.push_back({.prefill = {.tokens_per_s = 1.0 / shard.time.prompt_row_s,
+                                             .bound = measured ? "" : shard.prompt_bound},
+                                 .token_s = shard.time.token_s,
+                                 .token_bound = measured ? "" : shard.token_bound()});
   if (!measured) return prediction;
   prediction.prefill.bound = plan.shards[totals.slowest].device;
   prediction.decode.bound =

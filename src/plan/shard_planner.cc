@@ -16,9 +16,6 @@
 namespace tessera {
 namespace {
 
-// kProgramBytes of a worker, which has jobs on their way besides (measured, docs/results.md).
-constexpr std::int64_t kWorkerBytes = std::int64_t{16} << 20;
-
 // Rows that go through several shards together: few, so that all shards soon have work and soon end
 // (a prompt takes the time of one piece longer than of its rows), but enough that a matrix is read
 // for several rows.
@@ -57,7 +54,7 @@ const char* largest_part(const ShardPlan& shard) {
       {shard.weight_bytes, "the weights are"},
       {shard.kv_bytes, "the KV is"},
       {shard.recurrent_bytes, "the recurrent state is"},
-      {shard.scratch_bytes + shard.handoff_bytes + shard.offload_bytes, "scratch is"},
+      {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
       {shard.host_bytes, "the program is"}};
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
@@ -280,6 +277,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   shard.layout = layout(begin, end);
   if (measured_) shard.time = span_time(*on.times, begin, end, spec_.n_layer());
   set_bytes(shard);
+  shard.connection_bytes = on.connection_bytes;
   if (devices_.size() > 1) {
     const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
     shard.handoff_bytes =
@@ -432,8 +430,8 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
       worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
       format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
-      format_bytes(worst.handoff_bytes + worst.host_bytes), format_bytes(worst.budget_bytes),
-      largest_part(worst));
+      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.host_bytes),
+      format_bytes(worst.budget_bytes), largest_part(worst));
   if (const int fit = layers_that_fit(); fit < spec_.n_layer() && devices_.size() > 1)
     text += fmt::format("; together the devices hold {} of {} layers", fit, spec_.n_layer());
   return Error::make(ErrorCode::exhausted, "{}", text);

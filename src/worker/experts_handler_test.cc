@@ -74,7 +74,7 @@ TEST(PlannedExpertWorker, OfThisMachineTakesOfItsMemory) {
   const Result<Plan> elsewhere = plan_with(model, kPlenty), here = plan_with(model, kPlenty, true);
   ASSERT_TRUE(elsewhere && here);
   EXPECT_EQ(elsewhere->shards.front().free_bytes() - here->shards.front().free_bytes(),
-            here->expert_workers.front().total_bytes() + kProgramBytes);
+            here->expert_workers.front().total_bytes() + kWorkerBytes);
   EXPECT_EQ(elsewhere->total_bytes(), here->total_bytes());  // of this process
 }
 

@@ -313,7 +313,9 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
     const Result<cli::Config> config =
         resolve(with(*find_entry("experts.ipc_transport"), topology));
     ASSERT_TRUE(config) << config.error().message;
-    const auto found = cli::find_expert_workers(*config, capability_model());
+    const Result<Placement> placement = cli::placement_of(*config);
+    ASSERT_TRUE(placement) << placement.error().message;
+    const auto found = cli::find_expert_workers(*config, capability_model(), *placement);
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->size(), 1u);
     EXPECT_EQ(found->front().site.transport, worker::TransportChoice::stream);
