@@ -234,7 +234,7 @@ struct Plan {
 
 // The program itself, its libraries, thread stacks and the engine's queues (measured,
 // docs/results.md).
-inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
+inline constexpr std::int64_t kProgramBytes = std::int64_t{14} << 20;
 // The same of a worker, which has jobs on their way besides (measured, docs/results.md).
 inline constexpr std::int64_t kWorkerBytes = std::int64_t{16} << 20;
 

@@ -105,11 +105,11 @@ TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
   const std::string& message = plan.error().message;
   EXPECT_NE(message.find("the KV is the largest part"), std::string::npos) << message;
   // Each of these by itself; the most that does.
-  EXPECT_NE(message.find("--ctx 192 or --parallel 3 or a budget of"), std::string::npos) << message;
-  EXPECT_TRUE(make_plan(model, inventory, {.context = 192, .parallel = 64}));
-  EXPECT_FALSE(make_plan(model, inventory, {.context = 256, .parallel = 64}));
-  EXPECT_TRUE(make_plan(model, inventory, {.context = 4096, .parallel = 3}));
-  EXPECT_FALSE(make_plan(model, inventory, {.context = 4096, .parallel = 4}));
+  EXPECT_NE(message.find("--ctx 128 or --parallel 2 or a budget of"), std::string::npos) << message;
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 128, .parallel = 64}));
+  EXPECT_FALSE(make_plan(model, inventory, {.context = 192, .parallel = 64}));
+  EXPECT_TRUE(make_plan(model, inventory, {.context = 4096, .parallel = 2}));
+  EXPECT_FALSE(make_plan(model, inventory, {.context = 4096, .parallel = 3}));
   std::int64_t mib = 0;
   ASSERT_EQ(
       std::sscanf(message.c_str() + message.rfind("a budget of"), "a budget of %" SCNd64, &mib), 1);
