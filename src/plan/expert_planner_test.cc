@@ -1,0 +1,190 @@
+// Plans with experts away from their layers' devices: who leaves, who stays, and who takes them.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "device/cpu/cpu_device.h"
+#include "plan/planner_rig.h"
+
+namespace tessera {
+namespace {
+
+TEST(ExpertPlanner, ExpertsLeaveADeviceThatIsTooSmall) {
+  const Model& model = expert_heavy();
+  const PlanOptions options{.context = 256, .prefill_chunk = 16};
+  Inventory inventory = machine(1);
+  const Result<Plan> all = make_plan(model, inventory, options);
+  ASSERT_TRUE(all);
+  const ShardPlan& whole = all->shards[0];
+  EXPECT_TRUE(whole.layout.experts.empty());
+  std::int64_t layer_bytes = 0;  // of an expert of every layer
+  for (const std::int64_t bytes : cpu_expert_bytes(model, whole.layout)) layer_bytes += bytes;
+  int before = 256 * model.spec().n_layer();
+  for (const int gone : {20, 80, 160}) {
+    inventory.devices[0].budget = whole.total_bytes() + whole.host_bytes - gone * layer_bytes;
+    const Result<Plan> part = make_plan(model, inventory, options);
+    ASSERT_TRUE(part) << part.error().message;
+    const ShardPlan& shard = part->shards[0];
+    EXPECT_GE(shard.free_bytes(), 0);
+    EXPECT_LT(shard.free_bytes(), layer_bytes);
+    EXPECT_EQ(shard.experts + shard.experts_host, whole.experts);
+    EXPECT_LT(shard.experts, before);
+    EXPECT_GT(shard.offload_bytes, 0);
+    EXPECT_GT(shard.cold_share, 0.0);
+    EXPECT_EQ(shard.weight_bytes, cpu_footprint(model, shard.layout, 1).weights);
+    before = shard.experts;
+  }
+  inventory.devices[0].budget = whole.host_bytes + (std::int64_t{1} << 20);
+  const Result<Plan> none = make_plan(model, inventory, options);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  EXPECT_NE(none.error().message.find("cpu:0 lacks"), std::string::npos) << none.error().message;
+}
+
+// What leaves the memory of a worker with layers stays in its file: it reaches no other worker.
+TEST(ExpertPlanner, ExpertsLeaveAWorkersMemoryToo) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(2);
+  inventory.devices[1].remote = true;
+  inventory.expert_workers.push_back({.name = "worker:1", .budget = kPlenty});
+  const Result<Plan> plan = make_plan(
+      model, inventory, {.context = 256, .expert_resident = 50.0, .expert_spare = {.places = 2}});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const ShardPlan &here = plan->shards[0], &there = plan->shards[1];
+  EXPECT_EQ(here.experts_host, 0);
+  EXPECT_EQ(here.experts_worker, here.experts);
+  EXPECT_EQ(there.experts_worker, 0);
+  EXPECT_EQ(there.experts_host, there.experts);
+  EXPECT_GT(there.offload_bytes, 0);
+  for (const LayerExperts& layer : there.layout.experts)
+    EXPECT_EQ(layer.spare, layer.home.empty() ? 0 : 2);
+}
+
+TEST(ExpertPlanner, PercentOfResidentsIsKeptToTheByte) {
+  const Model model = golden("qwen35moe");
+  const Result<Plan> all = make_plan(model, machine(1), {.context = 256});
+  ASSERT_TRUE(all);
+  const std::vector<std::int64_t> each = cpu_expert_bytes(model, all->shards[0].layout);
+  for (const double percent : {0.0, 25.0, 50.0}) {
+    const Result<Plan> plan =
+        make_plan(model, machine(1), {.context = 256, .expert_resident = percent});
+    ASSERT_TRUE(plan);
+    std::int64_t away = 0;
+    for (int l = 0; l < model.spec().n_layer(); ++l) {
+      const LayerExperts* experts = plan->shards[0].layout.layer_experts(l);
+      if (experts == nullptr) continue;
+      const auto n = static_cast<int>(experts->home.size());
+      EXPECT_EQ(experts->resident(), std::lround(percent / 100.0 * n));
+      away += (n - experts->resident()) * each[static_cast<std::size_t>(l)];
+    }
+    EXPECT_EQ(plan->shards[0].weight_bytes, all->shards[0].weight_bytes - away);
+    // In the file an expert is as large, but for what rounds up to whole lines.
+    EXPECT_LE(plan->shards[0].mapped_bytes, away);
+    EXPECT_GE(plan->shards[0].mapped_bytes, away * 9 / 10);
+    EXPECT_NEAR(plan->shards[0].cold_share, 1.0 - percent / 100.0, 1e-9);
+  }
+}
+
+TEST(ExpertPlanner, AProfileDecidesWhoStays) {
+  const Model model = golden("qwen35moe");
+  PlanOptions options{.context = 256, .expert_resident = 25.0};
+  for (const LayerSpec& layer : model.spec().layers) {
+    auto& counts = options.expert_counts.emplace_back();
+    for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
+      counts.push_back(e % 4 == 3 ? 10.0 : 1.0);
+  }
+  const Result<Plan> plan = make_plan(model, machine(1), options);
+  ASSERT_TRUE(plan);
+  for (int l = 0; l < model.spec().n_layer(); ++l) {
+    const LayerExperts* experts = plan->shards[0].layout.layer_experts(l);
+    for (std::size_t e = 0; experts != nullptr && e < experts->home.size(); ++e)
+      EXPECT_EQ(experts->home[e].is_resident(), e % 4 == 3) << l << " " << e;
+  }
+}
+
+TEST(ExpertPlanner, WorkersTakeExpertsBeforeTheHost) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty}};
+  PlanOptions options{.context = 256, .expert_resident = 50.0};
+  Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[0].experts_worker, 0);
+  const ExpertWorkerPlan& worker = plan->expert_workers.front();
+  inventory.expert_workers[0].budget = worker.scratch_bytes + worker.weight_bytes / 2;
+  plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  EXPECT_GT(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[0].experts_worker, 0);
+}
+
+TEST(ExpertPlanner, ExpertsThatDoNotFitLeaveAWorkersMemory) {
+  Inventory inventory = machine(2);
+  inventory.devices[1].remote = true;
+  inventory.devices[1].budget = std::int64_t{6} << 30;
+  const Result<Plan> plan =
+      make_plan(full_preset(), inventory, {.context = 4096, .layer_weights = {1, 1}});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->shards[0].experts_host, 0);
+  EXPECT_GT(plan->shards[1].experts_host, 0);
+  EXPECT_GT(plan->shards[1].experts, 0);
+  EXPECT_GE(plan->shards[1].free_bytes(), 0);
+}
+
+// Routing drawn without replacement from a Zipf law, in another order in each layer.
+class ZipfRouting {
+ public:
+  ZipfRouting(int experts, int used, unsigned layer) : used_(used), random_(7919 * (layer + 1)) {
+    std::vector<double> weights;
+    for (int e = 0; e < experts; ++e) weights.push_back(1.0 / (e + 1.0));
+    std::shuffle(weights.begin(), weights.end(), random_);
+    draw_ = std::discrete_distribution<int>(weights.begin(), weights.end());
+  }
+  std::vector<int> row() {
+    std::vector<int> chosen;
+    while (static_cast<int>(chosen.size()) < used_) {
+      const int e = draw_(random_);
+      if (std::find(chosen.begin(), chosen.end(), e) == chosen.end()) chosen.push_back(e);
+    }
+    return chosen;
+  }
+
+ private:
+  int used_;
+  std::mt19937 random_;
+  std::discrete_distribution<int> draw_;
+};
+
+TEST(ExpertPlanner, ASkewedProfileHalvesThePairsAway) {
+  const Model& model = full_preset();
+  const MoeSpec& moe = *model.spec().layers[0].moe;
+  std::vector<ZipfRouting> routing;
+  PlanOptions options{.context = 4096, .expert_resident = 50.0};
+  const Result<Plan> blind = make_plan(model, machine(1), options);
+  for (unsigned l = 0; l < static_cast<unsigned>(model.spec().n_layer()); ++l) {
+    routing.emplace_back(moe.n_expert, moe.n_used, l);
+    auto& counts = options.expert_counts.emplace_back(static_cast<std::size_t>(moe.n_expert), 0.0);
+    for (int row = 0; row < 2000; ++row)
+      for (const int e : routing.back().row()) counts[static_cast<std::size_t>(e)] += 1.0;
+  }
+  const Result<Plan> known = make_plan(model, machine(1), options);
+  ASSERT_TRUE(blind && known);
+  EXPECT_EQ(blind->shards[0].weight_bytes, known->shards[0].weight_bytes);
+  int blind_away = 0, known_away = 0;
+  for (int l = 0; l < model.spec().n_layer(); ++l)
+    for (int row = 0; row < 200; ++row)  // that the profile has not seen
+      for (const int e : routing[static_cast<std::size_t>(l)].row()) {
+        const auto at = static_cast<std::size_t>(e);
+        blind_away += blind->shards[0].layout.layer_experts(l)->home[at].is_resident() ? 0 : 1;
+        known_away += known->shards[0].layout.layer_experts(l)->home[at].is_resident() ? 0 : 1;
+      }
+  std::printf("pairs away: %d with the profile, %d without\n", known_away, blind_away);
+  EXPECT_LE(2 * known_away, blind_away);
+}
+
+}  // namespace
+}  // namespace tessera
