@@ -8,7 +8,7 @@
 // (versions it has not heard of), no_memory, descriptors (exits 0 when it has exactly the four it
 // was given), talk (writes lines, exits 3), crash (aborts inside its first job), orphan (spawns a
 // worker, tells its number, and is killed); turns_HOW MODEL and loads_slowly MODEL, which compute
-// (turning_worker.h). A path instead of a MODE is that of a model, as with `tessera worker`.
+// (turning_worker.h). Without a MODE it takes the words of `tessera worker`: a model or none.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -104,7 +104,8 @@ int worker_main(int argc, char** argv) {
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
   if (mode.starts_with("turns_") || mode == "loads_slowly")
     return turning_worker(mode, words.subspan(3));
-  if (mode.starts_with("/")) return turning_worker("turns_never", words.subspan(2));
+  if (mode.starts_with("/") || (mode.starts_with("--") && mode != "--probe"))
+    return turning_worker("turns_never", words.subspan(2));
   Result<Fd> socket = start_as_worker();
   if (!socket) return fail(socket.error());
   if (mode == "--probe")

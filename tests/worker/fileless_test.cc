@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "tests/golden_data.h"
+#include "tests/worker/fault.h"
 #include "tests/worker/layer_topology.h"
 #include "worker/connect.h"
 #include "worker/remote_experts.h"
@@ -40,8 +41,7 @@ class Listening {
     auto made = worker::WorkerProcess::spawn({.binary = TESSERA_PROGRAM, .arguments = words});
     EXPECT_TRUE(made) << made.error().message;
     if (made) process_ = *std::move(made);
-    for (int i = 0; i < 1000 && ::access(path_.c_str(), F_OK) != 0; ++i)
-      std::this_thread::sleep_for(10ms);
+    EXPECT_TRUE(eventually([&] { return ::access(path_.c_str(), F_OK) == 0; }));
   }
   ~Listening() { ::unlink(path_.c_str()); }
   std::string address() const { return "unix:" + path_; }
@@ -169,7 +169,7 @@ struct Sums {
 
 worker::WorkerSite experts_site() {
   worker::WorkerSite site{.name = "worker:0", .role = worker::Role::experts};
-  site.job_limit = 2s;
+  site.job_limit = 2s * kTimeScale;
   return site;
 }
 

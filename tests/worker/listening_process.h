@@ -11,6 +11,7 @@
 
 #include <csignal>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,15 +44,18 @@ class ListeningProcess {
     words.insert(words.begin(), binary_);
     words.insert(words.end(), {"--listen", address_});
     std::string token = "TESSERA_WORKER_TOKEN=" + kToken;
-    std::vector<char*> argv;
+    std::vector<char*> argv, environment = {token.data()};
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
-    char* environment[] = {token.data(), nullptr};
+    // A sanitizer is told there where it reports to.
+    for (char** entry = environ; *entry != nullptr; ++entry)
+      if (!std::string_view(*entry).starts_with("TESSERA_")) environment.push_back(*entry);
+    environment.push_back(nullptr);
     pid_ = ::fork();
     if (pid_ == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGKILL);
       ::dup2(out.get(), STDOUT_FILENO);
-      ::execve(argv[0], argv.data(), environment);
+      ::execve(argv[0], argv.data(), environment.data());
       ::_exit(127);
     }
     out = worker::Fd();

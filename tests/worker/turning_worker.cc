@@ -9,6 +9,7 @@
 #include <csignal>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <thread>
 
 #include "base/environment.h"
@@ -17,6 +18,7 @@
 #include "worker/connect.h"
 #include "worker/crc32c.h"
 #include "worker/process.h"
+#include "worker/receiving_handler.h"
 #include "worker/role_handler.h"
 #include "worker/socket_io.h"
 
@@ -100,6 +102,29 @@ class TurningChannel final : public Channel {
   std::string how_;
 };
 
+// What a worker computes with, its own or its client's.
+class Owner {
+ public:
+  // Null: the clients'.
+  Owner(const Model* model, const LayersHandlerOptions& layers,
+        const ExpertsHandlerOptions& experts) {
+    if (model == nullptr)
+      receiving_.emplace(
+          ReceivingHandlerOptions{.layers = layers, .experts = experts, .budget = layers.budget});
+    else
+      owning_.emplace(*model, layers, experts);
+  }
+  JobHandler& handler() { return receiving_ ? static_cast<JobHandler&>(*receiving_) : *owning_; }
+  // Before each client.
+  void connect(Channel& channel) {
+    if (receiving_) receiving_->connect(channel);
+  }
+
+ private:
+  std::optional<RoleHandler> owning_;  // one of the two
+  std::optional<ReceivingHandler> receiving_;
+};
+
 class SlowlyLoading final : public JobHandler {
  public:
   SlowlyLoading(JobHandler& inner, std::chrono::milliseconds pause)
@@ -126,13 +151,15 @@ int fail(const Error& error) {
 
 struct Turning {
   std::string how;
-  JobHandler& handler;
+  Owner& owner;
+  JobHandler& handler;  // over the owner's
   WorkerOffer offer;
   Stats stats{};
 
   int serve_one(std::unique_ptr<Channel> channel) {
     turned = 0;
     TurningChannel turning(std::move(channel), how);
+    owner.connect(turning);
     const Result<ServeEnd> end = serve(turning, offer, handler, stats);
     return end ? 0 : 1;
   }
@@ -168,28 +195,41 @@ int turning_worker(const std::string& how, std::span<char*> words) {
   std::signal(SIGUSR1, turn);
   std::signal(SIGPIPE, SIG_IGN);
   std::map<std::string, std::string> options;
-  for (std::size_t i = 1; i + 1 < words.size(); i += 2) options[words[i]] = words[i + 1];
-  const Result<Model> model = Model::open(words[0]);
-  if (!model) return fail(model.error());
+  std::optional<Model> model;
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string word = words[i];
+    if (word.starts_with("--") && i + 1 < words.size()) {
+      options[word] = words[++i];
+      continue;
+    }
+    Result<Model> opened = Model::open(word);
+    if (!opened) return fail(opened.error());
+    model = *std::move(opened);
+  }
   ShardPlan device{.device = "cpu", .threads = 1};
   if (options.contains("--threads")) device.threads = std::stoi(options["--threads"]);
   cpu::Isa isa = cpu::detect_isa();
   if (options.contains("--cpu-isa") && options["--cpu-isa"] != "auto")
     isa = *cpu::parse_isa(options["--cpu-isa"]);
   constexpr std::int64_t kBudget = std::int64_t{1} << 30;
-  RoleHandler handler(*model, {.device = device, .budget = kBudget, .cpu_isa = cpu::isa_name(isa)},
-                      {.device = device, .budget = kBudget, .isa = isa});
-  SlowlyLoading slow(handler, how == "loads_slowly" ? 600ms : 0ms);
+  Owner owner(model ? &*model : nullptr,
+              {.device = device, .budget = kBudget, .cpu_isa = cpu::isa_name(isa)},
+              {.device = device, .budget = kBudget, .isa = isa});
+  SlowlyLoading slow(owner.handler(), how == "loads_slowly" ? 600ms : 0ms);
   Turning worker{.how = how.substr(how.find('_') + 1),
+                 .owner = owner,
                  .handler = slow,
                  .offer = {.roles = role_bit(Role::layers) | role_bit(Role::experts),
-                           .model = model_digest(model->file()),
-                           .dims = model_dims(model->spec()),
+                           .receives = !model,
                            .max_rows = kMaxWireRows,
                            .max_pairs = kMaxPairs,
                            .max_page_changes = kMaxPageChanges,
                            .credits = 16,
                            .progress = 20ms}};
+  if (model) {
+    worker.offer.model = model_digest(model->file());
+    worker.offer.dims = model_dims(model->spec());
+  }
   return options.contains("--listen") ? listen_at(options["--listen"], worker)
                                       : answer_parent(worker);
 }

@@ -1,13 +1,14 @@
 // A worker of a real model that goes bad in the middle of its life, for tests:
 //
-//   fake_worker worker turns_HOW MODEL [--threads N] [--cpu-isa ISA] [--listen ADDRESS] ...
+//   fake_worker worker turns_HOW [MODEL] [--threads N] [--cpu-isa ISA] [--listen ADDRESS] ...
 //
 // It computes like `tessera worker` until SIGUSR1 comes, and from then on answers as HOW says:
 // absurd (a frame that was not agreed), few (no rows), unasked (a result that nothing asked for),
 // refusal (an ERROR), silence, exit, garbled (a bit of the body turns over on its way, through a
 // socket), nan (of the right shape), boasts (that jobs take an hour), never (it stays good).
 // `loads_slowly` is good too, and takes 600 ms more to load, saying every 20 ms that it does. A
-// client after the one that saw it go bad finds it good again.
+// client after the one that saw it go bad finds it good again. Without a MODEL it takes its
+// clients'.
 #pragma once
 
 #include <span>
@@ -15,7 +16,7 @@
 
 namespace tessera::worker {
 
-// `words`: the model and what follows. Returns the exit status.
+// `words`: what follows the mode. Returns the exit status.
 int turning_worker(const std::string& how, std::span<char*> words);
 
 }  // namespace tessera::worker
