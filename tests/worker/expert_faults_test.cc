@@ -68,11 +68,11 @@ TEST(ExpertFault, ABoastfulWorkerGetsNoMoreTime) {
   ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
   ASSERT_TRUE(runner.ready());
   const std::vector<float> healthy = runner.logits(ids(), 30);
-  ::kill(rig.pid(), SIGUSR1);
+  send_signal(rig.pid(), SIGUSR1);
   for (int i = 0; i < 3; ++i) EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
   ASSERT_EQ(rig.fallbacks(), 0);
   const auto begin = Clock::now();
-  ::kill(rig.pid(), SIGSTOP);
+  send_signal(rig.pid(), SIGSTOP);
   EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
   EXPECT_LT(Clock::now() - begin, 5s * kTimeScale);
   EXPECT_GT(rig.fallbacks("deadline"), 0);
@@ -95,9 +95,9 @@ TEST_P(ExpertLinks, DeathWhileItLoads) {
   std::unique_ptr<ModelRunner> runner;
   const RunnerOptions options = rig_.runner(model_path(), kResident, 1);
   std::thread loader([&] { runner = std::make_unique<ModelRunner>(model_path(), options); });
-  EXPECT_TRUE(eventually([&] { return !child_processes().empty(); }));
+  EXPECT_TRUE(eventually([&] { return first_child() != 0; }));
   std::this_thread::sleep_for(100ms);  // it loads from its start for 600 ms at least
-  ::kill(child_processes().front(), SIGKILL);
+  send_signal(first_child(), SIGKILL);
   loader.join();
   ASSERT_TRUE(runner->ready());
   if (GetParam() != Link::tcp) {
@@ -115,7 +115,7 @@ TEST_P(ExpertLinks, DeathWhileItLoadsAgain) {
   const std::vector<float> healthy = runner.logits(ids(), 30);
   for (int i = 0; i < 2; ++i) {
     const int last = rig_.pid();
-    ::kill(last, SIGKILL);
+    send_signal(last, SIGKILL);
     rig_.revive(Fault::kill);
     ASSERT_TRUE(eventually([&] { return rig_.pid() != 0 && rig_.pid() != last; }));
     std::this_thread::sleep_for(100ms);
@@ -196,22 +196,22 @@ TEST_P(BothRoles, AreLostOneByOneAndTogether) {
   rig.options.expert_workers = with_experts.expert_workers;
   rig.options.device.experts = with_experts.device.experts;
   rig.load();
-  const std::vector<float> healthy = rig.runner->logits(prompt(), 64);
+  const std::vector<float> healthy = rig.runner->logits(question(), 64);
   ASSERT_GT(experts.metrics.worker.pairs.value(), 0u);
   const bool tcp = GetParam() == Link::tcp;
   // The rig of the layers names the instruction set, the other one does not.
   const auto experts_pid = [&] { return tcp ? experts.pid() : child_process(false, "--cpu-isa"); };
   {
     const Injection injection(Fault::kill, experts_pid());
-    EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+    EXPECT_TRUE(rig.runner->logits(question(), 64) == healthy);
   }
   EXPECT_GT(experts.fallbacks(), 0);
   experts.revive(Fault::kill);
   ASSERT_TRUE(eventually([&] { return experts.healthy(); }));
   for (const bool both : {false, true}) {
     const int layers = tcp ? rig.pid() : child_process(true, "--cpu-isa");
-    if (both) ::kill(experts_pid(), SIGKILL);
-    ::kill(layers, SIGKILL);
+    if (both) send_signal(experts_pid(), SIGKILL);
+    send_signal(layers, SIGKILL);
     Status status;
     for (int i = 0; status && i < 2; ++i) status = rig.step(150, true);
     ASSERT_FALSE(status.ok());
@@ -221,7 +221,7 @@ TEST_P(BothRoles, AreLostOneByOneAndTogether) {
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); }));
     ASSERT_TRUE(eventually([&] { return experts.healthy(); }));
     rig.sequence = {};
-    EXPECT_TRUE(rig.runner->logits(prompt(), 64) == healthy);
+    EXPECT_TRUE(rig.runner->logits(question(), 64) == healthy);
     rig.sequence = rig.runner->start(400);
   }
 }

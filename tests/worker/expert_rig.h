@@ -93,12 +93,12 @@ struct ExpertRig {
   }
   int pid() const {
     if (!listening.empty()) return listening.front()->pid();
-    return child_processes().empty() ? 0 : child_processes().front();
+    return first_child();
   }
   // Does for a worker at an address what nobody else does.
   void revive(Fault fault) {
     if (listening.empty()) return;
-    if (fault == Fault::stop) ::kill(pid(), SIGCONT);
+    if (fault == Fault::stop) send_signal(pid(), SIGCONT);
     if (fault != Fault::kill && fault != Fault::exit) return;
     listening.front()->end();
     listening.front()->start();

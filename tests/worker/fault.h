@@ -81,6 +81,12 @@ inline bool eventually(const std::function<bool()>& done) {
   return true;
 }
 
+// To none it would reach this process and all that it runs with.
+inline void send_signal(int pid, int number) {
+  ASSERT_GT(pid, 0) << "no such worker";
+  ::kill(pid, number);
+}
+
 // How long what met a fault may take: the deadline in force, ten times what it takes without one,
 // and some more on a machine that is busy with other things.
 inline std::chrono::steady_clock::duration bearable(std::chrono::milliseconds deadline,
@@ -95,14 +101,14 @@ class Injection {
   Injection(Fault fault, int pid) {
     using std::chrono::milliseconds;
     if (is_corrupt(fault)) {
-      ::kill(pid, SIGUSR1);
+      send_signal(pid, SIGUSR1);
       return;
     }
-    ::kill(pid, SIGSTOP);  // so that what comes later comes in the middle of a job
+    send_signal(pid, SIGSTOP);  // so that what comes later comes in the middle of a job
     if (fault == Fault::stop) return;
     later_ = std::thread([fault, pid] {
-      std::this_thread::sleep_for(milliseconds(fault == Fault::kill ? 20 : 100));
-      ::kill(pid, fault == Fault::kill ? SIGKILL : SIGCONT);
+      std::this_thread::sleep_for(milliseconds(fault == Fault::kill ? 20 : 100 * kTimeScale));
+      send_signal(pid, fault == Fault::kill ? SIGKILL : SIGCONT);
     });
   }
   ~Injection() {

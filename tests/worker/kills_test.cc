@@ -25,7 +25,7 @@ class Killer {
   Killer(int pid, int delay)
       : thread_([pid, delay] {
           std::this_thread::sleep_for(std::chrono::microseconds(delay));
-          ::kill(pid, SIGKILL);
+          send_signal(pid, SIGKILL);
         }) {}
   ~Killer() { thread_.join(); }
 
@@ -38,7 +38,10 @@ void expect_nothing_left(int kills, const char* what, Link link, const ProcessCo
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.children, before.children);
   EXPECT_EQ(after.segments, before.segments);
-  EXPECT_LT(after.memory_kib, before.memory_kib + 20'000);
+  // A sanitizer keeps what was freed.
+  if (kTimeScale == 1) {
+    EXPECT_LT(after.memory_kib, before.memory_kib + 20'000);
+  }
   std::printf(
       "%s, %s: %d kills: %d descriptors, %zu children, %d segments, %ld KiB; before %d, %zu, %d, "
       "%ld\n",
@@ -86,7 +89,7 @@ TEST_P(ManyKills, OfLayers) {
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << i;
     rig.sequence = {};
     if (i % 10 == 0) {
-      EXPECT_TRUE(rig.runner->logits(prompt(), 64) == plain_logits()) << i;
+      EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits()) << i;
     }
     rig.sequence = rig.runner->start(400);
   }

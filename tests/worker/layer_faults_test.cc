@@ -42,7 +42,7 @@ TEST_P(LayerFaults, FailWhatRunsAndNothingElse) {
   if (fault == Fault::slow) {
     EXPECT_TRUE(status) << status.error().message;
     rig.sequence = {};
-    EXPECT_TRUE(rig.runner->logits(prompt(), 64) == plain_logits());
+    EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits());
     return;
   }
   expect_lost(status, begin, bearable(waits_for_a_deadline(fault) ? kJobLimit : 0ms, plain));
@@ -69,7 +69,7 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
   std::thread loader([&] { loaded = rig.try_load(); });
   EXPECT_TRUE(eventually([&] { return rig.pid() != 0; }));
   std::this_thread::sleep_for(100ms);
-  ::kill(rig.pid(), SIGKILL);
+  send_signal(rig.pid(), SIGKILL);
   rig.revive(Fault::kill);
   loader.join();
   EXPECT_LT(Clock::now() - begin, kSoon);
@@ -79,7 +79,7 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
     return;
   }
   ASSERT_TRUE(loaded) << loaded.error().message;
-  EXPECT_TRUE(rig.runner->logits(prompt(), 64) == plain_logits());
+  EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits());
 }
 
 // One that dies in use, and again, or hangs, while it loads what it held.
@@ -101,12 +101,12 @@ TEST_P(LayerLoads, FaultWhileItLoadsAgain) {
   rig.load();
   ASSERT_TRUE(rig.run(false));
   const int first = rig.pid();
-  ::kill(first, SIGKILL);
-  EXPECT_FALSE(rig.run(true).ok());
+  send_signal(first, SIGKILL);
+  EXPECT_FALSE(rig.step(1, true).ok());  // at once: the next one takes 600 ms to load
   rig.revive(Fault::kill);
   ASSERT_TRUE(eventually([&] { return rig.pid() != 0 && rig.pid() != first; }));
   std::this_thread::sleep_for(100ms);
-  ::kill(rig.pid(), fault == Fault::kill ? SIGKILL : SIGSTOP);
+  send_signal(rig.pid(), fault == Fault::kill ? SIGKILL : SIGSTOP);
   if (fault == Fault::stop)  // not before it was given up
     std::this_thread::sleep_for(rig.workers.lifecycle.loading_silence + 200ms);
   rig.revive(fault);
@@ -122,7 +122,7 @@ TEST(LayerFault, OneOfSeveral) {
   const auto plain = Clock::now() - begin;
   const std::vector<int> before = child_processes();
   ASSERT_EQ(before.size(), 2u);
-  ::kill(before.front(), SIGKILL);
+  send_signal(before.front(), SIGKILL);
   const auto lost = Clock::now();
   expect_lost(rig.run(true), lost, bearable(0ms, plain));
   rig.expect_recovery();
@@ -134,7 +134,7 @@ TEST(LayerFault, OneOfSeveral) {
 TEST(LayerFault, WhileIdle) {
   LayerRig rig(Link::shared);
   rig.load();
-  ::kill(rig.pid(), SIGKILL);
+  send_signal(rig.pid(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return !rig.runner->pipeline().ready().ok(); }));
   rig.expect_recovery();
   EXPECT_TRUE(rig.run(false));
@@ -159,16 +159,16 @@ TEST(LayerFault, CountsOfExpertsSurviveTheWorker) {
     return static_cast<std::uint64_t>(layout.end_layer - layout.first_layer);
   };
   const auto in_step = [&] { return pairs(there) * layers(0) == pairs(here) * layers(1); };
-  EXPECT_TRUE(rig.runner->logits(prompt(), 64).size() > 0);
+  EXPECT_TRUE(rig.runner->logits(question(), 64).size() > 0);
   ASSERT_GT(pairs(here), 0u);
   ASSERT_TRUE(eventually(in_step)) << pairs(there) << " of " << pairs(here);
   EXPECT_GT(there.host.calls.value(), 0u);
   EXPECT_GT(there.mixed_layers.value(), 0u);
-  ::kill(rig.pid(), SIGKILL);
+  send_signal(rig.pid(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return !rig.runner->pipeline().ready().ok(); }));
   const std::uint64_t before = pairs(there);
   ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); }));
-  (void)rig.runner->logits(prompt(), 64);
+  (void)rig.runner->logits(question(), 64);
   ASSERT_TRUE(eventually(in_step)) << pairs(there) << " of " << pairs(here);
   EXPECT_EQ(pairs(there), 2 * before);
 }
@@ -180,13 +180,13 @@ TEST(LayerFault, TooManyDeathsAreTheEnd) {
   rig.load();
   for (int death = 0; death <= worker::kMostRestarts; ++death) {
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << death;
-    ::kill(rig.pid(), SIGKILL);
+    send_signal(rig.pid(), SIGKILL);
     ASSERT_TRUE(eventually([&] { return !rig.runner->pipeline().ready().ok(); }));
   }
   ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().absence() == Absence::failed; }));
   const auto begin = Clock::now();
   const Status status = rig.runner->pipeline().restart();
-  EXPECT_LT(Clock::now() - begin, 1s);
+  EXPECT_LT(Clock::now() - begin, 1s * kTimeScale);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::unavailable);
   EXPECT_NE(status.error().message.find("worker:0 is away (failed, 3 restarts)"), std::string::npos)
@@ -214,12 +214,12 @@ TEST(LayerFault, StopsInTimeWithAHungWorker) {
     LayerRig rig(Link::shared);
     rig.load();
     ASSERT_TRUE(rig.step(100, false));
-    ::kill(rig.pid(), SIGSTOP);
+    send_signal(rig.pid(), SIGSTOP);
     (void)rig.step(100, false);
     rig.runner->pipeline().stop();
     rig.runner->pipeline().stop();
   }
-  EXPECT_LT(Clock::now() - begin, 20s);
+  EXPECT_LT(Clock::now() - begin, 20s * kTimeScale);
   EXPECT_TRUE(child_processes().empty());
 }
 

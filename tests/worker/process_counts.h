@@ -28,6 +28,12 @@ inline std::vector<int> child_processes() {
   return children;
 }
 
+// 0: none.
+inline int first_child() {
+  const std::vector<int> children = child_processes();
+  return children.empty() ? 0 : children.front();
+}
+
 // The child in whose command line there is the word, or is not; 0: none.
 inline int child_process(bool has, const std::string& word) {
   for (const int pid : child_processes()) {
