@@ -49,9 +49,12 @@ endmacro()
 tessera_leave_out_models(golden_test *LogProbabilities*)
 tessera_leave_out(golden_test BECAUSE "the kernels do not know the cut, and split_test has threads"
                   TESTS *AnyCutOfThePrompt* *AnyNeighbours*_f32 *AnyNeighbours*_q8_0)
-tessera_leave_out_models(split_test *AnyNumberOfShards* *TeamsOfSeveral* *EveryPlace*)
+tessera_leave_out_models(split_test *AnyNumberOfShards* *TeamsOfSeveral* *EveryPlace*
+                         *SeveralSequences*)
 tessera_leave_out(split_test BECAUSE "an option is data for the same path" TESTS SplitOptions.*)
 tessera_leave_out_models(experts_system_test *)
+tessera_leave_out(experts_system_test BECAUSE "quantised_test has the weights, the others the experts"
+                  TESTS ExpertsQuantised.*)
 tessera_leave_out_models(budget_test *LogitsAreThose* *EachShardHasItsOwn*)
 tessera_leave_out(budget_test BECAUSE "quantised_test has the weights, *Greedy* the file"
                   TESTS BudgetQuantised.*)
