@@ -53,6 +53,8 @@ tessera_leave_out_models(split_test *AnyNumberOfShards* *TeamsOfSeveral* *EveryP
                          *SeveralSequences*)
 tessera_leave_out(split_test BECAUSE "an option is data for the same path" TESTS SplitOptions.*)
 tessera_leave_out_models(experts_system_test *)
+tessera_leave_out(experts_system_test BECAUSE "numbers of shares, over the path of the others"
+                  TESTS *Experts.AnyShare*)
 tessera_leave_out(experts_system_test BECAUSE "quantised_test has the weights, the others the experts"
                   TESTS ExpertsQuantised.*)
 tessera_leave_out_models(budget_test *LogitsAreThose* *EachShardHasItsOwn*)
