@@ -45,6 +45,7 @@ struct LayerRig {
     workers.job_limit = job_limit;
     workers.lifecycle.heartbeat = std::chrono::milliseconds(10);
     workers.lifecycle.suspect_after = 50;
+    workers.lifecycle.dead_after *= kTimeScale;
     workers.lifecycle.backoff_first = std::chrono::milliseconds(1);
     workers.lifecycle.backoff_most = std::chrono::milliseconds(20);
     (void)plain_logits();  // once, and outside of what is timed
