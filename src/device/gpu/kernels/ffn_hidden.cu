@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "device/gpu/kernels/dot.cuh"
-#include "device/gpu/kernels/ffn.cuh"
+#include "device/gpu/kernels/ffn_supers.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -24,7 +24,6 @@ struct HiddenArgs {
   bool select;
   int expert_tiles;  // row tiles of one expert's gate
   int units;
-  std::int64_t dense_down_bytes;
   StagedLayout at;
   bool bytes_too, floats_too;
 };
@@ -120,19 +119,10 @@ __device__ __forceinline__ Planes at_expert(const Planes& shape, const std::byte
   return planes;
 }
 
-// Fetches the unit's share of its branch's down matrix into L2: the next kernel reads it.
-__device__ __forceinline__ void prefetch_down(const std::byte* down, std::int64_t bytes, int share,
-                                              int shares) {
-  const std::int64_t each = (bytes / shares + 127) / 128 * 128, from = each * share;
-  if (from < bytes) prefetch_block(down + from, static_cast<int>(min(each, bytes - from)));
-}
-
 // The matrices of one unit. False: the expert is not here.
 struct Unit {
   Planes gate, up;
-  const std::byte* down;
-  std::int64_t down_bytes;
-  int row_tile, share, shares;
+  int row_tile;
   float* out;
   Activation kind;
 };
@@ -143,10 +133,7 @@ __device__ __forceinline__ bool find_unit(const HiddenArgs& args, const Selectio
   if (slot >= args.shape.slots) {
     unit.gate = args.dense_gate;
     unit.up = args.dense_up;
-    unit.down = args.ffn.dense.down.data;
-    unit.down_bytes = args.dense_down_bytes;
-    unit.row_tile = unit.share = at - args.shape.slots * args.expert_tiles;
-    unit.shares = args.dense_gate.row_tiles;
+    unit.row_tile = at - args.shape.slots * args.expert_tiles;
     unit.out = h + args.shape.slots * args.shape.expert_pad;
     unit.kind = args.ffn.dense.activation;
     return true;
@@ -155,10 +142,7 @@ __device__ __forceinline__ bool find_unit(const HiddenArgs& args, const Selectio
   if (expert == nullptr) return false;
   unit.gate = at_expert(args.gate, expert);
   unit.up = at_expert(args.up, expert + moe.shape.up_offset);
-  unit.down = expert + moe.shape.down_offset;
-  unit.down_bytes = moe.shape.bytes - moe.shape.down_offset;
-  unit.row_tile = unit.share = at % args.expert_tiles;
-  unit.shares = args.expert_tiles;
+  unit.row_tile = at % args.expert_tiles;
   unit.out = h + slot * args.shape.expert_pad;
   unit.kind = moe.activation;
   return true;
@@ -180,11 +164,8 @@ __device__ __forceinline__ void choose(const HiddenArgs& args, int row, Selectio
   __syncthreads();
 }
 
-// kFours > 0: every matrix is Q4_K and the row fits a block's registers.
-template <int kFours>
-__global__ void __launch_bounds__(kDecodeThreads, kFours > 0 ? kBlocksEach : 1)
+__global__ void __launch_bounds__(kDecodeThreads, 1)
     expert_hidden_kernel(const TESSERA_GRID_CONSTANT HiddenArgs args) {
-  constexpr bool kCommon = kFours > 0;
   extern __shared__ __align__(16) char shared[];
   __shared__ Selection selection;
   const int row = static_cast<int>(blockIdx.y);
@@ -194,43 +175,13 @@ __global__ void __launch_bounds__(kDecodeThreads, kFours > 0 ? kBlocksEach : 1)
   const Staged<1> x(shared, args.at, 1);
   int at = static_cast<int>(blockIdx.x);
   Unit unit;
-  if constexpr (kCommon) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp;
-    EarlyInput<kFours> early;
-    early.load(args.in);
-    chain_wait();
-    chain_trigger();
-    float4 v[kFours];
-    load_row(args.in, row, v);
-    choose(args, row, selection);
-    const bool here = find_unit(args, selection, at, h, unit);
-    const Planes& gate = here ? unit.gate : args.gate;
-    const int begin = share_begin(gate.col_tiles, warp),
-              end = share_begin(gate.col_tiles, warp + 1);
-    EarlyTiles<BlockType::Q4_K> tiles;
-    if (here) {
-      tiles.load(unit.gate, unit.row_tile, begin, end, lane);
-      prefetch_tile(unit.up, unit.row_tile);
-      prefetch_down(unit.down, unit.down_bytes, unit.share, unit.shares);
-    }
-    stage_early<1, kFours>(args.in, early, v, row, 1, shared, args.at, true, false, scratch);
-    if (here) {
-      float g[4] = {0, 0, 0, 0}, u[4] = {0, 0, 0, 0};
-      tiles.template dot<1>(unit.gate, unit.row_tile, begin, end, x, lane, g);
-      dot_range<BlockType::Q4_K, 1>(unit.up, unit.row_tile, begin, end, x, lane, u);
-      store_hidden<1>(unit.gate, unit.row_tile, unit.kind, x, shares, g, u, unit.out, 0);
-    }
-    at += static_cast<int>(gridDim.x);
-  } else {
-    chain_wait();
-    chain_trigger();
-    choose(args, row, selection);
-    stage_input<1>(args.in, row, 1, shared, args.at, args.bytes_too, args.floats_too, scratch);
-  }
+  chain_wait();
+  chain_trigger();
+  choose(args, row, selection);
+  stage_input<1>(args.in, row, 1, shared, args.at, args.bytes_too, args.floats_too, scratch);
   for (; at < args.units; at += static_cast<int>(gridDim.x))
     if (find_unit(args, selection, at, h, unit))
-      hidden_tile<1, kCommon>(unit.gate, unit.up, unit.row_tile, unit.kind, x, shares, unit.out, 0);
+      hidden_tile<1, false>(unit.gate, unit.up, unit.row_tile, unit.kind, x, shares, unit.out, 0);
 }
 
 template <int kCols, bool kCommon>
@@ -280,8 +231,6 @@ HiddenArgs make_args(const FfnArgs& ffn, const FfnScratch& scratch, bool dense, 
     args.dense_gate = planes_of(ffn.dense.gate);
     args.dense_up = planes_of(ffn.dense.up);
     args.units = args.dense_gate.row_tiles;
-    args.dense_down_bytes =
-        plane_layout(ffn.dense.down.type, ffn.dense.down.rows, ffn.dense.down.cols).bytes;
     want(&args, ffn.dense.gate);
     want(&args, ffn.dense.up);
   }
@@ -292,6 +241,8 @@ HiddenArgs make_args(const FfnArgs& ffn, const FfnScratch& scratch, bool dense, 
 
 GpuError expert_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch,
                        bool with_dense, bool select) {
+  if (has_hidden_supers(ffn, with_dense))
+    return expert_hidden_supers(launch, ffn, scratch, with_dense, select);
   HiddenArgs args = make_args(ffn, scratch, with_dense, expert_norm(ffn));
   args.gate = planes_of(ffn.moe.shape.gate);
   args.up = planes_of(ffn.moe.shape.up);
@@ -300,17 +251,13 @@ GpuError expert_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratc
   args.units += args.shape.slots * args.expert_tiles;
   want(&args, ffn.moe.shape.gate);
   want(&args, ffn.moe.shape.up);
-  const auto is_q4_k = [](const Matrix& m) { return m.type == BlockType::Q4_K; };
-  const bool q4_k = is_q4_k(ffn.moe.shape.gate) && is_q4_k(ffn.moe.shape.up) &&
-                    (!with_dense || (is_q4_k(ffn.dense.gate) && is_q4_k(ffn.dense.up)));
   const std::size_t shared = shared_bytes(&args, 1);
   // Rows share the machine: a block takes several units of its row rather than stage it anew.
   const int wanted = std::max(1, launch.multiprocessors) * kBlocksEach / ffn.rows;
   const int blocks = std::min(args.units, std::max(wanted, 16));
-  return launch_kernel(
-      launch, q4_k && fits_early(args.in, 1) ? expert_hidden_kernel<1> : expert_hidden_kernel<0>,
-      dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(ffn.rows)), dim3(kDecodeThreads),
-      shared, args);
+  return launch_kernel(launch, expert_hidden_kernel,
+                       dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(ffn.rows)),
+                       dim3(kDecodeThreads), shared, args);
 }
 
 GpuError dense_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {

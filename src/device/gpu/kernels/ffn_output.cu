@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "device/gpu/kernels/dot.cuh"
-#include "device/gpu/kernels/ffn.cuh"
+#include "device/gpu/kernels/ffn_supers.cuh"
 #include "device/gpu/kernels/project_decode.cuh"
 
 namespace tessera::gpu {
@@ -238,6 +238,7 @@ void want(OutputArgs* args, const Matrix& m) {
 }  // namespace
 
 GpuError fused_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {
+  if (has_output_supers(ffn)) return fused_output_supers(launch, ffn, scratch);
   OutputArgs args = make_args(ffn, scratch);
   if (args.shape.slots > 0) {
     args.down = planes_of(ffn.moe.shape.down);

@@ -48,8 +48,11 @@ __device__ __forceinline__ float half_bits(std::uint32_t bits) {
 __device__ __forceinline__ float byte_at(std::uint32_t word, int i) {
   return static_cast<float>((word >> (8 * i)) & 255u);
 }
+__device__ __forceinline__ int signed_level(std::uint32_t word, int i) {
+  return static_cast<signed char>((word >> (8 * i)) & 255u);
+}
 __device__ __forceinline__ float signed_byte_at(std::uint32_t word, int i) {
-  return static_cast<float>(static_cast<signed char>((word >> (8 * i)) & 255u));
+  return static_cast<float>(signed_level(word, i));
 }
 
 // Levels of 16-entry tables for the 8 nibbles of `word`: the low ones, then the high ones.
@@ -151,16 +154,21 @@ struct Tile {
         } else if constexpr (kType == BlockType::MXFP4) {
           constexpr std::uint32_t kTable[4] = {0x03020100u, 0x0c080604u, 0xfdfeff00u, 0xf4f8fafcu};
           look_up(word, kTable, low, high);
+        } else if constexpr (kType == BlockType::Q4_K) {
+          low = (q[half] >> (4 * group)) & 0x0f0f0f0fu;
+          high = (q[2 + half] >> (4 * group)) & 0x0f0f0f0fu;
+        } else if constexpr (kSixth) {
+          low = word & 0x3f3f3f3fu;
+          high = half == 0 ? x[group] & 0x3f3f3f3fu
+                           : ((q[2 * group] >> 2) & 0x30303030u) |
+                                 ((q[2 * group + 1] >> 4) & 0x0c0c0c0cu) |
+                                 ((x[group] >> 6) & 0x03030303u);
         } else {
           low = word & 0x0f0f0f0fu;
           high = (word >> 4) & 0x0f0f0f0fu;
           if constexpr (kFifthBit) {
             low |= ((x[0] >> (4 * half + 2 * group)) & 0x01010101u) << 4;
             high |= ((x[0] >> (4 * half + 2 * group + 1)) & 0x01010101u) << 4;
-          }
-          if constexpr (kSixth) {
-            low |= ((x[half] >> (4 * group)) & 0x03030303u) << 4;
-            high |= ((x[half] >> (4 * group + 2)) & 0x03030303u) << 4;
           }
         }
       }
@@ -268,19 +276,12 @@ struct Tile {
       break;                             \
   }
 
-// The same for the types of the common mixes alone: code of its own for them keeps its registers
-// few.
+// The same for Q8_0 alone: code of its own keeps its registers few.
 constexpr bool is_common(BlockType type) {
-  return type == BlockType::Q4_K || type == BlockType::Q6_K || type == BlockType::Q8_0;
+  return type == BlockType::Q8_0;
 }
 #define TESSERA_GPU_FOR_COMMON(type, CALL) \
   switch (type) {                          \
-    case BlockType::Q4_K:                  \
-      CALL(BlockType::Q4_K);               \
-      break;                               \
-    case BlockType::Q6_K:                  \
-      CALL(BlockType::Q6_K);               \
-      break;                               \
     case BlockType::Q8_0:                  \
       CALL(BlockType::Q8_0);               \
       break;                               \

@@ -1,6 +1,7 @@
 // The choice of experts from router logits, by one block: the semantics of route_row() on the CPU.
-// Order is total: NaN counts as -inf, ties go to the lower id. One warp chooses;
-// its lanes hold the experts in registers.
+// Order is total: NaN counts as -inf, ties go to the lower id. Every expert counts who stands
+// before it, first among 32, then among the best of each 32: no step waits for another but at two
+// barriers.
 #pragma once
 
 #include "device/gpu/kernels/input.cuh"
@@ -30,102 +31,135 @@ __device__ __forceinline__ std::uint32_t ordered(float x) {
   const std::uint32_t bits = __float_as_uint(x + 0.0f);  // -0 and 0 are one
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
-__device__ __forceinline__ std::uint32_t warp_greatest(std::uint32_t value) {
-#ifdef TESSERA_GPU_PTX
-  return __reduce_max_sync(0xffffffffu, value);
-#else
-  for (int mask = kWarp / 2; mask > 0; mask /= 2) {
-    const std::uint32_t other = shuffle_xor(value, mask);
-    value = other > value ? other : value;
-  }
-  return value;
-#endif
+
+// An expert's logit as the gate sees it; -inf past the last expert.
+__device__ __forceinline__ float router_logit(const MoeArgs& moe, const float* logits, float factor,
+                                              int e) {
+  if (e >= moe.n_expert) return -INFINITY;
+  float x = logits[e] * factor;
+  x = isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
+  const float cap = moe.router.logit_softcap;
+  return cap > 0 ? cap * tanhf(x / cap) : x;
 }
 
-// One warp's choice: expert i * 32 + lane is the lane's i-th.
-template <int kEach>
-__device__ void select_by_warp(const MoeArgs& moe, const float* logits, float factor,
-                               Selection& s) {
+// What a softmax over all experts needs: every lane gets it.
+struct SoftmaxBase {
+  float top = -INFINITY, sum = 0;
+  __device__ __forceinline__ float of(float x) const {
+    return sum > 0 ? expf(x - top) / sum : 0.0f;
+  }
+};
+// By each warp for itself.
+__device__ inline SoftmaxBase softmax_base(const MoeArgs& moe, const float* logits, float factor) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  SoftmaxBase base;
+#pragma unroll 8
+  for (int e = lane; e < moe.n_expert; e += kWarp)
+    base.top = fmaxf(base.top, router_logit(moe, logits, factor, e));
+  base.top = warp_max(base.top);
+  if (base.top == -INFINITY) return base;
+#pragma unroll 8
+  for (int e = lane; e < moe.n_expert; e += kWarp)
+    base.sum += expf(router_logit(moe, logits, factor, e) - base.top);
+  base.sum = warp_sum(base.sum);
+  return base;
+}
+
+// What a block shares while it chooses: the order of every expert's score, then the best of each 32
+// experts.
+struct Candidates {
+  alignas(16) std::uint32_t keys[kMaxExperts];  // 0: not there
+  alignas(16) std::uint32_t best[kMaxExperts + 4];
+  std::int32_t ids[kMaxExperts];
+};
+
+// How many of the `n` keys stand before that of index i: greater ones, and equal ones ahead of it.
+__device__ __forceinline__ int rank_of(const std::uint32_t* keys, int n, int i, std::uint32_t key) {
+  int rank = 0;
+#pragma unroll 4
+  for (int j = 0; j < n; j += 4) {
+    const uint4 four = *reinterpret_cast<const uint4*>(keys + j);
+    rank += four.x > key - (j < i ? 1 : 0);
+    rank += four.y > key - (j + 1 < i ? 1 : 0);
+    rank += four.z > key - (j + 2 < i ? 1 : 0);
+    rank += four.w > key - (j + 3 < i ? 1 : 0);
+  }
+  return rank;
+}
+
+// First half of the choice: each warp ranks groups of 32 experts and leaves the best of them in
+// c.best. Wants a barrier behind it. A softmax without bias is chosen from by its logits, whose
+// order is the same.
+__device__ inline void rank_groups(const MoeArgs& moe, const float* logits, float factor,
+                                   Candidates& c) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, n = moe.n_expert;
-  float p[kEach], top = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int e = i * kWarp + lane;
-    float x = e < n ? logits[e] * factor : -INFINITY;
-    x = isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
-    if (moe.router.logit_softcap > 0)
-      x = moe.router.logit_softcap * tanhf(x / moe.router.logit_softcap);
-    p[i] = x;
-    if (e < n) top = fmaxf(top, x);
+  const bool softmax = moe.router.gating == Gating::softmax;
+  SoftmaxBase base;
+  if (softmax && moe.router_bias != nullptr) base = softmax_base(moe, logits, factor);
+  const int each = min(moe.n_used, kWarp);
+  if (threadIdx.x < 4) c.best[(n + kWarp - 1) / kWarp * each + static_cast<int>(threadIdx.x)] = 0;
+  for (int e = static_cast<int>(threadIdx.x); e < (n + kWarp - 1) / kWarp * kWarp;
+       e += static_cast<int>(blockDim.x)) {
+    std::uint32_t key = 0;
+    if (e < n) {
+      float score = router_logit(moe, logits, factor, e);
+      if (!softmax) score = sigmoid(score);
+      if (moe.router_bias != nullptr)
+        score = (softmax ? base.of(score) : score) + moe.router_bias[e];
+      key = ordered(isnan(score) ? -INFINITY : score);
+    }
+    c.keys[e] = key;
+    __syncwarp();
+    const int group = e / kWarp;
+    const int rank = key == 0 ? kWarp : rank_of(c.keys + group * kWarp, kWarp, lane, key);
+    if (lane < each) c.best[group * each + lane] = 0;
+    __syncwarp();
+    if (rank < each) {
+      c.best[group * each + rank] = key;
+      c.ids[group * each + rank] = e;
+    }
   }
+}
+
+// Second half, after the barrier: s.ids. Wants another.
+__device__ inline void choose_ranked(const MoeArgs& moe, const Candidates& c, Selection& s) {
+  const int each = min(moe.n_used, kWarp), n = (moe.n_expert + kWarp - 1) / kWarp * each;
+  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
+    const std::uint32_t key = c.best[i];
+    if (key == 0) continue;
+    const int rank = rank_of(c.best, n, i, key);
+    if (rank < moe.n_used) s.ids[rank] = c.ids[i];
+  }
+}
+
+// The weights of s.ids, by one warp.
+__device__ inline void weigh_experts(const MoeArgs& moe, const float* logits, float factor,
+                                     Selection& s) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool mine = lane < moe.n_used;
+  const float own = router_logit(moe, logits, factor, mine ? s.ids[lane] : moe.n_expert);
+  float weight = 0;
   if (moe.router.gating == Gating::softmax) {
-    top = warp_max(top);
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const bool there = i * kWarp + lane < n && top > -INFINITY;
-      p[i] = there ? expf(p[i] - top) : 0.0f;
-      sum += p[i];
-    }
-    sum = warp_sum(sum);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) p[i] = sum > 0 ? p[i] / sum : 0.0f;
+    const SoftmaxBase base = softmax_base(moe, logits, factor);
+    weight = mine ? base.of(own) : 0.0f;
   } else {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) p[i] = sigmoid(p[i]);
+    weight = mine ? sigmoid(own) : 0.0f;
   }
-  std::uint32_t key[kEach];  // 0: chosen, or not there
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int e = i * kWarp + lane;
-    float score = p[i];
-    if (e < n && moe.router_bias != nullptr) score += moe.router_bias[e];
-    key[i] = e < n ? ordered(isnan(score) ? -INFINITY : score) : 0;
-  }
-  float sum = 0;
-  for (int slot = 0; slot < moe.n_used; ++slot) {
-    std::uint32_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) best = key[i] > best ? key[i] : best;
-    best = warp_greatest(best);
-    std::uint32_t id = 0;  // complement: the greatest is the lowest id
-#pragma unroll
-    for (int i = kEach - 1; i >= 0; --i)
-      if (key[i] == best) id = ~static_cast<std::uint32_t>(i * kWarp + lane);
-    id = ~warp_greatest(id);
-    float weight = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i)
-      if (static_cast<std::uint32_t>(i * kWarp + lane) == id) {
-        weight = p[i];
-        key[i] = 0;
-      }
-    weight = shuffle(weight, static_cast<int>(id % kWarp));
-    sum += weight;
-    if (lane == 0) {
-      s.ids[slot] = static_cast<std::int32_t>(id);
-      s.weights[slot] = weight;
-    }
-  }
-  __syncwarp();
-  const float scale =
-      moe.router.weight_scale / (moe.router.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
-  if (lane < moe.n_used) {
-    float w = s.weights[lane] * scale;
-    if (moe.expert_scale != nullptr) w *= moe.expert_scale[s.ids[lane]];
-    s.weights[lane] = w;
-  }
+  const float sum = warp_sum(weight);
+  weight *= moe.router.weight_scale / (moe.router.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
+  if (mine && moe.expert_scale != nullptr) weight *= moe.expert_scale[s.ids[lane]];
+  if (mine) s.weights[lane] = weight;
 }
 
 // Fills s.ids and s.weights from one row's logits times `factor`. Ends with a barrier.
 __device__ inline void select_experts(const MoeArgs& moe, const float* logits, float factor,
                                       Selection& s) {
-  if (threadIdx.x < kWarp) {
-    if (moe.n_expert <= 8 * kWarp)
-      select_by_warp<8>(moe, logits, factor, s);
-    else
-      select_by_warp<kMaxExperts / kWarp>(moe, logits, factor, s);
-  }
+  __shared__ Candidates candidates;
+  rank_groups(moe, logits, factor, candidates);
+  __syncthreads();
+  choose_ranked(moe, candidates, s);
+  __syncthreads();
+  if (threadIdx.x < kWarp) weigh_experts(moe, logits, factor, s);
   __syncthreads();
 }
 

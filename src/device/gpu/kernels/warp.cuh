@@ -128,6 +128,16 @@ __device__ __forceinline__ int dot4(std::uint32_t a, std::uint32_t b, int sum) {
 #endif
 }
 
+#ifndef TESSERA_GPU_PTX
+// The same with unsigned bytes in `a`.
+__device__ __forceinline__ int dot4_unsigned(std::uint32_t a, std::uint32_t b, int sum) {
+  for (int i = 0; i < 4; ++i)
+    sum += static_cast<int>((a >> (8 * i)) & 255u) *
+           static_cast<int>(static_cast<std::int8_t>(b >> (8 * i)));
+  return sum;
+}
+#endif
+
 // --- Matrix instructions. Lane l: g = l / 4, t = l % 4. ---
 
 // d[0,1] = row g, columns 2t, 2t + 1; d[2,3] = row g + 8. a: signed bytes, a[0] row g, a[1] row
@@ -174,6 +184,41 @@ __device__ __forceinline__ void multiply_s8_k16(int (&d)[4], std::uint32_t a0, s
       d[2 + column] = dot4(high, x, d[2 + column]);
     }
   }
+#endif
+}
+
+// d += A B over unsigned bytes of A and signed bytes of B, laid out as above: 16 columns ...
+__device__ __forceinline__ void add_u8_k16(int (&d)[4], std::uint32_t a0, std::uint32_t a1,
+                                           std::uint32_t b) {
+#ifdef TESSERA_GPU_PTX
+  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a0), "r"(a1), "r"(b));
+#else
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  for (int k = 0; k < 4; ++k) {
+    const std::uint32_t low = shuffle(a0, 4 * g + k), high = shuffle(a1, 4 * g + k);
+    for (int column = 0; column < 2; ++column) {
+      const std::uint32_t x = shuffle(b, 4 * (2 * t + column) + k);
+      d[column] = dot4_unsigned(low, x, d[column]);
+      d[2 + column] = dot4_unsigned(high, x, d[2 + column]);
+    }
+  }
+#endif
+}
+
+// ... and 32.
+__device__ __forceinline__ void add_u8_k32(int (&d)[4], const std::uint32_t (&a)[4],
+                                           std::uint32_t b0, std::uint32_t b1) {
+#ifdef TESSERA_GPU_PTX
+  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+#else
+  add_u8_k16(d, a[0], a[1], b0);
+  add_u8_k16(d, a[2], a[3], b1);
 #endif
 }
 

@@ -153,7 +153,7 @@ void put_super(const Block& b, std::uint8_t* out) {
   if constexpr (requires { b.dmin; }) std::memcpy(out + 2, &b.dmin, 2);
 }
 
-enum class Quants { two_bit, four_bit, eight_bit };
+enum class Quants { two_bit, four_bit, four_bit_pairs, six_bit, eight_bit };
 enum class Extra { none, one_bit, two_bit };
 
 struct Form {
@@ -181,11 +181,11 @@ Form form_of(BlockType type) {
     case BlockType::Q3_K:
       return {Quants::two_bit, Extra::one_bit, 2, 2};
     case BlockType::Q4_K:
-      return {Quants::four_bit, Extra::none, 2, 4};
+      return {Quants::four_bit_pairs, Extra::none, 2, 4};
     case BlockType::Q5_K:
       return {Quants::four_bit, Extra::one_bit, 2, 4};
     case BlockType::Q6_K:
-      return {Quants::four_bit, Extra::two_bit, 2, 2};
+      return {Quants::six_bit, Extra::two_bit, 2, 2};
     case BlockType::IQ4_XS:
       return {Quants::four_bit, Extra::none, 1, 2};
     case BlockType::MXFP4:
@@ -218,7 +218,12 @@ struct Tile {
         put_word(quants, (group * 32 + lane) * 4 + 2 + half, high);
         continue;
       }
-      if (form.quants == Quants::four_bit) {
+      if (form.quants == Quants::four_bit_pairs) {
+        put_word(quants, lane * 4 + half, low << (4 * group));
+        put_word(quants, lane * 4 + 2 + half, high << (4 * group));
+      } else if (form.quants == Quants::six_bit) {
+        put_six(lane, half, group, low, high);
+      } else if (form.quants == Quants::four_bit) {
         put_word(quants, lane * 4 + 2 * group + half, (low & kNibbles) | (high & kNibbles) << 4);
         put_extra(lane, half, group, low >> 4, high >> 4);
       } else {
@@ -234,10 +239,17 @@ struct Tile {
     if (form.extra == Extra::one_bit) {
       const unsigned shift = 4 * half + 2 * group;
       put_word(extra, lane, (low & kBits) << shift | (high & kBits) << (shift + 1));
-    } else if (form.extra == Extra::two_bit) {
-      const unsigned shift = 4 * group;
-      put_word(extra, lane * 2 + half, (low & kPairs) << shift | (high & kPairs) << (shift + 2));
     }
+  }
+
+  // Three of a group's four words stand whole, the fourth in their upper bits.
+  void put_six(unsigned lane, unsigned half, unsigned group, std::uint32_t low,
+               std::uint32_t high) const {
+    put_word(quants, lane * 4 + 2 * group + half, low);
+    if (half == 0) return put_word(extra, lane * 2 + group, high);
+    put_word(quants, lane * 4 + 2 * group, (high & (kPairs << 4)) << 2);
+    put_word(quants, lane * 4 + 2 * group + 1, (high & (kPairs << 2)) << 4);
+    put_word(extra, lane * 2 + group, (high & kPairs) << 6);
   }
 
   static void put_word(std::uint8_t* plane, unsigned index, std::uint32_t value) {
@@ -332,9 +344,9 @@ PlaneLayout plane_layout(BlockType type, std::int64_t rows, std::int64_t cols) {
   constexpr int kElems = kTileRows * kTileCols;
   layout.row_tiles = row_tiles(rows);
   layout.col_tiles = (cols + kTileCols - 1) / kTileCols;
-  layout.quant_bytes = form.quants == Quants::eight_bit  ? kElems
-                       : form.quants == Quants::four_bit ? kElems / 2
-                                                         : kElems / 4;
+  layout.quant_bytes = form.quants == Quants::eight_bit ? kElems
+                       : form.quants == Quants::two_bit ? kElems / 4
+                                                        : kElems / 2;
   layout.extra_bytes = form.extra == Extra::none      ? 0
                        : form.extra == Extra::one_bit ? kElems / 8
                                                       : kElems / 4;

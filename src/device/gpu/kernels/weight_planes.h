@@ -9,13 +9,19 @@
 //
 //   quants  4-bit types: per tile [lane][4] words; word 2 * group + half (half 1: row g + 8), byte
 //           j: low nibble column 4t + j of the group, high nibble column 16 + 4t + j.
+//           Q4_K: word 2 * high + half (high: columns 16 + 4t), low nibble group 0, high nibble
+//           group 1: masked, a word is an operand as it stands.
+//           Q6_K: six bits in bytes. Word 2 * group + half holds columns 4t; extra has columns
+//           16 + 4t of half 0; those of half 1 stand in the upper two bits of these three words,
+//           bits 5 and 4 in half 0's, 3 and 2 in half 1's, 1 and 0 in extra's.
 //           8-bit (Q8_0): per tile [group][lane][4] words: (half 0, low), (half 1, low), (half 0,
 //           high), (half 1, high) where high means columns 16 + 4t. Bytes are signed.
 //           2-bit (Q2_K, Q3_K): per tile [lane][2] words, one a half; bits 2 * (2 * group + high)
 //           of byte j.
-//   extra   Q6_K: two high bits, as the 2-bit plane. Q5_0, Q5_1, Q5_K, Q3_K: one high bit, per tile
-//           [lane] one word; bit 4 * half + 2 * group + high of byte j. Q5 and Q6 levels are then
-//           unsigned (0..31, 0..63), Q3_K's 0..7: the kernels subtract 16, 32 and 4.
+//   extra   Q6_K: per tile [lane][group] one word, see above. Q5_0, Q5_1, Q5_K, Q3_K: one high
+//           bit, per tile [lane] one word; bit 4 * half + 2 * group + high of byte j. Q5 and Q6
+//           levels are then unsigned (0..31, 0..63), Q3_K's 0..7: the kernels subtract 16, 32
+//           and 4.
 //   scales  what is per group, for the tile's two groups and 16 rows, [g][group][half] of
 //           Q4_0, Q5_0, Q8_0, IQ4_NL   f16 d
 //           Q4_1, Q5_1                 f16 d, f16 m

@@ -1,0 +1,543 @@
+// Decode projections of Q4_K and Q6_K matrices, plain ones beside them, by whole super-blocks.
+// Floor: the weights' bytes over the read bandwidth (a 2048 x 12288 Q4_K product is 14.5 MB: 3.2 us
+// at 4.6 TB/s).
+//
+// narrow: a block's warps share the columns. Each rounds its own super-blocks of the row (of
+// several rows: all warps together) and meets with them the weights of one unit after another: 16
+// rows of a quantised matrix, or a few of a plain one. The weights of the first unit are in
+// registers, the others' on their way to L2, before the kernel before is done. wide: so many tiles
+// that each warp takes whole ones.
+#include <algorithm>
+
+#include "device/gpu/kernels/project_decode.cuh"
+#include "device/gpu/kernels/super_input.cuh"
+
+namespace tessera::gpu {
+namespace {
+
+constexpr int kPlainRows = 2;  // in one unit of a plain matrix
+
+struct Segment {
+  Planes w;
+  float* out;
+  std::int64_t stride;
+  bool add;
+  int end_unit;  // units of this and the segments before it of its kind
+};
+
+struct SuperArgs {
+  Input in;
+  int rows;
+  int supers;     // of a row
+  int part_bits;  // 1 << part_bits warps share the columns of a unit
+  int units;      // of the quantised segments, which come first
+  int plain_units;
+  int first_plain;   // segment
+  int plain_blocks;  // of eight rows, that do nothing else; of one, every block does some
+  Segment segments[kMaxOutputs];
+  int ends[kMaxOutputs - 1];  // end_unit of the quantised segments but the last
+  SuperRoom room;
+};
+
+// Units whose sums wait for one barrier.
+constexpr int round_units(int n_cols) {
+  return n_cols == 1 ? 4 : 1;
+}
+// Blocks of a multiprocessor's share of a kernel; and the threads of a block that would have all
+// its registers: more than there are, so that some are left for the next kernel's blocks, which
+// fetch their weights meanwhile.
+constexpr int blocks_each(int n_cols, int warps) {
+  return warps == 8 ? (n_cols == 1 ? 3 : 2) : 1;
+}
+constexpr int bound_threads(int n_cols) {
+  return n_cols > 1 ? 512 : 768;
+}
+
+struct Place {
+  const Segment* segment;
+  int tile;  // of the segment
+};
+// Of a quantised unit: without loads that wait for each other.
+__device__ __forceinline__ Place place_of(const SuperArgs& args, int unit) {
+  int segment = 0, begin = 0;
+#pragma unroll
+  for (int i = 0; i + 1 < kMaxOutputs; ++i)
+    if (unit >= args.ends[i]) segment = i + 1, begin = args.ends[i];
+  return {&args.segments[segment], unit - begin};
+}
+__device__ __forceinline__ Place plain_place_of(const SuperArgs& args, int unit) {
+  int segment = args.first_plain, begin = 0;
+  while (unit >= args.segments[segment].end_unit) begin = args.segments[segment++].end_unit;
+  return {&args.segments[segment], unit - begin};
+}
+
+// --- Plain rows ---
+
+__device__ __forceinline__ float4 plain_four(const Planes& w, std::int64_t at) {
+  if (w.type == BlockType::F32) {
+    const uint4 raw = load_stream(reinterpret_cast<const uint4*>(w.data + at * 4));
+    return {__uint_as_float(raw.x), __uint_as_float(raw.y), __uint_as_float(raw.z),
+            __uint_as_float(raw.w)};
+  }
+  const uint2 raw = load_stream(reinterpret_cast<const uint2*>(w.data + at * 2));
+  const float2 a = plain_pair(w.type, raw.x), b = plain_pair(w.type, raw.y);
+  return {a.x, a.y, b.x, b.y};
+}
+__device__ __forceinline__ Eight plain_eight(const Planes& w, int row, int super, int lane) {
+  const std::int64_t at = static_cast<std::int64_t>(min(row, w.rows - 1)) * w.cols +
+                          super * kSuperCols + eight_at(lane);
+  return {plain_four(w, at), plain_four(w, at + 16)};
+}
+__device__ __forceinline__ float dot_eight(const Eight& a, const Eight& b, float sum) {
+  sum = __fmaf_rn(a.low.x, b.low.x, sum), sum = __fmaf_rn(a.low.y, b.low.y, sum);
+  sum = __fmaf_rn(a.low.z, b.low.z, sum), sum = __fmaf_rn(a.low.w, b.low.w, sum);
+  sum = __fmaf_rn(a.high.x, b.high.x, sum), sum = __fmaf_rn(a.high.y, b.high.y, sum);
+  sum = __fmaf_rn(a.high.z, b.high.z, sum), sum = __fmaf_rn(a.high.w, b.high.w, sum);
+  return sum;
+}
+
+// --- A warp's share of a unit ---
+
+struct Share {
+  int begin, end;  // super-blocks
+};
+
+__device__ __forceinline__ Share share_of(const SuperArgs& args, int part) {
+  return {args.supers * part >> args.part_bits, args.supers * (part + 1) >> args.part_bits};
+}
+
+__device__ __forceinline__ void put_sums(const RowSums& sums, int lane, float* shares) {
+  const float low = sums.total(0), high = sums.total(1);
+  const int g = lane / 4, t = lane % 4;
+  if (t < 2) shares[g + 8 * t] = t == 0 ? low : high;
+}
+__device__ __forceinline__ void put_sums(const EightSums& sums, int lane, float* shares) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    *reinterpret_cast<float2*>(shares + (g + 8 * half) * kDecodeRows + 2 * t) =
+        make_float2(sums.total(2 * half), sums.total(2 * half + 1));
+}
+
+template <int kCols>
+struct SumsOf {
+  using Type = EightSums;
+};
+template <>
+struct SumsOf<1> {
+  using Type = RowSums;
+};
+
+// --- Plain units ---
+
+// Sums of a warp's columns: [row of the unit][column], then the squares of each column's input.
+template <int kCols>
+struct PlainSums {
+  float of[kPlainRows][kCols], squares[kCols];
+};
+
+// A warp's share of a plain unit: `w` holds its first super-block. The rows come from memory.
+template <int kCols>
+__device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& at, Share share,
+                                            const Eight (&first_w)[kPlainRows], int first, int n,
+                                            int lane, PlainSums<kCols>& sums) {
+  Eight w[kPlainRows];
+#pragma unroll
+  for (int r = 0; r < kPlainRows; ++r) w[r] = first_w[r];
+  for (int super = share.begin; super < share.end; ++super) {
+    if (super != share.begin)
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r)
+        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, super, lane);
+    const Eight weight = super_weight(args.in, super, lane);
+#pragma unroll
+    for (int j = 0; j < kCols; ++j) {
+      if (j >= n) break;
+      float square = 0;
+      const Eight x =
+          normed_input(args.in, load_input(args.in, first + j, super, lane), weight, square);
+      sums.squares[j] += square;
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r) sums.of[r][j] = dot_eight(w[r], x, sums.of[r][j]);
+    }
+  }
+}
+
+// All warps of the block: one unit of plain rows. shares: [warp][kPlainRows + 1][kCols]; wants them
+// free and leaves them in use.
+template <int kCols, int kWarps>
+__device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& at, Share share,
+                                           const Eight (&w)[kPlainRows], int first, int n,
+                                           float* shares) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  PlainSums<kCols> sums{};
+  plain_share<kCols>(args, at, share, w, first, n, lane, sums);
+  float* own = shares + warp * (kPlainRows + 1) * kCols;
+#pragma unroll
+  for (int j = 0; j < kCols; ++j) {
+#pragma unroll
+    for (int r = 0; r < kPlainRows; ++r) {
+      const float all = warp_sum(sums.of[r][j]);
+      if (lane == 0) own[r * kCols + j] = all;
+    }
+    if (lane == 0) own[kPlainRows * kCols + j] = sums.squares[j];
+  }
+  __syncthreads();
+  const int r = static_cast<int>(threadIdx.x) / kCols,
+            column = static_cast<int>(threadIdx.x) % kCols;
+  const int row = at.tile * kPlainRows + r;
+  if (r >= kPlainRows || column >= n || row >= at.segment->w.rows) return;
+  float sum = 0, squares = 0;
+  for (int i = 0; i < 1 << args.part_bits; ++i) {
+    const float* from = shares + i * (kPlainRows + 1) * kCols + column;
+    sum += from[r * kCols];
+    squares += from[kPlainRows * kCols];
+  }
+  if (args.in.kind == InputKind::rms_norm)
+    sum *= 1.0f / sqrtf(squares / static_cast<float>(args.in.cols) + args.in.eps);
+  float* to = at.segment->out + (first + column) * at.segment->stride + row;
+  *to = at.segment->add ? *to + sum : sum;
+}
+
+// Plain matrices alone.
+constexpr int kPlainWarps = 8;
+template <int kCols>
+__global__ void __launch_bounds__(kPlainWarps* kWarp, kCols == 1 ? 4 : 2)
+    plain_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
+  __shared__ float shares[kPlainWarps * (kPlainRows + 1) * kCols];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
+  const Place at = plain_place_of(args, static_cast<int>(blockIdx.x));
+  const Share share = warp >> args.part_bits == 0 ? share_of(args, warp) : Share{0, 0};
+  Eight w[kPlainRows] = {};
+  if (share.begin < share.end)
+#pragma unroll
+    for (int r = 0; r < kPlainRows; ++r)
+      w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
+  chain_wait();
+  chain_trigger();
+  plain_unit<kCols, kPlainWarps>(args, at, share, w, first, n, shares);
+}
+
+// --- Narrow ---
+
+template <bool kSix>
+__device__ __forceinline__ void load_first(const SuperArgs& args, int unit, int super, int lane,
+                                           RawSuper& raw) {
+  if (unit >= args.units) return;
+  const Place at = place_of(args, unit);
+  load_either<kSix>(raw, at.segment->w, at.tile, super, lane);
+}
+
+// The warp's share of a unit; leaves the first super-block of its next one in `raw`.
+template <int kCols, bool kSix>
+__device__ __forceinline__ void unit_share(const SuperArgs& args, int unit, int next, Share share,
+                                           RawSuper& raw, const char* shared, int lane,
+                                           float* shares) {
+  const Place at = place_of(args, unit);
+  const Planes& w = at.segment->w;
+  typename SumsOf<kCols>::Type sums;
+  for (int super = share.begin; super < share.end; ++super) {
+    dot_either<kSix>(w.type, raw, shared + super * kSuperBytes, args.room.row_bytes, lane, sums);
+    if (super + 1 < share.end) load_either<kSix>(raw, w, at.tile, super + 1, lane);
+  }
+  load_first<kSix>(args, next, share.begin, lane, raw);
+  put_sums(sums, lane, shares);
+}
+
+// Adds up the parts of `n_units` units and stores them. shares: [unit][warp][16][kCols].
+template <int kCols, int kWarps>
+__device__ __forceinline__ void store_units(const SuperArgs& args, int first_unit, int step,
+                                            int n_units, int first, int n, const char* shared,
+                                            const float* shares) {
+  const int slots = kWarps >> args.part_bits;
+  for (int i = static_cast<int>(threadIdx.x); i < n_units * slots * kTileRows * kCols;
+       i += kWarps * kWarp) {
+    const int column = i % kCols, r = i / kCols % kTileRows, which = i / (kCols * kTileRows);
+    const int slot = which & (slots - 1), round = (which << args.part_bits) / kWarps;
+    const int unit = first_unit + round * step + slot;
+    if (unit >= args.units || column >= n) continue;
+    const Place at = place_of(args, unit);
+    const int row = at.tile * kTileRows + r;
+    if (row >= at.segment->w.rows) continue;
+    const float* from =
+        shares + ((round * kWarps + (slot << args.part_bits)) * kTileRows + r) * kCols + column;
+    float sum = 0;
+    for (int part = 0; part < 1 << args.part_bits; ++part) sum += from[part * kTileRows * kCols];
+    sum *= row_factor(args.in, args.room, column, shared);
+    float* to = at.segment->out + (first + column) * at.segment->stride + row;
+    *to = at.segment->add ? *to + sum : sum;
+  }
+}
+
+// Waits for the kernels before and stages their rows; one row that a unit's warps share between
+// them without a barrier.
+template <int kCols, int kWarps>
+__device__ __forceinline__ void wait_and_stage(const SuperArgs& args, Share share, int first, int n,
+                                               char* shared) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const bool alone = kCols == 1 && 1 << args.part_bits == kWarps;
+  const int from = alone ? share.begin : warp, to = alone ? share.end : n * args.supers;
+  const int stride = alone ? 1 : kWarps;
+  Eight weight{};
+  if (from < to) weight = super_weight(args.in, from % args.supers, lane);
+  chain_wait();
+  chain_trigger();
+  constexpr int kTogether = kCols == 1 ? 1 : 2;
+  for (int base = from; base < to; base += kTogether * stride) {
+    InputSuper read[kTogether];
+    int row[kTogether], super[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const int i = min(base + k * stride, to - 1);
+      row[k] = kCols == 1 ? 0 : i / args.supers;
+      super[k] = i - row[k] * args.supers;
+      read[k] = load_input(args.in, first + row[k], super[k], lane);
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      if (base + k * stride >= to) break;
+      if (base + k != from) weight = super_weight(args.in, super[k], lane);
+      stage_super(args.in, args.room, row[k], super[k], read[k], weight, lane, shared);
+    }
+  }
+  if (alone)
+    __syncwarp();
+  else
+    __syncthreads();
+}
+
+template <int kCols, int kWarps>
+__device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int step, Share share,
+                                            int first, int n, float* shares) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int unit = from; unit < args.plain_units; unit += step) {
+    const Place at = plain_place_of(args, unit);
+    Eight w[kPlainRows] = {};
+    if (share.begin < share.end)
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r)
+        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
+    __syncthreads();
+    plain_unit<kCols, kWarps>(args, at, share, w, first, n, shares);
+  }
+}
+
+template <int kCols, int kWarps, bool kSix>
+__global__ void __launch_bounds__(bound_threads(kCols), 1)
+    narrow_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
+  extern __shared__ __align__(16) char shared[];
+  float* shares = reinterpret_cast<float*>(shared + args.room.bytes);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int slots = kWarps >> args.part_bits, slot = warp >> args.part_bits;
+  const Share share = share_of(args, warp - (slot << args.part_bits));
+  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
+  const int block = static_cast<int>(blockIdx.x) - args.plain_blocks;
+  if constexpr (kCols > 1)
+    if (block < 0) {
+      chain_wait();
+      chain_trigger();
+      return plain_units<kCols, kWarps>(args, static_cast<int>(blockIdx.x), args.plain_blocks,
+                                        slot == 0 ? share : Share{0, 0}, first, n, shares);
+    }
+  const int step = (static_cast<int>(gridDim.x) - args.plain_blocks) * slots;
+  const int begin = block * slots;
+
+  RawSuper raw;
+  load_first<kSix>(args, begin + slot, share.begin, lane, raw);
+  for (int unit = begin + slot; unit < args.units; unit += step) {
+    const Place at = place_of(args, unit);
+    for (int super = share.begin + (unit < step ? 1 : 0); super < share.end; ++super)
+      prefetch_super(at.segment->w, at.tile, super, lane);
+  }
+  wait_and_stage<kCols, kWarps>(args, share, first, n, shared);
+
+  constexpr int kRound = round_units(kCols);
+  for (int base = begin; base < args.units; base += kRound * step) {
+    int count = 0;
+    for (int unit = base; count < kRound && unit < args.units; unit += step, ++count)
+      if (unit + slot < args.units)
+        unit_share<kCols, kSix>(args, unit + slot, unit + step + slot, share, raw, shared, lane,
+                                shares + (count * kWarps + warp) * kTileRows * kCols);
+    __syncthreads();
+    store_units<kCols, kWarps>(args, base, step, count, first, n, shared, shares);
+    if (base + kRound * step < args.units) __syncthreads();
+  }
+  if constexpr (kCols == 1)
+    plain_units<kCols, kWarps>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+                               slot == 0 ? share : Share{0, 0}, first, n, shares);
+}
+
+// --- Wide ---
+
+constexpr int kWideWarps = 16;
+
+__device__ __forceinline__ void store_tile(const RowSums& sums, const SuperArgs& args, int tile,
+                                           int first, int n, float factor, int lane) {
+  const Segment& s = args.segments[0];
+  const float low = sums.total(0), high = sums.total(1);
+  const int row = tile * kTileRows + lane / 4 + 8 * (lane % 4);
+  if (lane % 4 >= 2 || row >= s.w.rows) return;
+  float* to = s.out + first * s.stride + row;
+  const float sum = (lane % 4 == 0 ? low : high) * factor;
+  *to = s.add ? *to + sum : sum;
+}
+__device__ __forceinline__ void store_tile(const EightSums& sums, const SuperArgs& args, int tile,
+                                           int first, int n, const float (&factor)[2], int lane) {
+  const Segment& s = args.segments[0];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int row = tile * kTileRows + lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
+    if (row >= s.w.rows || column >= n) continue;
+    float* to = s.out + (first + column) * s.stride + row;
+    const float sum = sums.total(i) * factor[i % 2];
+    *to = s.add ? *to + sum : sum;
+  }
+}
+
+template <BlockType kType>
+__device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, const SuperRoom& room,
+                                         int lane, RowSums& sums) {
+  dot_super<kType>(raw, at, lane, sums);
+}
+template <BlockType kType>
+__device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, const SuperRoom& room,
+                                         int lane, EightSums& sums) {
+  dot_super<kType>(raw, at, room.row_bytes, lane, sums);
+}
+
+template <BlockType kType, int kCols>
+__global__ void __launch_bounds__(kWideWarps* kWarp, 1)
+    wide_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
+  extern __shared__ __align__(16) char shared[];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
+  const Planes& w = args.segments[0].w;
+  const int step = static_cast<int>(gridDim.x) * kWideWarps;
+  int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
+  RawSuper next;
+  if (tile < args.units) load_super<kType>(next, w, tile, 0, lane);
+  chain_wait();
+  chain_trigger();
+  for (int i = warp; i < n * args.supers; i += kWideWarps) {
+    const int super = i % args.supers;
+    stage_super(args.in, args.room, i / args.supers, super,
+                load_input(args.in, first + i / args.supers, super, lane),
+                super_weight(args.in, super, lane), lane, shared);
+  }
+  __syncthreads();
+  float factors[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+    factors[j] =
+        row_factor(args.in, args.room, kCols == 1 ? 0 : min(n - 1, lane % 4 * 2 + j), shared);
+  for (; tile < args.units; tile += step) {
+    typename SumsOf<kCols>::Type sums;
+#pragma unroll 2
+    for (int super = 0; super < args.supers; ++super) {
+      const RawSuper raw = next;
+      const bool more = super + 1 < args.supers;
+      if (more || tile + step < args.units)
+        load_super<kType>(next, w, more ? tile : tile + step, more ? super + 1 : 0, lane);
+      dot_wide<kType>(raw, shared + super * kSuperBytes, args.room, lane, sums);
+    }
+    if constexpr (kCols == 1)
+      store_tile(sums, args, tile, first, n, factors[0], lane);
+    else
+      store_tile(sums, args, tile, first, n, factors, lane);
+  }
+}
+
+// --- Launch ---
+
+template <int kCols>
+GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
+  const auto kernel = args.segments[0].w.type == BlockType::Q4_K
+                          ? wide_kernel<BlockType::Q4_K, kCols>
+                          : wide_kernel<BlockType::Q6_K, kCols>;
+  return launch_kernel(launch, kernel,
+                       dim3(static_cast<unsigned>(std::max(1, launch.multiprocessors)),
+                            static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
+                       dim3(kWideWarps * kWarp), static_cast<std::size_t>(args.room.bytes), args);
+}
+
+template <int kCols, int kWarps>
+GpuError launch_narrow(const Launch& launch, SuperArgs& args, bool six) {
+  const int slots = kWarps >> args.part_bits, needed = (args.units + slots - 1) / slots;
+  const int most = std::max(1, launch.multiprocessors) * blocks_each(kCols, kWarps);
+  const int rounds = (needed + most - 1) / most;  // the same for every block
+  const int blocks = (needed + rounds - 1) / rounds;
+  if (kCols > 1) args.plain_blocks = std::min(args.plain_units, 32);
+  const int shares = round_units(kCols) * kWarps * kTileRows * kCols * 4;
+  return launch_kernel(
+      launch, six ? narrow_kernel<kCols, kWarps, true> : narrow_kernel<kCols, kWarps, false>,
+      dim3(static_cast<unsigned>(args.plain_blocks + blocks),
+           static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
+      dim3(kWarps * kWarp), static_cast<std::size_t>(args.room.bytes + shares), args);
+}
+
+template <int kCols>
+GpuError launch_supers(const Launch& launch, SuperArgs& args, bool six, bool wide) {
+  // Few units: more warps a unit.
+  const bool many = args.units > 0 && args.supers >= 16 && args.units <= 2 * launch.multiprocessors;
+  while (args.part_bits < (many ? 4 : 3) && 2 << args.part_bits <= args.supers) ++args.part_bits;
+  if (args.units == 0)
+    return launch_kernel(launch, plain_kernel<kCols>,
+                         dim3(static_cast<unsigned>(args.plain_units),
+                              static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
+                         dim3(kPlainWarps * kWarp), 0, args);
+  if (wide) return launch_wide<kCols>(launch, args);
+  return many ? launch_narrow<kCols, 16>(launch, args, six)
+              : launch_narrow<kCols, 8>(launch, args, six);
+}
+
+}  // namespace
+
+bool has_project_supers(const ProjectArgs& project) {
+  if (!has_super_input(project.input)) return false;
+  for (int i = 0; i < project.n_outputs; ++i) {
+    const BlockType type = project.outputs[static_cast<std::size_t>(i)].w.type;
+    if (!is_plain(type) && !has_supers(type)) return false;
+  }
+  return true;
+}
+
+GpuError project_supers(const Launch& launch, const ProjectArgs& project) {
+  SuperArgs args{};
+  args.in = project.input;
+  args.rows = project.rows;
+  args.supers = project.input.cols / kSuperCols;
+  bool six = false;
+  int n = 0;
+  for (const bool plain : {false, true}) {
+    int& units = plain ? args.plain_units : args.units;
+    if (plain) args.first_plain = n;
+    for (int i = 0; i < project.n_outputs; ++i) {
+      const Output& output = project.outputs[static_cast<std::size_t>(i)];
+      if (is_plain(output.w.type) != plain) continue;
+      units += plain ? (output.w.rows + kPlainRows - 1) / kPlainRows
+                     : static_cast<int>(row_tiles(output.w.rows));
+      six = six || output.w.type == BlockType::Q6_K;
+      args.segments[n++] = {planes_of(output.w), output.out, output.stride, output.add, units};
+    }
+  }
+  const int quantised = args.first_plain;
+  for (int i = 0; i + 1 < kMaxOutputs; ++i)
+    args.ends[i] = i + 1 < quantised ? args.segments[i].end_unit : args.units + 1;
+  const bool wide = n == 1 && args.units >= 4 * kWideWarps * std::max(1, launch.multiprocessors);
+  constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
+  if (args.rows > 1) {
+    args.room = super_room(args.supers, kDecodeRows);
+    if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit())
+      return launch_supers<kDecodeRows>(launch, args, six, wide);
+  }
+  args.room = super_room(args.supers, 1);
+  return launch_supers<1>(launch, args, six, wide);
+}
+
+}  // namespace tessera::gpu

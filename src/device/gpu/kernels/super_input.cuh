@@ -1,0 +1,95 @@
+// What a decode product by super-blocks reads: a warp's 256 columns of an input row, normed, gated
+// and rounded into shared memory.
+//
+// Rounding does not see a factor of the whole row, so 1 / rms of a normed row is applied to the
+// result: no warp waits for the others' squares before its products.
+#pragma once
+
+#include "device/gpu/kernels/supers.cuh"
+
+namespace tessera::gpu {
+
+inline bool has_super_input(const Input& in) {
+  if (in.cols % kSuperCols != 0) return false;
+  return in.kind != InputKind::gated_rms || in.head_dim == 32 || in.head_dim == 64 ||
+         in.head_dim == 128 || in.head_dim == 256;
+}
+
+// The norm's weights of a super-block: they may be loaded ahead of chain_wait().
+__device__ __forceinline__ Eight super_weight(const Input& in, int super, int lane) {
+  if (in.kind == InputKind::plain) return {};
+  if (in.kind == InputKind::rms_norm) return load_eight(in.weight + super * kSuperCols, lane);
+  const auto* at = reinterpret_cast<const float4*>(in.weight + eight_at(lane) % in.head_dim);
+  return {at[0], at[4]};
+}
+
+__device__ __forceinline__ float4 gated(float4 v, float4 z) {
+  return {v.x * silu(z.x), v.y * silu(z.y), v.z * silu(z.z), v.w * silu(z.w)};
+}
+
+// What is read of a row's super-block: the gate too where there is one.
+struct InputSuper {
+  Eight x, z;
+};
+__device__ __forceinline__ InputSuper load_input(const Input& in, int row, int super, int lane) {
+  const int id = in.row_ids == nullptr ? row : in.row_ids[row];
+  InputSuper read;
+  read.x = load_eight(in.x + id * in.stride + super * kSuperCols, lane);
+  if (in.kind == InputKind::gated_rms)
+    read.z = load_eight(in.gate + id * in.gate_stride + super * kSuperCols, lane);
+  return read;
+}
+
+// The row's columns less the factor 1 / rms of rms_norm, whose part of the sum of squares is left
+// in `square`.
+__device__ __forceinline__ Eight normed_input(const Input& in, const InputSuper& read,
+                                              const Eight& weight, float& square) {
+  if (in.kind == InputKind::plain) return read.x;
+  if (in.kind == InputKind::rms_norm) {
+    square = warp_sum(squares(read.x));
+    return times(read.x, weight);
+  }
+  float sum = squares(read.x);
+  for (int mask = in.head_dim / 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
+  const float factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
+  const Eight y = times(read.x, weight);
+  return {gated(times(y.low, factor), read.z.low), gated(times(y.high, factor), read.z.high)};
+}
+
+// Where `n_cols` rounded rows stand in shared memory, counted in bytes.
+struct SuperRoom {
+  int row_bytes = 0;
+  int squares = 0;  // f32 [row][super]
+  int bytes = 0;
+};
+__host__ __device__ inline SuperRoom super_room(int supers, int n_cols) {
+  SuperRoom room;
+  room.row_bytes = super_row_bytes(supers);
+  room.squares = room.row_bytes * n_cols;
+  room.bytes = room.squares + (supers * n_cols * 4 + 15) / 16 * 16;
+  return room;
+}
+
+// One warp's super-block of one row into its place.
+__device__ __forceinline__ void stage_super(const Input& in, const SuperRoom& room, int row,
+                                            int super, const InputSuper& read, const Eight& weight,
+                                            int lane, char* shared) {
+  float square = 0;
+  const Eight v = normed_input(in, read, weight, square);
+  round_super(v, lane, shared + row * room.row_bytes + super * kSuperBytes);
+  if (lane == 0)
+    reinterpret_cast<float*>(shared + room.squares)[row * (in.cols / kSuperCols) + super] = square;
+}
+
+// What the products of a staged row are to be multiplied with. After a barrier.
+__device__ __forceinline__ float row_factor(const Input& in, const SuperRoom& room, int row,
+                                            const char* shared) {
+  if (in.kind != InputKind::rms_norm) return 1.0f;
+  const int supers = in.cols / kSuperCols;
+  const float* squares = reinterpret_cast<const float*>(shared + room.squares) + row * supers;
+  float sum = 0;
+  for (int i = 0; i < supers; ++i) sum += squares[i];
+  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+}
+
+}  // namespace tessera::gpu

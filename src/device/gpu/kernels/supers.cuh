@@ -1,0 +1,357 @@
+// Decode products of Q4_K and Q6_K: one warp's 16 weight rows times 256 columns (a super-block),
+// for one row of activations or for eight.
+//
+// With one row the eight columns of the matrix instruction stand for eight groups of columns: the
+// operand of group j is zero but in column j, so that eight products leave 16 x 8 group sums, four
+// in each lane and none twice. Lane t of a row (lane = 4 g + t, rows g and g + 8) has in Q4_K
+// groups 2t and 2t + 1 of the 256 columns, in Q6_K group t of each 128. It applies their factors,
+// and the four lanes are added at the end. With eight rows the columns are rows, every lane
+// applies all factors, and keeps the four lanes' sums apart: the same operations in the same order,
+// so a row's result does not depend on its neighbours.
+//
+// In the machine code of whole tiles (project_supers.cu): 43 instructions a tile of 16 x 64 in
+// Q4_K, 54 in Q6_K; with eight rows 97 and 128.
+#pragma once
+
+#include "device/gpu/kernels/dot.cuh"
+
+namespace tessera::gpu {
+
+constexpr bool has_supers(BlockType type) {
+  return type == BlockType::Q4_K || type == BlockType::Q6_K;
+}
+
+// --- Rows, rounded to signed bytes a group of 32 ---
+
+// One row's 256 columns in shared memory: bytes, [group][t] of columns 4t.. and 16 + 4t..; for each
+// pair of groups scale, scaled sum, scale, scaled sum; for each group -32 times the integer sums of
+// its two halves.
+inline constexpr int kSuperFactors = 256, kSuperOffsets = 320, kSuperBytes = 384;
+// From row to row: a shift of eight banks.
+__host__ __device__ constexpr int super_row_bytes(int supers) {
+  return supers * kSuperBytes + 32;
+}
+
+// A lane's eight columns of 256: 32 g + 4 t .. + 3 and 16 further.
+struct Eight {
+  float4 low, high;
+};
+__device__ __forceinline__ int eight_at(int lane) {
+  return lane / 4 * 32 + lane % 4 * 4;
+}
+__device__ __forceinline__ Eight load_eight(const float* at, int lane) {
+  const float4* from = reinterpret_cast<const float4*>(at + eight_at(lane));
+  return {from[0], from[4]};
+}
+__device__ __forceinline__ float4 times(float4 a, float4 b) {
+  return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w};
+}
+__device__ __forceinline__ float4 times(float4 a, float b) {
+  return {a.x * b, a.y * b, a.z * b, a.w * b};
+}
+__device__ __forceinline__ Eight times(const Eight& a, const Eight& b) {
+  return {times(a.low, b.low), times(a.high, b.high)};
+}
+__device__ __forceinline__ float squares(const Eight& v) {
+  return sum_squares(v.low) + sum_squares(v.high);
+}
+
+__device__ __forceinline__ std::uint32_t level_word(float4 v, float inverse) {
+  const auto level = [&](float x) { return static_cast<unsigned>(__float2int_rn(x * inverse)); };
+  return permute(permute(level(v.x), level(v.y), 0x0040u), permute(level(v.z), level(v.w), 0x0040u),
+                 0x5410u);
+}
+
+// Rounds a warp's 256 columns and writes them to `to`. A group with an infinity or a NaN gets the
+// scale NaN and zeros.
+__device__ __forceinline__ void round_super(const Eight& v, int lane, char* to) {
+  const auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffffu; };
+  const auto most = [&](float4 u) {
+    return max(max(bits(u.x), bits(u.y)), max(bits(u.z), bits(u.w)));
+  };
+  unsigned top = max(most(v.low), most(v.high));
+  top = max(top, shuffle_xor(top, 1));
+  top = max(top, shuffle_xor(top, 2));
+  const float peak = __uint_as_float(top);
+  const bool broken = top >= 0x7f800000u;
+  const bool tiny = peak < 7.52316385e-37f;  // 2^-120
+  const float inverse = broken || tiny ? 0.0f : 127.0f / peak;
+  float scale = tiny ? 0.0f : peak * (1.0f / 127.0f);
+  if (broken) scale = __uint_as_float(0x7fc00000u);
+  std::uint32_t low = level_word(v.low, inverse), high = level_word(v.high, inverse);
+  if (broken) low = high = 0;
+  // Both sums in one word: each is below 2^15 in size.
+  int sums = dot4(low, 0x01010101u, 0) + dot4(high, 0x01010101u, 0) * 65536;
+  sums += shuffle_xor(sums, 1);
+  sums += shuffle_xor(sums, 2);
+  *reinterpret_cast<uint2*>(to + lane * 8) = make_uint2(low, high);
+  if (lane % 4 != 0) return;
+  const int group = lane / 4;
+  const int of_low = static_cast<std::int16_t>(sums & 0xffff), of_high = (sums - of_low) >> 16;
+  *reinterpret_cast<float2*>(to + kSuperFactors + group * 8) =
+      make_float2(scale, scale * static_cast<float>(of_low + of_high));
+  *reinterpret_cast<int2*>(to + kSuperOffsets + group * 8) = make_int2(-32 * of_low, -32 * of_high);
+}
+
+// --- Weights ---
+
+// A warp's super-block as it stands in memory: registers, so that it may be on its way before the
+// rows are there.
+struct RawSuper {
+  std::uint32_t q[4][4];
+  std::uint32_t x[4][2];  // Q6_K
+  std::uint32_t s[2];     // Q4_K: of tile t's two groups; Q6_K: of group t of each 128 columns
+  std::uint32_t d[2];
+};
+
+__device__ __forceinline__ void put_words(std::uint32_t* to, uint4 v) {
+  to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
+}
+__device__ __forceinline__ void put_words(std::uint32_t* to, uint2 v) {
+  to[0] = v.x, to[1] = v.y;
+}
+
+template <BlockType kType>
+__device__ __forceinline__ void load_super(RawSuper& raw, const Planes& p, int row_tile, int super,
+                                           int lane) {
+  const int g = lane / 4, t = lane % 4;
+  const unsigned index = static_cast<unsigned>(row_tile * p.supers_a_row + super);
+  const std::byte* quants = p.data + index * std::uint64_t{2048} + lane * 16;
+#pragma unroll
+  for (int i = 0; i < 4; ++i)
+    put_words(raw.q[i], load_stream(reinterpret_cast<const uint4*>(quants + i * 512)));
+  const std::byte* scales = p.data + p.scales + index * std::uint64_t{256} + g * 8;
+  if constexpr (kType == BlockType::Q4_K) {
+    put_words(raw.s, load_stream(reinterpret_cast<const uint2*>(scales + t * 64)));
+    put_words(raw.d, load_stream(reinterpret_cast<const uint2*>(
+                         p.data + p.supers + index * std::uint64_t{64} + g * 8)));
+  } else {
+    const std::byte* extra = p.data + p.extra + index * std::uint64_t{1024} + lane * 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      put_words(raw.x[i], load_stream(reinterpret_cast<const uint2*>(extra + i * 256)));
+    const auto* at = reinterpret_cast<const std::uint32_t*>(scales + t / 2 * 64 + t % 2 * 4);
+    raw.s[0] = load_stream(at);
+    raw.s[1] = load_stream(at + 32);
+    raw.d[0] = load_stream(reinterpret_cast<const std::uint32_t*>(
+        p.data + p.supers + index * std::uint64_t{32} + g * 4));
+  }
+}
+
+// Where it may be of either type (kSix) or is Q4_K.
+template <bool kSix>
+__device__ __forceinline__ void load_either(RawSuper& raw, const Planes& p, int row_tile, int super,
+                                            int lane) {
+  if (!kSix || p.type == BlockType::Q4_K)
+    load_super<BlockType::Q4_K>(raw, p, row_tile, super, lane);
+  else
+    load_super<BlockType::Q6_K>(raw, p, row_tile, super, lane);
+}
+
+// Fetches a super-block into L2.
+__device__ __forceinline__ void prefetch_super(const Planes& p, int row_tile, int super, int lane) {
+  const unsigned index = static_cast<unsigned>(row_tile * p.supers_a_row + super);
+  const char* data = reinterpret_cast<const char*>(p.data);
+  if (lane < 16) prefetch_line(data + index * std::uint64_t{2048} + lane * 128);
+  if (lane < 2) prefetch_line(data + p.scales + index * std::uint64_t{256} + lane * 128);
+  if (p.type == BlockType::Q6_K && lane < 8)
+    prefetch_line(data + p.extra + index * std::uint64_t{1024} + lane * 128);
+}
+
+// Byte i of `word` as a float, divided by 16 where kHigh.
+template <bool kHigh>
+__device__ __forceinline__ float byte_float(std::uint32_t word, int i) {
+  constexpr std::uint32_t kBits = kHigh ? 0x49000000u : 0x4b000000u;  // 2^19, 2^23
+  const float raised = __uint_as_float(permute(word, kBits, 0x7440u | static_cast<unsigned>(i)));
+  return raised - (kHigh ? 524288.0f : 8388608.0f);
+}
+
+// The four operand words of one group. Q4_K: odd groups stand 16 times too high; Q6_K: a[3] four
+// times.
+__device__ __forceinline__ void levels_q4(const std::uint32_t (&q)[4], int odd,
+                                          std::uint32_t (&a)[4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) a[i] = q[i] & (odd ? 0xf0f0f0f0u : 0x0f0f0f0fu);
+}
+__device__ __forceinline__ std::uint32_t choose_bits(std::uint32_t mask, std::uint32_t a,
+                                                     std::uint32_t b) {
+  return (a & mask) | (b & ~mask);
+}
+__device__ __forceinline__ void levels_q6(std::uint32_t w0, std::uint32_t w1, std::uint32_t w2,
+                                          std::uint32_t (&a)[4]) {
+  a[0] = w0 & 0x3f3f3f3fu;
+  a[1] = w1 & 0x3f3f3f3fu;
+  a[2] = w2 & 0x3f3f3f3fu;
+  const std::uint32_t top = choose_bits(0xc0c0c0c0u, w0, w1 >> 2);
+  a[3] = choose_bits(0xf0f0f0f0u, top, w2 >> 4) & 0xfcfcfcfcu;
+}
+
+// One lane's sums: [0] row g, [1] row g + 8. The sums of the four lanes of a row make the result.
+struct RowSums {
+  float of[2] = {0, 0};
+  __device__ __forceinline__ float total(int half) const {
+    float sum = of[half];
+    sum = __fadd_rn(sum, shuffle_xor(sum, 1));
+    return __fadd_rn(sum, shuffle_xor(sum, 2));
+  }
+};
+
+__device__ __forceinline__ float q4_term(float scale_a, float scale_b, float x_a, float x_b,
+                                         int sum_a, int sum_b) {
+  const float first = __fmul_rn(__fmul_rn(scale_a, x_a), magic_float(sum_a));
+  return __fmaf_rn(__fmul_rn(scale_b, x_b), magic_float(sum_b), first);
+}
+__device__ __forceinline__ float q4_minimum(float min_a, float min_b, float xs_a, float xs_b) {
+  return __fmaf_rn(min_b, xs_b, __fmul_rn(min_a, xs_a));
+}
+__device__ __forceinline__ float q4_sum(std::uint32_t super, float term, float minimum, float sum) {
+  sum = __fmaf_rn(half_bits(super & 0xffffu), term, sum);
+  return __fmaf_rn(-half_bits(super >> 16), minimum, sum);
+}
+
+template <BlockType kType>
+__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* row, int lane,
+                                          RowSums& sums) {
+  const int g = lane / 4, t = lane % 4;
+  if constexpr (kType == BlockType::Q4_K) {
+    const uint2 b = *reinterpret_cast<const uint2*>(row + lane * 8);
+    const float4 x = *reinterpret_cast<const float4*>(row + kSuperFactors + t * 16);
+    int d[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+      std::uint32_t a[4];
+      levels_q4(raw.q[i / 2], i % 2, a);
+      add_u8_k32(d, a, g == i ? b.x : 0, g == i ? b.y : 0);
+    }
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const float scale_a = byte_float<false>(raw.s[0], 2 * half);
+      const float scale_b = byte_float<true>(raw.s[1], 2 * half);
+      const float min_a = byte_float<false>(raw.s[0], 2 * half + 1);
+      const float min_b = byte_float<false>(raw.s[1], 2 * half + 1);
+      const float term = q4_term(scale_a, scale_b, x.x, x.z, d[2 * half], d[2 * half + 1]);
+      sums.of[half] = q4_sum(raw.d[half], term, q4_minimum(min_a, min_b, x.y, x.w), sums.of[half]);
+    }
+  } else {
+#pragma unroll
+    for (int c = 0; c < 2; ++c) {
+      const std::uint32_t b =
+          *reinterpret_cast<const std::uint32_t*>(row + c * 128 + g / 2 * 32 + t * 8 + g % 2 * 4);
+      const float x = *reinterpret_cast<const float*>(row + kSuperFactors + (4 * c + t) * 8);
+      const int2 start = *reinterpret_cast<const int2*>(row + kSuperOffsets + (4 * c + t) * 8);
+      int d[4] = {start.x, start.y, start.x, 4 * start.y};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        std::uint32_t a[4];
+        const int tile = 2 * c + i / 2, group = i % 2;
+        levels_q6(raw.q[tile][2 * group], raw.q[tile][2 * group + 1], raw.x[tile][group], a);
+        add_u8_k32(d, a, g == 2 * i ? b : 0, g == 2 * i + 1 ? b : 0);
+      }
+      d[3] >>= 2;
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int whole = signed_level(raw.s[c], 2 * half) * d[2 * half] +
+                          signed_level(raw.s[c], 2 * half + 1) * d[2 * half + 1];
+        const float factor = __fmul_rn(half_bits((raw.d[0] >> (16 * half)) & 0xffffu), x);
+        sums.of[half] = __fmaf_rn(factor, static_cast<float>(whole), sums.of[half]);
+      }
+    }
+  }
+}
+template <bool kSix>
+__device__ __forceinline__ void dot_either(BlockType type, const RawSuper& raw, const char* row,
+                                           int, int lane, RowSums& sums) {
+  if (!kSix || type == BlockType::Q4_K)
+    dot_super<BlockType::Q4_K>(raw, row, lane, sums);
+  else
+    dot_super<BlockType::Q6_K>(raw, row, lane, sums);
+}
+
+// --- Eight rows ---
+
+// [the lane's part in RowSums][row g: columns 2t, 2t + 1; row g + 8]
+struct EightSums {
+  float of[4][4] = {};
+  __device__ __forceinline__ float total(int i) const {
+    return __fadd_rn(__fadd_rn(of[0][i], of[1][i]), __fadd_rn(of[2][i], of[3][i]));
+  }
+};
+
+// `rows`: of super_row_bytes() each, this super-block's place in the first.
+template <BlockType kType>
+__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows, int row_bytes,
+                                          int lane, EightSums& sums) {
+  const int g = lane / 4, t = lane % 4;
+  const char* own = rows + g * row_bytes + t * 8;
+  const char* factors = rows + 2 * t * row_bytes + kSuperFactors;
+#pragma unroll
+  for (int part = 0; part < 4; ++part) {
+    if constexpr (kType == BlockType::Q4_K) {
+      const std::uint32_t s[2] = {shuffle(raw.s[0], 4 * g + part), shuffle(raw.s[1], 4 * g + part)};
+      int d[2][4];
+#pragma unroll
+      for (int odd = 0; odd < 2; ++odd) {
+        const uint2 b = *reinterpret_cast<const uint2*>(own + (2 * part + odd) * 32);
+        std::uint32_t a[4];
+        levels_q4(raw.q[part], odd, a);
+#pragma unroll
+        for (int& value : d[odd]) value = kFloatMagic;
+        add_u8_k32(d[odd], a, b.x, b.y);
+      }
+#pragma unroll
+      for (int j = 0; j < 2; ++j) {
+        const float4 x = *reinterpret_cast<const float4*>(factors + j * row_bytes + part * 16);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const float scale_a = byte_float<false>(s[0], 2 * half);
+          const float scale_b = byte_float<true>(s[1], 2 * half);
+          const float min_a = byte_float<false>(s[0], 2 * half + 1);
+          const float min_b = byte_float<false>(s[1], 2 * half + 1);
+          float& sum = sums.of[part][2 * half + j];
+          const float term =
+              q4_term(scale_a, scale_b, x.x, x.z, d[0][2 * half + j], d[1][2 * half + j]);
+          sum = q4_sum(raw.d[half], term, q4_minimum(min_a, min_b, x.y, x.w), sum);
+        }
+      }
+    } else {
+#pragma unroll
+      for (int c = 0; c < 2; ++c) {
+        const int group = 4 * c + part, tile = group / 2, odd = group % 2;
+        const std::uint32_t s = shuffle(raw.s[c], 4 * g + part);
+        const uint2 b = *reinterpret_cast<const uint2*>(own + group * 32);
+        const char* first = factors + group * 8;
+        const int2 start[2] = {*reinterpret_cast<const int2*>(first + 64),
+                               *reinterpret_cast<const int2*>(first + row_bytes + 64)};
+        const float x[2] = {*reinterpret_cast<const float*>(first),
+                            *reinterpret_cast<const float*>(first + row_bytes)};
+        std::uint32_t a[4];
+        levels_q6(raw.q[tile][2 * odd], raw.q[tile][2 * odd + 1], raw.x[tile][odd], a);
+        int low[4] = {start[0].x, start[1].x, start[0].x, start[1].x};
+        int high[4] = {start[0].y, start[1].y, 4 * start[0].y, 4 * start[1].y};
+        add_u8_k16(low, a[0], a[1], b.x);
+        add_u8_k16(high, a[2], a[3], b.y);
+        high[2] >>= 2, high[3] >>= 2;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+#pragma unroll
+          for (int j = 0; j < 2; ++j) {
+            const int whole = signed_level(s, 2 * half) * low[2 * half + j] +
+                              signed_level(s, 2 * half + 1) * high[2 * half + j];
+            const float factor = __fmul_rn(half_bits((raw.d[0] >> (16 * half)) & 0xffffu), x[j]);
+            float& sum = sums.of[part][2 * half + j];
+            sum = __fmaf_rn(factor, static_cast<float>(whole), sum);
+          }
+      }
+    }
+  }
+}
+template <bool kSix>
+__device__ __forceinline__ void dot_either(BlockType type, const RawSuper& raw, const char* rows,
+                                           int row_bytes, int lane, EightSums& sums) {
+  if (!kSix || type == BlockType::Q4_K)
+    dot_super<BlockType::Q4_K>(raw, rows, row_bytes, lane, sums);
+  else
+    dot_super<BlockType::Q6_K>(raw, rows, row_bytes, lane, sums);
+}
+
+}  // namespace tessera::gpu
