@@ -1,0 +1,157 @@
+// What the decode projections by super-blocks are given, where a unit of work lies, and products of
+// plain rows (F32, F16, BF16) beside them: a unit is kPlainRows rows, a block's warps share its
+// columns. Plain rows meet the input unrounded.
+#pragma once
+
+#include "device/gpu/kernels/super_input.cuh"
+
+namespace tessera::gpu {
+
+inline constexpr int kPlainRows = 2;  // in one unit of a plain matrix
+
+struct Segment {
+  Planes w;
+  float* out;
+  std::int64_t stride;
+  bool add;
+  int end_unit;  // units of this and the segments before it of its kind
+};
+
+struct SuperArgs {
+  Input in;
+  int rows;
+  int supers;     // of a row
+  int part_bits;  // 1 << part_bits warps share the columns of a unit
+  int units;      // of the quantised segments, which come first
+  int plain_units;
+  int first_plain;   // segment
+  int plain_blocks;  // of eight rows, that do nothing else; of one, every block does some
+  Segment segments[kMaxOutputs];
+  int ends[kMaxOutputs - 1];  // end_unit of the quantised segments but the last
+  SuperRoom room;
+};
+
+struct Place {
+  const Segment* segment;
+  int tile;  // of the segment
+};
+// Of a quantised unit: without loads that wait for each other.
+__device__ __forceinline__ Place place_of(const SuperArgs& args, int unit) {
+  int segment = 0, begin = 0;
+#pragma unroll
+  for (int i = 0; i + 1 < kMaxOutputs; ++i)
+    if (unit >= args.ends[i]) segment = i + 1, begin = args.ends[i];
+  return {&args.segments[segment], unit - begin};
+}
+__device__ __forceinline__ Place plain_place_of(const SuperArgs& args, int unit) {
+  int segment = args.first_plain, begin = 0;
+  while (unit >= args.segments[segment].end_unit) begin = args.segments[segment++].end_unit;
+  return {&args.segments[segment], unit - begin};
+}
+
+// --- Plain rows ---
+
+__device__ __forceinline__ float4 plain_four(const Planes& w, std::int64_t at) {
+  if (w.type == BlockType::F32) {
+    const uint4 raw = load_stream(reinterpret_cast<const uint4*>(w.data + at * 4));
+    return {__uint_as_float(raw.x), __uint_as_float(raw.y), __uint_as_float(raw.z),
+            __uint_as_float(raw.w)};
+  }
+  const uint2 raw = load_stream(reinterpret_cast<const uint2*>(w.data + at * 2));
+  const float2 a = plain_pair(w.type, raw.x), b = plain_pair(w.type, raw.y);
+  return {a.x, a.y, b.x, b.y};
+}
+__device__ __forceinline__ Eight plain_eight(const Planes& w, int row, int super, int lane) {
+  const std::int64_t at = static_cast<std::int64_t>(min(row, w.rows - 1)) * w.cols +
+                          super * kSuperCols + eight_at(lane);
+  return {plain_four(w, at), plain_four(w, at + 16)};
+}
+__device__ __forceinline__ float dot_eight(const Eight& a, const Eight& b, float sum) {
+  sum = __fmaf_rn(a.low.x, b.low.x, sum), sum = __fmaf_rn(a.low.y, b.low.y, sum);
+  sum = __fmaf_rn(a.low.z, b.low.z, sum), sum = __fmaf_rn(a.low.w, b.low.w, sum);
+  sum = __fmaf_rn(a.high.x, b.high.x, sum), sum = __fmaf_rn(a.high.y, b.high.y, sum);
+  sum = __fmaf_rn(a.high.z, b.high.z, sum), sum = __fmaf_rn(a.high.w, b.high.w, sum);
+  return sum;
+}
+
+struct Share {
+  int begin, end;  // super-blocks
+};
+
+__device__ __forceinline__ Share share_of(const SuperArgs& args, int part) {
+  return {args.supers * part >> args.part_bits, args.supers * (part + 1) >> args.part_bits};
+}
+
+// --- Plain units ---
+
+// Sums of a warp's columns: [row of the unit][column], then the squares of each column's input.
+template <int kCols>
+struct PlainSums {
+  float of[kPlainRows][kCols], squares[kCols];
+};
+
+// A warp's share of a plain unit: `w` holds its first super-block. The rows come from memory.
+template <int kCols>
+__device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& at, Share share,
+                                            const Eight (&first_w)[kPlainRows], int first, int n,
+                                            int lane, PlainSums<kCols>& sums) {
+  Eight w[kPlainRows];
+#pragma unroll
+  for (int r = 0; r < kPlainRows; ++r) w[r] = first_w[r];
+  for (int super = share.begin; super < share.end; ++super) {
+    if (super != share.begin)
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r)
+        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, super, lane);
+    const Eight weight = super_weight(args.in, super, lane);
+#pragma unroll
+    for (int j = 0; j < kCols; ++j) {
+      if (j >= n) break;
+      float square = 0;
+      const Eight x =
+          normed_input(args.in, load_input(args.in, first + j, super, lane), weight, square);
+      sums.squares[j] += square;
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r) sums.of[r][j] = dot_eight(w[r], x, sums.of[r][j]);
+    }
+  }
+}
+
+// All warps of the block: one unit of plain rows. shares: [warp][kPlainRows + 1][kCols]; wants them
+// free and leaves them in use.
+template <int kCols, int kWarps>
+__device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& at, Share share,
+                                           const Eight (&w)[kPlainRows], int first, int n,
+                                           float* shares) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  PlainSums<kCols> sums{};
+  plain_share<kCols>(args, at, share, w, first, n, lane, sums);
+  float* own = shares + warp * (kPlainRows + 1) * kCols;
+#pragma unroll
+  for (int j = 0; j < kCols; ++j) {
+#pragma unroll
+    for (int r = 0; r < kPlainRows; ++r) {
+      const float all = warp_sum(sums.of[r][j]);
+      if (lane == 0) own[r * kCols + j] = all;
+    }
+    if (lane == 0) own[kPlainRows * kCols + j] = sums.squares[j];
+  }
+  __syncthreads();
+  const int r = static_cast<int>(threadIdx.x) / kCols,
+            column = static_cast<int>(threadIdx.x) % kCols;
+  const int row = at.tile * kPlainRows + r;
+  if (r >= kPlainRows || column >= n || row >= at.segment->w.rows) return;
+  float sum = 0, squares = 0;
+  for (int i = 0; i < 1 << args.part_bits; ++i) {
+    const float* from = shares + i * (kPlainRows + 1) * kCols + column;
+    sum += from[r * kCols];
+    squares += from[kPlainRows * kCols];
+  }
+  if (args.in.kind == InputKind::rms_norm)
+    sum *= 1.0f / sqrtf(squares / static_cast<float>(args.in.cols) + args.in.eps);
+  float* to = at.segment->out + (first + column) * at.segment->stride + row;
+  *to = at.segment->add ? *to + sum : sum;
+}
+
+}  // namespace tessera::gpu
