@@ -180,13 +180,36 @@ Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const M
   return bytes;
 }
 
+// The same if memory were plenty, where there is no plan: about what they would be with one.
+Result<std::vector<std::int64_t>> roomy_connection_bytes(const Config& config, const Model& model,
+                                                         Inventory inventory, PlanOptions options,
+                                                         PlacedModel& placed) {
+  constexpr std::int64_t kPlenty = std::int64_t{1} << 50;
+  for (DeviceInventory& device : inventory.devices) device.budget = kPlenty;
+  if (!inventory.expert_workers.empty()) options.expert_resident = 0.0;  // workers have some
+  Result<Plan> plan = make_plan(model, inventory, options);
+  if (!plan) return std::vector<std::int64_t>(inventory.devices.size());
+  placed.plan = *std::move(plan);
+  return connection_bytes(config, model, placed);
+}
+
 // The size of connections follows from the plan; where they are more than it counted and do not fit
 // beside it, it is made again with what they take.
 Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
                            const PlanOptions& options, PlacedModel& placed) {
   constexpr int kMostRounds = 8;
   for (int round = 0; round < kMostRounds; ++round) {
-    TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+    Result<Plan> plan = make_plan(model, inventory, options);
+    // What would fit is to count the connections too.
+    if (!plan && round == 0 && plan.error().code == ErrorCode::exhausted) {
+      TESSERA_ASSIGN(const std::vector<std::int64_t> bytes,
+                     roomy_connection_bytes(config, model, inventory, options, placed));
+      for (std::size_t i = 0; i < bytes.size(); ++i)
+        inventory.devices[i].connection_bytes = bytes[i];
+      plan = make_plan(model, inventory, options);
+    }
+    if (!plan) return std::move(plan).error();
+    placed.plan = *std::move(plan);
     TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, connection_bytes(config, model, placed));
     bool fits = true;
     for (std::size_t i = 0; i < bytes.size(); ++i) {

@@ -129,9 +129,19 @@ std::string remarks(const Plan& plan) {
   if (plan.cut_by == CutBy::bytes)
     text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";
   if (!plan.predicted) {
-    const bool foreign = std::any_of(
-        plan.shards.begin(), plan.shards.end(),
-        [](const ShardPlan& shard) { return shard.remote || shard.kind != DeviceKind::cpu; });
+    const auto any = [&](auto is) {
+      return std::any_of(plan.shards.begin(), plan.shards.end(), is);
+    };
+    const bool foreign = any([](const ShardPlan& shard) {
+      return shard.remote || shard.kind != DeviceKind::cpu || shard.experts_worker > 0;
+    });
+    const bool away = any([](const ShardPlan& shard) {
+      return !shard.layout.experts.empty() || shard.layout.file_parts != 0;
+    });
+    if (foreign && away)
+      return text +
+             "Speed: not predicted; a worker or a GPU takes part, and weights are away from "
+             "their layers' devices.\n";
     return text + (foreign ? "Speed: not measured; --layer-times measure does it.\n"
                            : "Speed: not measured; tessera bench measures this machine.\n");
   }

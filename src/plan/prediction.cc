@@ -101,7 +101,7 @@ std::vector<ShardTime> shard_times(const Model& model, const Plan& plan,
     return shard.time && shard.layout.experts.empty() && shard.layout.file_parts == 0;
   };
   const auto foreign = [](const ShardPlan& shard) {
-    return shard.remote || shard.kind != DeviceKind::cpu;
+    return shard.remote || shard.kind != DeviceKind::cpu || shard.experts_worker > 0;
   };
   measured = std::all_of(plan.shards.begin(), plan.shards.end(), known);
   std::vector<ShardTime> times;

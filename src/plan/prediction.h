@@ -23,7 +23,7 @@ struct MeasuredSpeed {
 };
 
 // Nothing where neither is known: layer times say nothing of shards whose experts are away, and the
-// machine's speed nothing of GPUs and workers.
+// machine's speed nothing of GPUs and workers, of experts too.
 std::optional<Prediction> predict(const Model& model, const Plan& plan,
                                   const std::optional<MeasuredSpeed>& speed);
 

@@ -85,6 +85,7 @@ void ExpertConnection::on_change(const WorkerChange& change) {
       if (change.from == WorkerState::starting) ++failed_starts_;
       last_failure_ = change.reason;
     }
+    gave_up_ = change.to == WorkerState::failed || change.to == WorkerState::stopped;
   }
   changed_.notify_all();
 }
@@ -94,7 +95,7 @@ Status ExpertConnection::wait_ready() {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (supervisor_->session()) return {};
-    if (failed_starts_ >= starts)
+    if (failed_starts_ >= starts || gave_up_)
       return Error::make(ErrorCode::unavailable, "{}: {}", site_.name, last_failure_);
     changed_.wait(lock);
   }

@@ -73,6 +73,7 @@ class ExpertConnection {
   std::mutex mutex_;
   std::condition_variable changed_;
   int failed_starts_ = 0;
+  bool gave_up_ = false;  // restarted too often, or stopped
   std::string last_failure_;
 
   // Last: its thread calls on_change.

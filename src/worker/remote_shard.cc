@@ -97,6 +97,7 @@ void RemoteShard::on_change(const WorkerChange& change) {
       if (change.from == WorkerState::starting) ++failed_starts_;
       last_failure_ = change.reason;
     }
+    gave_up_ = change.to == WorkerState::failed || change.to == WorkerState::stopped;
   }
   changed_.notify_all();
 }
@@ -106,7 +107,8 @@ Status RemoteShard::load(const Model&, const LoadProgress&) {
   std::unique_lock lock(mutex_);
   for (;;) {
     if (std::shared_ptr<Session> session = supervisor_->session()) return adopt(std::move(session));
-    if (failed_starts_ >= starts) return Error::make(ErrorCode::unavailable, "{}", last_failure_);
+    if (failed_starts_ >= starts || gave_up_)
+      return Error::make(ErrorCode::unavailable, "{}", last_failure_);
     changed_.wait(lock);
   }
 }
@@ -220,6 +222,8 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   } else {
     unpack_rows(reply_.body, WireType::f32, piece.hidden());
   }
+  if (!all_finite(options_.layout.head ? std::span<const float>(logit_values_) : piece.hidden()))
+    return lost(Loss::refused, "a result that is not finite");
   jobs_.add();
   bytes_received_.add(reply_.body.size());
   return {};
