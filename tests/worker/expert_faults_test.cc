@@ -30,7 +30,7 @@ void expect_use(ExpertRig& rig, ModelRunner& runner, const std::vector<float>& h
 }
 
 class ExpertFaults : public ::testing::TestWithParam<FaultCase> {};
-INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaults, all_faults(Fault::nan), fault_name);
+INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaults, all_faults(), fault_name);
 
 TEST_P(ExpertFaults, TheRequestCompletes) {
   const auto [fault, prefill, link] = GetParam();

@@ -33,7 +33,7 @@ inline worker::TransportChoice transport_of(Link link) {
 
 // kill: in the middle of a job. stop: for good. slow: stopped for a while. The others answer from
 // some moment on with a frame that was not agreed, too few rows, a result that nobody asked for, an
-// ERROR, silence, the end of the process, bytes that a connection has spoilt, or sums that are not
+// ERROR, silence, the end of the process, bytes that a connection has spoilt, or results that are not
 // finite (turning_worker.h).
 enum class Fault { kill, stop, slow, absurd, few, unasked, refusal, silence, exit, garbled, nan };
 inline const char* fault_word(Fault fault) {
@@ -55,10 +55,10 @@ struct FaultCase {
   Link link;
 };
 
-// Sockets alone can spoil bytes. Up to `last`: nobody looks for NaN in the rows of layers.
-inline auto all_faults(Fault last = Fault::garbled) {
+// Sockets alone can spoil bytes.
+inline auto all_faults() {
   std::vector<FaultCase> cases;
-  for (int fault = 0; fault <= static_cast<int>(last); ++fault)
+  for (int fault = 0; fault <= static_cast<int>(Fault::nan); ++fault)
     for (const bool prefill : {true, false})
       for (const Link link : kLinks)
         if (static_cast<Fault>(fault) != Fault::garbled || link != Link::shared)
