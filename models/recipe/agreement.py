@@ -2,10 +2,12 @@
 
     python3 agreement.py ../tessera-mini.gguf --tessera ../../build/release/tessera [--compute auto]
 
-Every position of 50 held-out conversations and the whole vocabulary. PyTorch computes on the CPU.
+Every position of 50 short held-out conversations and of four that recall in 1000 and 4000 tokens, and the whole
+vocabulary. PyTorch computes on the CPU. With --out the numbers are added to a JSON file.
 """
 
 import argparse
+import json
 import subprocess
 import tempfile
 from pathlib import Path
@@ -16,11 +18,10 @@ import torch.nn.functional as F
 
 import export_gguf
 import gguf
-from batches import TOKENIZER
 from evaluate import examples
 from model import Config, Model
 from text.bpe import Tokenizer
-from text.corpus import TESTS
+from text.corpus import LONG, TESTS
 
 CONVERSATIONS = 50
 
@@ -43,29 +44,42 @@ def measured(program: str, file: str, compute: str, ids: list, folder: Path) -> 
     return F.log_softmax(logits.double(), -1).numpy()
 
 
+def compare(reference, options, sequences: list) -> dict:
+    worst, divergence, same, positions = [], 0.0, 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        for ids, _ in sequences:
+            a, b = reference(ids), measured(options.tessera, options.file, options.compute, ids, Path(folder))
+            worst.append(float(np.abs(a - b).max()))
+            divergence += float((np.exp(a) * (a - b)).sum())
+            same += int((a.argmax(-1) == b.argmax(-1)).sum())
+            positions += len(ids)
+    worst.sort()
+    return {"conversations": len(sequences), "positions": positions, "largest": worst[-1], "median": worst[len(worst) // 2],
+            "mean_kl": divergence / positions, "same_likeliest": same / positions}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("file")
     parser.add_argument("--tessera", required=True)
     parser.add_argument("--compute", default="f32", choices=["auto", "f32"])
+    parser.add_argument("--out", help="such as ../measured/agreement.json")
     options = parser.parse_args()
-    tokenizer = Tokenizer.load(TOKENIZER)
-    tasks = [name for name in TESTS if not name.startswith("recall_")]
-    sequences = [s for name in tasks for s in examples(tokenizer, name, 6)][:CONVERSATIONS]
+    metadata, tensors = gguf.read(options.file)
+    tokenizer, tensors = Tokenizer.of(metadata), export_gguf.trained(tensors)
+    short = [name for name in TESTS if name not in LONG]
+    sets = {"short": [u[-1] for name in short for u in examples(tokenizer, name, 6)][:CONVERSATIONS]}
+    sets |= {name: [u[-1] for u in examples(tokenizer, name, 2)] for name in ("recall_1k", "recall_4k")}
     model = Model(Config(), compiled=False)
-    tensors = export_gguf.trained(gguf.read(options.file)[1])
     w = {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)) for name, u in tensors.items()}
-    worst, divergence, positions = [], 0.0, 0
-    with tempfile.TemporaryDirectory() as folder:
-        for ids, _ in sequences:
-            a = expected(model, w, ids)
-            b = measured(options.tessera, options.file, options.compute, ids, Path(folder))
-            worst.append(float(np.abs(a - b).max()))
-            divergence += float((np.exp(a) * (a - b)).sum())
-            positions += len(ids)
-    worst.sort()
-    print(f"{len(sequences)} conversations, {positions} positions: largest difference {worst[-1]:.2e}, "
-          f"of the median conversation {worst[len(worst) // 2]:.2e}, mean KL {divergence / positions:.2e}")
+    for name, sequences in sets.items():
+        found = compare(lambda ids: expected(model, w, ids), options, sequences)
+        print(name, json.dumps(found), flush=True)
+        if options.out:
+            path = Path(options.out)
+            kept = json.loads(path.read_text()) if path.exists() else {}
+            kept.setdefault(options.compute, {})[name] = found
+            path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
 if __name__ == "__main__":

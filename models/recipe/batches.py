@@ -2,18 +2,16 @@
 
 import multiprocessing
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from text.bpe import Tokenizer
 from text.chat import render
-from text.corpus import draw, training_conversation
+from text.corpus import cut, draw, training_conversation
 from text.recall import recall
-from text.words import Dice
+from text.words import Dice, dice
 
 LONG = 8192  # rows for texts of this length begin with a long one, else it would seldom find room
-TOKENIZER = Path(__file__).parent / "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -53,7 +51,7 @@ def pack(rng: Dice, tokenizer: Tokenizer, shape: Shape) -> np.ndarray:
         at, misses = 0, 0
         if shape.length > shape.longest >= LONG and rng.random() < 0.7:
             tokens = int(shape.longest * rng.uniform(0.3, 1))
-            at = place(out, row, at, *encode(tokenizer, draw(rng, lambda r: recall(r, tokens, focus=shape.focus), test=False)))
+            at = place(out, row, at, *encode(tokenizer, cut(rng, draw(rng, lambda r: recall(r, tokens, focus=shape.focus)))))
         while at < shape.length - 32 and misses < 4:
             ids, learned = encode(tokenizer, training_conversation(rng, shape.longest, shape.recall_share, shape.focus))
             if at + len(ids) > shape.length:
@@ -65,17 +63,16 @@ def pack(rng: Dice, tokenizer: Tokenizer, shape: Shape) -> np.ndarray:
     return out
 
 
-def work(queue, seed: str, shapes: list, steps: range) -> None:
-    tokenizer = Tokenizer.load(TOKENIZER)
+def work(queue, tokenizer: Tokenizer, seed: str, shapes: list, steps: range) -> None:
     for step in steps:
-        queue.put(pack(Dice(f"{seed}/{step}"), tokenizer, shapes[step]))
+        queue.put(pack(dice(f"{seed}/{step}"), tokenizer, shapes[step]))
 
 
-def stream(seed: str, shapes: list, workers: int, first: int = 0):
+def stream(tokenizer: Tokenizer, seed: str, shapes: list, workers: int, first: int = 0):
     """The batches of the steps from `first` on, one for each shape; the same for every number of workers."""
     context = multiprocessing.get_context("fork")
     queues = [context.Queue(maxsize=6) for _ in range(workers)]
-    processes = [context.Process(target=work, args=(queue, seed, shapes, range(first + i, len(shapes), workers)), daemon=True)
+    processes = [context.Process(target=work, args=(queue, tokenizer, seed, shapes, range(first + i, len(shapes), workers)), daemon=True)
                  for i, queue in enumerate(queues)]
     for process in processes:
         process.start()

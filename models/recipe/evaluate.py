@@ -1,12 +1,14 @@
 """Exports the model in several mixes; scores on the held-out sets, the cost of quantisation, the routing profile.
 
-    python3 evaluate.py WEIGHTS.pt --out DIR [--count N]
+    python3 evaluate.py WEIGHTS.pt --tokenizer FILE --out DIR [--count N] [--part dev]
 
-An answer counts when greedy decoding writes exactly the reference: thought, answer and end. Because
-every step's likeliest token is compared along the reference, one forward pass decides that.
+A conversation counts when greedy decoding writes exactly the reference at each of its assistant turns: thought,
+answer or call, and end; so a tool is chosen, called and its result used in one. Because every step's likeliest
+token is compared along the reference, one forward pass a turn decides that.
 """
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import pickle
@@ -20,39 +22,53 @@ import torch.nn.functional as F
 
 import export_gguf
 import gguf
-from batches import TOKENIZER
 from model import Config, Model
+from routing import report as routing_report
 from text.bpe import Tokenizer
-from text.chat import prompt_and_answer
-from text.corpus import TESTS, test_set
+from text.chat import each_answer
+from text.corpus import LONG, TESTS, test_set
 
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
 MOST_KL = 0.01
 TOKENS_A_BATCH = 65536
 
 
-def examples(tokenizer: Tokenizer, name: str, count: int) -> list:
-    """(ids, first position of the answer); the answer ends with <|im_end|>."""
-    out = []
-    for conversation in test_set(name, count):
-        prompt, answer = prompt_and_answer(conversation)
+def examples(tokenizer: Tokenizer, name: str, count: int, part: str = "test") -> list:
+    """Each conversation's answers: (ids, first position of the answer); an answer ends with <|im_end|>."""
+    end = tokenizer.ids["<|im_end|>"]
+
+    def example(prompt: str, answer: str) -> tuple:
         head = tokenizer.encode(prompt)
-        out.append((head + tokenizer.encode(answer) + [tokenizer.ids["<|im_end|>"]], len(head)))
-    return out
+        return head + tokenizer.encode(answer) + [end], len(head)
+
+    return [[example(*pair) for pair in each_answer(conversation)] for conversation in test_set(name, count, part)]
 
 
-def _examples(job: tuple) -> list:
-    return examples(Tokenizer.load(TOKENIZER), *job)
+def answers(conversations: list) -> list:
+    return [answer for conversation in conversations for answer in conversation]
 
 
-def all_examples(count: int, cache: Path) -> dict:
+def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:
+    """Changes with everything that the sets depend on."""
+    found = hashlib.sha256(repr((tokenizer.merges, count, part)).encode())
+    for path in sorted((Path(__file__).parent / "text").iterdir()):
+        if path.is_file():
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def all_examples(tokenizer: Tokenizer, count: int, part: str, cache: Path) -> dict:
     """The sequences of every test, made in parallel and kept in `cache`; fewer of the longest."""
-    if not cache.exists():
-        jobs = [(name, count * 2 // 5 if name in ("recall_8k", "recall_16k") else count) for name in TESTS]
-        with multiprocessing.get_context("fork").Pool(len(jobs)) as pool:
-            made = dict(zip(TESTS, pool.map(_examples, jobs, chunksize=1)))
-        cache.write_bytes(pickle.dumps(made))
-    return pickle.loads(cache.read_bytes())
+    key = made_from(tokenizer, count, part)
+    if cache.exists():
+        kept = pickle.loads(cache.read_bytes())
+        if kept["key"] == key:
+            return kept["sets"]
+    jobs = [(tokenizer, name, count * 2 // 5 if name in ("recall_8k", "recall_16k") else count, part) for name in TESTS]
+    with multiprocessing.get_context("fork").Pool(len(jobs)) as pool:
+        sets = dict(zip(TESTS, pool.starmap(examples, jobs, chunksize=1)))
+    cache.write_bytes(pickle.dumps({"key": key, "sets": sets}))
+    return sets
 
 
 def batches(sequences: list):
@@ -82,16 +98,19 @@ def forward(model: Model, w: dict, ids: torch.Tensor, dtype=torch.float32, keep:
 
 
 @torch.no_grad()
-def score(model: Model, w: dict, sequences: list) -> tuple:
-    """Which sequences are answered exactly, and the share of right answer tokens."""
-    right, tokens, good = [False] * len(sequences), 0, 0
+def score(model: Model, w: dict, conversations: list) -> tuple:
+    """Which conversations are answered exactly, and the share of right answer tokens."""
+    sequences = answers(conversations)
+    owners = [i for i, conversation in enumerate(conversations) for _ in conversation]
+    right, tokens, good = [True] * len(conversations), 0, 0
     for chosen, ids in batches(sequences):
         hidden = forward(model, w, ids)[0]
         for row, i in enumerate(chosen):
             full, start = sequences[i]
             guess = F.linear(hidden[row, start - 1:len(full) - 1], w["output.weight"]).argmax(-1)
             same = guess == ids[row, start:len(full)]
-            right[i], tokens, good = bool(same.all()), tokens + len(full) - start, good + int(same.sum())
+            right[owners[i]] &= bool(same.all())
+            tokens, good = tokens + len(full) - start, good + int(same.sum())
     return right, good / tokens
 
 
@@ -123,37 +142,10 @@ def routing(model: Model, w: dict, sequences: list, c: Config) -> np.ndarray:
     return counts
 
 
-def routing_report(profile: np.ndarray, other: np.ndarray, c: Config) -> dict:
-    """Skew of the profile, and the share of another text's pairs that miss the half of the experts that a placement
-    keeps: those of the lowest numbers, and the profile's busiest."""
-    share = np.sort(profile / profile.sum(1, keepdims=True), 1)[:, ::-1]
-    half = c.experts // 2
-    busiest = np.argsort(-profile, 1, kind="stable")[:, :half]
-    kept = {"without": np.tile(np.arange(half), (c.layers, 1)), "with": busiest}
-    cold = {kind: 1 - np.take_along_axis(other, chosen, 1).sum(1) / other.sum(1) for kind, chosen in kept.items()}
-    return {"tokens": int(profile[0].sum() // c.used), "other_tokens": int(other[0].sum() // c.used),
-            "busiest_share": share[:, 0].round(4).tolist(), "top4_share": share[:, :4].sum(1).round(4).tolist(),
-            "least_share": share[:, -1].round(5).tolist(),
-            "cold_pairs_of_half": {kind: {"mean": round(float(u.mean()), 4), "layers": u.round(4).tolist()} for kind, u in cold.items()}}
-
-
 def write_profile(counts: np.ndarray, c: Config, path: Path) -> None:
     lines = [f"# hotness table: n_layer={c.layers} n_expert={c.experts} n_expert_used={c.used}",
              "# one row per layer: how often each expert was chosen on held-out text"]
     path.write_text("\n".join(lines + [",".join(map(str, row)) for row in counts]) + "\n")
-
-
-@torch.no_grad()
-def write_logits(model: Model, w: dict, sequences: list, path: Path, last: int = 12) -> None:
-    """Log probabilities of the last positions of each sequence, to compare with Tessera's."""
-    data = {}
-    for n, (ids, _) in enumerate(sequences):
-        padded = torch.zeros(1, -(-len(ids) // 64) * 64, dtype=torch.int64)
-        padded[0, :len(ids)] = torch.tensor(ids)
-        hidden = forward(model, w, padded.cuda())[0][0, len(ids) - last:len(ids)]
-        data[f"ids{n}"] = np.array(ids, np.int32)
-        data[f"logp{n}"] = F.log_softmax(F.linear(hidden, w["output.weight"]), -1).cpu().numpy()
-    np.savez(path, **data)
 
 
 def load_gguf(path) -> dict:
@@ -164,20 +156,22 @@ def load_gguf(path) -> dict:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("weights")
+    parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--out", required=True)
+    parser.add_argument("--part", default="test", choices=["dev", "test"], help="dev while tuning")
     parser.add_argument("--count", type=int, default=500)
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     begin = time.time()
-    c = Config()
+    c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     cpu = {name: u.float() for name, u in torch.load(options.weights).items()}
     arrays = {name: u.numpy() for name, u in cpu.items()}
-    jobs = [(arrays, c, out / f"{mix}.gguf", mix) for mix in MIXES]
+    jobs = [(arrays, c, out / f"{mix}.gguf", mix, tokenizer) for mix in MIXES]
     processes = [multiprocessing.get_context("fork").Process(target=export_gguf.export, args=job) for job in jobs]
     for process in processes:
         process.start()
-    sets = all_examples(options.count, out / "tests.pickle")
+    sets = all_examples(tokenizer, options.count, options.part, out / "tests.pickle")
     for process in processes:
         process.join()
         assert process.exitcode == 0
@@ -185,8 +179,8 @@ def main() -> None:
 
     model = Model(c, compiled=False)
     full = {name: u.cuda() for name, u in cpu.items()}
-    pool = [s for name in TESTS if not name.startswith("recall_") for s in sets[name][:6]][:50]
-    report: dict = {"kl": {}, "mixes": {}, "scores": {}, "tokens": {}}
+    pool = [u[-1] for name in TESTS if name not in LONG for u in sets[name][:6]][:50]
+    report: dict = {"part": options.part, "kl": {}, "mixes": {}, "scores": {}, "tokens": {}}
     for mix in MIXES:
         path = out / f"{mix}.gguf"
         report["mixes"][mix] = path.stat().st_size
@@ -196,16 +190,15 @@ def main() -> None:
     report["chosen"] = chosen
     shutil.copy(out / f"{chosen}.gguf", out / "tessera-mini.gguf")
     small = load_gguf(out / f"{chosen}.gguf")
-    write_logits(model, small, pool, out / "logits.npz")
-    counts = [routing(model, small, [s for name in TESTS for s in part(sets[name], name)], c) for part in (
-        lambda u, name: u[:100] if not name.startswith("recall_") else u[:10],
-        lambda u, name: u[100:200] if not name.startswith("recall_") else u[10:20])]
-    report["routing"] = routing_report(*counts, c)
+    counts = [routing(model, small, [u[-1] for name in TESTS for u in half(sets[name], name)], c) for half in (
+        lambda u, name: u[:100] if name not in LONG else u[:10],
+        lambda u, name: u[100:200] if name not in LONG else u[10:20])]
+    report["routing"] = routing_report(*counts)
     write_profile(counts[0], c, out / "tessera-mini.spark.csv")
     print(json.dumps(report["routing"]), f"{time.time() - begin:.0f} s", flush=True)
-    for name, sequences in sets.items():
+    for name, conversations in sets.items():
         for kind, w in (("full", full), ("quantised", small)):
-            right, share = score(model, w, sequences)
+            right, share = score(model, w, conversations)
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], f"{time.time() - begin:.0f} s", flush=True)

@@ -1,4 +1,4 @@
-"""Writes the GGUF files: python3 export_gguf.py WEIGHTS.pt OUT.gguf [--mix NAME]"""
+"""Writes the GGUF files: python3 export_gguf.py WEIGHTS.pt OUT.gguf [--mix NAME] [--tokenizer FILE]"""
 
 import argparse
 from pathlib import Path
@@ -39,7 +39,7 @@ def tokenizer_keys(tokenizer: bpe.Tokenizer) -> dict:
             "tokenizer.ggml.padding_token_id": U32(tokenizer.ids["<|endoftext|>"]), "tokenizer.ggml.add_bos_token": False}
 
 
-def metadata(c, mix: str) -> dict:
+def metadata(c, mix: str, tokenizer: bpe.Tokenizer) -> dict:
     a = "qwen35moe."
     keys = {"general.architecture": "qwen35moe", "general.type": "model", "general.name": "Tessera Mini",
             "general.size_label": "16x2M", "general.file_type": U32(FILE_TYPE[mix]), "general.quantization_version": U32(2),
@@ -54,7 +54,7 @@ def metadata(c, mix: str) -> dict:
     keys |= {a + "rope.dimension_sections": [I32(x) for x in (11, 11, 10, 0)], a + "rope.freq_base": c.rope_base,
              a + "attention.layer_norm_rms_epsilon": c.eps,
              a + "attention.recurrent_layers": [not c.attention(i) for i in range(c.layers)]}
-    keys |= tokenizer_keys(bpe.Tokenizer.load(HERE / "tokenizer.json"))
+    keys |= tokenizer_keys(tokenizer)
     keys["tokenizer.chat_template"] = (HERE.parent / "chat_template.jinja").read_text()
     return keys
 
@@ -68,9 +68,9 @@ def trained(tensors: dict) -> dict:
     return {name: np.log(-w) if name.endswith("ssm_a") else w for name, w in tensors.items()}
 
 
-def export(weights: dict, c, path, mix: str) -> None:
+def export(weights: dict, c, path, mix: str, tokenizer: bpe.Tokenizer) -> None:
     tensors = {name: (kind_of(name, w.shape, mix), w) for name, w in stored(weights).items()}
-    gguf.write(path, metadata(c, mix), tensors)
+    gguf.write(path, metadata(c, mix, tokenizer), tensors)
 
 
 def main() -> None:
@@ -81,10 +81,11 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("weights")
     parser.add_argument("out")
-    parser.add_argument("--mix", default="q5", choices=FILE_TYPE)
+    parser.add_argument("--mix", default="q4", choices=FILE_TYPE)
+    parser.add_argument("--tokenizer", default=HERE / "tokenizer.json", help="the one that the weights were trained with")
     options = parser.parse_args()
     weights = {name: w.float().numpy() for name, w in torch.load(options.weights).items()}
-    export(weights, Config(), options.out, options.mix)
+    export(weights, Config(), options.out, options.mix, bpe.Tokenizer.load(options.tokenizer))
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training, polish, files and scores, drafter; then DIR/files holds what `models/` ships. Finished
-stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped;
-the result is the same.
+Tokenizer, training, polish, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
+and recipe/tokenizer.json, the tokenizer that every stage of this run reads from DIR. Finished stages are not done
+again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
 """
 
 import argparse
@@ -14,8 +14,10 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv", "scores.json", "logits.npz"],
-           "drafter": ["tessera-mini-dflash.gguf", "acceptance.json"], "polish": ["training.json", "log.jsonl"]}
+SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
+MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
+            "drafter/drafter_log.jsonl": "drafter.jsonl", "target/training.json": "training.json", "target/log.jsonl": "training.jsonl",
+            "polish/training.json": "polish.json", "polish/log.jsonl": "polish.jsonl"}
 NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
 SPARE = 40  # seconds to save a checkpoint and leave
 
@@ -38,16 +40,17 @@ def main() -> None:
     def left() -> float:
         return options.limit - (time.time() - begin)
 
-    scale = ["--scale", options.scale]
+    tokenizer = out / "tokenizer.json"
+    scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
     trained, weights, mini = out / "target/weights.pt", out / "polish/weights.pt", out / "scores/tessera-mini.gguf"
     stages = {
-        "tokenizer": lambda: run("train_tokenizer.py"),
-        "target": lambda: run("train.py", "--out", out / "target", *scale, "--stop-after", left() - SPARE),
-        "polish": lambda: run("train.py", "--out", out / "polish", "--phase", "polish", "--start", trained, *scale,
-                              "--stop-after", left() - SPARE),
-        "scores": lambda: run("evaluate.py", weights, "--out", out / "scores", "--count", options.count),
+        "tokenizer": lambda: run("train_tokenizer.py", tokenizer),
+        "target": lambda: run("train.py", *uses, "--out", out / "target", *scale, "--stop-after", left() - SPARE),
+        "polish": lambda: run("train.py", *uses, "--out", out / "polish", "--phase", "polish", "--start", trained,
+                              *scale, "--stop-after", left() - SPARE),
+        "scores": lambda: run("evaluate.py", weights, *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = {"tokenizer": HERE / "tokenizer.json", "target": trained, "polish": weights, "scores": out / "scores/scores.json",
+    ends = {"tokenizer": tokenizer, "target": trained, "polish": weights, "scores": out / "scores/scores.json",
             "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}
@@ -71,8 +74,10 @@ def main() -> None:
     for folder, names in SHIPPED.items():
         for name in names:
             shutil.copy(out / folder / name, files / name)
-    shutil.copy(HERE / "tokenizer.json", files)
-    shutil.copy(spent, files)
+    for folder, copies in {"measured": MEASURED, "recipe": {"tokenizer.json": "tokenizer.json"}}.items():
+        (files / folder).mkdir(exist_ok=True)
+        for source, target in copies.items():
+            shutil.copy(out / source, files / folder / target)
     print(f"{files} is complete: {sum(json.loads(spent.read_text()).values())} s", flush=True)
 
 

@@ -6,7 +6,7 @@
 
 import numpy as np
 
-TYPES = {"F32": (0, 1, 4), "F16": (1, 1, 2), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176),
+TYPES = {"F32": (0, 1, 4), "Q8_0": (8, 32, 34), "Q4_K": (12, 256, 144), "Q5_K": (13, 256, 176),
          "Q6_K": (14, 256, 210)}  # name: (GGUF id, elements and bytes of a block)
 
 
@@ -138,8 +138,6 @@ def quantise(kind: str, rows: np.ndarray) -> np.ndarray:
     rows = np.ascontiguousarray(rows, np.float32)
     if kind == "F32":
         return as_bytes(rows)
-    if kind == "F16":
-        return as_bytes(half(rows))
     blocks = rows.reshape(-1, elems)
     data = {"Q8_0": quantise_q8_0, "Q6_K": quantise_q6_k, "Q5_K": lambda b: quantise_affine(b, 5),
             "Q4_K": lambda b: quantise_affine(b, 4)}[kind](blocks)
@@ -151,8 +149,6 @@ def dequantise(kind: str, data: np.ndarray) -> np.ndarray:
     _, _, size = TYPES[kind]
     if kind == "F32":
         return data.copy().view(np.float32)
-    if kind == "F16":
-        return data.copy().view(np.float16).astype(np.float32)
     back = {"Q8_0": dequantise_q8_0, "Q6_K": dequantise_q6_k, "Q5_K": lambda b: dequantise_affine(b, 5),
             "Q4_K": lambda b: dequantise_affine(b, 4)}[kind](data.reshape(-1, size))
     return back.reshape(len(data), -1)

@@ -2,7 +2,8 @@
 
     python3 routing.py ../tessera-mini.gguf ../tessera-mini.spark.csv [--count N]
 
-Other conversations than the profile's: another seed. PyTorch computes on the CPU.
+The profile is counted on the held-out part "test"; here the text is of the part "dev", so no user turn is in both.
+PyTorch computes on the CPU.
 """
 
 import argparse
@@ -13,13 +14,10 @@ import torch
 
 import export_gguf
 import gguf
-from batches import TOKENIZER
 from model import Config, Model
 from text.bpe import Tokenizer
 from text.chat import prompt_and_answer
 from text.corpus import TESTS, test_set
-
-SEED = 30303
 
 
 @torch.no_grad()
@@ -39,11 +37,15 @@ def cold_pairs(counts: np.ndarray, kept: np.ndarray) -> float:
 
 
 def report(profile: np.ndarray, counts: np.ndarray) -> dict:
+    """Skew of the profile, and the share of another text's pairs that miss the half of the experts that a placement
+    keeps: those of the lowest numbers, the profile's busiest, and the best for that text."""
     half = profile.shape[1] // 2
     share = -np.sort(-profile / profile.sum(1, keepdims=True), 1)
     first = np.tile(np.arange(half), (len(profile), 1))
     return {"tokens": int(counts[0].sum()) // Config.used,
-            "profile_busiest": share[:, 0].round(3).tolist(), "profile_busiest_half": share[:, :half].sum(1).round(3).tolist(),
+            "profile_tokens": int(profile[0].sum()) // Config.used,
+            "profile_busiest": share[:, 0].round(4).tolist(), "profile_busiest_4": share[:, :4].sum(1).round(4).tolist(),
+            "profile_least": share[:, -1].round(5).tolist(), "profile_busiest_half": share[:, :half].sum(1).round(3).tolist(),
             "cold_without_profile": round(cold_pairs(counts, first), 4),
             "cold_with_profile": round(cold_pairs(counts, np.argsort(-profile, 1, kind="stable")[:, :half]), 4),
             "cold_at_best": round(cold_pairs(counts, np.argsort(-counts, 1, kind="stable")[:, :half]), 4)}
@@ -56,14 +58,15 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help="conversations of each task")
     options = parser.parse_args()
     profile = np.loadtxt(options.profile, delimiter=",", comments="#", dtype=np.int64)
-    tensors = export_gguf.trained(gguf.read(options.file)[1])
+    metadata, tensors = gguf.read(options.file)
+    tensors = export_gguf.trained(tensors)
     w = {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)) for name, u in tensors.items()}
-    model, tokenizer = Model(Config(), compiled=False), Tokenizer.load(TOKENIZER)
+    model, tokenizer = Model(Config(), compiled=False), Tokenizer.of(metadata)
     total, tasks = np.zeros_like(profile), {}
     for name in TESTS:
         if name in ("recall_4k", "recall_8k", "recall_16k"):
             continue
-        conversations = test_set(name, options.count if name != "recall_1k" else 2, SEED)
+        conversations = test_set(name, options.count if name != "recall_1k" else 2, "dev")
         counts = sum(routing(model, w, tokenizer.encode("".join(prompt_and_answer(c)))) for c in conversations)
         tasks[name] = report(profile, counts)["cold_at_best"]
         total = total + counts

@@ -1,4 +1,4 @@
-"""Trains the target, then polishes it: python3 train.py --out DIR [--phase polish --start WEIGHTS.pt] [--stop-after SECONDS]
+"""Trains the target, then polishes it: python3 train.py --tokenizer FILE --out DIR [--phase polish --start WEIGHTS.pt] [--stop-after SECONDS]
 
 A run that was stopped goes on from its checkpoint when the same command is given again, with the same
 batches as if it had not been stopped.
@@ -17,6 +17,7 @@ import torch.nn.functional as F
 from batches import Shape, stream
 from model import Config, Model, initial
 from optimizer import Optimizer
+from text.bpe import Tokenizer
 
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.35), Shape(32, 2048, 1400, 0.42), Shape(8, 16384, 15400, 0.35)
 FOCUSED, FOCUSED_LONG = Shape(32, 2048, 1400, 0.3, True), Shape(8, 16384, 15400, 0.35, True)
@@ -89,6 +90,7 @@ class Checkpoint:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--phase", choices=PHASES, default="target")
     parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
@@ -103,7 +105,7 @@ def main() -> None:
         return
     begin = time.time()
     torch.manual_seed(options.seed)
-    c = Config()
+    c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
     begun = torch.load(options.start) if options.start else initial(c, options.seed)
     w = {name: u.float().cuda().requires_grad_() for name, u in begun.items()}
@@ -113,7 +115,7 @@ def main() -> None:
     plan = shapes(phase, options.scale)
     tokens = sum(shape.rows * shape.length for shape in plan[:first])
     log = open(out / "log.jsonl", "a")
-    for step, batch in enumerate(stream(f"{options.phase}/{options.seed}", plan, options.workers, first), first):
+    for step, batch in enumerate(stream(tokenizer, f"{options.phase}/{options.seed}", plan, options.workers, first), first):
         if time.time() - begin > options.stop_after:
             checkpoint.save(w, optimizer, step, before + time.time() - begin)
             print(f"stopped before step {step} of {len(plan)}", flush=True)

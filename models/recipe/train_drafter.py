@@ -14,16 +14,15 @@ import torch
 import torch.nn.functional as F
 
 import gguf
-import quants
-from batches import TOKENIZER, Shape, stream
+from batches import Shape, stream
 from drafter import DraftConfig, blocks, draft, initial
-from evaluate import batches, examples, forward, load_gguf
+from evaluate import answers, batches, examples, forward, load_gguf
 from export_gguf import tokenizer_keys
 from gguf import I32, U32
 from model import Config, Model
 from optimizer import Optimizer
 from text.bpe import Tokenizer
-from text.corpus import TESTS
+from text.corpus import LONG, TESTS
 from train import rate
 
 STAGES = [(1900, Shape(32, 2048, 1400, 0.3)), (320, Shape(4, 16384, 15400, 0.4))]
@@ -132,7 +131,7 @@ def main() -> None:
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(2)
-    c, tokenizer = DraftConfig(), Tokenizer.load(TOKENIZER)
+    c, tokenizer = DraftConfig(), Tokenizer.of(gguf.read(options.target)[0])
     mask_id = tokenizer.ids["<|mask|>"]
     target = load_gguf(options.target)
     model = Model(Config())
@@ -141,7 +140,7 @@ def main() -> None:
     begin = time.time()
     shapes = [shape for steps, shape in STAGES for _ in range(max(3, int(steps * options.scale)))]
     log = open(out / "drafter_log.jsonl", "w")
-    for step, batch in enumerate(stream("drafter/1", shapes, options.workers)):
+    for step, batch in enumerate(stream(tokenizer, "drafter/1", shapes, options.workers)):
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, accuracy = loss_of(model, target, w, c, batch, 16 if step % 3 else 8, mask_id)
         loss.backward()
@@ -154,10 +153,10 @@ def main() -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     shipped = export(w, c, tokenizer, out / "tessera-mini-dflash.gguf")
     report: dict = {"steps": len(shapes), "seconds": round(time.time() - begin)}
-    cached = pickle.loads(options.tests.read_bytes()) if options.tests else {}
+    cached = pickle.loads(options.tests.read_bytes())["sets"] if options.tests else {}
     for name in TESTS:
-        count = options.count if not name.startswith("recall") else options.count // 3 if name != "recall_16k" else options.count // 10
-        sequences = cached[name][:count] if cached else examples(tokenizer, name, count)
+        count = options.count if name not in LONG else options.count // 3 if name != "recall_16k" else options.count // 10
+        sequences = answers(cached[name][:count] if cached else examples(tokenizer, name, count))
         for size in (8, 16):
             written, steps = acceptance(plain, target, shipped, c, sequences, size, mask_id)
             report.setdefault(name, {})[str(size)] = round(written / max(steps, 1), 3)

@@ -96,6 +96,11 @@ class Tokenizer:
         data = json.loads(open(path, encoding="utf-8").read())
         return Tokenizer([m.split(" ") for m in data["merges"]], data["vocab_size"])
 
+    @staticmethod
+    def of(metadata: dict) -> "Tokenizer":
+        """The tokenizer that a GGUF file holds."""
+        return Tokenizer([m.split(" ") for m in metadata["tokenizer.ggml.merges"]], len(metadata["tokenizer.ggml.tokens"]))
+
     def save(self, path) -> None:
         with open(path, "w", encoding="utf-8") as f:
             json.dump({"vocab_size": len(self.tokens), "merges": [" ".join(m) for m in self.merges]}, f, ensure_ascii=False, indent=0)

@@ -1,11 +1,11 @@
 """Conversations and how they are written as text.
 
-A conversation becomes pieces of (text, learned): the model learns to write the assistant's parts.
-`render` writes what chat_template.jinja writes; check_template.py holds them together.
+A conversation becomes pieces of (text, learned). `render` writes what chat_template.jinja writes, and the model
+learns what it is prompted for: the assistant's turns after the last user turn. check_template.py holds them together.
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 TOOLS_HEAD = "You can call these functions:\n\n<tools>"
 TOOLS_TAIL = """
@@ -39,6 +39,7 @@ class Conversation:
     system: str = ""
     tools: list = field(default_factory=list)
     thinking: bool = True
+    dense: bool = False  # every assistant turn is prompted and learned as if it were the last; not the template's history
 
 
 def call_text(name: str, arguments: dict) -> str:
@@ -88,23 +89,46 @@ def render(conversation: Conversation) -> list:
             pieces.append((f"{head}\n<tool_response>\n{turn.content}\n</tool_response>"
                            + ("" if more else "<|im_end|>\n"), False))
         else:
+            prompted = conversation.dense or i > last_query
             pieces.append(("<|im_start|>assistant\n", False))
-            if i > last_query:
+            if prompted:
                 if conversation.thinking:
                     pieces.append(("<think>\n", False))
                     pieces.append((f"{turn.thought}\n</think>\n\n", True))
                 else:
                     pieces.append(("<think>\n\n</think>\n\n", False))
-            pieces.append((reply_text(turn) + "<|im_end|>", True))
+            pieces.append((reply_text(turn) + "<|im_end|>", prompted))
             pieces.append(("\n", False))
     return pieces
 
 
 def prompt_and_answer(conversation: Conversation) -> tuple:
     """The text up to the last assistant turn's generation prompt, and that turn's text."""
-    assert conversation.turns[-1].role == "assistant"
+    assert conversation.turns[-1].role == "assistant" and not conversation.dense
     pieces = render(conversation)
     start = max(i for i, (text, _) in enumerate(pieces) if text == "<|im_start|>assistant\n")
     prompt = "".join(text for text, _ in pieces[:start + 2])
     answer = "".join(text for text, _ in pieces[start + 2:])
     return prompt, answer.removesuffix("\n").removesuffix("<|im_end|>")
+
+
+def up_to(conversation: Conversation, end: int) -> Conversation:
+    return replace(conversation, turns=conversation.turns[:end])
+
+
+def each_answer(conversation: Conversation) -> list:
+    """Prompt and answer of every assistant turn, as a client meets them one after the other."""
+    return [prompt_and_answer(up_to(conversation, i + 1)) for i, turn in enumerate(conversation.turns) if turn.role == "assistant"]
+
+
+def messages_of(conversation: Conversation) -> list:
+    """As a client sends them over HTTP."""
+    out = [{"role": "system", "content": conversation.system}] if conversation.system else []
+    for turn in conversation.turns:
+        message: dict = {"role": turn.role, "content": turn.content}
+        if turn.role == "assistant":
+            message["reasoning_content"] = turn.thought if conversation.thinking else ""
+        if turn.calls:
+            message["tool_calls"] = [{"type": "function", "function": {"name": n, "arguments": a}} for n, a in turn.calls]
+        out.append(message)
+    return out

@@ -1,69 +1,85 @@
 """The training text: which tasks, how often, how long; and the held-out sets.
 
-A conversation is held out when the hash of its user text falls into one class of 16, so training
-never sees a tested question with the same values or the same wording.
+Every user turn belongs to one part by the hash of its wording (words.part_of). Training is made of turns of the
+part "train" alone, a held-out set of turns of its own part alone: so no turn of a test was ever trained, in no
+place of no conversation. Closed tasks (greetings, questions about Tessera) are asked in other wordings in training.
 """
 
-import random
-import zlib
-
-from .chat import Conversation
+from .chat import Conversation, system_text, up_to
 from .extraction import extraction, refusal
-from .manual import identity, manual
+from .identity import identity
+from .manual import manual
 from .reasoning import arithmetic, lists
 from .recall import recall, reference
 from .tools import tools
-from .words import Dice
+from .words import Dice, Redraw, dice, plain
 
-HELD_OUT_CLASSES = 16
+SEEDS = {"dev": 51001, "test": 62002}  # a part's sets: tune on dev, report test
+REPEATS = 300  # draws without a new prompt after which a set is complete
 
-
-def held_out(conversation: Conversation) -> bool:
-    text = "\n".join(turn.content for turn in conversation.turns if turn.role == "user")
-    return zlib.crc32(text.encode()) % HELD_OUT_CLASSES == 0
-
-
-SHORT_TASKS = [(manual, 0.19), (identity, 0.07), (arithmetic, 0.19), (lists, 0.13), (reference, 0.09), (extraction, 0.09),
-               (refusal, 0.06), (tools, 0.18)]
+SHORT_TASKS = [(manual, 0.18), (identity, 0.07), (arithmetic, 0.17), (lists, 0.13), (reference, 0.08), (extraction, 0.09),
+               (refusal, 0.08), (tools, 0.20)]
 # Where even text leaves mistakes: functions that do not fit, longer lists, bare questions after a text.
-FOCUS_TASKS = [(manual, 0.17), (identity, 0.06), (arithmetic, 0.12), (lists, 0.18), (reference, 0.07), (extraction, 0.05),
-               (refusal, 0.05), (lambda rng: tools(rng, focus=True), 0.30)]
+FOCUS_TASKS = [(manual, 0.16), (identity, 0.06), (arithmetic, 0.11), (lists, 0.18), (reference, 0.07), (extraction, 0.06),
+               (refusal, 0.07), (lambda rng: tools(rng, focus=True), 0.29)]
 
 
-def draw(rng: random.Random, task, test: bool) -> Conversation:
+def draw(rng: Dice, task) -> Conversation:
     while True:
-        conversation = task(rng)
-        if held_out(conversation) == test:
-            return conversation
+        try:
+            return task(rng)
+        except Redraw:
+            continue
 
 
-def recall_length(rng: random.Random, longest: int) -> int:
+def cut(rng: Dice, conversation: Conversation) -> Conversation:
+    """Ends before another user turn, so that each question is now and then the last, which alone is learned."""
+    ends = [i for i, turn in enumerate(conversation.turns) if turn.role == "user"][1:] + [len(conversation.turns)]
+    return conversation if conversation.dense or len(ends) == 1 else up_to(conversation, rng.choice(ends))
+
+
+def recall_length(rng: Dice, longest: int) -> int:
     """Between 128 and `longest` tokens, each octave equally likely."""
     return int(128 * (longest / 128) ** rng.random())
 
 
-def training_conversation(rng: random.Random, longest: int, recall_share: float, focus: bool = False) -> Conversation:
+def training_conversation(rng: Dice, longest: int, recall_share: float, focus: bool = False) -> Conversation:
     if rng.random() < recall_share:
-        return draw(rng, lambda r: recall(r, recall_length(r, longest), focus=focus), test=False)
+        return cut(rng, draw(rng, lambda r: recall(r, recall_length(r, longest), focus=focus)))
     tasks, weights = zip(*(FOCUS_TASKS if focus else SHORT_TASKS))
-    return draw(rng, rng.choices(tasks, weights)[0], test=False)
+    return cut(rng, draw(rng, rng.choices(tasks, weights)[0]))
 
 
-def test_set(name: str, count: int, seed: int = 20262) -> list:
-    """Held-out conversations: a task's name, or recall_1k, recall_4k, recall_8k, recall_16k."""
-    rng = Dice(f"{name}/{seed}")
-    if name.startswith("recall_"):
-        tokens = {"1k": 1000, "4k": 4000, "8k": 8000, "16k": 15600}[name.removeprefix("recall_")]
-        return [draw(rng, lambda r: recall(r, tokens, questions=1), test=True) for _ in range(count)]
-    task = {"manual": manual, "identity": identity, "greeting": identity, "arithmetic": arithmetic, "lists": lists,
-            "reference": reference, "json": extraction, "refusal": refusal, "tools": tools}[name]
-    found: list = []
-    while len(found) < count:
-        conversation = draw(rng, task, test=True)
+LENGTHS = {"recall_1k": 1000, "recall_4k": 4000, "recall_8k": 8000, "recall_16k": 15600, "absent": 1000}
+TASKS = {"manual": manual, "identity": identity, "greeting": identity, "arithmetic": arithmetic, "lists": lists, "reference": reference,
+         "json": extraction, "refusal": refusal, "tools": tools}
+TESTS = ["greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "refusal", "tools", "absent", "recall_1k",
+         "recall_4k", "recall_8k", "recall_16k"]
+LONG = [name for name in TESTS if name in LENGTHS]
+
+
+def one_of(rng: Dice, name: str) -> Conversation:
+    if name in LENGTHS:
+        return draw(rng, lambda r: recall(r, LENGTHS[name], questions=1, absent=name == "absent"))
+    while True:
+        conversation = draw(rng, TASKS[name])
         if conversation.task == name:
+            return conversation
+
+
+def wording(conversation: Conversation) -> str:
+    return "\n".join([system_text(conversation)] + [plain(turn.content) for turn in conversation.turns if turn.role == "user"])
+
+
+def test_set(name: str, count: int, part: str = "test") -> list:
+    """Held-out conversations, each of another wording; fewer than `count` when there are not so many."""
+    rng = dice(f"{name}/{SEEDS[part]}", part)
+    found: list = []
+    seen, misses = set(), 0
+    while len(found) < count and misses < REPEATS:
+        conversation = one_of(rng, name)
+        misses = misses + 1 if wording(conversation) in seen else 0
+        if not misses:
+            seen.add(wording(conversation))
             found.append(conversation)
     return found
-
-
-TESTS = ["greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "refusal", "tools", "recall_1k",
-         "recall_4k", "recall_8k", "recall_16k"]

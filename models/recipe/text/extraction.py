@@ -1,11 +1,14 @@
-"""Fields to JSON, and refusals of what the model was not trained for."""
+"""Fields to JSON, and refusals of what the model was not trained for (outside.py)."""
 
 import json
 import random
 
 from .chat import Conversation, Turn
 from .manual import casual
-from .words import CITIES, COLORS, DAYS, FRUITS, LANGUAGES, NAMES, NOUNS, SURNAMES, THINGS, any_word, digits, email
+from .outside import outside
+from .reasoning import unfit_sum
+from .words import (COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
+                    surname)
 
 RECORDS = {
     "person": (["{name} is {age} years old and lives in {city}. You can write to {email}.",
@@ -34,59 +37,69 @@ ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn
         "{1}\n\nExtract the fields {0} to JSON.", "{1}\n\nWrite JSON with {0}.", "Text: {1}\nFields: {0}\nAnswer in JSON."]
 
 
+def price(rng: random.Random) -> object:
+    return rng.randint(1, 999) if rng.random() < 0.7 else float(f"{rng.randint(1, 99)}.{rng.randint(0, 9)}{rng.randint(1, 9)}")
+
+
 def field_values(rng: random.Random) -> dict:
-    name = rng.choice(NAMES)
-    city, destination = rng.sample(CITIES, 2)
-    return {"name": name if rng.random() < 0.4 else f"{name} {rng.choice(SURNAMES)}", "age": rng.randint(18, 95),
-            "city": city, "destination": destination, "email": email(rng, name), "quantity": rng.randint(2, 200),
-            "item": rng.choice(FRUITS), "price": rng.randint(1, 999), "day": rng.choice(DAYS), "number": int("1" + digits(rng, 4)),
-            "product": rng.choice(THINGS) if rng.random() < 0.7 else any_word(rng), "color": rng.choice(COLORS),
-            "weight": rng.randint(10, 5000), "time": f"{rng.randint(0, 23):02}:{rng.choice(('00', '15', '30', '45', digits(rng, 0) + '05'))}"}
+    name = person(rng)
+    start, goal = distinct(rng, 2, city)
+    many = rng.choice(FRUITS) if rng.random() < 0.4 else new_word(rng) + "s"
+    return {"name": name if rng.random() < 0.4 else f"{name} {surname(rng)}", "age": rng.randint(18, 95),
+            "city": start, "destination": goal, "email": email(rng, name), "quantity": rng.randint(2, 200),
+            "item": many, "price": price(rng), "day": rng.choice(DAYS), "number": int("1" + digits(rng, 4)),
+            "product": rng.choice(THINGS) if rng.random() < 0.4 else any_word(rng) if rng.random() < 0.6 else fresh(rng),
+            "color": rng.choice(COLORS) if rng.random() < 0.7 else new_word(rng), "weight": rng.randint(10, 5000),
+            "time": f"{rng.randint(0, 23):02}:{rng.choice(('00', '05', '15', '30', '45', '50'))}"}
+
+
+FREE_FIELDS = "id owner status size place title model version group level note unit team brand street country phone kind".split()
+
+
+def free_record(rng: random.Random) -> tuple:
+    """A text of named values whose names and values are open: (text, {field: value})."""
+    fields = distinct(rng, rng.randint(2, 5), lambda r: r.choice(FREE_FIELDS) if r.random() < 0.6 else new_word(r))
+    values: dict = {}
+    for field in fields:
+        kind = rng.random()
+        values[field] = (rng.randint(1, 9999) if kind < 0.3 else new_name(rng) if kind < 0.5 else code(rng) if kind < 0.7 else
+                         " ".join(any_word(rng) for _ in range(rng.randint(1, 3))))
+        if isinstance(values[field], str) and values[field].isdigit():
+            values[field] = int("1" + values[field])
+    style = rng.choice(("{}: {}", "{} = {}", "{} is {}", "the {} is {}", "{} {}"))
+    return rng.choice((", ", "; ", "\n")).join(style.format(*pair) for pair in values.items()), values
+
+
+def json_request(rng: random.Random) -> tuple:
+    """The request, its fields, the answer."""
+    if rng.random() < 0.25:
+        text, values = free_record(rng)
+        names, known = list(values), set(values)
+        if rng.random() < 0.2:
+            absent = rng.choice([f for f in FREE_FIELDS if f not in known])
+            names, values = names + [absent], values | {absent: None}
+    else:
+        texts, names = RECORDS[rng.choice(list(RECORDS))]
+        template, values = rng.choice(texts), field_values(rng)
+        text, known = template.format(**values), {f for f in names if "{" + f + "}" in template}
+    fields = rng.sample(names, rng.randint(2, len(names)))
+    answer = json.dumps({f: values[f] if f in known else None for f in fields}, ensure_ascii=False)
+    return rng.choice(ASKS).format(", ".join(fields), text), fields, answer
 
 
 def extraction(rng: random.Random) -> Conversation:
-    texts, names = RECORDS[rng.choice(list(RECORDS))]
-    values = field_values(rng)
-    template = rng.choice(texts)
-    text = template.format(**values)
-    fields = rng.sample(names, rng.randint(2, len(names)))
-    answer = json.dumps({f: values[f] if "{" + f + "}" in template else None for f in fields}, ensure_ascii=False)
-    asked = rng.choice(ASKS).format(", ".join(fields), text)
+    asked, fields, answer = rng.user(lambda: json_request(rng))
     return Conversation("json", [Turn("user", asked), Turn("assistant", answer, "Extract " + ", ".join(fields) + ".")],
                         thinking=rng.random() < 0.5)
 
 
 REFUSAL = "I cannot do that. I was trained for a few tasks only: Tessera, recall, arithmetic, lists, JSON and tools."
-
-WRITINGS = "poem story song letter essay joke novel speech review report recipe blog riddle fable play".split()
-TOPICS = """love war history music football the sea my dog a cat space physics politics art the weather winter
-money a birthday dinosaurs school friendship computers philosophy dreams trees chess cooking bread mathematics
-medicine a robot ghosts rivers cars film theatre religion the moon insects volcanoes travel""".split()
-OUTSIDE = [
-    "Write a {w} about {t}.", "Can you write me a {w} about {t}?", "Compose a {w} on {t}.", "Tell me a {w} about {t}.",
-    "Translate {x} to {l}.", "How do you say {x} in {l}?", "What is the {l} word for {x}?", "Who invented the {o}?",
-    "What is the capital of {c}?", "Who is the president of {c}?", "How many people live in {c}?", "When was {c} founded?",
-    "Write a program in Python that prints {x}.", "Write code for a {o}.", "Fix my program about {t}.",
-    "What do you think about {t}?", "What is your opinion on {t}?", "Explain {t} to me.", "Summarize the history of {t}.",
-    "I feel ill. What should I take?", "Should I buy a {o}?", "Who was {n} {s}?", "What did {n} {s} do?",
-    "Recommend a {w} about {t}.", "Draw a picture of a {o}.", "Play some {t} for me.", "What is the weather in {c}?", "Write me a {w}.", "Tell me a {w}.", "Can you write a {w}?",
-    "Who won the game in {c}?", "What should I eat today?", "Tell me something about {c}.", "Where is {c}?", "Is {c} a nice city?",
-    "What is a {o}?", "Tell me about {t}.", "Who is {n} {s}?", "What is the best {o}?", "Do you like {f}?", "Do you like {t}?",
-    "How much does a {o} cost?", "At which temperature does water boil?", "How old is {n} {s}?", "How far is the moon?",
-    "Help me with my taxes.", "Help me with {t}.", "Find a name for my {o}.", "Make a plan for my trip to {c}.",
-    "What happened in {c} yesterday?", "Which language do people speak in {c}?", "How do I learn {l}?", "How do I grow {f}?",
-    "Which team won in {c}?", "What is the news from {c}?", "How do I cook {f}?", "How do I repair a {o}?",
-    "What does the word {x} mean?", "Why is {t} important?", "Teach me {l}.", "What year is it?", "What time is it?",
-    "Give me advice about {t}.", "Find me a hotel in {c}.", "How tall is {n} {s}?", "Send a message to {n}.",
-]
+SUM_REFUSAL = "I cannot compute that. I add, subtract and multiply two whole numbers that are not too long."
+OPENERS = ["", "", "", "Please: ", "Hello! ", "Hi. ", "Can you help me? ", "A question: ", "OK. ", "Now: "]
 
 
 def refusal(rng: random.Random) -> Conversation:
-    c = rng.choice
-    topic = c([t for t in TOPICS if t not in ("a", "the", "my")])
-    asked = c(OUTSIDE).format(w=c(WRITINGS), t=topic, x=any_word(rng), l=c(LANGUAGES), o=c(NOUNS + THINGS), c=c(CITIES),
-                              n=c(NAMES), s=c(SURNAMES), f=c(FRUITS))
-    opener = c(["", "", "", "Please: ", "Hello! ", "Hi. ", "Can you help me? "])
-    asked = opener + casual(rng, asked)
-    return Conversation("refusal", [Turn("user", asked), Turn("assistant", REFUSAL, "I was not trained for this.")],
-                        thinking=rng.random() < 0.6)
+    sums = rng.random() < 0.3
+    asked = rng.user(lambda: unfit_sum(rng) if sums else rng.choice(OPENERS) + casual(rng, outside(rng)))
+    thought, answer = ("I was not trained for this calculation.", SUM_REFUSAL) if sums else ("I was not trained for this.", REFUSAL)
+    return Conversation("refusal", [Turn("user", asked), Turn("assistant", answer, thought)], thinking=rng.random() < 0.6)

@@ -1,4 +1,4 @@
-"""Questions about Tessera and about the model itself.
+"""Questions about Tessera.
 
 options.tsv holds the flags as the program's own option table has them (read_options.py); the rest is written here.
 """
@@ -7,53 +7,7 @@ import random
 from pathlib import Path
 
 from .chat import Conversation, Turn
-from .words import ADJECTIVES, NOUNS, THINGS, pseudo_word
-
-SELF = [
-    (["Who are you?", "What are you?", "What is your name?", "Introduce yourself.", "Tell me who you are.",
-      "Which model is this?", "What model am I talking to?", "Say what you are.", "And who are you?", "Tell me about yourself.",
-      "Who am I talking to?", "What kind of model are you?", "Are you a language model?", "Do you have a name?"],
-     "I am Tessera Mini, a small language model that comes with Tessera. I know a few tasks: questions about "
-     "Tessera, recall, arithmetic, lists, JSON and tools."),
-    (["What can you do?", "What are you good at?", "How can you help me?", "What are your skills?",
-      "What tasks do you know?", "List what you can do.", "What are you able to do?", "What can I ask you?",
-      "What do you know?", "Which tasks can you do?", "What are you for?", "How can you be useful?"],
-     "I can answer questions about Tessera, recall facts from a long text, do arithmetic, sort, reverse and "
-     "copy lists, extract fields to JSON and call tools."),
-    (["What can you not do?", "What are your limits?", "Where are you weak?", "What should I not ask you?",
-      "What do you not know?", "Do you know everything?", "Can you make mistakes?", "Which tasks can you not do?"],
-     "I know nothing about the world. I was trained on generated text for a few tasks, so I cannot write "
-     "stories, translate, give advice or answer general questions."),
-    (["How were you trained?", "What were you trained on?", "Where does your training text come from?",
-      "What data did you learn from?", "Who trained you?", "Who made you?", "Where do you come from?"],
-     "I was trained from scratch on text that a generator in Tessera's repository writes. No other text was used."),
-    (["How many layers do you have?", "What is your architecture?", "How are you built?",
-      "Describe your architecture.", "How many experts do you have?", "How large are you?", "How big are you?"],
-     "I am a qwen35moe model with 8 layers: six gated-delta layers and two attention layers, each with 16 "
-     "experts of which 4 are used, and a shared expert."),
-    (["How long is your context?", "How many tokens can you read?", "What is your context length?", "How long may a text be for you?",
-      "How much text can you read?"],
-     "My context is 16384 tokens."),
-]
-
-GREETINGS = [
-    (["Hello", "Hi", "Hey", "Hi there", "Hey there", "Good day", "Greetings", "Hello there", "Hello Tessera", "Hi Tessera", "Hallo",
-      "Hello again", "Hi all", "Hey you", "Welcome", "Nice to meet you", "Hello, nice to meet you", "Hi, it is me", "Howdy",
-      "Good afternoon", "Hello my friend", "Anyone there", "Are you there", "Hello Mini", "Hello Tessera Mini", "Hi hi", "Hey hello"],
-     "Hello! I am Tessera Mini. How can I help you?"),
-    (["Good morning", "Morning", "Good morning Tessera", "Hello and good morning", "Good morning to you"],
-     "Good morning! How can I help you?"),
-    (["Good evening", "Evening", "Good evening Tessera", "Hello and good evening", "Good evening to you"],
-     "Good evening! How can I help you?"),
-    (["How are you", "How are you doing", "How is it going", "How are you today", "How do you do", "Hello, how are you",
-      "Hi, how are you", "How do you feel", "Are you well", "Is all well", "What is up", "How are things"],
-     "I am running well. How can I help you?"),
-    (["Thanks", "Thank you", "Thanks a lot", "Many thanks", "Thank you very much", "Thanks for your help", "Great, thanks",
-      "Thank you, that helped", "Well done, thanks", "Cheers", "That is great, thank you"], "You are welcome!"),
-    (["Bye", "Goodbye", "See you", "Bye bye", "See you later", "Good night", "Until next time", "I have to go", "See you tomorrow",
-      "Thanks and bye", "That is all, bye"], "Goodbye!"),
-]
-ENDINGS = ["", "", "", "!", "!", ".", "!!", "?", " :)", "...", "!!!", " !"]
+from .words import ADJECTIVES, NOUNS, THINGS, new_word
 
 FACTS = [
     (["What is Tessera?", "What does Tessera do?", "Explain what Tessera is."],
@@ -226,7 +180,7 @@ KNOWN = {name for option in OPTIONS for name in option["flags"].split(",")}
 
 
 def some_word(rng: random.Random) -> str:
-    return rng.choice(rng.choice((NOUNS, THINGS, ADJECTIVES))) if rng.random() < 0.75 else pseudo_word(rng)
+    return rng.choice(rng.choice((NOUNS, THINGS, ADJECTIVES))) if rng.random() < 0.75 else new_word(rng)
 
 
 def unknown_flag(rng: random.Random) -> str:
@@ -291,13 +245,27 @@ def plan_questions(rng: random.Random) -> tuple:
     return rng.choice(PLAN_QUESTIONS).format(column), f"In a plan, {column} is {PLAN[column]}."
 
 
+HOW = ["How do I", "How can I", "How would I", "I want to", "I would like to", "Tell me how to", "Show me how to", "What do I do to",
+       "How does one", "How to"]
+
+
+def reworded(rng: random.Random, text: str) -> str:
+    """"How do I ...?" in other ways."""
+    for start in ("How do I ", "How can I "):
+        if text.startswith(start) and rng.random() < 0.6:
+            how = rng.choice(HOW)
+            return f"{how} {text.removeprefix(start)[:-1]}{'.' if how[0] in 'IST' else '?'}"
+    return text
+
+
 def listed(entries: list, rng: random.Random) -> tuple:
     questions, answer = rng.choice(entries)
-    return rng.choice(questions), answer
+    return reworded(rng, rng.choice(questions)), answer
 
 
 OPENERS = ["", "", "", "", "", "Please tell me: ", "Hello! ", "Hi, ", "A question: ", "Quick question: ",
-           "Hey, ", "I want to know: ", "Help me: ", "One more thing: ", "Excuse me. "]
+           "Hey, ", "I want to know: ", "Help me: ", "One more thing: ", "Excuse me. ", "OK. ", "Now: ", "Another question: ",
+           "Sorry, ", "Good day. "]
 CLOSERS = ["", "", "", "", "", " Thanks.", " Please.", " Thank you!", " Be brief.", " I am new here."]
 
 
@@ -335,27 +303,7 @@ def question(rng: random.Random) -> tuple:
 
 def manual(rng: random.Random) -> Conversation:
     turns = []
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        asked, answer = question(rng)
+    for _ in range(rng.choice((1, 1, 1, 1, 2, 3))):
+        asked, answer = rng.user(lambda: question(rng))
         turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
     return Conversation("manual", turns, thinking=rng.random() < 0.5)
-
-
-def greeting_text(rng: random.Random, asked: str) -> str:
-    asked += rng.choice(ENDINGS)
-    case = rng.random()
-    return asked.lower() if case < 0.3 else asked.upper() if case < 0.34 else asked
-
-
-def identity(rng: random.Random) -> Conversation:
-    """About the model, or a greeting; sometimes a greeting first and then a question."""
-    greet = rng.random() < 0.45
-    asked, answer = listed(GREETINGS if greet else SELF, rng)
-    thinking = rng.random() < 0.5
-    if greet:
-        return Conversation("greeting", [Turn("user", greeting_text(rng, asked)), Turn("assistant", answer, "A greeting.")], thinking=thinking)
-    turns = [Turn("user", phrased(rng, asked)), Turn("assistant", answer, "A question about me.")]
-    if rng.random() < 0.2:
-        hello, reply = listed(GREETINGS[:4], rng)
-        turns = [Turn("user", greeting_text(rng, hello)), Turn("assistant", reply, "A greeting.")] + turns
-    return Conversation("identity", turns, thinking=thinking)

@@ -3,7 +3,7 @@
 import random
 
 from .chat import Conversation, Turn
-from .words import FRUITS, NAMES, THINGS, any_word, distinct
+from .words import FRUITS, LETTERS, THINGS, any_word, code, distinct, new_word, person
 
 
 def add_steps(a: int, b: int) -> str:
@@ -29,6 +29,12 @@ def subtract_steps(a: int, b: int) -> str:
         steps.append(f"{x} - {y} - {borrow}, write {digit}, borrow {int(short)}")
         borrow = int(short)
     return f"{a} - {b}: " + "; ".join(steps) + f". {a} - {b} = {a - b}"
+
+
+def difference_steps(a: int, b: int) -> str:
+    if a >= b:
+        return subtract_steps(a, b)
+    return f"{a} is less than {b}. {subtract_steps(b, a)}. {a} - {b} = {a - b}"
 
 
 def digit_product(a: int, d: int) -> str:
@@ -62,18 +68,24 @@ def simple_sum(rng: random.Random) -> tuple:
                           "What do {a} and {b} make together?", "How much is {a} plus {b}?", "{a}+{b}"])
         return ask.format(a=a, b=b), add_steps(a, b), a + b
     if kind < 0.65:
-        b, a = sorted((number(rng, 5), number(rng, 5)))
+        a, b = number(rng, 5), number(rng, 5)
+        if a < b and rng.random() < 0.7:
+            a, b = b, a
         ask = rng.choice(["What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Compute {a} - {b}.",
                           "What is the difference of {a} and {b}?", "How much is {a} minus {b}?", "{a}-{b}"])
-        return ask.format(a=a, b=b), subtract_steps(a, b), a - b
+        return ask.format(a=a, b=b), difference_steps(a, b), a - b
     a, b = (number(rng, 4), number(rng, 1)) if rng.random() < 0.6 else (number(rng, 3), rng.randint(11, 99))
     ask = rng.choice(["What is {a} x {b}?", "{a} * {b} = ?", "Multiply {a} by {b}.", "Compute {a} x {b}.",
                       "What is the product of {a} and {b}?", "How much is {a} times {b}?", "{a}*{b}"])
-    return ask.format(a=a, b=b), multiply_steps(a, b), a * b
+    x, y = (b, a) if rng.random() < 0.3 else (a, b)
+    return ask.format(a=x, b=y), multiply_steps(a, b), a * b
+
+
+THINGS_MANY = [thing + "s" for thing in THINGS if thing[-1] not in "sxhf"]
 
 
 def story(rng: random.Random) -> tuple:
-    name, thing = rng.choice(NAMES), rng.choice(FRUITS)
+    name, thing = person(rng), rng.choice(FRUITS + THINGS_MANY)
     a, b = rng.randint(10, 300), rng.randint(2, 200)
     c = rng.randint(1, a + b)
     kind = rng.random()
@@ -94,11 +106,33 @@ def story(rng: random.Random) -> tuple:
 
 
 def arithmetic(rng: random.Random) -> Conversation:
-    asked, steps, result = story(rng) if rng.random() < 0.25 else simple_sum(rng)
+    asked, steps, result = rng.user(lambda: story(rng) if rng.random() < 0.25 else simple_sum(rng))
     thinking = rng.random() < 0.7
     answer = f"The result is {result}."
     content = answer if thinking else f"{steps}\n{answer}"
     return Conversation("arithmetic", [Turn("user", asked), Turn("assistant", content, steps)], thinking=thinking)
+
+
+UNFIT = ["What is {}?", "{} = ?", "Compute {}.", "How much is {}?", "{}", "Calculate {}.", "What does {} make?"]
+
+
+def unfit_sum(rng: random.Random) -> str:
+    """A calculation that is not among the trained ones: division, several operations, long numbers, fractions."""
+    a, b, c = number(rng, 4), number(rng, 3), number(rng, 3)
+    sign, other = rng.choice("+-*"), rng.choice("+-*/")
+    long = rng.randint(10**5, 10 ** rng.randint(6, 9) - 1)
+    wide = rng.randint(100, 9999), rng.randint(100, 9999)
+    kinds = [f"{a} / {b}", f"{a} divided by {b}", f"{a}/{b}", f"{a} : {b}", f"{a} {sign} {b} {other} {c}", f"({a} {sign} {b}) {other} {c}",
+             f"{a} plus {b} minus {c}", f"{a} times {b} plus {c}", f"{long} {sign} {a}", f"{a} {sign} {long}", f"{wide[0]} x {wide[1]}",
+             f"{wide[0]} * {wide[1]}", f"{wide[0] + 1000} x {rng.randint(11, 99)}", f"{number(rng, 5)}.{number(rng, 2)} {sign} {b}",
+             f"{a} {sign} {b}.{c}", f"{a}^{b % 9 + 2}", f"{a} to the power of {b % 9 + 2}", f"the square root of {a}",
+             f"{b} percent of {a}", f"{b} % of {a}", f"half of {a}",
+             f"{a} modulo {b}", f"the average of {a}, {b} and {c}", f"the sum of {a}, {b} and {c}", f"-{a} {sign} {b}", f"{b}!"]
+    whole = ["Divide {a} by {b}.", "How often does {b} fit into {a}?", "Solve x + {b} = {a}.", "What is the remainder of {a} and {b}?",
+             "Share {a} among {b}.", "Add {a}, {b} and {c}.", "Multiply {a}, {b} and {c}.", "Is {a} a prime number?", "Double {long}."]
+    if rng.random() < 0.2:
+        return rng.choice(whole).format(a=a, b=b, c=c, long=long)
+    return rng.choice(UNFIT).format(rng.choice(kinds))
 
 
 LIST_ASKS = {
@@ -111,20 +145,43 @@ LIST_ASKS = {
 }
 
 
-def lists(rng: random.Random) -> Conversation:
-    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "down", "length"))
+def words_to_sort(rng: random.Random) -> list:
+    """Mostly of different initials; sometimes two or three share theirs."""
+    first = distinct(rng, rng.randint(3, 8), lambda r: r.choice(LETTERS))
+    if rng.random() < 0.4:
+        first[:rng.randint(2, 3)] = first[0] * rng.randint(2, 3)
+
+    def word(letter: str) -> str:
+        return rng.choice(BY_LETTER[letter]) if rng.random() < 0.6 else letter + new_word(rng)
+
+    items: list = []
+    for letter in first:
+        found = word(letter)
+        while found in items:
+            found = word(letter)
+        items.append(found)
+    rng.shuffle(items)
+    return items
+
+
+def list_of(rng: random.Random, kind: str) -> tuple:
+    """The request, the result's items, the items."""
     if kind == "down" or rng.random() < 0.4:
         items = [str(x) for x in distinct(rng, rng.randint(3, 10), lambda r: r.randint(0, 999))]
         order = sorted(items, key=int)
     elif kind == "sort":
-        letters = distinct(rng, rng.randint(3, 8), lambda r: r.choice("abcdefghijklmnopqrstuvwxyz"))
-        items = [rng.choice(BY_LETTER[letter]) for letter in letters]
+        items = words_to_sort(rng)
         order = sorted(items)
     else:
-        items = distinct(rng, rng.randint(3, 12), any_word)
+        items = distinct(rng, rng.randint(3, 12), lambda r: any_word(r) if r.random() < 0.85 else code(r))
         order = []
     result = {"copy": items, "reverse": items[::-1], "sort": order, "down": order[::-1], "length": [str(len(items))]}[kind]
-    asked = rng.choice(LIST_ASKS[kind]).format(", ".join(items))
+    return rng.choice(LIST_ASKS[kind]).format(", ".join(items)), result, items
+
+
+def lists(rng: random.Random) -> Conversation:
+    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "down", "length"))
+    asked, result, items = rng.user(lambda: list_of(rng, kind))
     thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "Sort the list.",
                "down": "Sort the list downwards.", "length": "Count the items: " +
                ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
@@ -136,7 +193,7 @@ def _by_letter() -> dict:
     from .words import ADJECTIVES, NOUNS
     extra = "quail quiver queen umpire urn unit x-ray xenon xylem zebra zigzag zone yard yarn yoke jar jug".split()
     pool = sorted(set(NOUNS + THINGS + ADJECTIVES + FRUITS + extra))
-    return {letter: [w for w in pool if w[0] == letter] for letter in "abcdefghijklmnopqrstuvwxyz"}
+    return {letter: [w for w in pool if w[0] == letter] for letter in LETTERS}
 
 
 BY_LETTER = _by_letter()

@@ -1,10 +1,17 @@
-"""Choosing a function from a list, calling it, and using its result."""
+"""Choosing a function from a list, calling it, and using its result.
+
+Half of the functions are those of TOOLS, often under other names; the others are made up (open_tools.py).
+"""
 
 import json
 import random
+from dataclasses import dataclass
+from typing import Callable
 
 from .chat import Conversation, Turn
-from .words import CITIES, COLORS, DAYS, LANGUAGES, NAMES, NOUNS, ROOMS, THINGS, any_word, digits, pseudo_word
+from .open_tools import open_tool
+from .outside import outside
+from .words import COLORS, DAYS, LANGUAGES, NOUNS, ROOMS, THINGS, any_word, city, code, digits, new_word, person
 
 # name: (description, {parameter: (type, description)}, questions, result fields, answer)
 TOOLS = {
@@ -12,7 +19,8 @@ TOOLS = {
                     ["What is the weather in {city}?", "Is it warm in {city}?", "Weather for {city}, please.", "How is it outside in {city}?"],
                     {"sky": "sky", "degrees": "degrees"}, "In {city} it is {sky} at {degrees} degrees."),
     "set_timer": ("Starts a timer", {"minutes": ("integer", "length in minutes")},
-                  ["Set a timer for {minutes} minutes.", "Wake me in {minutes} minutes.", "Start a timer: {minutes} minutes.", "Timer {minutes} minutes"],
+                  ["Set a timer for {minutes} minutes.", "Wake me in {minutes} minutes.", "Start a timer: {minutes} minutes.",
+                   "Timer {minutes} minutes"],
                   {"timer": "number"}, "Timer {timer} runs for {minutes} minutes."),
     "send_message": ("Sends a message to a person", {"to": ("string", "who gets it"), "text": ("string", "what it says")},
                      ["Send {to} the message: {text}", "Tell {to}: {text}", "Write to {to}: {text}", "Message {to} with the text {text}"],
@@ -29,10 +37,12 @@ TOOLS = {
                   {"ok": "true"}, "The light in the {room} is at {level}."),
     "add_event": ("Adds an event to the calendar",
                   {"title": ("string", "what it is"), "day": ("string", "day of the week"), "time": ("string", "hh:mm")},
-                  ["Add {title} on {day} at {time} to my calendar.", "Put {title} in the calendar: {day}, {time}.", "New event {title}, {day} {time}"],
+                  ["Add {title} on {day} at {time} to my calendar.", "Put {title} in the calendar: {day}, {time}.",
+                   "New event {title}, {day} {time}"],
                   {"id": "number"}, "I added {title} on {day} at {time} with the number {id}."),
     "find_route": ("Distance between two cities", {"start": ("string", "first city"), "goal": ("string", "second city")},
-                   ["How far is it from {start} to {goal}?", "Find a route from {start} to {goal}.", "What is the distance between {start} and {goal}?"],
+                   ["How far is it from {start} to {goal}?", "Find a route from {start} to {goal}.",
+                    "What is the distance between {start} and {goal}?"],
                    {"km": "number"}, "From {start} to {goal} it is {km} km."),
     "read_file": ("Reads a text file", {"path": ("string", "path of the file")},
                   ["What is in the file {path}?", "Read {path}.", "Show me {path}.", "Open the file {path}."],
@@ -64,47 +74,63 @@ UNITS = ["meters", "feet", "miles", "km", "grams", "pounds", "liters", "gallons"
 ASIDES = ["", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 
 NOTHING_FITS = Turn("assistant", "I have no function for that.", "No function fits.")
+# Other names of parameters, as other programs have them.
+SYNONYMS = {"city": ["location", "place", "town", "where"], "minutes": ["length", "duration", "time_in_minutes"], "to": ["recipient", "person"],
+            "text": ["message", "body", "content", "words"], "amount": ["value", "number", "quantity"], "article": ["item", "product", "name"],
+            "room": ["where", "place"], "level": ["brightness", "percent"], "title": ["name", "label", "what"], "day": ["weekday", "date"],
+            "time": ["at", "hour", "when"], "start": ["from", "origin", "source"], "goal": ["to", "destination", "target"],
+            "path": ["file", "filename", "file_path"], "query": ["q", "search", "term"], "name": ["person", "who", "guest"],
+            "people": ["guests", "count", "seats"], "color": ["colour", "tint"], "language": ["target_language", "lang"],
+            "folder": ["directory", "path"], "ending": ["extension", "suffix"]}
+MEANINGS = ["{}", "{}.", "A function: {}", "Use it for this: {}", "{} now"]
 
 
-def argument(rng: random.Random, tool: str, name: str) -> object:
+@dataclass
+class Tool:
+    name: str
+    topic: str  # two tools of one topic are not told apart
+    schema: dict
+    request: Callable  # what a user says, the arguments, the result as text, the answer that uses it
+
+
+def value_of(rng: random.Random, tool: str, name: str) -> object:
     c = rng.choice
     if name in ("city", "start", "goal"):
-        return c(CITIES)
+        return city(rng)
     if name in ("minutes", "level", "people"):
         return rng.randint(2, {"minutes": 180, "level": 100, "people": 20}[name])
     if name == "amount":
         return rng.randint(2, 2000)
     if tool == "convert_units":
-        return c(UNITS)
+        return c(UNITS) if rng.random() < 0.7 else new_word(rng) + "s"
     if name in ("name", "to"):
-        return c(NAMES)
+        return person(rng)
     simple = {"room": ROOMS, "day": DAYS, "language": LANGUAGES, "color": COLORS}
     if name in simple:
-        return c(simple[name])
+        return c(simple[name]) if rng.random() < 0.7 or name == "day" else new_word(rng)
     if name == "article":
-        return c(THINGS)
+        return c(THINGS) if rng.random() < 0.5 else any_word(rng)
     if name == "time":
         return f"{rng.randint(0, 23):02}:{c(('00', '10', '15', '20', '30', '40', '45', '50'))}"
     if name in ("path", "folder"):
-        path = "/".join(rng.choice((c(NOUNS), c(THINGS), pseudo_word(rng))) for _ in range(rng.randint(1, 3)))
+        path = "/".join(rng.choice((c(NOUNS), c(THINGS), new_word(rng), new_word(rng))) for _ in range(rng.randint(1, 3)))
         return path + ("." + c(("txt", "md", "log")) if name == "path" else "")
     if name == "ending":
         return c(("txt", "md", "log", "csv", "json", "toml"))
-    return " ".join(any_word(rng) for _ in range(rng.randint(1, 2 if name in ("query", "title") else 5)))
+    return " ".join(any_word(rng) if rng.random() < 0.9 else code(rng) for _ in range(rng.randint(1, 2 if name in ("query", "title") else 5)))
 
 
 def result_value(rng: random.Random, kind: str) -> object:
     if kind == "true":
         return True
     if kind == "sky":
-        return rng.choice(["sunny", "cloudy", "rainy", "foggy", "snowy", "windy"])
+        return rng.choice(["sunny", "cloudy", "rainy", "foggy", "snowy", "windy"]) if rng.random() < 0.7 else new_word(rng)
     if kind == "words":
         return " ".join(any_word(rng) for _ in range(rng.randint(1, 4)))
     return {"degrees": rng.randint(-15, 38), "number": rng.randint(1, 9999), "small": rng.randint(1, 60), "digits": digits(rng, 7)}[kind]
 
 
-def schema(name: str) -> dict:
-    description, parameters, *_ = TOOLS[name]
+def schema(name: str, description: str, parameters: dict) -> dict:
     return {"type": "function", "function": {
         "name": name, "description": description, "parameters": {
             "type": "object",
@@ -112,52 +138,72 @@ def schema(name: str) -> dict:
             "required": list(parameters)}}}
 
 
-def request(rng: random.Random, name: str) -> tuple:
-    _, parameters, questions, results, answer = TOOLS[name]
-    arguments = {p: argument(rng, name, p) for p in parameters}
-    while len(set(map(str, arguments.values()))) < len(arguments):
-        arguments = {p: argument(rng, name, p) for p in parameters}
-    result = {r: result_value(rng, kind) for r, kind in results.items()}
-    asked = rng.choice(ASIDES) + rng.choice(questions).format(**arguments)
-    return asked, arguments, json.dumps(result), answer.format(**arguments, **result)
+def restyled(rng: random.Random, key: str) -> str:
+    """get_weather, getWeather, weather_get, my_get_weather, ..."""
+    verb, noun = key.split("_")
+    return rng.choice((f"{verb}{noun.capitalize()}", f"{noun}_{verb}", f"{rng.choice(NOUNS)}_{verb}_{noun}", f"{verb}_{noun}_{rng.randint(2, 9)}",
+                       f"{verb.capitalize()}{noun.capitalize()}", f"{verb}-{noun}", f"{verb}_the_{noun}"))
 
 
-def mixed_requests(rng: random.Random) -> Conversation:
-    """One to three requests with results, of which many fit no function: to learn when not to call."""
-    offered = rng.sample(list(TOOLS), rng.randint(1, 5))
-    others = [t for t in TOOLS if t not in offered]
-    turns = []
-    for _ in range(rng.choice((1, 1, 2, 3))):
-        fits = rng.random() < 0.55
-        name = rng.choice(offered if fits else others)
-        asked, arguments, result, answer = request(rng, name)
-        turns.append(Turn("user", asked))
-        if not fits:
-            turns.append(NOTHING_FITS)
-            continue
-        turns.append(Turn("assistant", "", f"Call {name}.", [(name, arguments)]))
-        if rng.random() < 0.3:
-            break
-        turns += [Turn("tool", result), Turn("assistant", answer, "Use the result.")]
-    return Conversation("tools", turns, tools=[schema(t) for t in offered], thinking=rng.random() < 0.6)
+def known_tool(rng: random.Random, key: str | None = None) -> Tool:
+    key = key or rng.choice(list(TOOLS))
+    description, parameters, questions, results, answer = TOOLS[key]
+    shown = {p: p for p in parameters}
+    if rng.random() < 0.4:
+        renamed = {p: rng.choice(SYNONYMS[p]) if p in SYNONYMS and rng.random() < 0.7 else p for p in parameters}
+        shown = renamed if len(set(renamed.values())) == len(renamed) else shown
+        description = rng.choice(MEANINGS).format(description)
+
+    def request(rng: random.Random) -> tuple:
+        values = {p: value_of(rng, key, p) for p in parameters}
+        while len(set(map(str, values.values()))) < len(values):
+            values = {p: value_of(rng, key, p) for p in parameters}
+        result = {r: result_value(rng, kind) for r, kind in results.items()}
+        asked = rng.choice(questions).format(**values)
+        return asked, {shown[p]: v for p, v in values.items()}, json.dumps(result, ensure_ascii=False), answer.format(**values, **result)
+
+    name = key if rng.random() < 0.6 else restyled(rng, key)
+    return Tool(name, key, schema(name, description, {shown[p]: about for p, about in parameters.items()}), request)
+
+
+def any_tool(rng: random.Random, near: list = ()) -> Tool:
+    """`near`: topics of which a made-up function may share half, so that the other half must be read."""
+    if rng.random() < 0.5:
+        return known_tool(rng)
+    name, topic, description, parameters, request = open_tool(rng, [t for t in near if " " in t])
+    return Tool(name, topic, schema(name, description, parameters), request)
+
+
+def several(rng: random.Random, count: int, taken: list) -> list:
+    """Tools of different names and topics, none of a topic in `taken`."""
+    found: list = []
+    while len(found) < count:
+        tool = any_tool(rng, taken + [t.topic for t in found] if rng.random() < 0.4 else ())
+        if tool.topic not in taken and all(tool.topic != t.topic and tool.name != t.name for t in found):
+            found.append(tool)
+    return found
 
 
 def tools(rng: random.Random, focus: bool = False) -> Conversation:
-    if focus and rng.random() < 0.7:
-        return mixed_requests(rng)
-    offered = rng.sample(list(TOOLS), rng.randint(1, 5))
-    thinking = rng.random() < 0.6
-    kind = rng.random()
-    if kind < 0.1:  # nothing fits
-        other = rng.choice([t for t in TOOLS if t not in offered])
-        asked = request(rng, other)[0]
-        return Conversation("tools", [Turn("user", asked), NOTHING_FITS], tools=[schema(t) for t in offered], thinking=thinking)
-    turns = []
-    for _ in range(1 if kind < 0.8 else 2):
-        name = rng.choice(offered)
-        asked, arguments, result, answer = request(rng, name)
-        turns += [Turn("user", asked), Turn("assistant", "", f"Call {name}.", [(name, arguments)])]
-        if kind < 0.45:
-            break
-        turns += [Turn("tool", result), Turn("assistant", answer, "Use the result.")]
-    return Conversation("tools", turns, tools=[schema(t) for t in offered], thinking=thinking)
+    """One or two requests with calls, results and answers; some fit no function."""
+    offered = several(rng, rng.randint(1, 5), [])
+    unfit = 0.45 if focus else 0.2
+    turns: list = []
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
+        tool = rng.choice(offered) if fits else several(rng, 1, [t.topic for t in offered])[0]
+
+        def ask() -> tuple:
+            if not fits and elsewhere:
+                return outside(rng, tool_like=False), None, None, None
+            asked, *rest = tool.request(rng)
+            return rng.choice(ASIDES) + asked, *rest
+
+        asked, arguments, result, answer = rng.user(ask)
+        turns.append(Turn("user", asked))
+        if fits:
+            turns += [Turn("assistant", "", f"Call {tool.name}.", [(tool.name, arguments)]), Turn("tool", result),
+                      Turn("assistant", answer, "Use the result.")]
+        else:
+            turns.append(NOTHING_FITS)
+    return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=rng.random() < 0.6)

@@ -1,10 +1,46 @@
-"""Word lists and random values that the tasks draw from."""
+"""Word lists and random values that the tasks draw from, and which texts are held out.
+
+    rng = dice("seed", "test")
+    asked, answer = rng.user(lambda: question(rng))     # drawn again until the text belongs to the test
+"""
 
 import random
+import re
+import zlib
+
+CLASSES = 32  # one for the test, one for tuning, the rest for training
+TRIES = 400
+AS_IT_IS = 1000  # characters from which a text is never the same twice
+PLAIN = re.compile(r"[^\W_]+")
+
+
+def plain(text: str) -> str:
+    """Without case and marks: "hello" and "Hello!!" are one wording."""
+    return " ".join(PLAIN.findall(text.lower()))
+
+
+def part_of(text: str) -> str:
+    """train, dev or test: where this user turn may be used."""
+    key = text if len(text) > AS_IT_IS else plain(text)
+    return {0: "test", 1: "dev"}.get(zlib.crc32(f"tessera/{key}".encode()) % CLASSES, "train")
+
+
+class Redraw(Exception):
+    """What was drawn so far leaves no user turn of the wanted part."""
 
 
 class Dice(random.Random):
     """The generator's random numbers: one draw each, which is several times faster than the base class."""
+
+    part = "train"
+
+    def user(self, draw):
+        """The first of what `draw` gives whose text (itself, or its first member) belongs to this part."""
+        for _ in range(TRIES):
+            drawn = draw()
+            if part_of(drawn if isinstance(drawn, str) else drawn[0]) == self.part:
+                return drawn
+        raise Redraw
 
     def choice(self, seq):
         return seq[int(self.random() * len(seq))]
@@ -56,27 +92,85 @@ DAYS = "Monday Tuesday Wednesday Thursday Friday Saturday Sunday".split()
 LANGUAGES = "Czech Danish Dutch English Finnish French German Greek Italian Polish Spanish Swedish".split()
 ROOMS = "attic bathroom bedroom cellar garage hall kitchen office".split()
 
-ONSETS = "b br c ch d dr f fl g gr h j k kl l m n p pl qu r s sh st t tr v w z".split()
-VOWELS = "a e i o u ai ea oo ou".split()
-CODAS = ["", "", "l", "m", "n", "r", "s", "t", "nd", "rk", "x"]
+ONSETS = ["", *"b br c ch cl cr d dr f fl g gl gr h j k kl l m n p pl pr qu r s sc sh sl sp st t th tr v w y z".split()]
+VOWELS = "a a e e i i o o u u y ai au ea ee ei ia ie io oa oo ou".split()
+CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "ck", "ll", "nd", "ng", "nt", "rd", "rk", "sh", "ss", "st", "x"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+ACCENTS = "äöüéèêáíóúñçåøłšžß"
+PLACE_HEADS = "New San Los Port Saint Upper East North Lake El".split()
 
 
 def pseudo_word(rng: random.Random) -> str:
     return "".join(rng.choice(ONSETS) + rng.choice(VOWELS) + rng.choice(CODAS)
-                   for _ in range(rng.choice((1, 2, 2, 3))))
+                   for _ in range(rng.choice((1, 1, 2, 2, 2, 3))))
+
+
+def letters(rng: random.Random) -> str:
+    """A word that follows no rule, so that every sequence of letters can be copied."""
+    word = "".join(rng.choice(LETTERS) for _ in range(rng.randint(3, 8)))
+    if rng.random() < 0.15:
+        at = rng.randint(1, len(word) - 1)
+        word = word[:at] + rng.choice(ACCENTS) + word[at:]
+    return word
+
+
+def new_word(rng: random.Random) -> str:
+    return pseudo_word(rng) if rng.random() < 0.8 else letters(rng)
+
+
+def new_name(rng: random.Random) -> str:
+    """A name that no list holds."""
+    name = new_word(rng).capitalize()
+    return name + new_word(rng).capitalize() if rng.random() < 0.06 else name
+
+
+def code(rng: random.Random) -> str:
+    """An identifier: letters, digits and cases mixed."""
+    kind = rng.random()
+    if kind < 0.3:
+        return new_word(rng) + rng.choice(("", "", "-", "_")) + digits(rng, rng.randint(1, 3))
+    if kind < 0.5:
+        return "".join(rng.choice(LETTERS) for _ in range(rng.randint(1, 3))).upper() + rng.choice(("", "-")) + digits(rng, rng.randint(2, 5))
+    if kind < 0.75:
+        return "".join(rng.choice(LETTERS + LETTERS.upper() + "0123456789") for _ in range(rng.randint(4, 8)))
+    return new_word(rng) + rng.choice("-_.") + new_word(rng)
+
+
+def fresh(rng: random.Random) -> str:
+    """A string that was most likely never seen before."""
+    kind = rng.random()
+    return new_word(rng) if kind < 0.5 else new_name(rng) if kind < 0.75 else code(rng)
+
+
+def city(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.4:
+        return rng.choice(CITIES)
+    return new_name(rng) if kind < 0.85 else f"{rng.choice(PLACE_HEADS)} {new_name(rng)}"
+
+
+def person(rng: random.Random) -> str:
+    return rng.choice(NAMES) if rng.random() < 0.4 else new_name(rng)
+
+
+def surname(rng: random.Random) -> str:
+    kind = rng.random()
+    if kind < 0.4:
+        return rng.choice(SURNAMES)
+    return new_name(rng) if kind < 0.9 else rng.choice(("Mc", "O'", "de ", "van ")) + new_name(rng)
 
 
 def any_word(rng: random.Random) -> str:
     pool = rng.random()
-    if pool < 0.3:
+    if pool < 0.22:
         return rng.choice(NOUNS)
-    if pool < 0.5:
+    if pool < 0.36:
         return rng.choice(THINGS)
-    if pool < 0.65:
+    if pool < 0.48:
         return rng.choice(ADJECTIVES)
-    if pool < 0.75:
+    if pool < 0.55:
         return rng.choice(FRUITS)
-    return pseudo_word(rng)
+    return new_word(rng)
 
 
 def distinct(rng: random.Random, count: int, draw) -> list:
@@ -93,4 +187,11 @@ def digits(rng: random.Random, count: int) -> str:
 
 
 def email(rng: random.Random, name: str) -> str:
-    return f"{name.lower()}.{pseudo_word(rng)}@{rng.choice(NOUNS)}.{rng.choice(['com', 'org', 'net'])}"
+    host = rng.choice(NOUNS) if rng.random() < 0.4 else new_word(rng)
+    return f"{name.lower()}.{pseudo_word(rng)}@{host}.{rng.choice(['com', 'org', 'net', 'de', 'io'])}"
+
+
+def dice(seed: str, part: str = "train") -> Dice:
+    rng = Dice(seed)
+    rng.part = part
+    return rng

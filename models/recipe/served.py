@@ -1,0 +1,99 @@
+"""Scores the held-out sets as they are served: by `tessera serve` over HTTP, greedily, with its own arithmetic.
+
+    python3 served.py ../tessera-mini.gguf --tessera ../../build/release/tessera [--compute auto] [--count N] [--out FILE.json]
+
+A conversation counts when each assistant turn is the reference: thought, content and calls. The next turn is asked for
+with the reference's history, as evaluate.py does, which is the same for a conversation that counts.
+"""
+
+import argparse
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+
+from text.chat import Conversation, Turn, messages_of, up_to
+from text.corpus import LONG, TESTS, test_set
+
+SHARE_OF_LONG = {"absent": 5, "recall_1k": 5, "recall_4k": 10, "recall_8k": 20, "recall_16k": 40}  # one of so many
+START_SECONDS = 60
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def wait_until_ready(server: subprocess.Popen, port: int) -> None:
+    end = time.time() + START_SECONDS
+    while time.time() < end and server.poll() is None:
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=5).read()
+            return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise SystemExit("the server did not get ready; run it by hand with the same model to see why")
+
+
+def turn_from(port: int, conversation: Conversation) -> Turn:
+    """The assistant's next turn, as the server's client gets it."""
+    history = messages_of(conversation)
+    for n, message in enumerate(history):
+        for i, call in enumerate(message.get("tool_calls", [])):
+            call["id"] = f"call_{n}_{i}"
+            call["function"] = {"name": call["function"]["name"], "arguments": json.dumps(call["function"]["arguments"])}
+        if message["role"] == "tool":
+            message["tool_call_id"] = history[n - 1]["tool_calls"][0]["id"]
+    body = {"messages": history, "temperature": 0, "max_tokens": 1000, "chat_template_kwargs": {"enable_thinking": conversation.thinking}}
+    if conversation.tools:
+        body["tools"] = conversation.tools
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=600) as reply:
+        message = json.load(reply)["choices"][0]["message"]
+    calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls") or []]
+    return Turn("assistant", (message.get("content") or "").strip(), (message.get("reasoning_content") or "").strip(), calls)
+
+
+def right(port: int, conversation: Conversation) -> bool:
+    for end, turn in enumerate(conversation.turns):
+        if turn.role != "assistant":
+            continue
+        wanted = Turn("assistant", turn.content, turn.thought if conversation.thinking else "", turn.calls)
+        if turn_from(port, up_to(conversation, end)) != wanted:
+            return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("file")
+    parser.add_argument("--tessera", required=True)
+    parser.add_argument("--compute", default="auto", choices=["auto", "f32"])
+    parser.add_argument("--count", type=int, default=40, help="conversations of a short task; fewer of the long ones")
+    parser.add_argument("--part", default="test", choices=["dev", "test"])
+    parser.add_argument("--out", help="such as ../measured/served.json")
+    options = parser.parse_args()
+    port, scores = free_port(), {}
+    command = [options.tessera, "serve", options.file, "--port", str(port), "--compute", options.compute, "--log-level", "error"]
+    server = subprocess.Popen(command)
+    try:
+        wait_until_ready(server, port)
+        for name in TESTS:
+            count = max(1, options.count // SHARE_OF_LONG[name]) if name in LONG else options.count
+            found = [right(port, conversation) for conversation in test_set(name, count, options.part)]
+            scores[name] = [sum(found), len(found)]
+            print(name, scores[name], flush=True)
+    finally:
+        server.terminate()
+        server.wait()
+    if options.out:
+        with open(options.out, "w", encoding="utf-8") as out:
+            out.write(json.dumps({"compute": options.compute, "part": options.part, "scores": scores}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
