@@ -16,7 +16,7 @@ from pathlib import Path
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
-            "drafter/drafter_log.jsonl": "drafter.jsonl", "target/training.json": "training.json", "target/log.jsonl": "training.jsonl",
+            "drafter/drafter_log.jsonl": "drafter.jsonl", "target/training.json": "target.json", "target/log.jsonl": "target.jsonl",
             "polish/training.json": "polish.json", "polish/log.jsonl": "polish.jsonl"}
 NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
 SPARE = 40  # seconds to save a checkpoint and leave

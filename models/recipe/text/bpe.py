@@ -4,6 +4,7 @@ Formulas: GPT-2's byte table, merges by rank inside the pieces of the qwen35 pre
 """
 
 import collections
+import heapq
 import json
 
 import regex
@@ -38,6 +39,7 @@ def train(texts, merges_wanted: int) -> list:
         for part in SPECIAL_SPLIT.split(text):
             if part not in SPECIALS:
                 counts.update(SPLIT.findall(part))
+    counts = {word: n for word, n in counts.items() if n > 1}  # most words that are made up occur once: they only cost time
     words = [[BYTES[b] for b in word.encode()] for word in counts]
     weight = list(counts.values())
     pairs: collections.Counter = collections.Counter()
@@ -47,22 +49,28 @@ def train(texts, merges_wanted: int) -> list:
             pairs[pair] += weight[i]
             where[pair].add(i)
     merges = []
-    while len(merges) < merges_wanted and pairs:
-        best = max(pairs, key=lambda p: (pairs[p], p))
-        if pairs[best] < 2:
+    heap = [(-n, pair) for pair, n in pairs.items()]  # an entry whose count has changed since is passed over
+    heapq.heapify(heap)
+    while len(merges) < merges_wanted and heap:
+        n, best = heapq.heappop(heap)
+        if pairs[best] != -n:
+            continue
+        if -n < 2:
             break
         merges.append(best)
-        for i in list(where[best]):
+        changed = set()
+        for i in where.pop(best):
             word = words[i]
             for pair in zip(word, word[1:]):
                 pairs[pair] -= weight[i]
-                if pairs[pair] <= 0:
-                    del pairs[pair]
+                changed.add(pair)
             word = words[i] = merged(word, best)
             for pair in zip(word, word[1:]):
                 pairs[pair] += weight[i]
                 where[pair].add(i)
-        where.pop(best)
+                changed.add(pair)
+        for pair in changed:
+            heapq.heappush(heap, (-pairs[pair], pair))
     return merges
 
 
