@@ -14,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
-from text.chat import Conversation, Turn, messages_of, up_to
+from text.chat import Conversation, Turn, each_answer, messages_of, reply_text, up_to
 from text.corpus import LONG, TESTS, test_set
 
 SHARE_OF_LONG = {"absent": 5, "recall_1k": 5, "recall_4k": 10, "recall_8k": 20, "recall_16k": 40}  # one of so many
@@ -38,7 +38,15 @@ def wait_until_ready(server: subprocess.Popen, port: int) -> None:
     raise SystemExit("the server did not get ready; run it by hand with the same model to see why")
 
 
-def turn_from(port: int, conversation: Conversation) -> Turn:
+def said(message: dict) -> str:
+    """What the model wrote, whether or not the server took thought and calls out of its text."""
+    calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls") or []]
+    text = reply_text(Turn("assistant", (message.get("content") or "").strip(), calls=calls))
+    thought = message.get("reasoning_content")
+    return f"{thought.strip()}\n</think>\n\n{text}" if thought else text
+
+
+def answer_from(port: int, conversation: Conversation) -> str:
     """The assistant's next turn, as the server's client gets it."""
     history = messages_of(conversation)
     for n, message in enumerate(history):
@@ -53,19 +61,13 @@ def turn_from(port: int, conversation: Conversation) -> Turn:
     request = urllib.request.Request(f"http://127.0.0.1:{port}/v1/chat/completions", json.dumps(body).encode(),
                                      {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=600) as reply:
-        message = json.load(reply)["choices"][0]["message"]
-    calls = [(c["function"]["name"], json.loads(c["function"]["arguments"])) for c in message.get("tool_calls") or []]
-    return Turn("assistant", (message.get("content") or "").strip(), (message.get("reasoning_content") or "").strip(), calls)
+        return said(json.load(reply)["choices"][0]["message"])
 
 
 def right(port: int, conversation: Conversation) -> bool:
-    for end, turn in enumerate(conversation.turns):
-        if turn.role != "assistant":
-            continue
-        wanted = Turn("assistant", turn.content, turn.thought if conversation.thinking else "", turn.calls)
-        if turn_from(port, up_to(conversation, end)) != wanted:
-            return False
-    return True
+    ends = [end for end, turn in enumerate(conversation.turns) if turn.role == "assistant"]
+    return all(answer_from(port, up_to(conversation, end)) == answer.strip()
+               for end, (_, answer) in zip(ends, each_answer(conversation)))
 
 
 def main() -> None:
