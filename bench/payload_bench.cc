@@ -53,9 +53,12 @@ class RoundingExecutor final : public ExpertExecutor {
     rounded.rows = rows_;
     return host_->submit(rounded);
   }
-  Result<ExpertReport> collect(std::span<float> sums) override {
+  Result<ExpertReport> collect(std::span<double> sums) override {
     Result<ExpertReport> report = host_->collect(sums);
-    round(sums);
+    if (type_ == worker::WireType::f32) return report;  // then sums travel in f64
+    bytes_.resize(sums.size() * worker::wire_type_bytes(type_));
+    worker::pack_sums(sums, type_, bytes_);
+    worker::unpack_sums(bytes_, type_, sums);
     return report;
   }
   void drop() override { host_->drop(); }

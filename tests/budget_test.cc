@@ -2,7 +2,6 @@
 // stays in the file is packed as it is used, with the bits of what was packed at load.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <cstdio>
 
 #include "device/shard_tensors.h"
@@ -14,8 +13,6 @@
 namespace tessera::testing {
 namespace {
 
-constexpr double kTolerance = 1e-4;  // of a log-probability
-
 std::string file(const std::string& name, const char* ending) {
   return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
 }
@@ -24,31 +21,12 @@ TokenId best_of(std::span<const float> row) {
   return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
 }
 
-// To the bit, but for experts away, whose sums come after those of the others.
-void expect_same(std::span<const float> got, std::span<const float> expected, std::size_t vocab,
-                 bool experts) {
-  ASSERT_EQ(got.size(), expected.size());
-  if (!experts) {
-    EXPECT_TRUE(std::equal(got.begin(), got.end(), expected.begin()));
-    return;
-  }
-  double worst = 0.0;
-  for (std::size_t row = 0; row < expected.size(); row += vocab) {
-    const auto a = got.subspan(row, vocab), b = expected.subspan(row, vocab);
-    EXPECT_EQ(best_of(a), best_of(b));
-    const std::vector<double> x = log_softmax(a), y = log_softmax(b);
-    for (std::size_t i = 0; i < vocab; ++i) worst = std::max(worst, std::abs(x[i] - y[i]));
-  }
-  EXPECT_LT(worst, kTolerance);
-}
-
 // Logits over the ids within budgets from all that the model takes to the least.
 void expect_same_within_budgets(const std::string& path, RunnerOptions options,
                                 std::span<const std::int32_t> ids) {
   ModelRunner plain(path, options);
   ASSERT_TRUE(plain.ready());
   const std::vector<float> whole = plain.logits(ids, 64);
-  const auto vocab = static_cast<std::size_t>(plain.spec().n_vocab);
   const ShardPlan& shard = plain.plan().shards.front();
   const std::int64_t most = shard.total_bytes() + shard.host_bytes;
   const std::int64_t least = least_budget(plain.model(), options);
@@ -64,9 +42,8 @@ void expect_same_within_budgets(const std::string& path, RunnerOptions options,
       EXPECT_EQ(tight.layout.file_parts, file_part_count(plain.spec(), tight.layout));
       EXPECT_EQ(tight.experts, 0);
     }
-    const std::vector<float> got = runner.logits(ids, 64);
-    expect_same(got, whole, vocab, tight.experts_host > 0);
-    EXPECT_TRUE(runner.logits(ids, 1) == got);
+    EXPECT_TRUE(runner.logits(ids, 64) == whole);
+    EXPECT_TRUE(runner.logits(ids, 1) == whole);
   }
 }
 
@@ -118,9 +95,7 @@ TEST_P(Budget, EachShardHasItsOwn) {
   ModelRunner runner(model(), options);
   ASSERT_TRUE(runner.ready());
   EXPECT_GT(runner.plan().shards[0].file_bytes, 0);
-  expect_same(runner.logits(ids, 64), plain.logits(ids, 64),
-              static_cast<std::size_t>(plain.spec().n_vocab),
-              runner.plan().shards[0].experts_host > 0);
+  EXPECT_TRUE(runner.logits(ids, 64) == plain.logits(ids, 64));
 }
 
 // Quantised weights, and the same ones dequantised at load or as they are used.

@@ -29,7 +29,7 @@ std::span<const float> Device::expert_rows(int) {
   return {};
 }
 
-void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const float>) {
+void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const double>) {
   CHECK(false, "{} holds every expert", name());
 }
 

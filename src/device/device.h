@@ -103,10 +103,11 @@ class Device {
   virtual void dense(int layer) = 0;
   // What the experts of the last route() read: [rows][n_embd], normed, on the host.
   virtual std::span<const float> expert_rows(int layer);
-  // Sums of pairs that were computed elsewhere: sums[i], with weights, belongs to row rows[i]; rows
-  // rise. Added to the resident pairs' sum in the order of the calls, so after the last experts().
+  // Sums of pairs that were computed elsewhere (experts/executor.h): sums[i], with weights, belongs
+  // to row rows[i]; rows rise. They join the resident pairs' sum in finish_ffn. On a CPU device
+  // that is rounded to f32 once, so the result does not show which pairs were computed where.
   virtual void add_expert_sums(int layer, std::span<const std::int32_t> rows,
-                               std::span<const float> sums);
+                               std::span<const double> sums);
   virtual void finish_ffn(int layer) = 0;
   virtual void head() = 0;
 

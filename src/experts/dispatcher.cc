@@ -70,7 +70,7 @@ struct Dispatcher::Group {
 
   std::vector<std::int32_t> rows;  // of the batch, rising
   std::vector<float> inputs;       // [rows][n_embd]
-  std::vector<float> sums;         // [rows][n_embd]
+  std::vector<double> sums;        // [rows][n_embd]
   std::vector<RoutedPair> pairs;   // by row; row: from the first one of the job
   std::vector<Job> jobs;
   std::size_t next = 0;  // job to submit
@@ -109,8 +109,8 @@ Dispatcher::~Dispatcher() {
 
 std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout) {
   const ExpertTable table(layout);
-  const std::int64_t row =
-      2 * spec.n_embd * std::int64_t{sizeof(float)} + sizeof(std::int32_t) + sizeof(Job);
+  const std::int64_t row = spec.n_embd * std::int64_t{sizeof(float) + sizeof(double)} +
+                           sizeof(std::int32_t) + sizeof(Job);
   const std::int64_t pair = 2 * std::int64_t{sizeof(RoutedPair)} * most_used(spec, layout);
   return (table.workers() + 1) * layout.max_rows * (row + pair);
 }
@@ -301,7 +301,7 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   return {};
 }
 
-std::span<float> Dispatcher::sums_of(Group& group, const Job& job) const {
+std::span<double> Dispatcher::sums_of(Group& group, const Job& job) const {
   const auto n = static_cast<std::size_t>(n_embd_);
   return std::span(group.sums)
       .subspan(static_cast<std::size_t>(job.begin) * n,

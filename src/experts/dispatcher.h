@@ -7,9 +7,8 @@
 //
 // Each pair of the routing goes to exactly one executor by the ExpertTable. Jobs away from the
 // device are submitted first; the resident experts and the dense branch run meanwhile; then the
-// sums are collected and added in a fixed order: resident, host, worker 0, worker 1, ... So a row's
-// bits depend on where its experts live, by the rounding of a sum, and on nothing else in the
-// batch.
+// sums are collected and added. Adding them loses nothing (experts/executor.h), so on a CPU device
+// a row's bits depend neither on where its experts live nor on anything else in the batch.
 //
 // A worker job that is refused, fails or is late is computed by the host in the same step and added
 // in the worker's place. Not so with ExpertOptions::required: then compute() fails with
@@ -80,7 +79,7 @@ class Dispatcher {
   Status collect(Group& group, Job& job, int layer);
   Status compute_on_host(Group& group, Job& job, int layer, const Error& reason);
   ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
-  std::span<float> sums_of(Group& group, const Job& job) const;
+  std::span<double> sums_of(Group& group, const Job& job) const;
   ExpertMetrics::Executor* counts_of(const Group& group) const;  // null: nothing is counted
   void count(Group& by, const Job& job, const Result<ExpertReport>& report,
              Clock::time_point start);

@@ -16,7 +16,8 @@ constexpr int kUsed = 4;
 constexpr int kRows = 40;
 
 // "Experts" whose result is known: row x (expert + 1).
-void add_pairs(std::span<const RoutedPair> pairs, std::span<const float> rows, float* sums) {
+template <typename Sum>
+void add_pairs(std::span<const RoutedPair> pairs, std::span<const float> rows, Sum* sums) {
   for (const RoutedPair& pair : pairs)
     for (int c = 0; c < kEmbd; ++c)
       sums[pair.row * kEmbd + c] += pair.weight * static_cast<float>(pair.expert + 1) *
@@ -41,12 +42,13 @@ class FakeDevice final : public Device {
   void dense(int) override { ++dense_calls; }
   std::span<const float> expert_rows(int) override { return rows; }
   void add_expert_sums(int, std::span<const std::int32_t> to,
-                       std::span<const float> from) override {
+                       std::span<const double> from) override {
     summed = true;
     ASSERT_EQ(from.size(), to.size() * kEmbd);
     for (std::size_t i = 0; i < to.size(); ++i)
       for (std::size_t c = 0; c < kEmbd; ++c)
-        sums[static_cast<std::size_t>(to[i]) * kEmbd + c] += from[i * kEmbd + c];
+        sums[static_cast<std::size_t>(to[i]) * kEmbd + c] +=
+            static_cast<float>(from[i * kEmbd + c]);
   }
   void finish_ffn(int) override {}
   void head() override {}
@@ -100,12 +102,12 @@ class FakeExecutor final : public ExpertExecutor {
     ++taken;
     return {};
   }
-  Result<ExpertReport> collect(std::span<float> sums) override {
+  Result<ExpertReport> collect(std::span<double> sums) override {
     const ExpertJob job = jobs_.front();
     jobs_.pop_front();
-    std::fill(sums.begin(), sums.end(), 99.0f);
+    std::fill(sums.begin(), sums.end(), 99.0);
     if (const auto code = script_.on_collect()) return Error::make(*code, "scripted");
-    std::fill(sums.begin(), sums.end(), 0.0f);
+    std::fill(sums.begin(), sums.end(), 0.0);
     add_pairs(job.pairs, job.rows, sums.data());
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }

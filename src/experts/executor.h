@@ -9,10 +9,14 @@
 //   if (!report) return compute_elsewhere(job);
 //
 // A job is one layer's ragged list of (row, expert, weight). sums[r] is the sum over the pairs of
-// row r, in the order of the list, of weight * expert(rows[r]), added up in f32; a row without
-// pairs gets zeros, an expert may stand twice in a row. What an expert computes is MoeSpec's
-// n_ff-wide gated FFN with the tensors moe_gate, moe_up and moe_down, without any norm: rows are
-// normed already. A row's sum has the same bits whatever other rows are in the job.
+// row r of weight * expert(rows[r]); a row without pairs gets zeros, an expert may stand twice in a
+// row. What an expert computes is MoeSpec's n_ff-wide gated FFN with the tensors moe_gate, moe_up
+// and moe_down, without any norm: rows are normed already. A row's sum has the same bits whatever
+// other rows are in the job.
+//
+// Sums are doubles of which addition loses nothing (WeightedRow in device/cpu/vector_ops.h), so
+// that the sums of several executors make the same bits in any order and with any share of the
+// pairs. Only a worker with payloads of 16 bits gives rounded ones.
 //
 // Ownership: the spans of a job stay the caller's and must live until the job is collected or
 // dropped. Threads: one thread drives an executor; an implementation that serves several shards
@@ -69,7 +73,7 @@ class ExpertExecutor {
   // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
   // the deadline passed, `unavailable` where the executor broke, `invalid` where its sums are not
   // finite.
-  virtual Result<ExpertReport> collect(std::span<float> sums) = 0;
+  virtual Result<ExpertReport> collect(std::span<double> sums) = 0;
 
   // Gives up the jobs that were not collected; their spans are free when it returns.
   virtual void drop() = 0;

@@ -112,7 +112,7 @@ std::int64_t ExpertSet::carve(const Model& model, const ExpertSetLayout& layout,
   take(out.buffers.records, cpu::activation_bytes(pairs, n_ff));
   take(out.buffers.out, pairs * embd * kWord);
   take(out.row_records, cpu::activation_bytes(rows, embd));
-  take(out.places, pairs * kWord);
+  take(out.terms, pairs * std::int64_t{sizeof(cpu::WeightedRow)});
   take(out.row_pairs, (rows + 1) * kWord);
   out.pack_room = round_up<std::int64_t>(cpu::pack_room_bytes(expert_tensors(model, layout)), 64);
   take(out.pack_rooms, threads * out.pack_room);
@@ -156,7 +156,7 @@ Status ExpertSet::check(const ExpertJob& job) const {
   return {};
 }
 
-void ExpertSet::compute(const ExpertJob& job, std::span<float> sums) {
+void ExpertSet::compute(const ExpertJob& job, std::span<double> sums) {
   const std::int64_t n = n_embd();
   CHECK(sums.size() == static_cast<std::size_t>(job.n_rows * n));
   const MoeSpec& moe = *model_.spec().layers[static_cast<std::size_t>(job.layer)].moe;
@@ -174,7 +174,9 @@ void ExpertSet::compute(const ExpertJob& job, std::span<float> sums) {
        .weights = weights,
        .files = &files_[static_cast<std::size_t>(job.layer - layout_.first_layer)]},
       s.buffers);
-  pass.sort(job.pairs, 0, [&](std::size_t i, std::int32_t place) { s.places[i] = place; });
+  pass.sort(job.pairs, 0, [&](std::size_t i, std::int32_t place) {
+    s.terms[i] = {.x = s.buffers.out + std::int64_t{place} * n, .weight = job.pairs[i].weight};
+  });
   const cpu::Activations x{.rows = job.rows.data(),
                            .stride = n,
                            .n_rows = layout_.max_rows,
@@ -186,13 +188,9 @@ void ExpertSet::compute(const ExpertJob& job, std::span<float> sums) {
                       [&](int begin, int end) { cpu::quantize_rows(matmul_, x, begin, end); });
     pass.run(member, x);
     member.for_each(job.n_rows, 1, [&](int begin, int end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        float* sum = sums.data() + r * n;
-        std::fill_n(sum, n, 0.0f);
-        for (std::int32_t i = s.row_pairs[r]; i < s.row_pairs[r + 1]; ++i)
-          ops_.add_scaled(s.buffers.out + std::int64_t{s.places[i]} * n,
-                          job.pairs[static_cast<std::size_t>(i)].weight, n, sum);
-      }
+      for (std::int64_t r = begin; r < end; ++r)
+        ops_.partial_sum(s.terms + s.row_pairs[r], s.row_pairs[r + 1] - s.row_pairs[r], n,
+                         sums.data() + r * n);
     });
   });
 }

@@ -69,7 +69,7 @@ class ExpertSet {
   // pairs whose rows do not rise, not_found for an expert that it does not have.
   Status check(const ExpertJob& job) const;
   // A job that passed check(); sums is [n_rows][n_embd].
-  void compute(const ExpertJob& job, std::span<float> sums);
+  void compute(const ExpertJob& job, std::span<double> sums);
 
  private:
   // Carved out of one allocation; R = max_rows, P = max_pairs, E = n_embd, F, X the largest n_ff
@@ -77,7 +77,7 @@ class ExpertSet {
   struct Scratch {
     cpu::ExpertBuffers buffers;
     cpu::ActivationRecord* row_records = nullptr;  // [R] x E
-    std::int32_t* places = nullptr;                // [P] of each pair
+    cpu::WeightedRow* terms = nullptr;             // [P] each pair's output and weight
     std::int32_t* row_pairs = nullptr;             // [R + 1] where each row's pairs begin
     std::byte* pack_rooms = nullptr;               // [threads][pack_room]
     std::int64_t pack_room = 0;

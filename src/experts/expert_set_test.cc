@@ -83,9 +83,9 @@ struct RandomJob {
   ExpertJob job;
 };
 
-std::vector<float> compute(ExpertSet& set, const ExpertJob& job) {
+std::vector<double> compute(ExpertSet& set, const ExpertJob& job) {
   EXPECT_TRUE(set.check(job));
-  std::vector<float> sums(job.rows.size(), 123.0f);
+  std::vector<double> sums(job.rows.size(), 123.0);
   set.compute(job, sums);
   return sums;
 }
@@ -121,7 +121,7 @@ TEST(ExpertSet, PackedAndInTheFileGiveTheSameBits) {
     auto in_file = load(*model, layout_of(*model, 0), 3);
     for (const int rows : {1, 2, 17, 64}) {
       const RandomJob random(*model, rows, static_cast<unsigned>(rows));
-      const std::vector<float> expected = compute(*resident, random.job);
+      const std::vector<double> expected = compute(*resident, random.job);
       EXPECT_EQ(compute(*mixed, random.job), expected) << rows;
       EXPECT_EQ(compute(*in_file, random.job), expected) << rows;
     }
@@ -132,7 +132,7 @@ TEST(ExpertSet, ComputesWhatTheDefinitionSays) {
   const Model& model = models().golden;
   auto set = load(model, layout_of(model, 1));
   const RandomJob random(model, 5, 7);
-  const std::vector<float> got = compute(*set, random.job);
+  const std::vector<double> got = compute(*set, random.job);
   const auto n = static_cast<std::size_t>(model.spec().n_embd);
   std::vector<double> expected(got.size(), 0.0);
   for (const RoutedPair& pair : random.pairs) {
@@ -149,7 +149,7 @@ TEST(ExpertSet, ARowDoesNotDependOnTheOthers) {
   const Model& model = models().quantised;
   auto set = load(model, layout_of(model, 1));
   const RandomJob random(model, 40, 3);
-  const std::vector<float> together = compute(*set, random.job);
+  const std::vector<double> together = compute(*set, random.job);
   const auto n = static_cast<std::size_t>(model.spec().n_embd);
   for (int row = 0; row < 40; ++row) {
     std::vector<RoutedPair> pairs;
@@ -163,7 +163,7 @@ TEST(ExpertSet, ARowDoesNotDependOnTheOthers) {
                         .n_rows = 1,
                         .rows = std::span(random.rows).subspan(at, n),
                         .pairs = pairs};
-    const std::vector<float> alone = compute(*set, one);
+    const std::vector<double> alone = compute(*set, one);
     EXPECT_TRUE(
         std::equal(alone.begin(), alone.end(), together.begin() + static_cast<std::ptrdiff_t>(at)))
         << row;
@@ -175,7 +175,7 @@ TEST(ExpertSet, RowsWithoutPairsAreZeros) {
   auto set = load(model, layout_of(model, 1));
   RandomJob random(model, 3, 1);
   random.job.pairs = {};
-  for (const float x : compute(*set, random.job)) EXPECT_EQ(x, 0.0f);
+  for (const double x : compute(*set, random.job)) EXPECT_EQ(x, 0.0);
 }
 
 TEST(ExpertSet, RefusesWhatItCannotCompute) {
@@ -237,14 +237,14 @@ TEST(HostExecutor, OwnThreadAndSharedTeamGiveTheSameBits) {
   ExpertJob job = random.job;
   job.pairs = pairs;
   auto set = load(model, layout_of(model, 3));
-  const std::vector<float> expected = compute(*set, job);
+  const std::vector<double> expected = compute(*set, job);
   HostExecutorOptions options{.first_layer = layer, .end_layer = layer + 1, .max_rows = 32};
   for (const bool shared : {false, true}) {
     options.threads = 2;
     options.team = shared ? std::make_shared<ThreadTeam>(ThreadTeamOptions{.threads = 2}) : nullptr;
     auto host = make_host_executor(model, options);
     ASSERT_TRUE(host);
-    std::vector<float> sums(job.rows.size());
+    std::vector<double> sums(job.rows.size());
     for (int i = 0; i < 3; ++i) {
       ASSERT_TRUE((*host)->submit(job));
       EXPECT_EQ((*host)->submit(job).error().code, ErrorCode::exhausted);

@@ -37,8 +37,8 @@ ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSe
                                 [](const LayerExperts& layer) { return layer.home.empty(); });
   if (none) return {};
   const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
-  // Rows and sums in f32, and sums in 16 bits where they travel so.
-  constexpr std::int64_t kValueBytes = 4 + 4 + 2;
+  // Rows in f32, sums in f64, and in 16 bits where they travel so.
+  constexpr std::int64_t kValueBytes = 4 + 8 + 2;
   return {.weights = set.weights,
           .scratch = set.scratch + kValueBytes * layout.max_rows * model.spec().n_embd};
 }

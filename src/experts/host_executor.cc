@@ -74,7 +74,7 @@ class HostExecutor final : public ExpertExecutor {
     return {};
   }
 
-  Result<ExpertReport> collect(std::span<float> sums) override {
+  Result<ExpertReport> collect(std::span<double> sums) override {
     CHECK(open_, "no job to collect");
     if (!thread_.joinable()) {
       compute(sums);
@@ -106,7 +106,7 @@ class HostExecutor final : public ExpertExecutor {
   }
 
  private:
-  void compute(std::span<float> sums) {
+  void compute(std::span<double> sums) {
     const auto start = Clock::now();
     set_->compute(job_, sums);
     compute_us_ =
@@ -120,7 +120,7 @@ class HostExecutor final : public ExpertExecutor {
   std::int64_t compute_us_ = 0;
 
   // With a thread of its own.
-  std::vector<float> own_sums_;
+  std::vector<double> own_sums_;
   Count submitted_, done_;
   std::uint32_t jobs_done_ = 0;
   std::atomic<bool> stop_{false};
@@ -155,7 +155,7 @@ std::int64_t host_executor_bytes(const Model& model, const HostExecutorOptions& 
   const std::int64_t sums =
       team_threads > 0
           ? 0
-          : std::int64_t{options.max_rows} * model.spec().n_embd * std::int64_t{sizeof(float)};
+          : std::int64_t{options.max_rows} * model.spec().n_embd * std::int64_t{sizeof(double)};
   return set.weights + set.scratch + sums;
 }
 

@@ -83,12 +83,12 @@ Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const
   TESSERA_TRY(set_->check(job));
   set_->compute(job, std::span(sums_).first(values));
   JobOutput output{.rows = header.rows, .columns = limits.n_embd, .type = header.out_type};
-  if (header.out_type == WireType::f32) {
+  if (header.out_type == WireType::f64) {
     output.body = std::as_bytes(std::span(sums_).first(values));
     return output;
   }
   result_.resize(values * wire_type_bytes(header.out_type));
-  pack_rows(std::span<const float>(sums_).first(values), header.out_type, result_);
+  pack_sums(std::span(sums_).first(values), header.out_type, result_);
   output.body = result_;
   return output;
 }

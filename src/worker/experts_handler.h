@@ -50,7 +50,7 @@ class ExpertsHandler final : public JobHandler {
 
   std::vector<RoutedPair> pairs_;
   std::vector<float> rows_;
-  std::vector<float> sums_;
+  std::vector<double> sums_;
   std::vector<std::byte> result_;
 };
 

@@ -35,7 +35,7 @@ struct WorkerOffer {
   ModelDims dims;
   bool receives = false;  // it has no file: prepare() takes whatever model the client has from it
   std::uint8_t in_types = kFloatTypes;
-  std::uint8_t out_types = kFloatTypes;
+  std::uint8_t out_types = kResultTypes;
   std::uint32_t max_rows = 4096;
   std::uint32_t max_pairs = 65536;
   std::uint32_t max_page_changes = 4096;

@@ -15,8 +15,7 @@ inline constexpr std::uint64_t kPageChangeBytes = 16;
 inline constexpr std::uint64_t kStateChangeBytes = 16;
 
 constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, WireType type) {
-  const std::uint64_t size = type == WireType::none ? 0 : type == WireType::f32 ? 4 : 2;
-  return std::uint64_t{rows} * (std::uint64_t{columns} * size);
+  return std::uint64_t{rows} * (std::uint64_t{columns} * wire_type_bytes(type));
 }
 
 // pairs, then rows

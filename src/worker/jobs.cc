@@ -1,9 +1,11 @@
 #include "worker/jobs.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 #include "quant/half.h"
@@ -12,6 +14,8 @@
 
 namespace tessera::worker {
 namespace {
+
+constexpr std::size_t kSumsAtATime = 256;
 
 Status check_sequences(const ForwardBody& job, std::uint32_t rows, const ForwardLimits& limits) {
   std::vector<bool> seen(limits.slots);
@@ -218,12 +222,43 @@ void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<floa
   }
 }
 
-bool all_finite(std::span<const float> values) {
-  constexpr std::uint32_t kExponent = 0x7f800000u;  // all ones: infinite or NaN
-  std::uint32_t found = 0;                          // without a way out, so that it is vectorised
-  for (const float value : values)
-    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
-  return found == 0;
+void pack_sums(std::span<const double> sums, WireType type, std::span<std::byte> out) {
+  CHECK(out.size() == sums.size() * wire_type_bytes(type));
+  if (out.empty()) return;
+  if (type == WireType::f64) {
+    static_assert(std::endian::native == std::endian::little, "sums are copied as they lie");
+    std::memcpy(out.data(), sums.data(), out.size());
+    return;
+  }
+  const std::size_t size = wire_type_bytes(type);
+  std::array<float, kSumsAtATime> part;
+  for (std::size_t i = 0; i < sums.size(); i += part.size()) {
+    const std::size_t n = std::min(part.size(), sums.size() - i);
+    for (std::size_t j = 0; j < n; ++j) part[j] = static_cast<float>(sums[i + j]);
+    pack_rows(std::span(part).first(n), type, out.subspan(i * size, n * size));
+  }
+}
+
+void unpack_sums(std::span<const std::byte> bytes, WireType type, std::span<double> out) {
+  CHECK(bytes.size() == out.size() * wire_type_bytes(type));
+  if (out.empty()) return;
+  if (type == WireType::f64) {
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return;
+  }
+  const std::size_t size = wire_type_bytes(type);
+  std::array<float, kSumsAtATime> part;
+  for (std::size_t i = 0; i < out.size(); i += part.size()) {
+    const std::size_t n = std::min(part.size(), out.size() - i);
+    unpack_rows(bytes.subspan(i * size, n * size), type, std::span(part).first(n));
+    std::copy_n(part.begin(), n, out.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+bool all_finite(std::span<const double> sums) {
+  bool all = true;  // without a way out, so that it is vectorised; NaN compares as false
+  for (const double sum : sums) all &= std::abs(sum) <= double{std::numeric_limits<float>::max()};
+  return all;
 }
 
 }  // namespace tessera::worker

@@ -87,7 +87,10 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
 // `out` has wire_type_bytes(type) per value. bf16 and f16 round to nearest even.
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out);
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out);
-// Neither infinite nor NaN.
-bool all_finite(std::span<const float> values);
+// The same of sums of experts. f64 and unpacking lose nothing, the others round to nearest even.
+void pack_sums(std::span<const double> sums, WireType type, std::span<std::byte> out);
+void unpack_sums(std::span<const std::byte> bytes, WireType type, std::span<double> out);
+// All are numbers, and finite in f32 too.
+bool all_finite(std::span<const double> sums);
 
 }  // namespace tessera::worker

@@ -23,8 +23,9 @@ Error malformed(const char* what) {
   return Error::make(ErrorCode::invalid, "malformed {} body", what);
 }
 
-bool valid_types(std::uint8_t types) {
-  return types != 0 && (types & ~kFloatTypes) == 0;
+bool valid_types(std::uint8_t in_types, std::uint8_t out_types) {
+  return in_types != 0 && (in_types & ~kFloatTypes) == 0 && out_types != 0 &&
+         (out_types & ~kResultTypes) == 0;
 }
 
 bool valid_dims(const ModelDims& dims) {
@@ -228,8 +229,8 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
   const bool whole =
       role != static_cast<int>(Role::layers) || decode_layers(in, partly, hello.layers);
   if (!whole || !in.done() || hello.version_min > hello.version_max ||
-      !valid_types(hello.in_types) || !valid_types(hello.out_types) ||
-      role < static_cast<int>(Role::experts) || role > static_cast<int>(Role::drafter))
+      !valid_types(hello.in_types, hello.out_types) || role < static_cast<int>(Role::experts) ||
+      role > static_cast<int>(Role::drafter))
     return malformed("HELLO");
   hello.role = static_cast<Role>(role);
   if (!valid_dims(hello.dims) || hello.first_layer >= hello.end_layer ||
@@ -282,7 +283,7 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   in.u32();
   ack.memory_used = in.u64();
   ack.memory_free = in.u64();
-  if (!in.done() || !valid_types(ack.in_types) || !valid_types(ack.out_types) ||
+  if (!in.done() || !valid_types(ack.in_types, ack.out_types) ||
       !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits))
     return malformed("HELLO_ACK");
   return ack;

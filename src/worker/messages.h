@@ -96,7 +96,7 @@ struct Hello {
   std::uint16_t version_max = kVersionMax;
   Role role = Role::experts;
   std::uint8_t in_types = kFloatTypes;   // type_bit()s that the client may send
-  std::uint8_t out_types = kFloatTypes;  // and wants back
+  std::uint8_t out_types = kFloatTypes;  // and wants back (kResultTypes)
   ModelDigest model{};
   ModelDims dims;
   std::uint32_t first_layer = 0;  // layers [first, end) that the worker is to hold

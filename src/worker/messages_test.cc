@@ -109,6 +109,7 @@ TEST(Messages, HelloIsChecked) {
   EXPECT_TRUE(refused([](Hello& h) { h.role = static_cast<Role>(4); }));
   EXPECT_TRUE(refused([](Hello& h) { h.in_types = 0; }));
   EXPECT_TRUE(refused([](Hello& h) { h.out_types = 0xff; }));
+  EXPECT_TRUE(refused([](Hello& h) { h.in_types = kResultTypes; }));
   EXPECT_TRUE(refused([](Hello& h) { h.end_layer = 5; }));
   EXPECT_TRUE(refused([](Hello& h) { h.first_layer = 3; }));
   EXPECT_TRUE(refused([](Hello& h) { h.owned.pop_back(); }));
@@ -189,6 +190,34 @@ TEST(Jobs, RowTypesRoundTrip) {
     std::vector<float> back(values.size());
     unpack_rows(bytes, type, back);
     EXPECT_EQ(back, values);
+  }
+}
+
+TEST(Jobs, SumTypesRoundTrip) {
+  std::vector<double> sums(600, -2.5);  // more than are converted at a time
+  sums[599] = 1024.0;
+  for (const WireType type : {WireType::f64, WireType::f32, WireType::f16, WireType::bf16}) {
+    std::vector<std::byte> bytes(sums.size() * wire_type_bytes(type));
+    pack_sums(sums, type, bytes);
+    std::vector<double> back(sums.size());
+    unpack_sums(bytes, type, back);
+    EXPECT_EQ(back, sums);
+  }
+  sums[1] = 1.0 + 0x1p-36;
+  std::vector<std::byte> bytes(sums.size() * sizeof(double));
+  pack_sums(sums, WireType::f64, bytes);
+  std::vector<double> back(sums.size());
+  unpack_sums(bytes, WireType::f64, back);
+  EXPECT_EQ(back, sums);
+}
+
+TEST(Jobs, SumsMustBeFiniteInF32) {
+  std::vector<double> sums(40, std::numeric_limits<float>::max());
+  EXPECT_TRUE(all_finite(sums));
+  for (const double bad : {1e39, -1e39, std::numeric_limits<double>::infinity(),
+                           std::numeric_limits<double>::quiet_NaN()}) {
+    sums[7] = bad;
+    EXPECT_FALSE(all_finite(sums)) << bad;
   }
 }
 

@@ -30,6 +30,12 @@ WireType wire_type(ExpertPayload payload) {
   return WireType::f32;
 }
 
+// With f32 nothing of the sums is lost, so that a worker's experts give the bits that this process
+// would.
+WireType sum_type(WireType payload) {
+  return payload == WireType::f32 ? WireType::f64 : payload;
+}
+
 // The longest that the frame can say is over an hour.
 std::uint32_t deadline_us(std::chrono::microseconds deadline) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(deadline.count(), 1, 0xffffffff));
@@ -42,7 +48,7 @@ Hello experts_hello(const Model& model, const ExpertConnectionOptions& options) 
   const WireType type = wire_type(options.payload);
   Hello hello{.role = Role::experts,
               .in_types = type_bit(type),
-              .out_types = type_bit(type),
+              .out_types = type_bit(sum_type(type)),
               .model = model_digest(model.file()),
               .dims = model_dims(model.spec()),
               .first_layer = 0,
@@ -118,7 +124,7 @@ class RemoteExperts final : public ExpertExecutor {
   std::optional<std::string> away() const override { return worker_.away(); }
   ExpertLimits limits() const override;
   Status submit(const ExpertJob& job) override;
-  Result<ExpertReport> collect(std::span<float> sums) override;
+  Result<ExpertReport> collect(std::span<double> sums) override;
   void drop() override;
 
  private:
@@ -191,7 +197,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
       .rows = static_cast<std::uint32_t>(job.n_rows),
       .items = static_cast<std::uint32_t>(job.pairs.size()),
       .in_type = worker_.payload_,
-      .out_type = worker_.payload_,
+      .out_type = sum_type(worker_.payload_),
       .deadline_us = deadline_us(deadline * static_cast<std::int64_t>(jobs_.size() + 1))};
   const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
   TESSERA_ASSIGN(const Ticket ticket,
@@ -207,7 +213,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   return {};
 }
 
-Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
+Result<ExpertReport> RemoteExperts::collect(std::span<double> sums) {
   CHECK(!jobs_.empty(), "no job to collect");
   const UnderWay job = std::move(jobs_.front());
   jobs_.pop_front();
@@ -224,7 +230,7 @@ Result<ExpertReport> RemoteExperts::collect(std::span<float> sums) {
                        std::chrono::ceil<std::chrono::milliseconds>(job.limit).count());
   }
   TESSERA_TRY(check_reply(job, sums.size()));
-  unpack_rows(reply_.body, worker_.payload_, sums);
+  unpack_sums(reply_.body, sum_type(worker_.payload_), sums);
   if (!all_finite(sums))
     return Error::make(ErrorCode::invalid, "sums that are not finite, of layer {}",
                        reply_.header.layer);
@@ -241,8 +247,8 @@ Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const
   if (reply_.header.status == JobStatus::expired)
     return Error::make(ErrorCode::cancelled, "the job waited too long at the worker");
   if (reply_.header.status == JobStatus::ok && reply_.header.rows == job.rows &&
-      reply_.header.out_type == worker_.payload_ &&
-      reply_.body.size() == values * wire_type_bytes(worker_.payload_))
+      reply_.header.out_type == sum_type(worker_.payload_) &&
+      reply_.body.size() == values * wire_type_bytes(sum_type(worker_.payload_)))
     return {};
   Error error = Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due",
                             reply_.header.rows, job.rows);

@@ -4,11 +4,12 @@
 //   TESSERA_TRY(worker->wait_ready());          // or go on without it
 //   parts.workers.push_back(worker->executor());          // one for each dispatcher
 //
-// A job goes out as COMPUTE_EXPERTS in the payload type and its sums come back in it. It has a
-// deadline: a multiple of what jobs of its size took so far, or would take the host. One that is
-// late is given up (the worker is told, its answer dropped) and the worker counts as suspect: until
-// its answer came, jobs are refused at once, so that a hung worker costs one deadline and not one a
-// layer. The supervisor restarts or reconnects to a lost worker; a request never waits for that.
+// A job goes out as COMPUTE_EXPERTS in the payload type and its sums come back in it, with f32 in
+// f64. It has a deadline: a multiple of what jobs of its size took so far, or would take the host.
+// One that is late is given up (the worker is told, its answer dropped) and the worker counts as
+// suspect: until its answer came, jobs are refused at once, so that a hung worker costs one
+// deadline and not one a layer. The supervisor restarts or reconnects to a lost worker; a request
+// never waits for that.
 //
 // A worker at an address that has no file of the model is sent it, so the model must outlive the
 // connection.

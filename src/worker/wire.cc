@@ -145,19 +145,6 @@ bool known_op(Op op) {
   return find_op(op) != nullptr;
 }
 
-std::size_t wire_type_bytes(WireType type) {
-  switch (type) {
-    case WireType::none:
-      return 0;
-    case WireType::f32:
-      return 4;
-    case WireType::f16:
-    case WireType::bf16:
-      return 2;
-  }
-  return 0;
-}
-
 void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out) {
   std::byte* at = out.data();
   store_le(at + 0, kMagic);
@@ -210,7 +197,7 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
                      .body_sum = load_le<std::uint32_t>(at + 56)};
   // An op of a later version may use these fields in its own way; it is skipped, not judged.
   if (!known_op(header.op)) return header;
-  if (in_type > static_cast<int>(WireType::bf16) || out_type > static_cast<int>(WireType::bf16))
+  if (in_type > static_cast<int>(WireType::f64) || out_type > static_cast<int>(WireType::f64))
     return Error::make(ErrorCode::invalid, "{} with element types {} and {}, which do not exist",
                        op_name(header.op), in_type, out_type);
   if (status > static_cast<int>(JobStatus::failed) || (header.flags & ~kKnownFlags) != 0 ||
@@ -259,9 +246,11 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                                    .logit_rows = limits.max_rows,
                                    .state_changes = limits.max_page_changes},
                                   limits.n_embd, WireType::f32));
-  return std::max({kMaxHelloBytes, job, kModelDataFixedBytes + limits.max_model_bytes,
-                   result_body_bytes(limits.max_rows, limits.n_embd, WireType::f32),
-                   result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
+  const bool wide = (limits.out_types & type_bit(WireType::f64)) != 0;
+  return std::max(
+      {kMaxHelloBytes, job, kModelDataFixedBytes + limits.max_model_bytes,
+       result_body_bytes(limits.max_rows, limits.n_embd, wide ? WireType::f64 : WireType::f32),
+       result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
 }
 
 }  // namespace tessera::worker

@@ -23,8 +23,8 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 2;
-inline constexpr std::uint16_t kVersionMax = 2;
+inline constexpr std::uint16_t kVersionMin = 3;
+inline constexpr std::uint16_t kVersionMax = 3;
 inline constexpr std::uint16_t kFirstVersionWithSums = 2;  // of bodies, over sockets
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 
@@ -59,14 +59,29 @@ enum class Op : std::uint16_t {
 const char* op_name(Op op);
 bool known_op(Op op);
 
-enum class WireType : std::uint8_t { none = 0, f32 = 1, f16 = 2, bf16 = 3 };
+// f64: of sums of experts alone.
+enum class WireType : std::uint8_t { none = 0, f32 = 1, f16 = 2, bf16 = 3, f64 = 4 };
 // 0 for none.
-std::size_t wire_type_bytes(WireType type);
+constexpr std::size_t wire_type_bytes(WireType type) {
+  switch (type) {
+    case WireType::none:
+      return 0;
+    case WireType::f32:
+      return 4;
+    case WireType::f16:
+    case WireType::bf16:
+      return 2;
+    case WireType::f64:
+      return 8;
+  }
+  return 0;
+}
 constexpr std::uint8_t type_bit(WireType type) {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(type));
 }
 inline constexpr std::uint8_t kFloatTypes =
     type_bit(WireType::f32) | type_bit(WireType::f16) | type_bit(WireType::bf16);
+inline constexpr std::uint8_t kResultTypes = kFloatTypes | type_bit(WireType::f64);
 
 // How a job ended; in RESULT. Anything but ok comes without a body.
 enum class JobStatus : std::uint16_t { ok = 0, expired = 1, cancelled = 2, failed = 3 };

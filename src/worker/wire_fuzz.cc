@@ -25,7 +25,7 @@ const WireLimits kLimits{.n_layer = 4,
                          .max_pairs = 64,
                          .max_page_changes = 16,
                          .in_types = kFloatTypes,
-                         .out_types = kFloatTypes,
+                         .out_types = kResultTypes,
                          .max_model_bytes = 256};
 const ForwardLimits kForward{.slots = 8, .kv_pages = {4, 2}, .max_positions = 256};
 

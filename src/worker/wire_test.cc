@@ -210,6 +210,32 @@ TEST(Wire, TheLongestBodyCoversWhatPasses) {
   large.max_rows = 4096;
   large.n_embd = 8192;
   EXPECT_GE(max_body_bytes(large), std::uint64_t{4096} * 8192 * 4 + 32 * 8);
+  EXPECT_LT(max_body_bytes(large), std::uint64_t{4096} * 8192 * 8);
+  large.out_types = type_bit(WireType::f64);
+  EXPECT_EQ(max_body_bytes(large), std::uint64_t{4096} * 8192 * 8);
+}
+
+// Sums may come in f64; rows never do.
+TEST(Wire, OnlySumsAreWide) {
+  WireLimits limits = kLimits;
+  limits.out_types = type_bit(WireType::f64);
+  FrameHeader result{.op = Op::result,
+                     .body_bytes = 2 * std::uint64_t{kLimits.n_embd} * 8,
+                     .rows = 2,
+                     .items = kLimits.n_embd,
+                     .out_type = WireType::f64};
+  EXPECT_TRUE(check_frame(result, limits).ok());
+  EXPECT_FALSE(check_frame(result, kLimits).ok());
+  result.body_bytes /= 2;
+  EXPECT_FALSE(check_frame(result, limits).ok());
+  const FrameHeader job{.op = Op::compute_experts,
+                        .body_bytes = 8 + std::uint64_t{kLimits.n_embd} * 8,
+                        .layer = 0,
+                        .rows = 1,
+                        .items = 1,
+                        .in_type = WireType::f64,
+                        .out_type = WireType::f64};
+  EXPECT_FALSE(check_frame(job, limits).ok());
 }
 
 }  // namespace

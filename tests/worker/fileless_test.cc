@@ -164,7 +164,7 @@ TEST(FilelessTransfer, GoesOnAfterTheConnectionBroke) {
 
 // A worker of experts and jobs of one layer after another.
 struct Sums {
-  std::vector<std::vector<float>> of_layer;
+  std::vector<std::vector<double>> of_layer;
 };
 
 worker::WorkerSite experts_site() {
@@ -208,7 +208,7 @@ Sums sums_of(const worker::WorkerSite& site, const Model& model,
     const Status sent =
         executor->submit({.layer = layer, .n_rows = kRows, .rows = rows, .pairs = pairs});
     EXPECT_TRUE(sent) << sent.error().message;
-    std::vector<float>& out = sums.of_layer.emplace_back(rows.size());
+    std::vector<double>& out = sums.of_layer.emplace_back(rows.size());
     const auto report = executor->collect(out);
     EXPECT_TRUE(report) << report.error().message;
   }

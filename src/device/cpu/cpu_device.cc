@@ -42,9 +42,9 @@ class CpuDevice final : public Device {
   std::span<const float> expert_rows(int layer) override {
     return cpu::expert_rows(*context_, layer);
   }
-  void add_expert_sums(int layer, std::span<const std::int32_t> rows,
-                       std::span<const float> sums) override {
-    add_sums_block(*context_, layer, rows, sums);
+  void add_expert_sums(int, std::span<const std::int32_t> rows,
+                       std::span<const double> sums) override {
+    add_sums_block(*context_, rows, sums);
   }
   void finish_ffn(int layer) override { finish_ffn_block(*context_, layer); }
   void head() override { head_block(*context_); }

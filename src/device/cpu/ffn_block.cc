@@ -58,19 +58,15 @@ void choose_experts(const StepContext& context, TeamMember& member, const LayerW
   for (int slot = 0; slot < moe.n_used; ++slot) {
     pairs[slot] = {.row = row, .expert = ids[slot], .slot = slot, .weight = pair_weights[slot]};
   }
-  std::fill_n(s.pair_places + std::int64_t{row} * moe.n_used, moe.n_used, -1);
+  std::fill_n(s.pair_terms + std::int64_t{row} * moe.n_used, moe.n_used, WeightedRow{});
 }
 
-// The weighted sum of a row's experts, slots in order; of those that were computed here.
+// The weighted sum of a row's experts, wherever they were computed.
 void sum_experts(const StepContext& context, const MoeSpec& moe, int row, float* out) {
   const Scratch& s = context.scratch;
-  std::fill_n(out, context.n_embd(), 0.0f);
-  for (int slot = 0; slot < moe.n_used; ++slot) {
-    const std::int64_t i = std::int64_t{row} * moe.n_used + slot;
-    if (s.pair_places[i] < 0) continue;
-    context.ops.add_scaled(s.pair_out + std::int64_t{s.pair_places[i]} * context.n_embd(),
-                           s.pairs[i].weight, context.n_embd(), out);
-  }
+  const std::int64_t n = context.n_embd();
+  context.ops.sum_rows(s.pair_terms + std::int64_t{row} * moe.n_used, moe.n_used,
+                       context.sums_came ? s.sums_away + row * n : nullptr, n, out);
 }
 
 }  // namespace
@@ -80,7 +76,7 @@ void route_block(StepContext& context, int layer) {
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
   context.pairs_done = 0;
-  context.moe_summed = false;
+  context.sums_came = false;
   context.n_used = spec.moe ? spec.moe->n_used : 0;
   context.team.run([&](TeamMember& member) {
     norm_rows(context, member, weights, TensorRole::ffn_norm);
@@ -123,7 +119,8 @@ void experts_block(StepContext& context, int layer, std::span<const RoutedPair> 
                    .pairs = std::int64_t{context.max_rows} * moe.n_used,
                    .active = &context.active_experts});
   pass.sort(pairs, context.pairs_done, [&](std::size_t i, std::int32_t place) {
-    s.pair_places[std::int64_t{pairs[i].row} * moe.n_used + pairs[i].slot] = place;
+    s.pair_terms[std::int64_t{pairs[i].row} * moe.n_used + pairs[i].slot] = {
+        .x = s.pair_out + std::int64_t{place} * context.n_embd(), .weight = pairs[i].weight};
   });
   const Activations x = expert_input(context, moe);
   context.team.run([&](TeamMember& member) { pass.run(member, x); });
@@ -135,25 +132,25 @@ std::span<const float> expert_rows(const StepContext& context, int layer) {
   return {x.rows, static_cast<std::size_t>(context.rows()) * static_cast<std::size_t>(x.cols)};
 }
 
-void add_sums_block(StepContext& context, int layer, std::span<const std::int32_t> rows,
-                    std::span<const float> sums) {
-  const MoeSpec& moe = *context.layer(layer).moe;
+void add_sums_block(StepContext& context, std::span<const std::int32_t> rows,
+                    std::span<const double> sums) {
   const std::int64_t n = context.n_embd();
   CHECK(sums.size() == rows.size() * static_cast<std::size_t>(n));
-  float* out = context.scratch.moe_sum;
+  double* all = context.scratch.sums_away;
   context.team.run([&](TeamMember& member) {
-    if (!context.moe_summed)
+    if (!context.sums_came)
       member.for_each(context.rows(), 1, [&](int begin, int end) {
-        for (int row = begin; row < end; ++row) sum_experts(context, moe, row, out + row * n);
+        std::fill_n(all + begin * n, (end - begin) * n, 0.0);
       });
     member.for_each(static_cast<int>(rows.size()), 1, [&](int begin, int end) {
       for (int i = begin; i < end; ++i) {
-        float* row = out + rows[static_cast<std::size_t>(i)] * n;
-        context.ops.add(row, sums.data() + i * n, n, row);
+        double* row = all + rows[static_cast<std::size_t>(i)] * n;
+        const double* more = sums.data() + i * n;
+        for (std::int64_t c = 0; c < n; ++c) row[c] += more[c];
       }
     });
   });
-  context.moe_summed = true;
+  context.sums_came = true;
 }
 
 void dense_block(StepContext& context, int layer) {
@@ -218,7 +215,7 @@ void finish_row(const StepContext& context, const LayerSpec& spec, const LayerWe
   float* out = context.branch_row(row);
   if (spec.dense) finish_dense_row(context, weights, *spec.dense, row);
   if (spec.moe) {
-    if (!context.moe_summed) sum_experts(context, *spec.moe, row, moe_sum);
+    sum_experts(context, *spec.moe, row, moe_sum);
     if (spec.moe->post_norm)
       context.ops.rms_norm(moe_sum, weights.vector(TensorRole::moe_post_norm), eps, n, moe_sum);
     if (spec.dense) {

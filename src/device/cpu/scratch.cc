@@ -93,7 +93,8 @@ void carve_mixer(Carver& carve, const Widths& w, std::int64_t rows, Scratch& out
   carve.take_bytes(out.mixed_records, activation_bytes(rows, w.records));
 }
 
-void carve_ffn(Carver& carve, const Widths& w, std::int64_t rows, std::int64_t embd, Scratch& out) {
+void carve_ffn(Carver& carve, const Widths& w, std::int64_t rows, std::int64_t embd,
+               bool experts_away, Scratch& out) {
   carve.take(out.dense_gate, rows * w.dense_ff);
   carve.take(out.dense_up, rows * w.dense_ff);
   carve.take_bytes(out.dense_records, activation_bytes(rows, w.dense_ff));
@@ -103,13 +104,14 @@ void carve_ffn(Carver& carve, const Widths& w, std::int64_t rows, std::int64_t e
   carve.take(out.router_logits, rows * w.experts);
   carve.take(out.pairs, pairs);
   carve.take(out.pair_rows, pairs);
-  carve.take(out.pair_places, pairs);
+  carve.take(out.pair_terms, pairs);
   carve.take(out.expert_ends, w.experts + 1);
   carve.take(out.expert_gate, pairs * w.expert_ff);
   carve.take(out.expert_up, pairs * w.expert_ff);
   carve.take_bytes(out.pair_records, activation_bytes(pairs, w.expert_ff));
   carve.take(out.pair_out, pairs * embd);
   carve.take(out.moe_sum, rows * embd);
+  if (experts_away) carve.take(out.sums_away, rows * embd);
 }
 
 }  // namespace
@@ -173,7 +175,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard, int 
   carve_mixer(carve, w, rows, out);
   const std::int64_t mixer_end = carve.used();
   carve.rewind(shared);
-  carve_ffn(carve, w, rows, embd, out);
+  carve_ffn(carve, w, rows, embd, !shard.experts.empty(), out);
   carve.rewind(std::max(mixer_end, carve.used()));
 
   if (shard.head) {

@@ -17,6 +17,7 @@
 
 #include "device/cpu/activations.h"
 #include "device/cpu/attention.h"
+#include "device/cpu/vector_ops.h"
 #include "device/device.h"
 
 namespace tessera::cpu {
@@ -47,17 +48,18 @@ struct Scratch {
   ActivationRecord* dense_records = nullptr;
 
   // Mixture of experts
-  float* router_input = nullptr;        // [R][E] where the router reads its own norm
-  float* router_logits = nullptr;       // [R][X]
-  RoutedPair* pairs = nullptr;          // [P]
-  std::int32_t* pair_rows = nullptr;    // [P] row of the i-th pair in expert order
-  std::int32_t* pair_places = nullptr;  // [P] by (row, slot): index of its output in expert order
-  std::int32_t* expert_ends = nullptr;  // [X + 1]
-  float* expert_gate = nullptr;         // [P][F]
-  float* expert_up = nullptr;           // [P][F]
+  float* router_input = nullptr;             // [R][E] where the router reads its own norm
+  float* router_logits = nullptr;            // [R][X]
+  RoutedPair* pairs = nullptr;               // [P]
+  std::int32_t* pair_rows = nullptr;         // [P] row of the i-th pair in expert order
+  WeightedRow* pair_terms = nullptr;         // [P] by (row, slot): its output, where computed here
+  std::int32_t* expert_ends = nullptr;       // [X + 1]
+  float* expert_gate = nullptr;              // [P][F]
+  float* expert_up = nullptr;                // [P][F]
   ActivationRecord* pair_records = nullptr;  // [P] x F
   float* pair_out = nullptr;                 // [P][E] in expert order
   float* moe_sum = nullptr;                  // [R][E]
+  double* sums_away = nullptr;  // [R][E] of the pairs computed elsewhere, where experts are away
 
   // Head
   float* head_normed = nullptr;  // [max_logit_rows][E]

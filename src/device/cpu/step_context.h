@@ -46,9 +46,9 @@ struct StepContext {
   };
   std::vector<AttentionWork> attention_work;
   std::vector<int> active_experts;
-  int n_used = 0;           // experts a row of the last routed layer
-  int pairs_done = 0;       // pairs of this layer already given to experts()
-  bool moe_summed = false;  // this layer's pairs are added up, and sums from elsewhere upon them
+  int n_used = 0;          // experts a row of the last routed layer
+  int pairs_done = 0;      // pairs of this layer already given to experts()
+  bool sums_came = false;  // this layer's, of pairs computed elsewhere: scratch.sums_away
 
   int rows() const { return batch.rows(); }
   int n_embd() const { return spec.n_embd; }
@@ -101,8 +101,8 @@ void delta_block(StepContext& context, int layer);
 void route_block(StepContext& context, int layer);
 void experts_block(StepContext& context, int layer, std::span<const RoutedPair> pairs);
 std::span<const float> expert_rows(const StepContext& context, int layer);
-void add_sums_block(StepContext& context, int layer, std::span<const std::int32_t> rows,
-                    std::span<const float> sums);
+void add_sums_block(StepContext& context, std::span<const std::int32_t> rows,
+                    std::span<const double> sums);
 void dense_block(StepContext& context, int layer);
 void finish_ffn_block(StepContext& context, int layer);
 void head_block(StepContext& context);

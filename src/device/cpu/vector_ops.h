@@ -22,6 +22,19 @@
 
 namespace tessera::cpu {
 
+// One of the rows of a weighted sum.
+struct WeightedRow {
+  const float* x = nullptr;  // null: there is none, and nothing is added
+  float weight = 0;
+};
+
+// Sums of weighted rows do not depend on the order of their terms, nor on how the terms are shared
+// out among partial sums: every product is rounded, in double, to a multiple of kSumUnit, and
+// multiples of it add without rounding up to 2^17. That holds where the products of an element are
+// below kSumLimit together; beyond it sums are those of double.
+inline constexpr double kSumUnit = 0x1p-36;
+inline constexpr double kSumLimit = 0x1p15;
+
 struct VectorKernels {
   // out = x / sqrt(mean(x^2) + eps) * weight; a null weight is all ones.
   void (*rms_norm)(const float* x, const float* weight, float eps, std::int64_t n, float* out);
@@ -34,7 +47,12 @@ struct VectorKernels {
   void (*add)(const float* a, const float* b, std::int64_t n, float* out);
   void (*multiply)(const float* a, const float* b, std::int64_t n, float* out);
   void (*scale)(const float* x, float factor, std::int64_t n, float* out);
-  void (*add_scaled)(const float* x, float factor, std::int64_t n, float* accumulator);
+
+  // out = the sum of weight * x over `count` rows; sum_rows adds `partial` to it (null: zeros) and
+  // rounds to f32, once.
+  void (*sum_rows)(const WeightedRow* rows, std::int64_t count, const double* partial,
+                   std::int64_t n, float* out);
+  void (*partial_sum)(const WeightedRow* rows, std::int64_t count, std::int64_t n, double* out);
 
   void (*silu_mul)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, std::int64_t n, float* out);

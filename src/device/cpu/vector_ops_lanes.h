@@ -57,6 +57,35 @@ LANES_INLINE I32 as_int(F32 value) {
   return reinterpret_cast<I32>(value);
 }
 
+// Doubles, half as many lanes of twice the width; from and to floats with rounding to nearest.
+constexpr int kWideLanes = kLanes / 2;
+typedef double F64 __attribute__((vector_size(8 * kWideLanes)));
+typedef float F32Half __attribute__((vector_size(4 * kWideLanes)));
+
+LANES_INLINE F64 load_wide(const double* from) {
+  F64 value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return value;
+}
+LANES_INLINE F64 load_wide(const float* from) {
+#if defined(__AVX512F__)  // g++ 12 makes two conversions of the plain one
+  return _mm512_cvtps_pd(_mm256_loadu_ps(from));
+#elif defined(__AVX2__)
+  return _mm256_cvtps_pd(_mm_loadu_ps(from));
+#else
+  F32Half value;
+  __builtin_memcpy(&value, from, sizeof(value));
+  return __builtin_convertvector(value, F64);
+#endif
+}
+LANES_INLINE void store_wide(double* to, F64 value) {
+  __builtin_memcpy(to, &value, sizeof(value));
+}
+LANES_INLINE void store_wide(float* to, F64 value) {
+  const F32Half half = __builtin_convertvector(value, F32Half);
+  __builtin_memcpy(to, &half, sizeof(half));
+}
+
 // The first `count` < kLanes elements; the others are zero, or stay as they are in memory.
 LANES_INLINE F32 load_part(const float* from, std::int64_t count) {
   float lanes[kLanes] = {};

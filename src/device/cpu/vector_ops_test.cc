@@ -113,10 +113,10 @@ TEST_P(VectorOps, ArithmeticAndGates) {
           [](double x, double) { return 2.5 * x; });
     check(
         [&](float* o) {
-          std::copy(b.begin(), b.end(), o);
-          ops->add_scaled(a.data(), 2.5f, n, o);
+          const WeightedRow rows[] = {{a.data(), 2.5f}, {nullptr, 7.0f}, {b.data(), -1.5f}};
+          ops->sum_rows(rows, 3, nullptr, n, o);
         },
-        [](double x, double y) { return 2.5 * x + y; });
+        [](double x, double y) { return 2.5 * x - 1.5 * y; });
     check([&](float* o) { ops->silu_mul(a.data(), b.data(), n, o); },
           [&](double x, double y) { return x * sigmoid(x) * y; });
     check([&](float* o) { ops->gelu_tanh_mul(a.data(), b.data(), n, o); },
@@ -129,6 +129,57 @@ TEST_P(VectorOps, ArithmeticAndGates) {
           [](double x, double y) { return x * std::log1p(std::exp(y)); });
     check([&](float* o) { ops->softcap(a.data(), 3.0f, n, o); },
           [](double x, double) { return 3 * std::tanh(x / 3); });
+  }
+}
+
+// Of weighted rows in any order, shared out among partial sums in any way; and the same bits with
+// every instruction set.
+TEST_P(VectorOps, SumsOfRowsDoNotDependOnTheirOrder) {
+  std::uniform_real_distribution<float> exponent(-30.0f, 8.0f);
+  for (const std::int64_t n : kLengths) {
+    std::vector<std::vector<float>> rows;
+    std::vector<WeightedRow> terms;
+    for (int i = 0; i < 9; ++i) {
+      std::vector<float>& row = rows.emplace_back(random(n));
+      for (float& x : row) x *= std::exp2(exponent(engine));
+      terms.push_back({row.data(), random(1).front()});
+    }
+    std::vector<float> expected(static_cast<std::size_t>(n) + 1, kPoison);
+    vector_kernels(Isa::portable).sum_rows(terms.data(), 9, nullptr, n, expected.data());
+    for (std::size_t i = 0; i + 1 < expected.size(); ++i) {
+      double exact = 0;
+      for (const WeightedRow& term : terms) exact += double{term.x[i]} * term.weight;
+      EXPECT_NEAR(expected[i], exact, std::fabs(exact) * 6e-8 + 9 * kSumUnit / 2);
+    }
+    EXPECT_EQ(expected.back(), kPoison);
+    for (int round = 0; round < 20; ++round) {
+      std::shuffle(terms.begin(), terms.end(), engine);
+      const auto here = static_cast<std::int64_t>(engine() % 10);
+      const auto there = static_cast<std::int64_t>(engine() % (10 - static_cast<unsigned>(here)));
+      const WeightedRow* next = terms.data();
+      std::vector<double> partial(expected.size(), kPoison), other(expected.size(), kPoison);
+      ops->partial_sum(next, there, n, partial.data());
+      ops->partial_sum(next + there, 9 - here - there, n, other.data());
+      EXPECT_EQ(other.back(), kPoison);
+      for (std::size_t i = 0; i + 1 < partial.size(); ++i) partial[i] += other[i];
+      std::vector<float> out(expected.size(), kPoison);
+      ops->sum_rows(next + 9 - here, here, partial.data(), n, out.data());
+      ASSERT_EQ(out, expected) << here << " here, " << there << " there";
+    }
+  }
+}
+
+// Then they are sums of double; what is no number spreads.
+TEST_P(VectorOps, SumsOfRowsBeyondTheLimit) {
+  for (const std::int64_t n : {1, 40}) {
+    const std::vector<float> large(static_cast<std::size_t>(n), 3e7f),
+        less(static_cast<std::size_t>(n), -2e7f), infinite(static_cast<std::size_t>(n), kInf);
+    std::vector<float> out(static_cast<std::size_t>(n));
+    const WeightedRow rows[] = {{large.data(), 0.3f}, {less.data(), 1.5f}, {infinite.data(), 1.0f}};
+    ops->sum_rows(rows, 2, nullptr, n, out.data());
+    for (const float x : out) EXPECT_FLOAT_EQ(x, 3e7f * 0.3f - 3e7f);
+    ops->sum_rows(rows, 3, nullptr, n, out.data());
+    for (const float x : out) EXPECT_EQ(x, kInf);
   }
 }
 

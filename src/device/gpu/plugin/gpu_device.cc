@@ -311,13 +311,16 @@ std::span<const float> GpuDevice::expert_rows(int layer) {
 }
 
 void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
-                                std::span<const float> sums) {
+                                std::span<const double> sums) {
   const std::size_t n = as_size(spec_.n_embd);
   auto* all = host_sums_.as<float>();
   if (!sums_given_) std::fill_n(all, as_size(shape_.rows) * n, 0.0f);
   sums_given_ = true;
   for (std::size_t i = 0; i < rows.size(); ++i)
-    for (std::size_t c = 0; c < n; ++c) all[as_size(rows[i]) * n + c] += sums[i * n + c];
+    for (std::size_t c = 0; c < n; ++c) {
+      float& sum = all[as_size(rows[i]) * n + c];
+      sum = static_cast<float>(sum + sums[i * n + c]);
+    }
 }
 
 // The queue is empty: the pairs were read from it, and what is copied here stays until the next

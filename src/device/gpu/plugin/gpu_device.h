@@ -43,7 +43,7 @@ class GpuDevice final : public Device {
   void dense(int) override {}
   std::span<const float> expert_rows(int layer) override;
   void add_expert_sums(int layer, std::span<const std::int32_t> rows,
-                       std::span<const float> sums) override;
+                       std::span<const double> sums) override;
   void finish_ffn(int layer) override;
   void head() override;
 
