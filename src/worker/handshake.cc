@@ -105,10 +105,13 @@ AttachOptions ring_sizes(const Hello& hello) {
                      .max_rows = hello.max_rows,
                      .max_pairs = hello.max_pairs,
                      .max_page_changes = hello.max_page_changes};
+  const auto bytes = [&](const WireLimits& limits) {
+    return hello.credits * round_up(max_body_bytes(limits), kArenaAlign) + kMaxHelloBytes;
+  };
   const WireLimits limits = agreed_limits(hello, all);
-  const std::uint64_t bytes =
-      hello.credits * round_up(max_body_bytes(limits), kArenaAlign) + kMaxHelloBytes;
-  return {.to_worker_bytes = bytes, .to_client_bytes = bytes};
+  WireLimits jobs = limits;
+  jobs.out_types &= kFloatTypes;  // sums in f64 only come back
+  return {.to_worker_bytes = bytes(jobs), .to_client_bytes = bytes(limits)};
 }
 
 Result<Probe> client_probe(Channel& channel, Deadline deadline) {

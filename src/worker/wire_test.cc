@@ -31,7 +31,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-const FrameHeader kExperts{.version = 2,
+const FrameHeader kExperts{.version = 3,
                            .op = Op::compute_experts,
                            .sequence = 0x0102030405060708,
                            .body_bytes = 2 * 8 + 3 * 64 * 2,
@@ -43,7 +43,7 @@ const FrameHeader kExperts{.version = 2,
                            .deadline_us = 50000,
                            .body_sum = 9};
 
-const WireLimits kLimits{.version = 2,
+const WireLimits kLimits{.version = 3,
                          .n_layer = 5,
                          .n_embd = 64,
                          .n_vocab = 1000,
@@ -74,7 +74,7 @@ TEST(Crc32c, PublishedValues) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0200"
+            "0300"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -90,7 +90,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "089ee462");
+            "f043aefc");
 }
 
 TEST(Wire, RoundTripsEveryOp) {
@@ -127,7 +127,7 @@ TEST(Wire, EveryFlippedBitIsFound) {
 
 TEST(Wire, RefusesValuesThatDoNotExist) {
   for (const auto& [at, value] :
-       {std::pair{40, 4}, {41, 9}, {42, 4}, {43, 1}, {30, 2}, {31, 1}, {24, 1}, {27, 1}}) {
+       {std::pair{40, 4}, {41, 5}, {42, 4}, {43, 1}, {30, 2}, {31, 1}, {24, 1}, {27, 1}}) {
     Raw raw = encoded(kExperts);
     raw[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     reseal(raw);
@@ -152,7 +152,7 @@ TEST(Wire, HoldsJobsAgainstLimits) {
   EXPECT_TRUE(refused([](FrameHeader& h) { h.layer = kNoLayer; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.in_type = WireType::none; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.out_type = WireType::f16; }));
-  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 3; }));
+  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 4; }));
   EXPECT_FALSE(check_frame(kExperts, WireLimits{}).ok());  // before the handshake
 }
 
