@@ -32,7 +32,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Experts, ::testing::ValuesIn(kExpertModels),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Experts, AnyShareOfResidents) {
-  const std::vector<TokenId> prompt = ids(300);
+  const std::vector<TokenId> prompt = ids(160);
   const std::vector<float> whole = plain(prompt);
   ASSERT_FALSE(whole.empty());
   int threads = 0;
