@@ -53,6 +53,7 @@ tessera_leave_out_models(split_test *AnyNumberOfShards* *TeamsOfSeveral* *EveryP
                          *SeveralSequences*)
 tessera_leave_out(split_test BECAUSE "an option is data for the same path" TESTS SplitOptions.*)
 tessera_leave_out_models(experts_system_test *)
+tessera_leave_out(experts_system_test BECAUSE "${once}" TESTS */*_q8 */bundled)
 tessera_leave_out(experts_system_test BECAUSE "numbers of shares, over the path of the others"
                   TESTS *Experts.AnyShare*)
 tessera_leave_out(experts_system_test BECAUSE "quantised_test has the weights, the others the experts"
@@ -71,7 +72,7 @@ tessera_leave_out(worker_process BECAUSE "numbers of topologies, over the path o
                         WorkerLayersExperts.* WorkerBudget.* WorkerOptions.*)
 tessera_leave_out_models(worker_process *WorkerLayers.TokenByToken* *FilelessLayers.*)
 tessera_leave_out(worker_process BECAUSE "numbers, over the path of the fault tests"
-                  TESTS *Greedy.* *WorkerExperts.*)
+                  TESTS *Greedy.* *WorkerExperts.* *WorkerPayloads.*)
 tessera_leave_out(worker_process BECAUSE "each fault comes in prefill over a socket and in decoding by rings"
                   TESTS *Faults.*_prefill_shared *Faults.*_prefill_tcp
                         *Faults.*_decode_stream *Faults.*_decode_tcp)
