@@ -255,6 +255,14 @@ void unpack_sums(std::span<const std::byte> bytes, WireType type, std::span<doub
   }
 }
 
+bool all_finite(std::span<const float> values) {
+  constexpr std::uint32_t kExponent = 0x7f800000u;  // all ones: infinite or NaN
+  std::uint32_t found = 0;                          // without a way out, so that it is vectorised
+  for (const float value : values)
+    found |= (std::bit_cast<std::uint32_t>(value) & kExponent) == kExponent ? 1u : 0u;
+  return found == 0;
+}
+
 bool all_finite(std::span<const double> sums) {
   bool all = true;  // without a way out, so that it is vectorised; NaN compares as false
   for (const double sum : sums) all &= std::abs(sum) <= double{std::numeric_limits<float>::max()};

@@ -90,7 +90,8 @@ void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<floa
 // The same of sums of experts. f64 and unpacking lose nothing, the others round to nearest even.
 void pack_sums(std::span<const double> sums, WireType type, std::span<std::byte> out);
 void unpack_sums(std::span<const std::byte> bytes, WireType type, std::span<double> out);
-// All are numbers, and finite in f32 too.
+// Neither infinite nor NaN; sums neither in f32.
+bool all_finite(std::span<const float> values);
 bool all_finite(std::span<const double> sums);
 
 }  // namespace tessera::worker

@@ -213,11 +213,11 @@ TEST(Jobs, SumTypesRoundTrip) {
 
 TEST(Jobs, SumsMustBeFiniteInF32) {
   std::vector<double> sums(40, std::numeric_limits<float>::max());
-  EXPECT_TRUE(all_finite(sums));
+  EXPECT_TRUE(all_finite(std::span<const double>(sums)));
   for (const double bad : {1e39, -1e39, std::numeric_limits<double>::infinity(),
                            std::numeric_limits<double>::quiet_NaN()}) {
     sums[7] = bad;
-    EXPECT_FALSE(all_finite(sums)) << bad;
+    EXPECT_FALSE(all_finite(std::span<const double>(sums))) << bad;
   }
 }
 
