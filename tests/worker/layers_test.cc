@@ -147,8 +147,10 @@ TEST(WorkerBudget, LeavesWeightsInTheFileOfTheWorker) {
       options.budget = least_budget(*opened, options);
       ModelRunner runner(model, options);
       ASSERT_TRUE(runner.ready());
-      const ShardPlan& shard = runner.plan().shards.back();
-      EXPECT_TRUE(shard.file_bytes > 0 || shard.experts_host > 0);
+      // Within the same budget the first of two may have to leave more than the last.
+      std::int64_t file_bytes = 0;
+      for (const ShardPlan& shard : runner.plan().shards) file_bytes += shard.file_bytes;
+      EXPECT_GT(file_bytes, 0);
       EXPECT_TRUE(runner.logits(ids, 64) == whole);
       EXPECT_TRUE(runner.logits(ids, 1) == whole);
     }
