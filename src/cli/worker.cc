@@ -4,6 +4,7 @@
 #include <csignal>
 #include <optional>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "base/thread_team.h"
@@ -191,7 +192,11 @@ Status listen(const Config& config, Host& host) {
   TESSERA_ASSIGN(Listener listener, Listener::open(address));
   const std::string where = listener.address().text();
   ListeningWorker server(std::move(listener), std::move(token), host);
-  SignalWatch watch([&](int) { server.stop(); });
+  // The second time at once: what a client has it load or compute may take long.
+  SignalWatch watch([&, asked = false](int signal) mutable {
+    if (std::exchange(asked, true)) end_at_once(signal);
+    server.stop();
+  });
   print_out("worker ready at {}\n", where);
   flush_out();
   server.run();
