@@ -1,4 +1,5 @@
 // tessera calibrate: runs a text through the model and writes which experts it chose.
+#include <algorithm>
 #include <filesystem>
 
 #include "cli/commands.h"
@@ -16,6 +17,20 @@ constexpr int kDefaultContext = 2048;
 
 std::string default_path(const std::string& model) {
   return std::filesystem::path(model).replace_extension(".spark.csv").string();
+}
+
+// Before the work.
+Status check_model_and_target(const Model& model, const std::string& path,
+                              const std::string& target) {
+  const std::vector<LayerSpec>& layers = model.spec().layers;
+  if (std::none_of(layers.begin(), layers.end(),
+                   [](const LayerSpec& layer) { return layer.moe.has_value(); }))
+    return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
+  const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
+  if (!std::filesystem::is_directory(folder))
+    return Error::make(ErrorCode::invalid, "--out {}: there is no folder {}", target,
+                       folder.string());
+  return {};
 }
 
 // The text as sequences of the context's length, one after the other.
@@ -58,6 +73,9 @@ Status calibrate(const Config& config) {
                          device.text());
   TESSERA_ASSIGN(const std::string text, read_text_file(config.text("calibrate.text")));
   TESSERA_ASSIGN(const Model model, Model::open(path));
+  const std::string& out = config.text("calibrate.out");
+  const std::string target = out.empty() ? default_path(path) : out;
+  TESSERA_TRY(check_model_and_target(model, path, target));
   TESSERA_ASSIGN(const TextModel text_model, read_text_model(model.file(), config));
   const std::vector<TokenId> tokens = text_model.tokenizer.encode(text, {.add_bos = true});
   if (tokens.empty())
@@ -73,10 +91,6 @@ Status calibrate(const Config& config) {
 
   RoutingProfile profile(model.spec(), digest_text(model_digest(model.file())));
   const double rows = loaded.experts.counts->take(profile, 1e12);
-  if (rows == 0.0)
-    return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
-  const std::string& out = config.text("calibrate.out");
-  const std::string target = out.empty() ? default_path(path) : out;
   TESSERA_TRY(profile.write(target));
   print_out("{}: experts of {} tokens\n", target, static_cast<std::int64_t>(rows));
   return {};

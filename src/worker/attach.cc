@@ -20,6 +20,12 @@ Error no_answer(Op op) {
   return Error::make(ErrorCode::unavailable, "the peer sent no {} in time", op_name(op));
 }
 
+const char* what_would_help(RefuseReason reason) {
+  if (reason == RefuseReason::authentication) return ": give both the same --token-file";
+  if (reason == RefuseReason::busy) return ": another server is connected to it";
+  return "";
+}
+
 // The next frame, which must be `op`.
 Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
               Fd* descriptor = nullptr) {
@@ -34,8 +40,8 @@ Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
     // A token that is not its own stays wrong, the other reasons pass.
     const ErrorCode code =
         refuse.reason == RefuseReason::authentication ? ErrorCode::invalid : ErrorCode::unavailable;
-    return Error::make(code, "the worker refuses the connection ({})",
-                       refuse_reason_name(refuse.reason));
+    return Error::make(code, "the worker refuses the connection ({}{})",
+                       refuse_reason_name(refuse.reason), what_would_help(refuse.reason));
   }
   return Error::make(ErrorCode::invalid, "the peer sent {} where {} is due",
                      op_name(frame.header.op), op_name(op));

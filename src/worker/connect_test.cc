@@ -201,8 +201,8 @@ TEST(ListeningTcp, ABusyWorkerAsksForTheTokenFirst) {
     other.join();
     return answer;
   };
-  EXPECT_NE(answer_to("of somebody else").find("(authentication)"), std::string::npos);
-  EXPECT_NE(answer_to(kToken).find("(busy)"), std::string::npos);
+  EXPECT_NE(answer_to("of somebody else").find("(authentication: give both"), std::string::npos);
+  EXPECT_NE(answer_to(kToken).find("(busy: another server"), std::string::npos);
 }
 
 // The name has an address of each family, and the worker listens at one of them.
