@@ -1,5 +1,7 @@
 #include "worker/site.h"
 
+#include "worker/job_layout.h"
+
 namespace tessera::worker {
 namespace {
 
@@ -47,7 +49,13 @@ bool has_no_file(const Probe& probe) {
 
 std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
   const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
-  if (!here || site.transport == TransportChoice::stream) return 0;
+  // A socket's frames are read into memory of their own: the rows of a job, or their sums.
+  if (!here || site.transport == TransportChoice::stream)
+    return hello.role != Role::experts
+               ? 0
+               : static_cast<std::int64_t>(
+                     rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f32) +
+                     rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f64));
   const AttachOptions sizes = ring_sizes(hello);
   return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
 }

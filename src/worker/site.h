@@ -35,7 +35,8 @@ struct WorkerSite {
 // What the worker says about itself: that it speaks the protocol and knows the role is checked.
 Result<Probe> probe_site(const WorkerSite& site, Deadline deadline);
 
-// Memory that both ends of a connection share, once it was used all over; 0 over a socket.
+// Memory that the connection takes at each end: shared by both, once it was used all over; over a
+// socket, the frames of a worker of experts.
 std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello);
 
 Starter site_starter(const WorkerSite& site, AttachOptions attach);
