@@ -17,6 +17,7 @@ int devices_command(const Config& config);
 int bench_command(const Config& config);
 int synth_command(const Config& config);
 int worker_command(const Config& config);
+Status check_worker(const Config& config);  // its options, before it is run
 int calibrate_command(const Config& config);
 
 }  // namespace tessera::cli

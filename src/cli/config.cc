@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/check.h"
@@ -13,6 +14,7 @@ namespace tessera::cli {
 namespace {
 
 constexpr const char* kConfigVariable = "TESSERA_CONFIG";
+constexpr const char* kAliasPrefix = "DFLASH_MOE_EXPERT_COMPUTE_IPC_";  // of Option::alias
 
 // The file that is read when none is named; empty when there is none.
 std::string usual_config_path() {
@@ -98,34 +100,39 @@ Status Config::read_file(const std::string& path) {
   return {};
 }
 
-Status Config::read_environment() {
-  for (const Option& option : option_table()) {
-    if (option.alias.empty()) continue;
-    const std::string name(option.alias);
-    const std::optional<std::string> text = environment_variable(name);
-    if (!text) continue;
-    Result<OptionValue> value = parse_value(option, *text);
-    if (!value)
-      return Error::make(ErrorCode::invalid, "{}={}: {}", name, *text, value.error().message);
-    entries_[std::string(option.key)] = {*std::move(value), true, "environment " + name, name};
-  }
+// A variable of that name for that option.
+Status Config::take_variable(const Option& option, const std::string& name,
+                             const std::string& text) {
+  Result<OptionValue> value = parse_value(option, text);
+  if (!value)
+    return Error::make(ErrorCode::invalid, "{}={}: {}", name, text, value.error().message);
+  entries_[std::string(option.key)] = {*std::move(value), true, "environment " + name, name};
+  return {};
+}
+
+// Variables with a prefix are all names of options.
+Status Config::read_variables(std::string_view prefix, std::string (*name_of)(const Option&)) {
   std::vector<std::string> known = {kConfigVariable};
   for (const Option& option : option_table())
-    if (option.file) known.push_back(variable_name(option));
-  for (const auto& [name, text] : environment_with_prefix("TESSERA_")) {
+    if (const std::string name = name_of(option); !name.empty()) known.push_back(name);
+  for (const auto& [name, text] : environment_with_prefix(prefix)) {
     if (name == kConfigVariable) continue;
-    const Option* found = nullptr;
-    for (const Option& option : option_table())
-      if (option.file && variable_name(option) == name) found = &option;
-    if (found == nullptr)
+    const auto found = std::find_if(option_table().begin(), option_table().end(),
+                                    [&](const Option& option) { return name_of(option) == name; });
+    if (found == option_table().end())
       return Error::make(ErrorCode::invalid, "the environment variable {} is unknown{}", name,
                          did_you_mean(name, known));
-    Result<OptionValue> value = parse_value(*found, text);
-    if (!value)
-      return Error::make(ErrorCode::invalid, "{}={}: {}", name, text, value.error().message);
-    entries_[std::string(found->key)] = {*std::move(value), true, "environment " + name, name};
+    TESSERA_TRY(take_variable(*found, name, text));
   }
   return {};
+}
+
+Status Config::read_environment() {
+  TESSERA_TRY(
+      read_variables(kAliasPrefix, [](const Option& option) { return std::string(option.alias); }));
+  return read_variables("TESSERA_", [](const Option& option) {
+    return option.file ? variable_name(option) : std::string();
+  });
 }
 
 Status Config::apply(const CommandLine& line) {

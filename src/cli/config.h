@@ -58,6 +58,8 @@ class Config {
   Status set_defaults();
   Status read_file(const std::string& path);
   Status read_environment();
+  Status read_variables(std::string_view prefix, std::string (*name_of)(const Option&));
+  Status take_variable(const Option& option, const std::string& name, const std::string& text);
   Status apply(const CommandLine& line);
   const Entry& entry(std::string_view key) const;
 

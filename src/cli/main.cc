@@ -104,6 +104,8 @@ int command_main(const CommandInfo& info, const std::vector<std::string>& words)
   if (const Status status = check_arguments(*config); !status) return misuse(status.error());
   if ((info.command & kModelCommands) != 0)
     if (const Status status = check_placement(*config); !status) return misuse(status.error());
+  if (info.command == kWorker)
+    if (const Status status = check_worker(*config); !status) return misuse(status.error());
   apply_log_level(config->text("log.level"));
   return run(*config);
 }

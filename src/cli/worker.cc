@@ -188,7 +188,6 @@ class ListeningWorker {
 Status listen(const Config& config, Host& host) {
   TESSERA_ASSIGN(const Address address, Address::parse(config.text("worker.listen")));
   TESSERA_ASSIGN(std::string token, worker_token(config));
-  if (address.kind == Address::Kind::tcp) TESSERA_TRY(check_token(token));
   TESSERA_ASSIGN(Listener listener, Listener::open(address));
   const std::string where = listener.address().text();
   ListeningWorker server(std::move(listener), std::move(token), host);
@@ -240,6 +239,14 @@ Status run(const Config& config) {
 }
 
 }  // namespace
+
+Status check_worker(const Config& config) {
+  TESSERA_TRY(worker_placement(config));
+  if (!config.given("worker.listen")) return {};
+  TESSERA_ASSIGN(const Address address, Address::parse(config.text("worker.listen")));
+  TESSERA_ASSIGN(const std::string token, worker_token(config));
+  return address.kind == Address::Kind::tcp ? check_token(token) : Status();
+}
 
 int worker_command(const Config& config) {
   std::signal(SIGPIPE, SIG_IGN);

@@ -121,6 +121,8 @@ TEST(Config, MistakesInFilesAndVariablesNameTheirPlace) {
   expect_one_line(run_program({{"plan", "x"}, "", {"TESSERA_KV_CXT=1"}}), 2,
                   "TESSERA_KV_CXT is unknown, did you mean TESSERA_KV_CTX?");
   expect_one_line(run_program({{"plan", "x"}, "", {"TESSERA_KV_CTX=x"}}), 2, "TESSERA_KV_CTX=x: ");
+  expect_one_line(run_program({{"plan", "x"}, "", {"DFLASH_MOE_EXPERT_COMPUTE_IPC_MODES=stream"}}),
+                  2, "_MODES is unknown, did you mean DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE?");
   expect_one_line(run_program({{"plan", "x", "--config", "/nonexistent"}}), 2, "/nonexistent");
 }
 

@@ -87,11 +87,12 @@ TEST(WorkerUsage, AloneItAsksForAnAddress) {
   EXPECT_NE(outcome.err.find("--listen"), std::string::npos) << outcome.err;
   const Outcome gpu =
       run_program({{"worker", kModel, "--device", "cuda:0", "--listen", "unix:/x"}});
-  EXPECT_EQ(gpu.code, 1);
+  EXPECT_EQ(gpu.code, 2);
   EXPECT_NE(gpu.err.find("computes on cpu"), std::string::npos) << gpu.err;
   const Outcome open = run_program({{"worker", kModel, "--listen", "tcp:127.0.0.1:0"}});
-  EXPECT_EQ(open.code, 1);
+  EXPECT_EQ(open.code, 2);
   EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;
+  EXPECT_EQ(run_program({{"worker", kModel, "--listen", "foo:1"}}).code, 2);
 }
 
 std::vector<float> logits(Words options, const Words& environment = {}) {
