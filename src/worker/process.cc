@@ -127,7 +127,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(const SpawnOptions& 
     return Error::make(ErrorCode::io, "starting {}: {}", options.binary, std::strerror(code));
   process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0)));
   process->socket_ = std::move(sockets.mine);
-  process->stderr_ = std::make_unique<StderrPump>(std::move(output.mine), options.log_prefix);
+  TESSERA_ASSIGN(process->stderr_, StderrPump::start(std::move(output.mine), options.log_prefix));
   return process;
 }
 

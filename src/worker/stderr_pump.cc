@@ -6,9 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
+#include <system_error>
 #include <utility>
 
-#include "base/check.h"
 #include "base/log.h"
 
 namespace tessera::worker {
@@ -18,15 +19,26 @@ constexpr std::size_t kMaxLine = 1024;
 constexpr std::size_t kLastWords = 64 << 10;
 }  // namespace
 
-StderrPump::StderrPump(Fd pipe, std::string prefix)
-    : pipe_(std::move(pipe)),
-      stop_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      prefix_(std::move(prefix)) {
-  CHECK(static_cast<bool>(stop_), "no descriptor left for a worker's log");
-  thread_ = std::thread([this] { run(); });
+Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefix) {
+  Fd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!stop)
+    return Error::make(ErrorCode::exhausted, "the log of {}: {}", prefix, std::strerror(errno));
+  std::unique_ptr<StderrPump> pump(
+      new StderrPump(std::move(pipe), std::move(stop), std::move(prefix)));
+  try {
+    pump->thread_ = std::thread([pump = pump.get()] { pump->run(); });
+  } catch (const std::system_error& error) {
+    return Error::make(ErrorCode::exhausted, "the log of {}: no thread for it: {}", pump->prefix_,
+                       error.what());
+  }
+  return pump;
 }
 
+StderrPump::StderrPump(Fd pipe, Fd stop, std::string prefix)
+    : pipe_(std::move(pipe)), stop_(std::move(stop)), prefix_(std::move(prefix)) {}
+
 StderrPump::~StderrPump() {
+  if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   (void)!::write(stop_.get(), &one, sizeof(one));
   thread_.join();

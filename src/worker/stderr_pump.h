@@ -4,19 +4,23 @@
 // either. stop() (or the destructor) ends the thread even while the pipe is still open somewhere.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <thread>
 
+#include "base/result.h"
 #include "worker/fd.h"
 
 namespace tessera::worker {
 
 class StderrPump {
  public:
-  StderrPump(Fd pipe, std::string prefix);
+  // Fails where the process has no descriptor or no thread left.
+  static Result<std::unique_ptr<StderrPump>> start(Fd pipe, std::string prefix);
   ~StderrPump();
 
  private:
+  StderrPump(Fd pipe, Fd stop, std::string prefix);
   void run();
   void take(const char* bytes, std::size_t count);
   void flush();
