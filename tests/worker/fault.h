@@ -33,8 +33,8 @@ inline worker::TransportChoice transport_of(Link link) {
 
 // kill: in the middle of a job. stop: for good. slow: stopped for a while. The others answer from
 // some moment on with a frame that was not agreed, too few rows, a result that nobody asked for, an
-// ERROR, silence, the end of the process, bytes that a connection has spoilt, or results that are not
-// finite (turning_worker.h).
+// ERROR, silence, the end of the process, bytes that a connection has spoilt, or results that are
+// not finite (turning_worker.h).
 enum class Fault { kill, stop, slow, absurd, few, unasked, refusal, silence, exit, garbled, nan };
 inline const char* fault_word(Fault fault) {
   constexpr const char* kNames[] = {"kill",    "stop",    "slow", "absurd",  "few", "unasked",
