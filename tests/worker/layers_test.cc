@@ -144,13 +144,13 @@ TEST(WorkerBudget, LeavesWeightsInTheFileOfTheWorker) {
       SCOPED_TRACE(fmt::format("{}, {}", name, topology));
       LayerWorkers workers;
       RunnerOptions options = on_topology(model, topology, plain_options, workers);
+      // Most layers to the worker, so that the budget of both is too little for it.
+      if (options.placement.devices.size() > 1) options.placement.layer_weights = {1, 3};
       options.budget = least_budget(*opened, options);
       ModelRunner runner(model, options);
       ASSERT_TRUE(runner.ready());
-      // Within the same budget the first of two may have to leave more than the last.
-      std::int64_t file_bytes = 0;
-      for (const ShardPlan& shard : runner.plan().shards) file_bytes += shard.file_bytes;
-      EXPECT_GT(file_bytes, 0);
+      const ShardPlan& shard = runner.plan().shards.back();
+      EXPECT_TRUE(shard.file_bytes > 0 || shard.experts_host > 0);
       EXPECT_TRUE(runner.logits(ids, 64) == whole);
       EXPECT_TRUE(runner.logits(ids, 1) == whole);
     }
