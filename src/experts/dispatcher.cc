@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "experts/dispatcher_group.h"
 
 namespace tessera {
 namespace {
@@ -50,40 +51,13 @@ WorkerFailure failure_of(const Error& error, bool taken) {
 
 }  // namespace
 
-// Rows [begin, end) of a group as one job.
-struct Dispatcher::Job {
-  int begin = 0;
-  int end = 0;
-  std::size_t first_pair = 0;
-  std::size_t end_pair = 0;
-  bool submitted = false;
-  Error refused{};  // why it was not
-};
-
-// What goes to one executor in a layer: its rows of the batch close together, and their pairs.
-struct Dispatcher::Group {
-  std::unique_ptr<ExpertExecutor> executor;
-  bool is_host = false;
-  bool failing = false;       // its last job failed
-  Clock::time_point told{};   // when a failure was last logged
-  bool told_failing = false;  // and not yet that it is over
-
-  std::vector<std::int32_t> rows;  // of the batch, rising
-  std::vector<float> inputs;       // [rows][n_embd]
-  std::vector<double> sums;        // [rows][n_embd]
-  std::vector<RoutedPair> pairs;   // by row; row: from the first one of the job
-  std::vector<Job> jobs;
-  std::size_t next = 0;  // job to submit
-  int under_way = 0;
-  std::int64_t hideable_us = 0;  // of its computation so much can have gone unnoticed
-};
-
 Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, DispatcherParts parts)
     : n_embd_(spec.n_embd),
       table_(layout),
       options_(parts.options),
       metrics_(parts.metrics),
-      cache_(table_, {}) {
+      cache_(table_, {}),
+      bypass_(table_.workers(), parts.options.patience) {
   CHECK(parts.host != nullptr);
   const auto rows = static_cast<std::size_t>(layout.max_rows);
   const std::size_t pairs = rows * static_cast<std::size_t>(most_used(spec, layout));
@@ -91,6 +65,7 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
   for (int i = 0; i <= table_.workers(); ++i) {
     Group& group = *groups_.emplace_back(std::make_unique<Group>());
     group.is_host = i == 0;
+    group.worker = i - 1;
     if (group.is_host)
       group.executor = std::move(parts.host);
     else if (static_cast<std::size_t>(i) <= parts.workers.size())
@@ -133,6 +108,7 @@ Status Dispatcher::measure_host() {
         if (!report) return report.error();
       }
       host_pace_.learn(1, static_cast<double>(report->compute_us));
+      bypass_.learn_host(1, static_cast<double>(report->compute_us));
       return {};
     }
   return {};
@@ -152,12 +128,14 @@ Status Dispatcher::compute(Device& device, int layer) {
     device.dense(layer);
     return {};
   }
+  pass_over_slow();
   const std::span<const float> rows = device.expert_rows(layer);
   const auto begin = Clock::now();
-  for (std::size_t i = 0; i < groups_.size(); ++i) {
-    gather(*groups_[i], i == 0 ? split_.of_host() : split_.of_worker(static_cast<int>(i) - 1),
-           rows);
-    submit_some(*groups_[i], layer);
+  for (const auto& group : groups_) {
+    gather(*group, group->is_host ? split_.of_host() : split_.of_worker(group->worker), rows);
+    const auto start = Clock::now();
+    submit_some(*group, layer);
+    group->submit_us = microseconds_since(start);
   }
   device.experts(layer, split_.resident());
   device.dense(layer);
@@ -165,7 +143,9 @@ Status Dispatcher::compute(Device& device, int layer) {
   for (const auto& group : groups_) {
     if (group->rows.empty()) continue;
     group->hideable_us = worked_us;
+    const auto start = Clock::now();
     const Status status = finish(*group, layer);
+    judge(*group, static_cast<double>(group->submit_us + microseconds_since(start)));
     // Behind the host's work a worker's can hide, behind another worker's it cannot.
     if (group->is_host) worked_us = microseconds_since(begin);
     if (!status) {
@@ -180,69 +160,46 @@ Status Dispatcher::compute(Device& device, int layer) {
 
 std::vector<std::string> Dispatcher::away() const {
   std::vector<std::string> lines;
-  for (const auto& group : groups_)
-    if (group->executor != nullptr)
-      if (const auto away = group->executor->away())
-        lines.push_back(fmt::format("{} is {}", group->executor->name(), *away));
+  for (const auto& group : groups_) {
+    if (group->executor == nullptr) continue;
+    if (const auto away = group->executor->away())
+      lines.push_back(fmt::format("{} is {}", group->executor->name(), *away));
+    else if (group->is_host)
+      continue;
+    else if (const auto sizes = bypass_.passed_over(group->worker, Clock::now()))
+      lines.push_back(fmt::format("{} is passed over for {}: the host is faster",
+                                  group->executor->name(), *sizes));
+  }
   return lines;
 }
 
-// The rows that have pairs in the group, once each.
-void Dispatcher::gather(Group& group, std::span<const RoutedPair> pairs,
-                        std::span<const float> rows) {
-  const auto n = static_cast<std::size_t>(n_embd_);
-  group.rows.clear();
-  group.pairs.clear();
-  for (const RoutedPair& pair : pairs) {
-    if (group.rows.empty() || group.rows.back() != pair.row) {
-      const auto at = static_cast<std::size_t>(pair.row) * n;
-      std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(at), n,
-                  group.inputs.begin() + static_cast<std::ptrdiff_t>(group.rows.size() * n));
-      group.rows.push_back(pair.row);
-    }
-    RoutedPair& own = group.pairs.emplace_back(pair);
-    own.row = static_cast<std::int32_t>(group.rows.size()) - 1;
-  }
-  cut_jobs(group);
-}
-
-// A job has as many rows as the mode and the executor's limits allow.
-void Dispatcher::cut_jobs(Group& group) const {
-  group.jobs.clear();
-  group.next = 0;
-  group.under_way = 0;
-  ExpertLimits limits{.max_rows = options_.batch_capacity,
-                      .max_pairs = std::numeric_limits<int>::max()};
-  if (group.executor != nullptr) {
-    const ExpertLimits own = group.executor->limits();
-    limits.max_pairs = std::max(1, own.max_pairs);
-    limits.max_rows = group.is_host ? own.max_rows : std::min(limits.max_rows, own.max_rows);
-  }
-  if (options_.mode == ExpertMode::stream && !group.is_host)
-    limits.max_rows = std::min(limits.max_rows, kStreamRows);
-  for (std::size_t i = 0; i < group.pairs.size();) {
-    const int row = group.pairs[i].row;
-    std::size_t end = i;
-    while (end < group.pairs.size() && group.pairs[end].row == row) ++end;
-    const bool fits =
-        !group.jobs.empty() && row - group.jobs.back().begin < limits.max_rows &&
-        end - group.jobs.back().first_pair <= static_cast<std::size_t>(limits.max_pairs);
-    if (!fits) group.jobs.push_back({.begin = row, .first_pair = i});
-    Job& job = group.jobs.back();
-    job.end = row + 1;
-    job.end_pair = end;
-    for (; i < end; ++i) group.pairs[i].row = row - job.begin;
+// What the host does sooner it gets; exact sums make the same bits there.
+void Dispatcher::pass_over_slow() {
+  if (options_.required) return;
+  for (int id = 0; id < table_.workers(); ++id) {
+    const std::size_t pairs = split_.of_worker(id).size();
+    if (pairs == 0 || !bypass_.passes_over(id, pairs, Clock::now())) continue;
+    split_.give_to_host(id);
+    if (metrics_ != nullptr) metrics_->count_fallback(WorkerFailure::slow);
   }
 }
 
-ExpertJob Dispatcher::expert_job(const Group& group, const Job& job, int layer) const {
-  const auto n = static_cast<std::size_t>(n_embd_);
-  const auto begin = static_cast<std::size_t>(job.begin), end = static_cast<std::size_t>(job.end);
-  return {.layer = layer,
-          .n_rows = job.end - job.begin,
-          .rows = std::span(group.inputs).subspan(begin * n, (end - begin) * n),
-          .pairs = std::span(group.pairs).subspan(job.first_pair, job.end_pair - job.first_pair),
-          .host_us = host_pace_.us(job.end_pair - job.first_pair)};
+// Jobs that a worker did not take cost nothing and say nothing of it.
+void Dispatcher::judge(Group& group, double spent_us) {
+  const bool complete = std::cmp_equal(group.served, group.jobs.size());
+  if (group.is_host || options_.required || !(complete || group.late)) return;
+  const std::size_t pairs = group.pairs.size();
+  switch (bypass_.learn(group.worker, pairs, spent_us, Clock::now())) {
+    case BypassChange::none:
+      break;
+    case BypassChange::begun:
+      log_warn("{} is passed over for {}: the host is faster", group.executor->name(),
+               Bypass::size_text(pairs));
+      break;
+    case BypassChange::ended:
+      log_info("{} is given {} again", group.executor->name(), Bypass::size_text(pairs));
+      break;
+  }
 }
 
 // As many of the group's jobs as its executor takes.
@@ -292,6 +249,8 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   const Result<ExpertReport> report = group.executor->collect(sums_of(group, job));
   --group.under_way;
   count(group, job, report, start);
+  group.served += report ? 1 : 0;
+  group.late |= !report && report.error().code == ErrorCode::cancelled;
   if (!report) return compute_on_host(group, job, layer, report.error());
   if (group.failing && group.told_failing) {
     log_info("{} computes experts again", group.executor->name());
@@ -299,13 +258,6 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   }
   group.failing = false;
   return {};
-}
-
-std::span<double> Dispatcher::sums_of(Group& group, const Job& job) const {
-  const auto n = static_cast<std::size_t>(n_embd_);
-  return std::span(group.sums)
-      .subspan(static_cast<std::size_t>(job.begin) * n,
-               static_cast<std::size_t>(job.end - job.begin) * n);
 }
 
 Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Error& reason) {
@@ -345,8 +297,11 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
 // when they were submitted.
 void Dispatcher::count(Group& by, const Job& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
-  if (by.is_host && report)
-    host_pace_.learn(job.end_pair - job.first_pair, static_cast<double>(report->compute_us));
+  if (by.is_host && report) {
+    const auto took_us = static_cast<double>(report->compute_us);
+    host_pace_.learn(job.end_pair - job.first_pair, took_us);
+    bypass_.learn_host(job.end_pair - job.first_pair, took_us);
+  }
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;
   const std::int64_t waited = microseconds_since(start);

@@ -11,7 +11,8 @@
 // a row's bits depend neither on where its experts live nor on anything else in the batch.
 //
 // A worker job that is refused, fails or is late is computed by the host in the same step and added
-// in the worker's place. Not so with ExpertOptions::required: then compute() fails with
+// in the worker's place. Of a worker that costs more than the host (experts/bypass.h) the host gets
+// the pairs before anything is sent. Not so with ExpertOptions::required: then compute() fails with
 // ErrorCode::unavailable. The step's sequences are spoilt, everything else is as before. It also
 // fails with ErrorCode::io where the host cannot read the model's file.
 //
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "experts/bypass.h"
 #include "experts/executor.h"
 #include "experts/expert_cache.h"
 #include "experts/expert_metrics.h"
@@ -60,7 +62,8 @@ class Dispatcher {
 
   const ExpertTable& table() const { return table_; }
 
-  // A line for each executor that takes no job now: "worker:0 is away (...)". Any thread.
+  // A line for each executor that takes no job now, "worker:0 is away (...)", or is not given some
+  // of them: "worker:0 is passed over for jobs of up to 16 pairs: ...". Any thread.
   std::vector<std::string> away() const;
 
   // Bytes that the constructor allocates for rows and sums.
@@ -71,6 +74,8 @@ class Dispatcher {
   struct Group;
   struct Job;
 
+  void pass_over_slow();
+  void judge(Group& group, double spent_us);
   void gather(Group& group, std::span<const RoutedPair> pairs, std::span<const float> rows);
   void cut_jobs(Group& group) const;
   void submit_some(Group& group, int layer);
@@ -92,6 +97,7 @@ class Dispatcher {
   ExpertMetrics* metrics_;
   ExpertCache cache_;
   PairPace host_pace_;
+  Bypass bypass_;
   PairSplit split_;
   std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
 };

@@ -178,7 +178,8 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
     MetricsRegistry registry;
     ExpertMetrics metrics(registry);
     DispatcherParts parts{.options = {.mode = static_cast<ExpertMode>(random() % 3),
-                                      .batch_capacity = 1 + static_cast<int>(random() % 50)},
+                                      .batch_capacity = 1 + static_cast<int>(random() % 50),
+                                      .patience = std::chrono::microseconds(random() % 3)},
                           .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
                           .metrics = &metrics};
     for (int w = 0; w < workers; ++w) {
@@ -205,7 +206,7 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
     Dispatcher dispatcher(spec, layout, std::move(parts));
     FakeDevice device;
     std::size_t pairs = 0;
-    for (int step = 0; step < 4; ++step) {
+    for (int step = 0; step < 12; ++step) {
       fill(device, random, 1 + static_cast<int>(random() % kRows));
       std::vector<float> expected(device.rows.size(), 0.0f);
       add_pairs(device.pairs, device.rows, expected.data());
@@ -340,6 +341,67 @@ TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
     EXPECT_NE(registry.render().find(fmt::format("tessera_moe_fallback_total{{reason=\"{}\"}} 1\n",
                                                  taken ? "not_finite" : "refused")),
               std::string::npos);
+  }
+}
+
+// A request of 200 layers pays for a slow worker some times, and the host computes its pairs; where
+// the worker is required it pays each time.
+TEST(Dispatcher, ASlowWorkerIsPassedOverUntilItIsFastAgain) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  for (int e = 0; e < kExperts; e += 3) homes[static_cast<std::size_t>(e)] = ExpertHome::host();
+  const ShardLayout layout = layout_of(homes);
+  for (const bool required : {false, true}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    bool slow = true;
+    FakeExecutor::Script host, script;
+    host.compute_us = 2000;
+    script.on_collect = [&]() -> std::optional<ErrorCode> {
+      if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+      return std::nullopt;
+    };
+    DispatcherParts parts{
+        .options = {.required = required, .patience = std::chrono::milliseconds(30)},
+        .host = std::make_unique<FakeExecutor>("host", host),
+        .metrics = &metrics};
+    const auto* worker = static_cast<FakeExecutor*>(
+        parts.workers.emplace_back(std::make_unique<FakeExecutor>("worker:0", script)).get());
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    ASSERT_TRUE(dispatcher.measure_host());
+    FakeDevice device;
+    std::mt19937 random(3);
+    const auto run = [&](int layers) {
+      for (int i = 0; i < layers; ++i) {
+        fill(device, random, 2);
+        std::vector<float> expected(device.rows.size(), 0.0f);
+        add_pairs(device.pairs, device.rows, expected.data());
+        ASSERT_TRUE(dispatcher.compute(device, 1));
+        ASSERT_EQ(device.sums, expected);
+      }
+    };
+    run(required ? 30 : 200);
+    const auto passed = [&] { return metrics.totals().fallbacks; };
+    if (required) {
+      EXPECT_EQ(worker->taken, 30);
+      EXPECT_EQ(passed(), 0);
+      EXPECT_TRUE(dispatcher.away().empty());
+      continue;
+    }
+    EXPECT_LT(worker->taken, 20);
+    EXPECT_GT(passed(), 180);
+    EXPECT_NE(registry.render().find(
+                  fmt::format("tessera_moe_fallback_total{{reason=\"slow\"}} {}\n", passed())),
+              std::string::npos);
+    ASSERT_EQ(dispatcher.away().size(), 1u);
+    EXPECT_EQ(dispatcher.away().front(),
+              "worker:0 is passed over for jobs of up to 16 pairs: the host is faster");
+    slow = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!dispatcher.away().empty() && std::chrono::steady_clock::now() < end) run(1);
+    const int before = worker->taken;
+    run(10);
+    EXPECT_EQ(worker->taken, before + 10);
   }
 }
 

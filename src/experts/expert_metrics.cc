@@ -39,8 +39,8 @@ ExpertUse::Executor use_of(const ExpertMetrics::Executor& executor) {
 }  // namespace
 
 const char* worker_failure_name(WorkerFailure failure) {
-  constexpr const char* kNames[kWorkerFailures] = {"deadline", "no_credit",  "unavailable",
-                                                   "refused",  "not_finite", "failed"};
+  constexpr const char* kNames[kWorkerFailures] = {
+      "deadline", "no_credit", "unavailable", "refused", "not_finite", "failed", "slow"};
   return kNames[static_cast<std::size_t>(failure)];
 }
 

@@ -16,7 +16,7 @@
 
 namespace tessera {
 
-// Why a worker did not compute a job.
+// Why a worker did not compute a job, or was not given it.
 enum class WorkerFailure {
   deadline,     // it took too long
   no_credit,    // it had as many jobs as it takes
@@ -24,8 +24,9 @@ enum class WorkerFailure {
   refused,      // it does not take such a job
   not_finite,   // its sums are infinite or no numbers
   failed,       // it answered with an error
+  slow,         // it was passed over, since the host is faster
 };
-inline constexpr int kWorkerFailures = 6;
+inline constexpr int kWorkerFailures = 7;
 const char* worker_failure_name(WorkerFailure failure);
 
 // What the layers of another process counted of their experts, in the order of

@@ -57,4 +57,18 @@ void PairSplit::assign(const ExpertTable& table, int layer, std::span<const Rout
   n_away_ = pairs.size() - resident_.size();
 }
 
+// From the end, so that the host's list grows in its place.
+void PairSplit::give_to_host(int worker) {
+  std::vector<RoutedPair>& host = away_[0];
+  std::vector<RoutedPair>& given = away_[static_cast<std::size_t>(worker) + 1];
+  std::size_t own = host.size(), left = given.size();
+  host.resize(own + left);
+  while (left > 0) {
+    const bool own_is_last = own > 0 && host[own - 1].row > given[left - 1].row;
+    const std::size_t at = own + left - 1;
+    host[at] = own_is_last ? host[--own] : given[--left];
+  }
+  given.clear();
+}
+
 }  // namespace tessera

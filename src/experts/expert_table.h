@@ -65,12 +65,14 @@ class ExpertTable {
   std::vector<Layer> layers_;
 };
 
-// The pairs of one layer, by who computes them: each pair in exactly one list, in the given order.
+// The pairs of one layer, by who computes them: each pair in exactly one list, rows rising.
 class PairSplit {
  public:
   // For batches of at most max_pairs pairs.
   void reserve(const ExpertTable& table, std::size_t max_pairs);
   void assign(const ExpertTable& table, int layer, std::span<const RoutedPair> pairs);
+  // A worker's pairs become the host's, for this layer of this step.
+  void give_to_host(int worker);
 
   std::span<const RoutedPair> resident() const { return resident_; }
   std::span<const RoutedPair> of_host() const { return away_[0]; }

@@ -5,6 +5,7 @@
 // Parsers fail with ErrorCode::invalid and name the choices.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string_view>
 
@@ -40,6 +41,8 @@ struct ExpertOptions {
   ExpertPayload payload = ExpertPayload::f32;
   int batch_capacity = 1024;  // rows of a job
   bool required = false;      // a worker's failure fails the request; the host does not step in
+  // What a worker may cost more than the host before it is passed over (experts/bypass.h).
+  std::chrono::microseconds patience{100'000};
   ExpertPrefault prefault = ExpertPrefault::off;
 };
 

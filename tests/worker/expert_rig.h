@@ -19,7 +19,8 @@ namespace tessera::testing {
 struct ExpertRig {
   MetricsRegistry registry;
   ExpertMetrics metrics{registry};
-  ExpertOptions options;
+  // The test models' experts take the host less than any call: no worker would be used for long.
+  ExpertOptions options{.patience = std::chrono::hours(1)};
   Link link = Link::shared;
   std::string binary = TESSERA_PROGRAM;
   std::string mode;  // of fake_worker

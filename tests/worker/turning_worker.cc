@@ -27,12 +27,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
+// Less than any deadline.
+constexpr auto kLag = 30ms;
 constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
 volatile std::sig_atomic_t turned = 0;
 
-void turn(int) {
-  turned = 1;
+// SIGUSR2 turns it back.
+void turn(int signal) {
+  turned = signal == SIGUSR1 ? 1 : 0;
 }
 
 // A channel whose results are good until the worker turns.
@@ -46,6 +49,7 @@ class TurningChannel final : public Channel {
     if (header.op != Op::result || turned == 0) return inner_->send(header, parts, deadline);
     if (how_ == "exit") ::_exit(77);
     if (how_ == "silence") return {};
+    if (how_ == "lags") std::this_thread::sleep_for(kLag);
     if (how_ == "refusal")
       return inner_->send({.version = header.version, .op = Op::error, .sequence = header.sequence},
                           encode(ErrorReply{.code = WireError::internal, .text = "no"}), deadline);
@@ -193,6 +197,7 @@ int answer_parent(Turning& worker) {
 
 int turning_worker(const std::string& how, std::span<char*> words) {
   std::signal(SIGUSR1, turn);
+  std::signal(SIGUSR2, turn);
   std::signal(SIGPIPE, SIG_IGN);
   std::map<std::string, std::string> options;
   std::optional<Model> model;
