@@ -22,6 +22,10 @@ constexpr int kInARow = 2;
 constexpr double kKept = 15.0 / 16;      // of losses, at each job that does not lose
 constexpr double kHostWeight = 1.0 / 8;  // of its last job
 
+// What a try may lose, as a wake-up on a busy machine does, and what is left of patience then.
+constexpr double kTryShareOfPatience = 1.0 / 20;
+constexpr double kProbation = 1.0 / 2;
+
 constexpr microseconds kFirstPause{250'000};
 constexpr microseconds kMostPause{60'000'000};
 constexpr microseconds kSettled{60'000'000};
@@ -102,7 +106,7 @@ BypassChange Bypass::learn(int worker, std::size_t pairs, double spent_us, Clock
   if (host <= 0) return BypassChange::none;
   const double lost = spent_us - kBearable * host;
   if (jobs.passed) {
-    if (lost > 0) {
+    if (lost > kTryShareOfPatience * patience_us_) {
       jobs.pause = pause_after(2 * jobs.pause, lost);
       jobs.pass_until(now + jobs.pause);
       return BypassChange::none;
@@ -110,7 +114,7 @@ BypassChange Bypass::learn(int worker, std::size_t pairs, double spent_us, Clock
     jobs.passed = false;
     jobs.pass_until({});
     jobs.back = now;
-    jobs.lost_us = patience_us_;
+    jobs.lost_us = kProbation * patience_us_;
     jobs.losing = 0;
     return BypassChange::ended;
   }

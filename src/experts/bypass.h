@@ -12,9 +12,9 @@
 // jobs in a row must have lost: one may be an accident, which jobs that win make forgotten.
 //
 // A worker that is passed over is tried again with one layer's pairs after a pause of 250 ms, then
-// of twice that, up to 60 s, and of 20 times what the try lost. A try that does not lose ends it;
-// the worker has no patience left then until it has won some. Pauses are short again once it was
-// used for 60 s.
+// of twice that, up to 60 s, and of 20 times what the try lost. A try that loses less than a
+// twentieth of the patience ends it; the worker has half its patience then. Pauses are short again
+// once it was used for 60 s.
 //
 // Jobs of different sizes are judged apart: a worker that is too far away for a token's few pairs
 // may still be the faster one for a prompt's.

@@ -47,16 +47,17 @@ TEST(Bypass, AWorkerThatIsHiddenOrFasterIsKept) {
   }
 }
 
-// However slow it is, a long request loses the patience, two jobs, and a twentieth of its time.
+// However slow it is, a long request loses the patience, half of it at each return, two jobs, and a
+// twentieth of its time. What is borne besides is half the host's time of each job.
 TEST(Bypass, ASlowWorkerCostsABoundedTime) {
   for (const double spent_us : {1'000.0, 5'000.0, 30'000.0, 108'000.0}) {
     Layers layers;
     const auto begin = layers.now;
     layers.run(20'000, spent_us);
     const double took_us = std::chrono::duration<double, std::micro>(layers.now - begin).count();
-    EXPECT_EQ(layers.begun, 1);
-    EXPECT_EQ(layers.ended, 0);
-    EXPECT_LE(layers.lost_us, 1.5 * 100'000 + 2 * spent_us + took_us / 20) << spent_us;
+    EXPECT_LE(layers.ended, spent_us > 5'600 ? 0 : 6) << spent_us;
+    EXPECT_LE(layers.lost_us, 1.5 * (100'000 + 50'000 * layers.ended) + 2 * spent_us + took_us / 20)
+        << spent_us;
   }
 }
 
@@ -92,7 +93,7 @@ TEST(Bypass, AWorkerThatIsFastAgainComesBackAndIsOnProbation) {
   const int given = layers.given;
   layers.run(10, 30'000);
   EXPECT_EQ(layers.begun, 2);
-  EXPECT_EQ(layers.given, given + 2) << "it has no patience left";
+  EXPECT_EQ(layers.given, given + 2) << "it has half its patience";
   layers.now += 10s;
   layers.run(200, 100);
   EXPECT_EQ(layers.ended, 2);
