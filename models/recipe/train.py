@@ -35,10 +35,10 @@ class Phase:
 PHASES = {
     # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
     # experts specialise, then hardly any pull, so that what they specialised in shows.
-    "target": Phase([(800, [SHORT]), (5100, [MEDIUM]), (1500, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
+    "target": Phase([(496, [SHORT]), (3162, [MEDIUM]), (930, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(1600, [FOCUSED, FOCUSED_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
+    "polish": Phase([(800, [FOCUSED, FOCUSED_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
