@@ -1,0 +1,102 @@
+#include "pipeline/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace tessera {
+namespace {
+
+constexpr int kPieceRows = 128;
+
+// Counts its pieces and computes nothing. Takes `depth` at a time, as a worker does.
+class CountingShard final : public Shard {
+ public:
+  explicit CountingShard(int depth, int fails_at = -1) : depth_(depth), fails_at_(fails_at) {}
+
+  Status load(const Model&, const LoadProgress&) override { return {}; }
+  int depth() const override { return depth_; }
+  Status prepare(Piece&) override { return {}; }
+  Status start(Piece&) override {
+    ++started;
+    most = std::max(most, started - finished);
+    return {};
+  }
+  Status finish(Piece&, const std::function<void()>& near) override {
+    if (finished++ == fails_at_) return Error::make(ErrorCode::unavailable, "lost");
+    near();
+    return {};
+  }
+  std::span<const float> logits() override { return {}; }
+
+  int started = 0;
+  int finished = 0;
+  int most = 0;  // pieces under way at once
+
+ private:
+  int depth_;
+  int fails_at_;
+};
+
+struct Rig {
+  explicit Rig(int depth, int fails_at = -1) {
+    static const Result<Model> model =
+        Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
+    EXPECT_TRUE(model.ok());
+    Plan plan;
+    plan.piece_rows = kPieceRows;
+    plan.shards.resize(2);
+    auto shards = std::vector<std::unique_ptr<Shard>>();
+    shards.push_back(std::make_unique<CountingShard>(depth, fails_at));
+    shards.push_back(std::make_unique<CountingShard>(1));
+    first = static_cast<CountingShard*>(shards[0].get());
+    second = static_cast<CountingShard*>(shards[1].get());
+    auto loaded = Pipeline::load(*model, plan, std::move(shards), {});
+    EXPECT_TRUE(loaded.ok());
+    pipeline = std::move(*loaded);
+  }
+  // One sequence's rows, without logits.
+  Status forward(int rows) {
+    const std::vector<TokenId> tokens(static_cast<std::size_t>(rows));
+    const SequenceRows sequence{.n_rows = rows};
+    return pipeline->forward({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = {}});
+  }
+
+  CountingShard* first = nullptr;
+  CountingShard* second = nullptr;
+  std::unique_ptr<Pipeline> pipeline;
+};
+
+TEST(Pipeline, GivesTheFirstShardAsManyPiecesAsItTakes) {
+  for (const int depth : {1, 2, 9}) {
+    Rig rig(depth);
+    ASSERT_TRUE(rig.forward(8 * kPieceRows));
+    ASSERT_TRUE(rig.forward(kPieceRows));
+    rig.pipeline->logits();
+    EXPECT_EQ(rig.first->finished, 9);
+    EXPECT_EQ(rig.second->finished, 9);
+    // The ring has room for three.
+    EXPECT_EQ(rig.first->most, std::min(depth, 3));
+  }
+}
+
+TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
+  Rig rig(2);
+  ASSERT_TRUE(rig.forward(3 * kPieceRows));
+  rig.pipeline->stop();
+  EXPECT_EQ(rig.first->finished, 3);
+  EXPECT_EQ(rig.second->finished, 3);
+}
+
+TEST(Pipeline, TellsAFailureOfTheFirstShardAtTheLatestWithTheNextBatch) {
+  Rig rig(2, 3);
+  const bool told = !rig.forward(4 * kPieceRows);
+  EXPECT_TRUE(told || !rig.forward(kPieceRows));
+  EXPECT_FALSE(rig.pipeline->keeps_state());
+  EXPECT_EQ(rig.first->started, rig.first->finished);
+  ASSERT_TRUE(rig.pipeline->restart());
+  ASSERT_TRUE(rig.forward(kPieceRows));
+}
+
+}  // namespace
+}  // namespace tessera
