@@ -198,10 +198,11 @@ Result<std::vector<std::int64_t>> roomy_connection_bytes(const Config& config, c
 Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
                            const PlanOptions& options, PlacedModel& placed) {
   constexpr int kMostRounds = 8;
+  const bool connected = !placed.workers.empty() || !placed.expert_workers.empty();
   for (int round = 0; round < kMostRounds; ++round) {
     Result<Plan> plan = make_plan(model, inventory, options);
     // What would fit is to count the connections too.
-    if (!plan && round == 0 && plan.error().code == ErrorCode::exhausted) {
+    if (!plan && connected && round == 0 && plan.error().code == ErrorCode::exhausted) {
       TESSERA_ASSIGN(const std::vector<std::int64_t> bytes,
                      roomy_connection_bytes(config, model, inventory, options, placed));
       for (std::size_t i = 0; i < bytes.size(); ++i)

@@ -83,11 +83,10 @@ Dispatcher::~Dispatcher() {
 }
 
 std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout) {
-  const ExpertTable table(layout);
   const std::int64_t row = spec.n_embd * std::int64_t{sizeof(float) + sizeof(double)} +
                            sizeof(std::int32_t) + sizeof(Job);
   const std::int64_t pair = 2 * std::int64_t{sizeof(RoutedPair)} * most_used(spec, layout);
-  return (table.workers() + 1) * layout.max_rows * (row + pair);
+  return (worker_count(layout) + 1) * layout.max_rows * (row + pair);
 }
 
 Status Dispatcher::measure_host() {

@@ -6,7 +6,16 @@
 
 namespace tessera {
 
-ExpertTable::ExpertTable(const ShardLayout& layout) : first_layer_(layout.first_layer) {
+int worker_count(const ShardLayout& layout) {
+  int count = 0;
+  for (const LayerExperts& experts : layout.experts)
+    for (const ExpertHome home : experts.home)
+      if (home.is_worker()) count = std::max(count, home.worker() + 1);
+  return count;
+}
+
+ExpertTable::ExpertTable(const ShardLayout& layout)
+    : first_layer_(layout.first_layer), workers_(worker_count(layout)) {
   for (int l = layout.first_layer; l < layout.end_layer; ++l) {
     Layer& layer = layers_.emplace_back();
     const LayerExperts* experts = layout.layer_experts(l);
@@ -14,8 +23,6 @@ ExpertTable::ExpertTable(const ShardLayout& layout) : first_layer_(layout.first_
     layer.planned = layer.now = experts->home;
     layer.away = static_cast<int>(experts->home.size()) - experts->resident();
     layer.spare = experts->spare;
-    for (const ExpertHome home : experts->home)
-      if (home.is_worker()) workers_ = std::max(workers_, home.worker() + 1);
   }
 }
 

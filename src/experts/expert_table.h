@@ -25,6 +25,9 @@ struct ExpertSwap {
   int evicted = -1;  // is so no longer; -1: a spare place is used
 };
 
+// The highest number of a worker that has experts of the shard, + 1.
+int worker_count(const ShardLayout& layout);
+
 class ExpertTable {
  public:
   explicit ExpertTable(const ShardLayout& layout);
@@ -43,7 +46,7 @@ class ExpertTable {
 
   int first_layer() const { return first_layer_; }
   int end_layer() const { return first_layer_ + static_cast<int>(layers_.size()); }
-  int workers() const { return workers_; }  // highest worker's number + 1
+  int workers() const { return workers_; }  // worker_count()
 
   // A resident expert leaves its place, which is spare then; it goes back where the plan had it, or
   // to the host.

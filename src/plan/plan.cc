@@ -160,9 +160,7 @@ std::vector<std::string> budget_warnings(const Inventory& inventory) {
   return warnings;
 }
 
-// A plan, or what lacks; `enough`, where it is not null, is then ShardPlanner::enough().
-Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
-                         std::string* enough) {
+Status check_all(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   const ModelSpec& spec = model.spec();
   TESSERA_TRY(check_options(spec, options));
   TESSERA_TRY(check_compute(inventory, options));
@@ -170,31 +168,66 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
   for (const DeviceInventory& device : inventory.devices)
     TESSERA_TRY(device.kind == DeviceKind::cpu ? cpu_supports(spec) : gpu_supports(spec));
-  const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
+  return {};
+}
 
-  const int most =
-      options.context > 0 ? options.context : std::min(spec.context_length, kDefaultContext);
-  int context = most;
-  Result<std::vector<ShardPlan>> shards = std::vector<ShardPlan>();
-  const std::vector<Leave> leaves = steps(spec, inventory, options);
+// What plans are tried, one by one: a context that nobody asked for gives way to the budget, and at
+// each step some more.
+std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inventory,
+                                       const PlanOptions& options) {
+  const int most = options.context > 0 ? options.context
+                                       : std::min(model.spec().context_length, kDefaultContext);
+  const std::vector<Leave> leaves = steps(model.spec(), inventory, options);
+  std::vector<ShardPlanner::Sizes> tries;
   for (const Leave leave : leaves) {
     const bool first = leave == leaves.front(), last = leave == leaves.back();
-    context = first || options.context > 0 ? most : std::min(most, kContextBeforeWeights);
-    const auto attempt = [&] {
-      const ShardPlanner planner(model, inventory, options, {context, process_bytes, leave});
-      shards = planner.plan();
-      if (shards || shards.error().code != ErrorCode::exhausted) return true;
-      if (last && enough != nullptr) *enough = planner.enough();
-      return false;
-    };
-    // A context that nobody asked for gives way to the budget.
     const int least = last ? kLeastContext : kContextBeforeWeights;
-    bool done = attempt();
-    while (!done && options.context == 0 && context / 2 >= least) {
-      context /= 2;
-      done = attempt();
+    int context = first || options.context > 0 ? most : std::min(most, kContextBeforeWeights);
+    for (bool more = true; more; context /= 2) {
+      tries.push_back({context, kProgramBytes + tokenizer_bytes(model), leave});
+      more = options.context == 0 && context / 2 >= least;
     }
-    if (done) break;
+  }
+  return tries;
+}
+
+// Whether there is a plan. What leaves the devices only helps, and so does a shorter context: the
+// last try of all has what any has, but for workers of experts, for which it keeps memory free that
+// a plan without them may use.
+bool fits(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+  if (!check_all(model, inventory, options)) return false;
+  const std::vector<ShardPlanner::Sizes> all = tries(model, inventory, options);
+  const auto fit = [&](const ShardPlanner::Sizes& sizes) {
+    return ShardPlanner(model, inventory, options, sizes).fits();
+  };
+  if (fit(all.back())) return true;
+  const auto leaves = [](const ShardPlanner::Sizes& sizes) {
+    return sizes.leave != Leave::nothing;
+  };
+  const auto last = std::find_if(all.begin(), all.end(), leaves) - 1;
+  return !inventory.expert_workers.empty() && fit(*last);
+}
+
+// What there is to say where no plan fits.
+struct Shortage {
+  std::string held;    // ShardPlanner::held()
+  std::string enough;  // ShardPlanner::enough()
+};
+
+// A plan, or what lacks.
+Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
+                         Shortage& shortage) {
+  const ModelSpec& spec = model.spec();
+  TESSERA_TRY(check_all(model, inventory, options));
+  Result<std::vector<ShardPlan>> shards = std::vector<ShardPlan>();
+  ShardPlanner::Sizes sizes;
+  const std::vector<ShardPlanner::Sizes> all = tries(model, inventory, options);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    sizes = all[i];
+    const ShardPlanner planner(model, inventory, options, sizes);
+    shards = planner.plan();
+    if (shards || shards.error().code != ErrorCode::exhausted) break;
+    if (i + 1 == all.size()) shortage = {.held = planner.held(), .enough = planner.enough()};
   }
   if (!shards) return std::move(shards).error();
 
@@ -202,7 +235,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.model = spec.name;
   plan.architecture = spec.architecture;
   plan.n_layer = spec.n_layer();
-  plan.context = context;
+  plan.context = sizes.context;
   plan.parallel = options.parallel;
   plan.prefill_chunk = options.prefill_chunk;
   plan.max_rows = options.prefill_chunk + options.parallel;
@@ -213,7 +246,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
                                             expert_job_rows(plan.piece_rows, options));
   plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
-  plan.process_bytes = process_bytes;
+  plan.process_bytes = sizes.process_bytes;
   plan.f32_weights = options.f32_weights;
   plan.warnings = budget_warnings(inventory);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
@@ -228,14 +261,17 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
 }  // namespace
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
-  std::string enough;
-  Result<Plan> plan = plan_within(model, inventory, options, &enough);
+  Shortage shortage;
+  Result<Plan> plan = plan_within(model, inventory, options, shortage);
   if (plan || plan.error().code != ErrorCode::exhausted) return plan;
-  const auto attempt = [&](const PlanOptions& other) {
-    return plan_within(model, inventory, other, nullptr);
-  };
-  return Error::make(ErrorCode::exhausted, "{}; {}", plan.error().message,
-                     what_would_fit(options, enough, attempt));
+  Shortage unread;
+  const PlanAttempts attempts{
+      .fits = [&](const PlanOptions& other) { return fits(model, inventory, other); },
+      .plan =
+          [&](const PlanOptions& other) { return plan_within(model, inventory, other, unread); }};
+  return Error::make(ErrorCode::exhausted, "{}{}{}; {}", plan.error().message,
+                     shortage.held.empty() ? "" : "; ", shortage.held,
+                     what_would_fit(options, shortage.enough, attempts));
 }
 
 double decode_bytes(const Model& model, KvType kv_type, int depth, int rows, bool f32_weights) {

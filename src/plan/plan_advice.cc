@@ -8,10 +8,12 @@ namespace {
 
 constexpr int kContextStep = kPageTokens;  // what a context takes grows by pages
 
-// The largest of step, 2 step, ... below `limit` that fits; 0: none does.
+// The largest of step, 2 step, ... below `limit` that fits; 0: none does, which is often so and
+// found first.
 template <typename Fits>
 int largest(int step, int limit, Fits fits) {
-  int good = 0, bad = (limit + step - 1) / step;
+  int good = 1, bad = (limit + step - 1) / step;
+  if (bad <= good || !fits(step)) return 0;
   while (bad - good > 1) {
     const int middle = good + (bad - good) / 2;
     (fits(middle * step) ? good : bad) = middle;
@@ -29,20 +31,21 @@ std::string split_text(const Plan& plan) {
 }  // namespace
 
 std::string what_would_fit(const PlanOptions& options, const std::string& enough,
-                           const PlanAttempt& attempt) {
-  const auto with = [&](auto PlanOptions::*field, auto value) {
-    PlanOptions other = options;
-    other.*field = value;
-    return attempt(other);
-  };
+                           const PlanAttempts& attempts) {
   std::vector<std::string> choices;
   const auto add_largest = [&](const char* name, int PlanOptions::*field, int step, int limit) {
-    const int value = largest(step, limit, [&](int v) { return with(field, v).ok(); });
+    PlanOptions other = options;
+    const int value = largest(step, limit, [&](int v) {
+      other.*field = v;
+      return attempts.fits(other);
+    });
     if (value > 0) choices.push_back(fmt::format("{} {}", name, value));
   };
-  if (!options.layer_weights.empty())
-    if (const Result<Plan> plan = with(&PlanOptions::layer_weights, std::vector<double>()))
-      choices.push_back(split_text(*plan));
+  if (!options.layer_weights.empty()) {
+    PlanOptions other = options;
+    other.layer_weights.clear();
+    if (const Result<Plan> plan = attempts.plan(other)) choices.push_back(split_text(*plan));
+  }
   if (options.context > 0)
     add_largest("--ctx", &PlanOptions::context, kContextStep, options.context);
   add_largest("--parallel", &PlanOptions::parallel, 1, options.parallel);

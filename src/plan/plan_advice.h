@@ -12,11 +12,14 @@
 
 namespace tessera {
 
-// make_plan with other options.
-using PlanAttempt = std::function<Result<Plan>(const PlanOptions& options)>;
+// Plans with other options.
+struct PlanAttempts {
+  std::function<bool(const PlanOptions& options)> fits;  // much sooner than a plan
+  std::function<Result<Plan>(const PlanOptions& options)> plan;
+};
 
 // `enough`: ShardPlanner::enough().
 std::string what_would_fit(const PlanOptions& options, const std::string& enough,
-                           const PlanAttempt& attempt);
+                           const PlanAttempts& attempts);
 
 }  // namespace tessera

@@ -107,6 +107,12 @@ Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   return result;
 }
 
+bool ShardPlanner::fits() const {
+  if (!check_cuts()) return false;
+  const Result<Ends> ends = choose_ends();
+  return ends && fit(*ends);
+}
+
 // Whether there can be that many shards at all.
 Status ShardPlanner::check_cuts() const {
   const auto most = std::count(legal_.begin() + 1, legal_.end(), true);
@@ -432,8 +438,6 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
       format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.host_bytes),
       format_bytes(worst.budget_bytes), largest_part(worst));
-  if (const int fit = layers_that_fit(); fit < spec_.n_layer() && devices_.size() > 1)
-    text += fmt::format("; together the devices hold {} of {} layers", fit, spec_.n_layer());
   return Error::make(ErrorCode::exhausted, "{}", text);
 }
 
@@ -465,7 +469,13 @@ std::string ShardPlanner::enough() const {
   return fmt::format("{}", fmt::join(texts, " and "));
 }
 
-// Filling the devices in turn.
+std::string ShardPlanner::held() const {
+  const int held = devices_.size() > 1 ? layers_that_fit() : spec_.n_layer();
+  if (held == spec_.n_layer()) return {};
+  return fmt::format("together the devices hold {} of {} layers", held, spec_.n_layer());
+}
+
+// Filling the devices in turn, with as little of each layer as they must hold.
 int ShardPlanner::layers_that_fit() const {
   int begin = 0;
   std::vector<ShardPlan> filled;
@@ -474,16 +484,25 @@ int ShardPlanner::layers_that_fit() const {
     for (std::size_t j = 0; j < filled.size(); ++j)
       if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
         shared += filled[j].total_bytes() + filled[j].host_bytes;
-    for (int end = spec_.n_layer(); end > begin; --end) {
-      if (!legal_[static_cast<std::size_t>(end)]) continue;
-      ShardPlan candidate = shard(static_cast<int>(i), begin, end, Residents::best);
-      if (candidate.free_bytes() - shared < 0) continue;
-      begin = end;
-      filled.push_back(std::move(candidate));
-      break;
-    }
+    begin = longest_range(static_cast<int>(i), begin, shared, filled.emplace_back());
   }
   return begin;
+}
+
+// Where the longest range ends that the device holds beside `shared` bytes; `range` is that, or as
+// it was where there is none. A shorter range needs no more than a longer one.
+int ShardPlanner::longest_range(int device, int begin, std::int64_t shared,
+                                ShardPlan& range) const {
+  std::vector<int> ends;
+  for (int end = begin + 1; end <= spec_.n_layer(); ++end)
+    if (legal_[static_cast<std::size_t>(end)]) ends.push_back(end);
+  const auto too_long = std::partition_point(ends.begin(), ends.end(), [&](int end) {
+    ShardPlan candidate = shard(device, begin, end, Residents::least);
+    if (candidate.free_bytes() - shared < 0) return false;
+    range = std::move(candidate);  // the last to hold is the longest
+    return true;
+  });
+  return too_long == ends.begin() ? begin : *(too_long - 1);
 }
 
 }  // namespace tessera

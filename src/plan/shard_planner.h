@@ -33,9 +33,15 @@ class ShardPlanner {
   // so.
   Result<std::vector<ShardPlan>> plan() const;
 
+  // Whether plan() has one.
+  bool fits() const;
+
   // After ErrorCode::exhausted: the budgets that would do, "a budget of 213 MiB for cpu:0"; empty
   // where budgets are not what lacks.
   std::string enough() const;
+  // And what several devices hold, "together the devices hold 33 of 40 layers"; empty for one, or
+  // where they hold all in another cut.
+  std::string held() const;
 
   // Whether weights of its layers besides experts may stay in the file.
   static bool may_leave_weights(const DeviceInventory& device);
@@ -94,6 +100,7 @@ class ShardPlanner {
 
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
   int layers_that_fit() const;
+  int longest_range(int device, int begin, std::int64_t shared, ShardPlan& range) const;
 
   const Model& model_;
   const ModelSpec& spec_;

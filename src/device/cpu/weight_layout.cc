@@ -36,6 +36,7 @@ std::int64_t place_count(const TensorSlice& slice, const ShardLayout& shard) {
 WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec& spec,
                            const ShardLayout& shard) {
   WeightLayout layout;
+  layout.entries.reserve(tensors.size());
   for (const TensorSlice& slice : tensors) {
     if (!in_shard(slice, spec, shard)) continue;
     WeightEntry entry{.slice = &slice, .form = form_of(tensor_use(slice.role)), .type = slice.type};
