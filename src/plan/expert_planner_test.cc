@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <sstream>
 
 #include "device/cpu/cpu_device.h"
 #include "plan/planner_rig.h"
@@ -120,6 +121,44 @@ TEST(ExpertPlanner, WorkersTakeExpertsBeforeTheHost) {
   ASSERT_TRUE(plan);
   EXPECT_GT(plan->shards[0].experts_host, 0);
   EXPECT_GT(plan->shards[0].experts_worker, 0);
+}
+
+// "0-3,7" as numbers.
+std::vector<int> numbers_of(const nlohmann::ordered_json& ranges) {
+  std::vector<int> numbers;
+  std::istringstream text(ranges.get<std::string>());
+  for (std::string part; std::getline(text, part, ',');) {
+    int first = 0, last = 0;
+    if (std::sscanf(part.c_str(), "%d-%d", &first, &last) < 2) last = first;
+    for (int e = first; e <= last; ++e) numbers.push_back(e);
+  }
+  return numbers;
+}
+
+TEST(ExpertPlanner, JsonSaysWhoHasEachExpert) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty},
+                              {.name = "worker:1", .budget = kPlenty}};
+  const Result<Plan> all = make_plan(model, inventory, {.context = 256});
+  ASSERT_TRUE(all);
+  EXPECT_TRUE(plan_json(*all)["shards"][0]["experts_away"].empty());
+  const Result<Plan> plan = make_plan(model, inventory, {.context = 256, .expert_resident = 25.0});
+  ASSERT_TRUE(plan);
+  const ShardLayout& layout = plan->shards[0].layout;
+  const auto layers = plan_json(*plan)["shards"][0]["experts_away"];
+  ASSERT_EQ(layers.size(), layout.experts.size());
+  for (const auto& layer : layers) {
+    const LayerExperts* experts = layout.layer_experts(layer["layer"].get<int>());
+    std::vector<ExpertHome> home(experts->home.size(), ExpertHome::host());
+    for (const int e : numbers_of(layer["resident"]))
+      home.at(static_cast<std::size_t>(e)) = ExpertHome::resident();
+    for (int w = 0; w < 2; ++w)
+      for (const int e : numbers_of(layer[fmt::format("worker:{}", w)]))
+        home.at(static_cast<std::size_t>(e)) = ExpertHome::worker(w);
+    EXPECT_EQ(home, experts->home);
+    EXPECT_FALSE(layer.contains("host"));
+  }
 }
 
 TEST(ExpertPlanner, ExpertsThatDoNotFitLeaveAWorkersMemory) {

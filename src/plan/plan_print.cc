@@ -20,7 +20,40 @@ nlohmann::ordered_json time_json(const std::optional<StepTime>& time) {
   return {{"prompt_row_s", time->prompt_row_s}, {"token_s", time->token_s}};
 }
 
-nlohmann::ordered_json shard_json(const ShardPlan& shard) {
+// "0-3,7": numbers that rise.
+std::string ranges_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (std::size_t i = 0, next; i < numbers.size(); i = next) {
+    for (next = i + 1; next < numbers.size() && numbers[next] == numbers[next - 1] + 1;) ++next;
+    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[i]);
+    if (next > i + 1) text += fmt::format("-{}", numbers[next - 1]);
+  }
+  return text;
+}
+
+// Of the layers that have experts away, who has which.
+nlohmann::ordered_json homes_json(const ShardPlan& shard, const Plan& plan) {
+  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+  for (std::size_t l = 0; l < shard.layout.experts.size(); ++l) {
+    const LayerExperts& experts = shard.layout.experts[l];
+    if (experts.all_resident()) continue;
+    nlohmann::ordered_json layer = {{"layer", shard.layout.first_layer + static_cast<int>(l)}};
+    const auto add = [&](const std::string& who, ExpertHome home) {
+      std::vector<int> numbers;
+      for (std::size_t e = 0; e < experts.home.size(); ++e)
+        if (experts.home[e] == home) numbers.push_back(static_cast<int>(e));
+      if (!numbers.empty()) layer[who] = ranges_text(numbers);
+    };
+    add("resident", ExpertHome::resident());
+    add("host", ExpertHome::host());
+    for (std::size_t w = 0; w < plan.expert_workers.size(); ++w)
+      add(plan.expert_workers[w].device, ExpertHome::worker(static_cast<int>(w)));
+    layers.push_back(std::move(layer));
+  }
+  return layers;
+}
+
+nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
   return {{"device", shard.device},
           {"remote", shard.remote},
           {"threads", shard.threads},
@@ -32,6 +65,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard) {
           {"experts_resident", shard.experts},
           {"experts_host", shard.experts_host},
           {"experts_worker", shard.experts_worker},
+          {"experts_away", homes_json(shard, plan)},
           {"experts_away_share", shard.cold_share},
           {"experts_mapped_bytes", shard.mapped_bytes},
           {"weights_file_bytes", shard.file_bytes},
@@ -180,7 +214,7 @@ std::string format_bytes(std::int64_t bytes) {
 
 nlohmann::ordered_json plan_json(const Plan& plan) {
   nlohmann::ordered_json shards = nlohmann::ordered_json::array();
-  for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard));
+  for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard, plan));
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const ExpertWorkerPlan& worker : plan.expert_workers) workers.push_back(worker_json(worker));
   return {{"model", plan.model},
