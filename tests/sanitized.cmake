@@ -62,6 +62,7 @@ tessera_leave_out_models(budget_test *LogitsAreThose* *EachShardHasItsOwn*)
 tessera_leave_out(budget_test BECAUSE "quantised_test has the weights, *Greedy* the file"
                   TESTS BudgetQuantised.*)
 tessera_leave_out(quantised_test BECAUSE "device_test has each kernel" TESTS *RowsDoNotDepend*)
+tessera_leave_out_models(quantised_test *ComputesLike*)
 tessera_leave_out(odd_models_test BECAUSE "other numbers, the same path"
                   TESTS *MoreExperts* *EveryLayerHasAWindow)
 
