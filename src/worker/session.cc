@@ -104,9 +104,10 @@ Result<bool> Session::receive_one(std::unique_lock<std::mutex>& lock, Deadline d
   Result<bool> came = channel_->receive(incoming_, deadline);
   lock.lock();
   receiving_ = false;
-  const Status wanted = came.ok() && *came ? deliver(incoming_) : Status();
+  if (came.ok() && *came)
+    if (Status wanted = deliver(incoming_); !wanted) came = std::move(wanted).error();
+  if (!came && came.error().code == ErrorCode::invalid && !breach_) breach_ = came.error();
   received_.notify_all();
-  if (!wanted) return wanted.error();
   return came;
 }
 
@@ -159,6 +160,13 @@ std::optional<Session::Late> Session::take_late() {
 }
 
 Status Session::beat() {
+  Status alive = look_and_ask();
+  if (alive) return alive;
+  const std::lock_guard lock(slots_mutex_);
+  return breach_ ? Status(*breach_) : alive;
+}
+
+Status Session::look_and_ask() {
   {
     std::unique_lock lock(slots_mutex_);
     for (std::size_t left = most_waiting(); !receiving_ && left > 0; --left) {

@@ -70,7 +70,8 @@ class Session {
   std::optional<Late> take_late();
 
   // Takes what has come and asks for a sign of life, unless that is unanswered: PING, or STATS of
-  // a worker of layers with experts away. An Error when the session is over.
+  // a worker of layers with experts away. An Error when the session is over: `invalid` where the
+  // worker broke the protocol, whichever call saw that.
   Status beat();
   // The STATS that came last, once.
   std::optional<Stats> take_stats();
@@ -102,6 +103,7 @@ class Session {
 
   Status send(FrameHeader header, Parts parts, Deadline deadline);
   void expect_beat(bool expected);
+  Status look_and_ask();
   Status deliver(Frame& frame);
   Status take_beat(const Frame& frame);
   // Frames that an honest worker can have sent and this end not taken.
@@ -121,6 +123,7 @@ class Session {
   std::optional<Stats> stats_;
   std::optional<Late> late_;
   std::string given_up_;
+  std::optional<Error> breach_;  // of the protocol, the first one; with slots_mutex_
   Frame incoming_;
   std::atomic<Deadline::rep> heard_;
 };

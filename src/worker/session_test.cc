@@ -265,6 +265,10 @@ TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {
     ASSERT_FALSE(done.ok()) << op_name(frame.op);
     EXPECT_EQ(done.error().code, ErrorCode::invalid);
     EXPECT_TRUE(other.session_->closed());
+    const Status beat = other.session_->beat();
+    ASSERT_FALSE(beat.ok());
+    EXPECT_EQ(beat.error().code, ErrorCode::invalid) << "whoever saw it";
+    EXPECT_EQ(beat.error().message, done.error().message);
   }
 }
 

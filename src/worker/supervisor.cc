@@ -16,6 +16,8 @@ namespace {
 // Attaching is a few frames; loading comes after it, in the handshake.
 constexpr auto kAttachLimit = std::chrono::seconds(10);
 constexpr auto kExitFollows = std::chrono::milliseconds(100);
+// A slow worker is suspect again and again; of this often at most there is a line.
+constexpr auto kSuspectPause = std::chrono::seconds(10);
 
 // What stays so as long as both ends are what they are.
 bool is_mismatch(RefuseReason reason) {
@@ -55,6 +57,9 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
                                  "0 starting, 1 healthy, 2 suspect, 3 dead, 4 backoff, 5 stopped, "
                                  "6 failed.",
                                  {{"worker", options_.name}})),
+      suspicions_(metrics.counter("tessera_worker_suspicions_total",
+                                  "Times that a worker was silent or late with a job.",
+                                  {{"worker", options_.name}})),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lifecycle_(options_.lifecycle, Clock::now()) {
   CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
@@ -203,11 +208,11 @@ void Supervisor::start_worker() {
 void Supervisor::watch() {
   pause(lifecycle_.next_look(Clock::now()));
   if (stopping()) return;
-  if (process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
   const Status alive = live_->beat();
   count_experts();
+  const bool broken = !alive && alive.error().code == ErrorCode::invalid;
+  if (!broken && process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
   if (!alive) {
-    const bool broken = alive.error().code == ErrorCode::invalid;
     // The connection of a process that ends goes a moment before the process does.
     if (!broken && process_ && process_->wait(kExitFollows))
       return lose(DeathReason::exited, process_->how());
@@ -281,6 +286,17 @@ void Supervisor::pause(Deadline until) {
   (void)::ppoll(entries, 3, &timeout, nullptr);
 }
 
+// Once it is suspect, and once it no longer is.
+bool Supervisor::is_worth_a_line(WorkerState before, WorkerState now) {
+  if (now == WorkerState::suspect) {
+    suspicions_.add();
+    told_suspect_ = !suspect_told_at_ || Clock::now() - *suspect_told_at_ >= kSuspectPause;
+    if (told_suspect_) suspect_told_at_ = Clock::now();
+    return told_suspect_;
+  }
+  return before != WorkerState::suspect || now != WorkerState::healthy || told_suspect_;
+}
+
 void Supervisor::publish(WorkerState before, const std::string& reason) {
   const WorkerState now = lifecycle_.state();
   {
@@ -294,8 +310,9 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
   }
   state_gauge_.set(static_cast<double>(now));
   if (now == before) return;
-  log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
-         options_.name, worker_state_name(before), worker_state_name(now), reason);
+  if (is_worth_a_line(before, now))
+    log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
+           options_.name, worker_state_name(before), worker_state_name(now), reason);
   if (options_.on_change) options_.on_change({before, now, reason});
 }
 

@@ -14,8 +14,9 @@
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
 // suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), tessera_worker_starts_total,
-// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason}.
-// Each change of state is logged once.
+// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason},
+// tessera_worker_suspicions_total. Each change of state is logged once, but from healthy to suspect
+// and back once in 10 s.
 #pragma once
 
 #include <functional>
@@ -85,6 +86,7 @@ class Supervisor {
   void bury();
   void pause(Deadline until);
   void lose(DeathReason reason, const std::string& detail);
+  bool is_worth_a_line(WorkerState before, WorkerState now);
   void publish(WorkerState before, const std::string& reason);
   bool stopping() const;
 
@@ -93,13 +95,16 @@ class Supervisor {
   MetricsRegistry& metrics_;
   Counter& starts_;
   Gauge& state_gauge_;
+  Counter& suspicions_;
   Fd wake_;                  // eventfd: stop() was called
   Interrupter interrupter_;  // of a start
 
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
   std::shared_ptr<Session> live_;
-  ExpertCounts counted_{};  // of live_: told
+  ExpertCounts counted_{};                   // of live_: told
+  std::optional<Deadline> suspect_told_at_;  // by a line
+  bool told_suspect_ = false;                // the suspicion that is or was last
 
   mutable std::mutex mutex_;
   std::shared_ptr<Session> session_;

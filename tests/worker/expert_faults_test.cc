@@ -55,6 +55,9 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   EXPECT_LT(Clock::now() - begin, bearable(rig.job_limit, plain));
   EXPECT_GT(rig.fallbacks(), late);
   EXPECT_EQ(rig.fallbacks("not_finite") > 0, fault == Fault::nan);
+  if (fault == Fault::garbled || fault == Fault::absurd || fault == Fault::unasked) {
+    EXPECT_TRUE(eventually([&] { return rig.deaths("protocol") > 0; }));
+  }
   rig.revive(fault);
   // Over a connection that goes on the worker stays bad.
   if (fault == Fault::refusal || fault == Fault::nan) return;

@@ -105,6 +105,11 @@ struct ExpertRig {
     listening.front()->start();
   }
   bool healthy() const { return connections[0]->state() == worker::WorkerState::healthy; }
+  std::uint64_t deaths(const std::string& reason) {
+    return registry
+        .counter("tessera_worker_deaths_total", "", {{"worker", "worker:0"}, {"reason", reason}})
+        .value();
+  }
   // For any reason, where none is named.
   double fallbacks(const std::string& reason = "") const {
     double sum = 0;

@@ -152,6 +152,32 @@ TEST_F(Supervised, AStoppedWorkerIsSuspectThenDead) {
   EXPECT_EQ(deaths("hung"), 1u);
 }
 
+// A worker that is slow again and again is told of once; the counter has the rest.
+TEST_F(Supervised, OneLineForManySuspicions) {
+  SupervisorOptions patient = options();
+  patient.lifecycle.dead_after = 20s;
+  Supervisor supervisor(patient, counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  testing::internal::CaptureStderr();
+  for (int i = 0; i < 3; ++i) {
+    ::kill(pid_, SIGSTOP);
+    EXPECT_TRUE(eventually([&] { return supervisor.state() == WorkerState::suspect; }));
+    ::kill(pid_, SIGCONT);
+    EXPECT_TRUE(eventually([&] { return supervisor.state() == WorkerState::healthy; }));
+  }
+  supervisor.stop();
+  const std::string log = testing::internal::GetCapturedStderr();
+  const auto lines = [&](const std::string& text) {
+    int count = 0;
+    for (std::size_t at = log.find(text); at != log.npos; at = log.find(text, at + 1)) ++count;
+    return count;
+  };
+  EXPECT_EQ(lines("healthy -> suspect"), 1) << log;
+  EXPECT_EQ(lines("suspect -> healthy"), 1) << log;
+  EXPECT_GE(metrics_.counter("tessera_worker_suspicions_total", "", {{"worker", "test"}}).value(),
+            3u);
+}
+
 TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
   SupervisorOptions capped = options();
   capped.lifecycle.most_restarts = 3;
