@@ -8,6 +8,7 @@ namespace {
 
 // Enough that 64 bytes are never left half written; what a stopped worker can hold up.
 constexpr auto kBeatTime = std::chrono::milliseconds(20);
+constexpr auto kBreachTime = std::chrono::milliseconds(100);
 constexpr std::uint64_t kBeatSequence = 0;
 
 bool has_experts_away(const Hello& hello) {
@@ -162,7 +163,9 @@ std::optional<Session::Late> Session::take_late() {
 Status Session::beat() {
   Status alive = look_and_ask();
   if (alive) return alive;
-  const std::lock_guard lock(slots_mutex_);
+  std::unique_lock lock(slots_mutex_);
+  // Whoever received the last frame closed the channel before it could say here why.
+  received_.wait_for(lock, kBreachTime, [this] { return !receiving_; });
   return breach_ ? Status(*breach_) : alive;
 }
 
