@@ -22,7 +22,10 @@ ModelSpec spec_of(int experts = 4, int used = 2) {
 }
 
 TEST(RoutingProfile, WritesWhatItReads) {
-  const std::string path = ::testing::TempDir() + "routing_profile_test.csv";
+  const std::filesystem::path folder = ::testing::TempDir() + "routing_profile_test";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directory(folder);
+  const std::string path = folder / "profile.csv";
   RoutingProfile profile(spec_of(), "abc123");
   profile.add(0, 1, 3);
   profile.add(2, 3, 0.25);
@@ -36,9 +39,9 @@ TEST(RoutingProfile, WritesWhatItReads) {
   ASSERT_FALSE(other);
   EXPECT_NE(other.error().message.find("another model"), std::string::npos);
   EXPECT_FALSE(read->check(spec_of(8), "abc123"));
-  for (const auto& entry : std::filesystem::directory_iterator(::testing::TempDir()))
-    EXPECT_NE(entry.path().extension(), ".new") << "a half-written file was left";
-  std::filesystem::remove(path);
+  for (const auto& entry : std::filesystem::directory_iterator(folder))
+    EXPECT_EQ(entry.path(), path) << "a half-written file was left";
+  std::filesystem::remove_all(folder);
   const Status nowhere = profile.write("/nonexistent/folder/profile.csv");
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, ErrorCode::io);
