@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/option_value.h"
 #include "cli/output.h"
+#include "cli/worker_addresses.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cpu/isa.h"
 #include "experts/expert_worker.h"
@@ -148,29 +149,13 @@ DeviceName numbered(std::size_t i) {
   return {.worker = std::to_string(i)};
 }
 
-// A worker serves one connection at a time, so none may be named twice.
-Status check_expert_addresses(const Config& config, const Placement& placement) {
-  std::vector<worker::Address> seen;
-  for (const DeviceName& name : placement.devices)
-    if (const Result<worker::Address> address = worker::Address::parse(name.worker))
-      seen.push_back(*address);
-  const std::size_t of_layers = seen.size();
-  for (const std::string& text : config.list("worker.experts")) {
-    Result<worker::Address> address = worker::Address::parse(text);
-    if (!address) return std::move(address).error().in("--expert-worker");
-    const auto before = std::find(seen.begin(), seen.end(), *address);
-    if (before != seen.end())
-      return Error::make(
-          ErrorCode::invalid,
-          "--expert-worker {}: {}; a worker serves one connection at a time, so start another one "
-          "at an address of its own",
-          text,
-          static_cast<std::size_t>(before - seen.begin()) < of_layers
-              ? "--target-devices gives this worker layers"
-              : "it is named twice");
-    seen.push_back(*std::move(address));
-  }
-  return {};
+// Without a worker of experts there is nothing that could be required.
+Status check_required(const Config& config, const std::vector<SpawnRequest>& requests) {
+  if (!config.flag("experts.ipc_required") || !expert_devices(config, requests).empty()) return {};
+  return Error::make(ErrorCode::invalid,
+                     "{}: no worker of experts is named; add --expert-worker ADDRESS or "
+                     "--spawn-worker experts, or leave this out",
+                     config.name_as_given("experts.ipc_required"));
 }
 
 }  // namespace
@@ -238,12 +223,7 @@ Status check_workers(const Config& config, const Placement& placement) {
                          numbered(i).text());
   }
   for (const DeviceName& name : placement.devices) {
-    if (name.worker.empty()) continue;
-    if (name.worker.find(':') != std::string::npos) {
-      Result<worker::Address> address = worker::Address::parse(name.worker);
-      if (!address) return std::move(address).error().in("--target-devices");
-      continue;
-    }
+    if (name.worker.empty() || name.worker.find(':') != std::string::npos) continue;
     std::size_t number = requests.size();
     std::from_chars(name.worker.data(), name.worker.data() + name.worker.size(), number);
     if (number >= requests.size() || requests[number].role != Role::layers)
@@ -252,7 +232,8 @@ Status check_workers(const Config& config, const Placement& placement) {
                          "are started, counting those of experts",
                          name.text(), requests.size());
   }
-  TESSERA_TRY(check_expert_addresses(config, placement));
+  TESSERA_TRY(check_worker_addresses(config, placement));
+  TESSERA_TRY(check_required(config, requests));
   TESSERA_TRY(worker_token(config));
   return {};
 }

@@ -47,6 +47,17 @@ Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
                      op_name(frame.header.op), op_name(op));
 }
 
+// The worker's first frame. At an address anybody may listen.
+Status expect_first(StreamChannel& channel, Frame& frame, Op op, const AttachOptions& options,
+                    Deadline deadline) {
+  Status came = expect(channel, frame, op, deadline);
+  if (came || !options.at_address || frame.header.op == Op::refuse) return came;
+  return Error::make(came.error().code,
+                     "{}; if that is no tessera worker, give the address of one (tessera worker "
+                     "--listen ADDRESS)",
+                     came.error().message);
+}
+
 Nonce to_nonce(std::span<const std::byte> body) {
   Nonce nonce;
   std::copy_n(body.begin(), nonce.size(), nonce.begin());
@@ -56,7 +67,7 @@ Nonce to_nonce(std::span<const std::byte> body) {
 Status prove_client(StreamChannel& channel, const AttachOptions& options, const Nonce& nonce,
                     Deadline deadline) {
   Frame frame;
-  TESSERA_TRY(expect(channel, frame, Op::challenge, deadline));
+  TESSERA_TRY(expect_first(channel, frame, Op::challenge, options, deadline));
   const Nonce theirs = to_nonce(frame.body());
   TESSERA_TRY(channel.send({.op = Op::proof},
                            make_proof(options.token, ProofOf::client, nonce, theirs), deadline));
@@ -115,7 +126,7 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
       TESSERA_TRY(prove_client(*channel, options, attach.nonce, deadline));
     } else {
       Frame frame;
-      TESSERA_TRY(expect(*channel, frame, Op::attached, deadline));
+      TESSERA_TRY(expect_first(*channel, frame, Op::attached, options, deadline));
     }
     return std::unique_ptr<Channel>(std::move(channel));
   }
@@ -129,7 +140,7 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
   TESSERA_TRY(channel->send_with_descriptor({.op = Op::attach}, encode(attach), descriptor.get(),
                                             deadline));
   Frame frame;
-  TESSERA_TRY(expect(*channel, frame, Op::attached, deadline));
+  TESSERA_TRY(expect_first(*channel, frame, Op::attached, options, deadline));
   return std::unique_ptr<Channel>(std::make_unique<RingChannel>(
       channel->release(), std::move(memory), RingEnd::client, options.spin));
 }

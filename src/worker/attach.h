@@ -31,6 +31,7 @@ struct AttachOptions {
   std::uint64_t to_client_bytes = 1 << 20;
   std::string token;  // tcp
   SpinOptions spin;
+  bool at_address = false;  // the peer listens where a person said: errors say what would be right
 };
 
 Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind,

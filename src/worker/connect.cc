@@ -126,7 +126,9 @@ Result<std::unique_ptr<Channel>> connect_to(const Address& address, const Attach
   if (address.kind == Address::Kind::unix_path)
     if (Status same = check_user(fd.get(), "a worker"); !same)
       return std::move(same).error().in(address.text());
-  return attach_client(std::move(fd), socket_kind(address), options, deadline);
+  AttachOptions attach = options;
+  attach.at_address = true;
+  return attach_client(std::move(fd), socket_kind(address), attach, deadline);
 }
 
 Result<Listener> Listener::open(const Address& address) {

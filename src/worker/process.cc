@@ -194,9 +194,11 @@ Result<Probe> probe_worker(const std::string& binary, const std::vector<std::str
                  StreamChannel::adopt(process->take_socket(), "worker probe"));
   Frame frame;
   Result<bool> came = channel->receive(frame, deadline);
-  if (!came) return std::move(came).error().in(binary);
-  if (!*came || frame.header.op != Op::probe)
-    return Error::make(ErrorCode::unsupported, "{} does not answer 'worker --probe'", binary);
+  if (!came || !*came || frame.header.op != Op::probe)
+    return Error::make(
+        came ? ErrorCode::unsupported : came.error().code,
+        "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program", binary,
+        came ? "" : fmt::format(" ({})", came.error().message));
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));
   if (probe.version_max < kVersionMin || probe.version_min > kVersionMax)
     return Error::make(ErrorCode::unsupported,

@@ -4,7 +4,9 @@
 #include <poll.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <cstring>
+#include <filesystem>
 #include <future>
 #include <system_error>
 #include <thread>
@@ -33,7 +35,8 @@ Endpoints ask_system(const Address& address, int flags) {
   addrinfo* found = nullptr;
   const int code = ::getaddrinfo(address.host.c_str(), address.port.c_str(), &hints, &found);
   if (code != 0)
-    return Error::make(ErrorCode::not_found, "{}: {}", address.text(), ::gai_strerror(code));
+    return Error::make(ErrorCode::unavailable, "{}: the host's name is not known: {}",
+                       address.text(), ::gai_strerror(code));
   std::vector<Endpoint> endpoints;
   for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
     Endpoint& endpoint = endpoints.emplace_back();
@@ -78,6 +81,32 @@ Endpoints resolve(const Address& address, EndpointUse use, Deadline deadline,
   const int flags = use == EndpointUse::listen ? AI_PASSIVE : 0;
   if (Endpoints numeric = ask_system(address, flags | AI_NUMERICHOST); numeric) return numeric;
   return ask_in_thread(address, flags, deadline, interrupter);
+}
+
+namespace {
+
+// Without dots and links, as far as the path is there.
+std::string canonical(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path found = std::filesystem::weakly_canonical(path, error);
+  return error ? std::filesystem::path(path).lexically_normal().string() : found.string();
+}
+
+bool same_endpoint(const Endpoint& a, const Endpoint& b) {
+  return a.length == b.length && std::memcmp(&a.storage, &b.storage, a.length) == 0;
+}
+
+}  // namespace
+
+bool same_place(const Address& a, const Address& b, Deadline deadline) {
+  if (a == b) return true;
+  if (a.kind != b.kind) return false;
+  if (a.kind == Address::Kind::unix_path) return canonical(a.host) == canonical(b.host);
+  const Endpoints of_a = resolve(a, EndpointUse::connect, deadline, nullptr);
+  if (!of_a) return false;
+  const Endpoints of_b = resolve(b, EndpointUse::connect, deadline, nullptr);
+  return of_b && std::find_first_of(of_a->begin(), of_a->end(), of_b->begin(), of_b->end(),
+                                    same_endpoint) != of_a->end();
 }
 
 }  // namespace tessera::worker

@@ -24,6 +24,28 @@ TEST(Resolve, Names) {
   EXPECT_TRUE(look_up("tcp:localhost:7000", after(5s)).ok());
 }
 
+// It may be known later.
+TEST(Resolve, ANameThatNobodyKnowsIsUnavailable) {
+  const auto found = look_up("tcp:no-such-host.invalid:7000", after(10s));
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, ErrorCode::unavailable) << found.error().message;
+}
+
+TEST(Resolve, OnePlaceHasManySpellings) {
+  const auto same = [](const char* a, const char* b) {
+    return same_place(*Address::parse(a), *Address::parse(b), after(5s));
+  };
+  EXPECT_TRUE(same("unix:/nowhere/w.sock", "unix:/nowhere/./w.sock"));
+  EXPECT_TRUE(same("unix:/nowhere/a/../w.sock", "unix://nowhere/w.sock"));
+  EXPECT_FALSE(same("unix:/nowhere/w.sock", "unix:/nowhere/v.sock"));
+  EXPECT_TRUE(same("tcp:localhost:7000", "tcp:127.0.0.1:7000"));
+  EXPECT_TRUE(same("tcp:127.0.0.1:7000", "tcp:127.1:07000"));
+  EXPECT_FALSE(same("tcp:localhost:7000", "tcp:127.0.0.1:7001"));
+  EXPECT_FALSE(same("tcp:127.0.0.1:7000", "unix:/nowhere/w.sock"));
+  EXPECT_FALSE(same("tcp:no-such-host.invalid:7000", "tcp:127.0.0.1:7000"));
+  EXPECT_TRUE(same("tcp:no-such-host.invalid:7000", "tcp:no-such-host.invalid:7000"));
+}
+
 // However long the system takes for a name that nobody has.
 TEST(Resolve, IsNotWaitedForPastTheDeadline) {
   const Deadline begin = Clock::now();

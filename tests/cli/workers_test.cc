@@ -37,6 +37,16 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--expert-worker", "unix:/a", "--expert-worker", "unix:/a"}, "unix:/a: it is named twice"},
       {{"--expert-worker", "tcp:h:7", "--target-devices", "cpu,worker:tcp:h:7"},
        "tcp:h:7: --target-devices gives this worker layers"},
+      {{"--expert-worker", "unix:/a", "--expert-worker", "unix:/./a"},
+       "unix:/./a: it is named twice (as unix:/a)"},
+      {{"--expert-worker", "tcp:localhost:7", "--expert-worker", "tcp:127.0.0.1:7"},
+       "tcp:127.0.0.1:7: it is named twice (as tcp:localhost:7)"},
+      {{"--expert-worker", "tcp:127.0.0.1:7", "--target-devices", "cpu,worker:tcp:localhost:7"},
+       "tcp:127.0.0.1:7: --target-devices gives this worker layers (as tcp:localhost:7)"},
+      {{"--target-devices", "cpu,worker:unix:/a,worker:unix:/b/../a"},
+       "--target-devices unix:/b/../a: it is named twice (as unix:/a)"},
+      {{"--expert-ipc-required"}, "--expert-ipc-required: no worker of experts is named"},
+      {{"--expert-ipc-required", "--spawn-worker", "layers"}, "no worker of experts is named"},
       {{"--worker-timeout", "0s"}, "--worker-timeout"},
       {{"--worker-transport", "pipe"}, "auto, shared or stream"},
       {{"--token-file", "/nonexistent"}, "/nonexistent"},
@@ -56,12 +66,33 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
     const Outcome outcome =
         run_program({{"plan", kModel, "--spawn-worker", std::string(role) + ",bin=/bin/true"}});
     EXPECT_EQ(outcome.code, 1);
-    EXPECT_NE(outcome.err.find("worker:0: /bin/true"), std::string::npos) << outcome.err;
+    EXPECT_NE(outcome.err.find("worker:0: /bin/true does not answer 'worker --probe'"),
+              std::string::npos)
+        << outcome.err;
+    EXPECT_NE(outcome.err.find("bin= is the path of a tessera program"), std::string::npos);
   }
   const Outcome nobody = run_program(
       {{"plan", kModel, "--target-devices", "cpu,worker:unix:/nonexistent/worker.sock"}});
   EXPECT_EQ(nobody.code, 1);
   EXPECT_NE(nobody.err.find("no worker at"), std::string::npos) << nobody.err;
+}
+
+// A name may be known later, like a worker that is not there yet; layers and required workers are
+// needed now.
+TEST(WorkerUsage, AHostThatNobodyKnowsMayComeWithItsExperts) {
+  write_file(scratch_folder() + "/token", "a token of this test alone\n");
+  const Words token = {"plan", kModel, "--token-file", scratch_folder() + "/token"};
+  const auto plan = [&](Words words) {
+    words.insert(words.begin(), token.begin(), token.end());
+    return run_program({words});
+  };
+  const std::string nowhere = "tcp:no-such-host.invalid:7";
+  const Outcome later = plan({"--expert-worker", nowhere});
+  EXPECT_EQ(later.code, 0) << later.err;
+  EXPECT_NE(later.err.find("name is not known"), std::string::npos) << later.err;
+  EXPECT_NE(later.err.find("the host computes its experts until it comes"), std::string::npos);
+  EXPECT_EQ(plan({"--expert-worker", nowhere, "--expert-ipc-required"}).code, 1);
+  EXPECT_EQ(plan({"--target-devices", "cpu,worker:" + nowhere}).code, 1);
 }
 
 // Experts of layers that a worker has are computed there.
