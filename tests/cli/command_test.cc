@@ -186,6 +186,15 @@ TEST(Serve, EndsOnCtrlC) {
   EXPECT_NE(server.output().find("stopped"), std::string::npos);
 }
 
+TEST(Worker, EndsInOrderOnEitherSignal) {
+  for (const int signal : {SIGINT, SIGTERM}) {
+    ServerProcess worker({"--listen", "unix:" + scratch_folder() + "/ended.sock"}, "worker");
+    ASSERT_TRUE(worker.wait_for("worker ready at")) << worker.output();
+    worker.signal(signal);
+    EXPECT_EQ(worker.wait(), 0) << worker.output();
+  }
+}
+
 TEST(Output, AFullDeviceIsAFailure) {
   const Outcome outcome = run_program({.arguments = {"--help"}, .output = "/dev/full"});
   EXPECT_EQ(outcome.code, 1);
