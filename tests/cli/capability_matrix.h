@@ -14,20 +14,26 @@ namespace tessera::testing {
 enum class Topology : std::uint8_t {
   one,              // one device of this process
   split,            // two of this process
+  split_three,      // three
   layers_spawned,   // the second half of the layers in a worker that is started
   layers_unix,      // in one that listens at unix:
   layers_tcp,       // and at tcp:
   layers_sent,      // in one that listens and has no file, so that it is sent its weights
+  layers_chain,     // a shard of this process, two in workers that are started, one here again
   experts_here,     // experts away from their device, computed by this process
   experts_spawned,  // by a worker that is started
   experts_unix,     // by one that listens at unix:
   experts_tcp,      // and at tcp:
+  both_roles,       // a worker of layers and one of experts, both started
 };
 inline constexpr Topology kTopologies[] = {
-    Topology::one,          Topology::split,           Topology::layers_spawned,
-    Topology::layers_unix,  Topology::layers_tcp,      Topology::layers_sent,
-    Topology::experts_here, Topology::experts_spawned, Topology::experts_unix,
-    Topology::experts_tcp,
+    Topology::one,          Topology::split,
+    Topology::split_three,  Topology::layers_spawned,
+    Topology::layers_unix,  Topology::layers_tcp,
+    Topology::layers_sent,  Topology::layers_chain,
+    Topology::experts_here, Topology::experts_spawned,
+    Topology::experts_unix, Topology::experts_tcp,
+    Topology::both_roles,
 };
 
 using Topologies = std::uint32_t;  // a set
@@ -36,14 +42,17 @@ constexpr Topologies of(Topology topology) {
 }
 inline constexpr Topologies kLayersAtAddress =
     of(Topology::layers_unix) | of(Topology::layers_tcp) | of(Topology::layers_sent);
-inline constexpr Topologies kLayerWorkers = of(Topology::layers_spawned) | kLayersAtAddress;
+inline constexpr Topologies kLayerWorkers = of(Topology::layers_spawned) | kLayersAtAddress |
+                                            of(Topology::layers_chain) | of(Topology::both_roles);
 inline constexpr Topologies kExpertsAtAddress =
     of(Topology::experts_unix) | of(Topology::experts_tcp);
-inline constexpr Topologies kExpertWorkers = of(Topology::experts_spawned) | kExpertsAtAddress;
+inline constexpr Topologies kExpertWorkers =
+    of(Topology::experts_spawned) | kExpertsAtAddress | of(Topology::both_roles);
 inline constexpr Topologies kExpertsAway = of(Topology::experts_here) | kExpertWorkers;
 inline constexpr Topologies kWorkers = kLayerWorkers | kExpertWorkers;
 inline constexpr Topologies kOverTcp = of(Topology::layers_tcp) | of(Topology::experts_tcp);
-inline constexpr Topologies kOneDevice = of(Topology::one) | kExpertsAway;
+inline constexpr Topologies kOneDevice =
+    of(Topology::one) | (kExpertsAway & ~of(Topology::both_roles));
 
 enum class Effect : std::uint8_t {
   logits,    // what is computed
@@ -59,16 +68,17 @@ enum class Effect : std::uint8_t {
 struct Entry {
   std::string_view key;
   Effect effect;
-  // Not the default. Several values of a list are separated by spaces; {file}, {token}, {profile},
-  // {first} and {last} (devices) stand for what the test makes.
+  // Not the default. Several values of a list are separated by spaces; {file}, {token} and
+  // {profile} stand for what the test makes, {split} for a layer to each device and the others to
+  // the first, and one with {device} is one for each device.
   std::string_view value = {};
 };
 
 inline constexpr Entry kEntries[] = {
     {"placement.threads", Effect::plan, "4"},
-    {"placement.budget", Effect::plan, "{first}=1GiB {last}=1GiB"},
+    {"placement.budget", Effect::plan, "{device}=1GiB"},
     {"placement.target_devices", Effect::topology},
-    {"placement.target_layer_split", Effect::plan, "3,1"},
+    {"placement.target_layer_split", Effect::plan, "{split}"},
     {"placement.cpu_isa", Effect::logits, "portable"},
     {"placement.compute", Effect::plan, "f32"},
     {"placement.delta_form", Effect::logits, "chunked"},
@@ -164,13 +174,15 @@ struct Refusal {
 };
 
 inline constexpr Refusal kRefusals[] = {
-    {"placement.target_layer_split", "3,1", kOneDevice, "--target-devices"},
+    {"placement.target_layer_split", "{split}", kOneDevice, "--target-devices"},
     {"placement.cpu_isa", "portable", kLayersAtAddress | kExpertsAtAddress,
      "start it with --cpu-isa portable too"},
     {"placement.compute", "f32", kWorkers, "workers compute in the file's own formats"},
     {"experts.resident", "50%", of(Topology::layers_sent), "has no model file"},
+    {"experts.prefault", "on", of(Topology::both_roles), "from its own file"},
     {"worker.transport", "shared", of(Topology::layers_tcp), "no shared memory over tcp"},
     {"experts.ipc_transport", "shared", of(Topology::experts_tcp), "no shared memory over tcp"},
+    {"experts.ipc_required", "true", ~kExpertWorkers, "no worker of experts is named"},
     {"worker.token_file", "{file}", kOverTcp, "authentication"},
 };
 

@@ -19,6 +19,8 @@ namespace tessera::testing {
 namespace {
 
 const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+constexpr const char* kLayersWorker = "layers,bin=" TESSERA_PROGRAM;
+constexpr const char* kExpertsWorker = "experts,threads=1,bin=" TESSERA_PROGRAM;
 constexpr int kRows = 80;  // more than a chunk of the delta form
 
 void replace(std::string& text, std::string_view part, const std::string& by) {
@@ -97,8 +99,9 @@ Settings joined(Settings settings, const Settings& others) {
 
 const char* name_of(Topology topology) {
   constexpr const char* kNames[] = {
-      "one",         "split",        "layers_spawned",  "layers_unix",  "layers_tcp",
-      "layers_sent", "experts_here", "experts_spawned", "experts_unix", "experts_tcp"};
+      "one",          "split",       "split_three",  "layers_spawned", "layers_unix",
+      "layers_tcp",   "layers_sent", "layers_chain", "experts_here",   "experts_spawned",
+      "experts_unix", "experts_tcp", "both_roles"};
   return kNames[static_cast<std::size_t>(topology)];
 }
 
@@ -173,8 +176,7 @@ void Rig::keep_measurements_apart(bool apart) const {
 }
 
 Settings Rig::topology(Topology topology) const {
-  const std::string role = (of(topology) & kLayerWorkers) != 0 ? "layers" : "experts";
-  const Settings spawned = {{"worker.spawn", {role + ",threads=1,bin=" TESSERA_PROGRAM}}};
+  const Settings spawned = {{"worker.spawn", {kExpertsWorker}}};
   const Settings away = {{"experts.resident", {"30%"}}};
   const Settings with_token = {{"worker.token_file", {token_}}};
   switch (topology) {
@@ -182,14 +184,19 @@ Settings Rig::topology(Topology topology) const {
       return {};
     case Topology::split:
       return {{"placement.target_devices", {"cpu:0,cpu:1"}}};
+    case Topology::split_three:
+      return {{"placement.target_devices", {"cpu:0,cpu:1,cpu:2"}}};
     case Topology::layers_spawned:
-      return {{"worker.spawn", {"layers,bin=" TESSERA_PROGRAM}}};
+      return {{"worker.spawn", {kLayersWorker}}};
     case Topology::layers_unix:
       return {{"placement.target_devices", {"cpu,worker:" + unix_.address()}}};
     case Topology::layers_tcp:
       return joined(with_token, {{"placement.target_devices", {"cpu,worker:" + tcp_.address()}}});
     case Topology::layers_sent:
       return {{"placement.target_devices", {"cpu,worker:" + empty_.address()}}};
+    case Topology::layers_chain:
+      return {{"worker.spawn", {kLayersWorker, kLayersWorker}},
+              {"placement.target_devices", {"cpu:0,worker:0,worker:1,cpu:1"}}};
     case Topology::experts_here:
       return away;
     case Topology::experts_spawned:
@@ -198,31 +205,43 @@ Settings Rig::topology(Topology topology) const {
       return joined(away, {{"worker.experts", {unix_.address()}}});
     case Topology::experts_tcp:
       return joined(joined(with_token, away), {{"worker.experts", {tcp_.address()}}});
+    case Topology::both_roles:
+      return joined(away, {{"worker.spawn", {kLayersWorker, kExpertsWorker}}});
   }
   return {};
 }
 
-std::string Rig::expanded(std::string_view value, Topology topology) const {
-  std::string first = "cpu", last = "cpu";
-  if (topology == Topology::split) first = "cpu:0", last = "cpu:1";
-  if (topology == Topology::layers_spawned) last = "worker:0";
-  if (topology == Topology::layers_unix) last = "worker:" + unix_.address();
-  if (topology == Topology::layers_tcp) last = "worker:" + tcp_.address();
-  if (topology == Topology::layers_sent) last = "worker:" + empty_.address();
+std::vector<std::string> Rig::devices(Topology topology) const {
+  const Settings made = this->topology(topology);
+  const auto given = made.find("placement.target_devices");
+  if (given == made.end())  // one that is started for layers comes after this process
+    return (of(topology) & kLayerWorkers) != 0 ? std::vector<std::string>{"cpu", "worker:0"}
+                                               : std::vector<std::string>{"cpu"};
+  std::vector<std::string> devices;
+  std::istringstream names(given->second.front());
+  for (std::string name; std::getline(names, name, ',');) devices.push_back(name);
+  return devices;
+}
+
+Settings Rig::setting(std::string_view key, std::string_view value, Topology topology) const {
+  const std::vector<std::string> devices = this->devices(topology);
+  std::string split =
+      std::to_string(capability_model().spec().n_layer() + 1 - static_cast<int>(devices.size()));
+  for (std::size_t i = 1; i < devices.size(); ++i) split += ",1";
   std::string text(value);
   replace(text, "{file}", file_);
   replace(text, "{token}", token_);
   replace(text, "{profile}", profile_);
-  replace(text, "{first}", first);
-  replace(text, "{last}", last);
-  return text;
-}
-
-Settings Rig::setting(std::string_view key, std::string_view value, Topology topology) const {
+  replace(text, "{split}", split);
   std::vector<std::string> values;
-  std::istringstream words(expanded(value, topology));
-  for (std::string word; words >> word;)
-    if (std::find(values.begin(), values.end(), word) == values.end()) values.push_back(word);
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const bool of_each = word.find("{device}") != std::string::npos;
+    for (const std::string& device : of_each ? devices : std::vector<std::string>{""}) {
+      values.push_back(word);
+      replace(values.back(), "{device}", device);
+    }
+  }
   return {{std::string(key), values}};
 }
 
@@ -281,7 +300,7 @@ Result<Computed> try_compute(const Settings& settings) {
     TESSERA_TRY(forward(loaded, std::min(kRows, loaded.plan.prefill_chunk), computed.logits));
   }
   const std::string page = metrics.render();
-  computed.calls = sum_of(page, "tessera_moe_calls_total");
+  computed.calls = sum_of(page, "tessera_moe_calls_total{tier=\"worker\"}");
   computed.fallbacks = sum_of(page, "tessera_moe_fallback_total");
   std::istringstream lines(page);
   for (std::string line; std::getline(lines, line);)

@@ -47,7 +47,7 @@ class Rig {
 
  private:
   Rig();
-  std::string expanded(std::string_view value, Topology topology) const;
+  std::vector<std::string> devices(Topology topology) const;
 
   std::string folder_, token_, file_, profile_;
   ListeningProcess unix_, tcp_, empty_;
@@ -62,7 +62,7 @@ Result<nlohmann::json> plan_of(const Settings& settings);
 
 struct Computed {
   std::vector<float> logits;
-  double calls = 0;       // jobs of experts
+  double calls = 0;       // jobs for workers of experts
   double bytes_sent = 0;  // to workers of experts
   double fallbacks = 0;   // jobs that the host took over
 };

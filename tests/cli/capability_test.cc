@@ -150,7 +150,8 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
   } else if (key == "placement.budget") {
     for (const json& shard : shards) EXPECT_EQ(shard["budget_bytes"], 1 << 30) << shard.dump();
   } else if (key == "placement.target_layer_split") {
-    EXPECT_EQ(shards[0]["end_layer"].get<int>(), (3 * got["layers"].get<int>() + 2) / 4);
+    for (std::size_t i = 1; i < shards.size(); ++i)
+      EXPECT_EQ(shards[i]["end_layer"].get<int>() - shards[i]["first_layer"].get<int>(), 1);
   } else if (key == "placement.compute") {
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
@@ -178,7 +179,8 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
       const int away = shard["experts_host"].get<int>() + shard["experts_worker"].get<int>();
       EXPECT_GT(away, 0);
       EXPECT_EQ(shard["experts_resident"], away);
-      EXPECT_EQ(shard["experts_worker"].get<int>() > 0, (of(topology) & kExpertWorkers) != 0);
+      EXPECT_EQ(shard["experts_worker"].get<int>() > 0,
+                (of(topology) & kExpertWorkers) != 0 && !shard["remote"].get<bool>());
     }
   } else if (key == "experts.prefault") {
     EXPECT_EQ(got, base);  // pages of the file, which the plan counts as mapped either way
@@ -281,9 +283,11 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
     const auto found =
         cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
     ASSERT_TRUE(found) << found.error().message;
-    ASSERT_EQ(found->size(), 1u);
-    EXPECT_EQ(found->front().site.transport, worker::TransportChoice::stream);
-    EXPECT_EQ(found->front().site.job_limit, std::chrono::seconds(7));
+    ASSERT_EQ(found->size(), topology == Topology::layers_chain ? 2u : 1u);
+    for (const cli::LayerWorker& worker : *found) {
+      EXPECT_EQ(worker.site.transport, worker::TransportChoice::stream);
+      EXPECT_EQ(worker.site.job_limit, std::chrono::seconds(7));
+    }
     EXPECT_TRUE(logits_of(joined(Rig::get().topology(topology),
                                  all_of({Effect::layers}, topology))) == logits_of({}));
   }
