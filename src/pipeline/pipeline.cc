@@ -209,10 +209,10 @@ void Pipeline::stop() {
   binding_.restore();
   if (threads_.empty()) return;
   run_first(0);
+  // Not one of the pieces sent: nobody waits for it.
   next_piece().take_stop();
   source_.announce();
   source_.advance();
-  ++sent_;
   stages_.front()->run(*ring_, source_);
   for (std::thread& thread : threads_) thread.join();
 }
