@@ -115,7 +115,6 @@ std::span<const float> Pipeline::logits() {
 
 // Until the last stage has done with all pieces.
 void Pipeline::wait_sent() {
-  run_first(0);
   if (sent_ > 0) stages_.back()->progress().wait_done(sent_);
   for (; checked_ < sent_; ++checked_) look_at((*ring_)[checked_]);
 }
@@ -143,15 +142,7 @@ void Pipeline::send(const BatchView& batch, int begin, int end, bool gather,
   source_.announce();
   source_.advance();
   ++sent_;
-  // A first shard elsewhere computes the piece before while this one travels.
-  stages_.front()->take_ready(*ring_, source_);
-  const auto depth = static_cast<std::uint64_t>(stages_.front()->shard().depth());
-  run_first(std::min(depth, ring_->size()) - 1);
-}
-
-// Until the first stage has at most `left` pieces under way. Nobody else runs it.
-void Pipeline::run_first(std::uint64_t left) {
-  while (sent_ - stages_.front()->finished() > left) stages_.front()->run(*ring_, source_);
+  stages_.front()->run(*ring_, source_);
 }
 
 // The ring's next slot, when the last stage has done with what was in it.
@@ -208,11 +199,10 @@ void Pipeline::stop() {
   if (std::exchange(stopped_, true)) return;
   binding_.restore();
   if (threads_.empty()) return;
-  run_first(0);
-  // Not one of the pieces sent: nobody waits for it.
   next_piece().take_stop();
   source_.announce();
   source_.advance();
+  ++sent_;
   stages_.front()->run(*ring_, source_);
   for (std::thread& thread : threads_) thread.join();
 }

@@ -105,7 +105,6 @@ class Pipeline final : public ForwardPass {
   Status forward_pieces(const BatchView& batch);
   Piece& next_piece();
   void send(const BatchView& batch, int begin, int end, bool gather, std::size_t& gathered);
-  void run_first(std::uint64_t left);
   void wait_sent();
   void look_at(const Piece& piece);
   Status seen_failure() const;

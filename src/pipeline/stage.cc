@@ -42,16 +42,12 @@ bool Stage::run(PieceRing& ring, StageProgress& before) {
     progress_.advance();
     return false;
   }
-  take_ready(ring, before);
-  finish(ring[finished_]);
-  ++finished_;
-  return true;
-}
-
-void Stage::take_ready(PieceRing& ring, StageProgress& before) {
   const auto depth = static_cast<std::uint64_t>(shard_->depth());
   while (taken_ - finished_ < depth && before.is_done(taken_ + 1) && take(ring, before)) {
   }
+  finish(ring[finished_]);
+  ++finished_;
+  return true;
 }
 
 // The next piece into the shard; false for the one that ends the stages, which is not taken.

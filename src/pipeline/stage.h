@@ -62,10 +62,6 @@ class Stage {
   // Computes the next piece of the ring, and takes more that are there; `before` is the progress of
   // the stage before. Returns false after the piece that ends the stages.
   bool run(PieceRing& ring, StageProgress& before);
-  // Starts the pieces that are there and that the shard takes at a time, and waits for none.
-  void take_ready(PieceRing& ring, StageProgress& before);
-  // Pieces that were computed.
-  std::uint64_t finished() const { return finished_; }
 
  private:
   bool take(PieceRing& ring, StageProgress& before);
