@@ -177,6 +177,7 @@ std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inve
                                        const PlanOptions& options) {
   const int most = options.context > 0 ? options.context
                                        : std::min(model.spec().context_length, kDefaultContext);
+  const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
   const std::vector<Leave> leaves = steps(model.spec(), inventory, options);
   std::vector<ShardPlanner::Sizes> tries;
   for (const Leave leave : leaves) {
@@ -184,7 +185,7 @@ std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inve
     const int least = last ? kLeastContext : kContextBeforeWeights;
     int context = first || options.context > 0 ? most : std::min(most, kContextBeforeWeights);
     for (bool more = true; more; context /= 2) {
-      tries.push_back({context, kProgramBytes + tokenizer_bytes(model), leave});
+      tries.push_back({context, process_bytes, leave});
       more = options.context == 0 && context / 2 >= least;
     }
   }
