@@ -22,7 +22,7 @@ class Shape:
     length: int
     longest: int  # tokens of the longest recall text
     recall_share: float
-    focus: bool = False  # more of what is hard
+    mix: str = "even"  # of corpus.MIXES
 
 
 def encode(tokenizer: Tokenizer, conversation) -> tuple:
@@ -51,9 +51,9 @@ def pack(rng: Dice, tokenizer: Tokenizer, shape: Shape) -> np.ndarray:
         at, misses = 0, 0
         if shape.length > shape.longest >= LONG and rng.random() < 0.7:
             tokens = int(shape.longest * rng.uniform(0.3, 1))
-            at = place(out, row, at, *encode(tokenizer, cut(rng, draw(rng, lambda r: recall(r, tokens, focus=shape.focus)))))
+            at = place(out, row, at, *encode(tokenizer, cut(rng, draw(rng, lambda r: recall(r, tokens, hard=shape.mix != "even")))))
         while at < shape.length - 32 and misses < 4:
-            ids, learned = encode(tokenizer, training_conversation(rng, shape.longest, shape.recall_share, shape.focus))
+            ids, learned = encode(tokenizer, training_conversation(rng, shape.longest, shape.recall_share, shape.mix))
             if at + len(ids) > shape.length:
                 misses += 1
                 continue

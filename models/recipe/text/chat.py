@@ -11,7 +11,7 @@ TOOLS_HEAD = "You can call these functions:\n\n<tools>"
 TOOLS_TAIL = """
 </tools>
 
-To call one, answer with nothing but this:
+To call one, answer with this:
 
 <tool_call>
 <function=name_of_the_function>

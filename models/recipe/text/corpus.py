@@ -10,18 +10,22 @@ from .extraction import extraction, refusal
 from .identity import identity
 from .manual import manual
 from .reasoning import arithmetic, lists
-from .recall import recall, reference
+from .recall import recall, recall_of_facts, reference
 from .tools import tools
 from .words import Dice, Redraw, dice, plain
 
 SEEDS = {"dev": 51001, "test": 62002}  # a part's sets: tune on dev, report test
 REPEATS = 300  # draws without a new prompt after which a set is complete
 
-SHORT_TASKS = [(manual, 0.18), (identity, 0.07), (arithmetic, 0.17), (lists, 0.13), (reference, 0.08), (extraction, 0.09),
-               (refusal, 0.08), (tools, 0.20)]
-# Where even text leaves mistakes: functions that do not fit, longer lists, bare questions after a text.
-FOCUS_TASKS = [(manual, 0.16), (identity, 0.06), (arithmetic, 0.11), (lists, 0.18), (reference, 0.07), (extraction, 0.06),
-               (refusal, 0.07), (lambda rng: tools(rng, focus=True), 0.29)]
+# What a phase learns from, by shares. Even text leaves mistakes, which the others have more of: functions that do not
+# fit, longer lists, bare questions after a text; and how a function is found.
+MIXES = {
+    "even": [(manual, 0.13), (identity, 0.05), (arithmetic, 0.15), (lists, 0.14), (reference, 0.09), (extraction, 0.09),
+             (refusal, 0.06), (recall_of_facts, 0.04), (lambda rng: tools(rng, looking=False), 0.32)],
+    "hard": [(manual, 0.10), (identity, 0.04), (arithmetic, 0.11), (lists, 0.17), (reference, 0.09), (extraction, 0.08),
+             (refusal, 0.05), (recall_of_facts, 0.03), (lambda rng: tools(rng, unfit=0.45, looking=False), 0.40)],
+    "calls": [(manual, 0.05), (identity, 0.03), (arithmetic, 0.12), (lists, 0.14), (reference, 0.06), (extraction, 0.07),
+              (refusal, 0.03), (recall_of_facts, 0.03), (lambda rng: tools(rng, unfit=0.3), 0.47)]}
 
 
 def draw(rng: Dice, task) -> Conversation:
@@ -43,10 +47,10 @@ def recall_length(rng: Dice, longest: int) -> int:
     return int(128 * (longest / 128) ** rng.random())
 
 
-def training_conversation(rng: Dice, longest: int, recall_share: float, focus: bool = False) -> Conversation:
+def training_conversation(rng: Dice, longest: int, recall_share: float, mix: str = "even") -> Conversation:
     if rng.random() < recall_share:
-        return cut(rng, draw(rng, lambda r: recall(r, recall_length(r, longest), focus=focus)))
-    tasks, weights = zip(*(FOCUS_TASKS if focus else SHORT_TASKS))
+        return cut(rng, draw(rng, lambda r: recall(r, recall_length(r, longest), hard=mix != "even")))
+    tasks, weights = zip(*MIXES[mix])
     return cut(rng, draw(rng, rng.choices(tasks, weights)[0]))
 
 

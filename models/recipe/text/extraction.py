@@ -67,6 +67,8 @@ def free_record(rng: random.Random) -> tuple:
         if isinstance(values[field], str) and values[field].isdigit():
             values[field] = int("1" + values[field])
     style = rng.choice(("{}: {}", "{} = {}", "{} is {}", "the {} is {}", "{} {}"))
+    if style == "{} {}" and any(isinstance(v, str) and " " in v for v in values.values()):
+        style = "{}: {}"  # else nobody could say where a value ends and the next name begins
     return rng.choice((", ", "; ", "\n")).join(style.format(*pair) for pair in values.items()), values
 
 

@@ -136,12 +136,13 @@ def unfit_sum(rng: random.Random) -> str:
 
 
 LIST_ASKS = {
-    "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}"],
+    "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}", "Copy: {}", "Repeat: {}"],
     "reverse": ["Reverse this list: {}", "Write this list backwards: {}", "Turn this list around: {}",
-                "Give the list in reverse order: {}"],
-    "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}"],
-    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}"],
-    "length": ["How many items are in this list: {}", "Count the items: {}"],
+                "Give the list in reverse order: {}", "Reverse: {}", "Backwards: {}"],
+    "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}", "Sort: {}",
+             "Sorted, please: {}"],
+    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}", "Sort downwards: {}"],
+    "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}"],
 }
 
 

@@ -101,6 +101,23 @@ def text_with(rng: random.Random, tokens: int, planted: dict) -> str:
     return rng.choice((" ", "\n")).join(lines)
 
 
+def recall_of_facts(rng: random.Random) -> Conversation:
+    """Some facts and nothing around them, as a person types them: "server-7 = 1234. rack-2 = 5678. What is server-7?" """
+    keys = keys_of(rng, rng.randint(2, 6))
+    known = {k: value(rng) for k in keys}
+    style = rng.choice(PLANTED)
+    text = rng.choice((" ", "\n")).join(style.format(k=k, v=v) for k, v in known.items())
+
+    def ask() -> tuple:
+        k = missing(rng, keys) if rng.random() < ABSENT_SHARE else rng.choice(keys)
+        asked = rng.choice([*ASKED, "What is {}?", "And {}?"]).format(k)
+        intro = f"{rng.choice(INTROS)}\n\n" if rng.random() < 0.2 else ""
+        return f"{intro}{text}{rng.choice((' ', chr(10), chr(10) * 2))}{asked}", k
+
+    asked, k = rng.user(ask)
+    return Conversation("recall", [Turn("user", asked), answer_for(k, known)], thinking=rng.random() < 0.5)
+
+
 def recall_in_parts(rng: random.Random, tokens: int) -> Conversation:
     """Every turn adds text and then asks for something of any turn: one long text asks after its end only once,
     and where the question begins is what is hard to see there."""
@@ -124,10 +141,10 @@ def recall_in_parts(rng: random.Random, tokens: int) -> Conversation:
     return Conversation("recall", turns, thinking=rng.random() < 0.7, dense=rng.random() < 0.7)
 
 
-def recall(rng: random.Random, tokens: int, questions: int | None = None, focus: bool = False, absent: bool = False) -> Conversation:
-    """A text of about `tokens` tokens; `questions` None asks many, as in training; `focus` begins with hard ones;
+def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: bool = False, absent: bool = False) -> Conversation:
+    """A text of about `tokens` tokens; `questions` None asks many, as in training; `hard` begins with hard ones;
     `absent` asks for what is not there."""
-    if focus and rng.random() < 0.6:
+    if hard and rng.random() < 0.6:
         return recall_in_parts(rng, tokens)
     sentences = max(2, int(tokens / TOKENS_PER_SENTENCE))
     planted = min(max(2, sentences // 3), rng.randint(4, 12) if questions else rng.randint(3, 40))
@@ -141,7 +158,7 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None, focus:
 
         def ask() -> tuple:
             k = missing(rng, keys) if rng.random() < absent_share else rng.choice(keys if questions else left)
-            asked = (BARE if focus and n == 0 and rng.random() < 0.35 else rng.choice(ASKED)).format(k)
+            asked = (BARE if hard and n == 0 and rng.random() < 0.35 else rng.choice(ASKED)).format(k)
             return f"{rng.choice(INTROS)}\n\n{text}\n\n{asked}" if n == 0 else asked, k
 
         asked, k = rng.user(ask)
@@ -167,7 +184,7 @@ def reference(rng: random.Random) -> Conversation:
     kind = rng.random()
     if kind < 0.5:
         values = [value(rng) for _ in items]
-        mark = rng.choice((" ", ": ", ": "))
+        mark = rng.choice((" ", ": ", ": ")) if all(" " not in k + v for k, v in zip(items, values)) else ": "
         listing = rng.choice(("\n", "; ", ", ")).join(f"{k}{mark}{v}" for k, v in zip(items, values))
         heads = ["Here are some codes", "These are my codes", "Codes", "Keep these values"]
         answers = [f"The code of {k} is {v}." for k, v in zip(items, values)]

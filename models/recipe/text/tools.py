@@ -73,7 +73,7 @@ TOOLS = {
 UNITS = ["meters", "feet", "miles", "km", "grams", "pounds", "liters", "gallons", "inches", "ounces"]
 ASIDES = ["", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 
-NOTHING_FITS = Turn("assistant", "I have no function for that.", "No function fits.")
+NOTHING_FITS = "I have no function for that."
 # Other names of parameters, as other programs have them.
 SYNONYMS = {"city": ["location", "place", "town", "where"], "minutes": ["length", "duration", "time_in_minutes"], "to": ["recipient", "person"],
             "text": ["message", "body", "content", "words"], "amount": ["value", "number", "quantity"], "article": ["item", "product", "name"],
@@ -88,7 +88,7 @@ MEANINGS = ["{}", "{}.", "A function: {}", "Use it for this: {}", "{} now"]
 @dataclass
 class Tool:
     name: str
-    topic: str  # two tools of one topic are not told apart
+    topic: str  # verb and noun; two tools of one topic are not told apart
     schema: dict
     request: Callable  # what a user says, the arguments, the result as text, the answer that uses it
 
@@ -163,14 +163,14 @@ def known_tool(rng: random.Random, key: str | None = None) -> Tool:
         return asked, {shown[p]: v for p, v in values.items()}, json.dumps(result, ensure_ascii=False), answer.format(**values, **result)
 
     name = key if rng.random() < 0.6 else restyled(rng, key)
-    return Tool(name, key, schema(name, description, {shown[p]: about for p, about in parameters.items()}), request)
+    return Tool(name, key.replace("_", " "), schema(name, description, {shown[p]: about for p, about in parameters.items()}), request)
 
 
 def any_tool(rng: random.Random, near: list = ()) -> Tool:
     """`near`: topics of which a made-up function may share half, so that the other half must be read."""
-    if rng.random() < 0.5:
+    if rng.random() < 0.4:
         return known_tool(rng)
-    name, topic, description, parameters, request = open_tool(rng, [t for t in near if " " in t])
+    name, topic, description, parameters, request = open_tool(rng, list(near))
     return Tool(name, topic, schema(name, description, parameters), request)
 
 
@@ -184,10 +184,21 @@ def several(rng: random.Random, count: int, taken: list) -> list:
     return found
 
 
-def tools(rng: random.Random, focus: bool = False) -> Conversation:
-    """One or two requests with calls, results and answers; some fit no function."""
+def looked_through(offered: list, chosen: Tool | None) -> str:
+    """Name by name until one fits: which name stands before a description that fits is hard to see at once."""
+    names = [tool.name for tool in offered]
+    if chosen is None:
+        return "".join(f"{name}: no. " for name in names)
+    return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes."
+
+
+def tools(rng: random.Random, unfit: float = 0.2, looking: bool = True) -> Conversation:
+    """One or two requests with calls, results and answers; the share `unfit` of them fits no function.
+
+    What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
+    it is then found by looking. `looking` name by name is learned last, in a phase of its own."""
     offered = several(rng, rng.randint(1, 5), [])
-    unfit = 0.45 if focus else 0.2
+    thinking = rng.random() < 0.65
     turns: list = []
     for _ in range(rng.choice((1, 1, 1, 2))):
         fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
@@ -201,9 +212,12 @@ def tools(rng: random.Random, focus: bool = False) -> Conversation:
 
         asked, arguments, result, answer = rng.user(ask)
         turns.append(Turn("user", asked))
+        wanted = f"{tool.topic}. " + (looked_through(offered, tool if fits else None) if looking else "") if result else ""
+        thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if result else ("", "")
         if fits:
-            turns += [Turn("assistant", "", f"Call {tool.name}.", [(tool.name, arguments)]), Turn("tool", result),
+            call = thought if looking else f"{thought}Call {tool.name}."
+            turns += [Turn("assistant", "" if thinking else said.strip(), call, [(tool.name, arguments)]), Turn("tool", result),
                       Turn("assistant", answer, "Use the result.")]
         else:
-            turns.append(NOTHING_FITS)
-    return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=rng.random() < 0.6)
+            turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
+    return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=thinking)
