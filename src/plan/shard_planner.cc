@@ -425,19 +425,28 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   return result;
 }
 
+// Of memory that they share, the others may need more than there is.
+std::string ShardPlanner::budget_text(int device, std::int64_t budget) const {
+  if (budget >= 0) return fmt::format("a budget of {}", format_bytes(budget));
+  const std::int64_t free = free_memory(device);
+  return fmt::format("{} of free memory, of which the others need {}", format_bytes(free),
+                     format_bytes(free - budget));
+}
+
 Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
-  const ShardPlan& worst = *std::min_element(
+  const auto at = std::min_element(
       shards.begin(), shards.end(),
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
+  const ShardPlan& worst = *at;
   std::string text = fmt::format(
       "{} lacks {}: {} with weights {}{}, KV of {} sequences of {} tokens {}, recurrent state {}, "
-      "scratch {} and {} besides, against a budget of {}; {} the largest part",
+      "scratch {} and {} besides, against {}; {} the largest part",
       worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
       worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
       format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
       format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.host_bytes),
-      format_bytes(worst.budget_bytes), largest_part(worst));
+      budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));
   return Error::make(ErrorCode::exhausted, "{}", text);
 }
 

@@ -98,6 +98,7 @@ class ShardPlanner {
   std::vector<ShardPlan> shards(const Ends& ends) const;
   std::int64_t free_memory(int device) const;
 
+  std::string budget_text(int device, std::int64_t budget) const;
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
   int layers_that_fit() const;
   int longest_range(int device, int begin, std::int64_t shared, ShardPlan& range) const;

@@ -79,6 +79,18 @@ TEST(SharedMemory, DevicesOfOneMemoryShareIt) {
   EXPECT_TRUE(make_plan(model, apart, options));
 }
 
+// One of them alone needs more than there is: what that leaves the other is no budget.
+TEST(SharedMemory, TheRefusalCountsNothingBelowZero) {
+  const Model model = golden("laguna");
+  const Result<Plan> plan = make_plan(model, machine(2, 1 << 20), {.context = 256});
+  ASSERT_FALSE(plan);
+  const std::string& text = plan.error().message;
+  EXPECT_NE(text.find("against 1.0 MiB of free memory, of which the others need "),
+            std::string::npos)
+      << text;
+  EXPECT_EQ(text.find(" -"), std::string::npos) << text;
+}
+
 TEST(SharedMemory, MoreFreeThanThereIsNeverWraps) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
   const Model model = golden("qwen3");
