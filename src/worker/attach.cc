@@ -16,6 +16,10 @@ const char* stream_name(SocketKind kind) {
   return kind == SocketKind::tcp ? "tcp stream" : "unix stream";
 }
 
+// The sequence of ATTACH, which nobody counts: two line ends, so that a program of another
+// protocol, HTTP above all, answers at once what it does not understand and does not wait for more.
+constexpr std::uint64_t kLineEnds = 0x0a0d0a0d0a0d0a0d;
+
 Error no_answer(Op op) {
   return Error::make(ErrorCode::unavailable, "the peer sent no {} in time", op_name(op));
 }
@@ -121,7 +125,7 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
                  StreamChannel::adopt(std::move(socket), stream_name(socket_kind)));
   Attach attach{.kind = tcp ? AttachKind::stream : options.kind, .nonce = random_nonce()};
   if (attach.kind == AttachKind::stream) {
-    TESSERA_TRY(channel->send({.op = Op::attach}, encode(attach), deadline));
+    TESSERA_TRY(channel->send({.op = Op::attach, .sequence = kLineEnds}, encode(attach), deadline));
     if (tcp) {
       TESSERA_TRY(prove_client(*channel, options, attach.nonce, deadline));
     } else {
@@ -137,8 +141,8 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
   TESSERA_ASSIGN(RingMemory memory,
                  RingMemory::create({attach.to_worker_bytes, attach.to_client_bytes},
                                     attach.region_id, descriptor));
-  TESSERA_TRY(channel->send_with_descriptor({.op = Op::attach}, encode(attach), descriptor.get(),
-                                            deadline));
+  TESSERA_TRY(channel->send_with_descriptor({.op = Op::attach, .sequence = kLineEnds},
+                                            encode(attach), descriptor.get(), deadline));
   Frame frame;
   TESSERA_TRY(expect_first(*channel, frame, Op::attached, options, deadline));
   return std::unique_ptr<Channel>(std::make_unique<RingChannel>(

@@ -78,6 +78,24 @@ TEST(HostileStream, CorruptHeaders) {
   }
 }
 
+// Before a whole header has come, whose rest may never come.
+TEST(HostileStream, AnotherProtocolShowsInItsFirstBytes) {
+  for (const auto& [text, says] :
+       {std::pair<std::string, std::string>{"HTTP/1.1 400 Bad Request\r\n", "it speaks HTTP"},
+        {"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP"},
+        {"SSH-2.0-OpenSSH\r\n", "first bytes 53 53 48 2d"},
+        {"\x15", "first bytes 15"}}) {
+    RawStream s;
+    write_all(s.raw, std::as_bytes(std::span(text)));
+    const Deadline begin = Clock::now();
+    const Result<bool> came = s.channel->receive(s.frame, after(20s));
+    ASSERT_FALSE(came.ok()) << text;
+    EXPECT_EQ(came.error().code, ErrorCode::invalid);
+    EXPECT_NE(came.error().message.find(says), std::string::npos) << came.error().message;
+    EXPECT_LT(Clock::now() - begin, 10s);
+  }
+}
+
 TEST(HostileStream, EveryFlippedBitOfABodyIsFound) {
   const std::vector<std::byte> good = encode(Stats{.jobs = 9});
   const Raw header =
@@ -295,6 +313,28 @@ TEST(Attaching, OtherFramesAndSilence) {
   EXPECT_FALSE(attach_worker(std::move(b), SocketKind::unix_socket, {}, after(1s)).ok());
   auto [c, d] = socket_pair();
   EXPECT_FALSE(attach_worker(std::move(d), SocketKind::unix_socket, {}, after(20ms)).ok());
+}
+
+// A server of HTTP waits for the end of a line, or of the lines before a body.
+TEST(Attaching, AServerOfHttpAnswersAtOnce) {
+  for (const AttachKind kind : {AttachKind::stream, AttachKind::rings}) {
+    auto [a, b] = socket_pair();
+    std::thread server([fd = std::move(b)] {
+      std::string got;
+      for (char c; got.find("\r\n\r\n") == got.npos && ::read(fd.get(), &c, 1) == 1;) got += c;
+      write_all(fd, std::as_bytes(std::span("HTTP/1.1 400 Bad Request\r\n")));
+    });
+    const Deadline begin = Clock::now();
+    const auto made = attach_client(std::move(a), SocketKind::unix_socket,
+                                    {.kind = kind, .at_address = true}, after(20s));
+    EXPECT_LT(Clock::now() - begin, 10s);
+    ASSERT_FALSE(made.ok());
+    EXPECT_EQ(made.error().code, ErrorCode::invalid);
+    EXPECT_EQ(made.error().message,
+              "unix stream: it speaks HTTP and not the worker protocol; if that is no tessera "
+              "worker, give the address of one (tessera worker --listen ADDRESS)");
+    server.join();
+  }
 }
 
 TEST(Attaching, RingsWithoutMemory) {

@@ -179,6 +179,9 @@ Result<bool> StreamChannel::fill(std::span<std::byte> to, std::size_t& have, Dea
     if (got > 0) {
       take_descriptors(message, descriptor);
       have += static_cast<std::size_t>(got);
+      if (!in_body_)
+        if (Status start = check_start(to.first(have)); !start)
+          return fail(std::move(start).error());
       continue;
     }
     if (got < 0 && errno == EINTR) continue;

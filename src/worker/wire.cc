@@ -1,6 +1,11 @@
 #include "worker/wire.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
+#include <string_view>
+#include <vector>
 
 #include "worker/byte_codec.h"
 #include "worker/crc32c.h"
@@ -167,12 +172,22 @@ void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes>
   store_le(at + kChecksumAt, crc32c(out.first<kChecksumAt>()));
 }
 
+Status check_start(std::span<const std::byte> start) {
+  std::array<std::byte, sizeof(kMagic)> magic;
+  store_le(magic.data(), kMagic);
+  const std::size_t n = std::min(start.size(), magic.size());
+  if (std::equal(magic.begin(), magic.begin() + n, start.begin())) return {};
+  const std::string_view text(reinterpret_cast<const char*>(start.data()), n);
+  for (const std::string_view http : {"HTTP", "GET ", "HEAD", "POST"})
+    if (text == http)
+      return Error::make(ErrorCode::invalid, "it speaks HTTP and not the worker protocol");
+  return Error::make(ErrorCode::invalid, "not a frame of the worker protocol (first bytes {:02x})",
+                     fmt::join(std::vector<unsigned char>(text.begin(), text.end()), " "));
+}
+
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
   const std::byte* at = in.data();
-  if (load_le<std::uint32_t>(at) != kMagic)
-    return Error::make(ErrorCode::invalid,
-                       "not a frame of the worker protocol (first bytes {:08x})",
-                       load_le<std::uint32_t>(at));
+  TESSERA_TRY(check_start(in));
   if (const std::uint32_t sum = crc32c(in.first<kChecksumAt>());
       sum != load_le<std::uint32_t>(at + kChecksumAt))
     return Error::make(ErrorCode::invalid,

@@ -137,6 +137,10 @@ inline constexpr std::uint32_t kMaxPairs = 1 << 22;
 inline constexpr std::uint32_t kMaxPageChanges = 1 << 20;
 inline constexpr std::uint32_t kMaxWireRows = 65536;  // rows are u16 in a pair
 
+// That a frame may begin so: the first bytes that came, at least one. invalid where another
+// protocol is spoken, which thus shows before a whole header has come.
+Status check_start(std::span<const std::byte> start);
+
 void encode_header(const FrameHeader& header, std::span<std::byte, kHeaderBytes> out);
 Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in);
 
