@@ -3,6 +3,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 
 #include "base/check.h"
 
@@ -11,16 +13,10 @@ namespace {
 
 using std::chrono::microseconds;
 
-// Most pairs of a job of each size but the last.
-constexpr std::size_t kMostPairs[] = {16, 128, 1024};
-constexpr const char* kSizeTexts[] = {"jobs of up to 16 pairs", "jobs of 17 to 128 pairs",
-                                      "jobs of 129 to 1024 pairs", "jobs of over 1024 pairs"};
-
 // Times are not exact, and a worker near the host's speed should not come and go.
 constexpr double kBearable = 1.5;
 constexpr int kInARow = 2;
-constexpr double kKept = 15.0 / 16;      // of losses, at each job that does not lose
-constexpr double kHostWeight = 1.0 / 8;  // of its last job
+constexpr double kKept = 15.0 / 16;  // of losses, at each job that does not lose
 
 // What a try may lose, as a wake-up on a busy machine does, and what is left of patience then.
 constexpr double kTryShareOfPatience = 1.0 / 20;
@@ -36,6 +32,13 @@ microseconds pause_after(microseconds pause, double lost_us) {
   const double wanted = std::max(static_cast<double>(pause.count()), kTryShare * lost_us);
   return std::min(kMostPause, microseconds(static_cast<std::int64_t>(
                                   std::min(wanted, static_cast<double>(kMostPause.count())))));
+}
+
+std::string text_of(std::size_t size) {
+  const std::size_t* most = PairPace::kMostPairs;
+  if (size == 0) return fmt::format("jobs of up to {} pairs", most[0]);
+  if (size + 1 == PairPace::kSizes) return fmt::format("jobs of over {} pairs", most[size - 1]);
+  return fmt::format("jobs of {} to {} pairs", most[size - 1] + 1, most[size]);
 }
 
 }  // namespace
@@ -57,7 +60,7 @@ struct Bypass::Jobs {
 };
 
 struct Bypass::Worker {
-  std::array<Jobs, kSizes> jobs;
+  std::array<Jobs, PairPace::kSizes> jobs;
 };
 
 Bypass::Bypass(int workers, microseconds patience)
@@ -67,44 +70,24 @@ Bypass::Bypass(int workers, microseconds patience)
 
 Bypass::~Bypass() = default;
 
-std::size_t Bypass::size_of(std::size_t pairs) {
-  const auto* at = std::lower_bound(std::begin(kMostPairs), std::end(kMostPairs), pairs);
-  return static_cast<std::size_t>(at - std::begin(kMostPairs));
-}
-
 std::string Bypass::size_text(std::size_t pairs) {
-  return kSizeTexts[size_of(pairs)];
-}
-
-void Bypass::learn_host(std::size_t pairs, double took_us) {
-  if (pairs == 0) return;
-  const double now = std::max(took_us, 1.0) / static_cast<double>(pairs);
-  double& mean = host_pair_us_[size_of(pairs)];
-  mean = mean == 0 ? now : mean + kHostWeight * (now - mean);
-}
-
-// A pair of a smaller job takes no less: more pairs share what is read.
-double Bypass::host_us(std::size_t pairs) const {
-  for (std::size_t size = size_of(pairs) + 1; size-- > 0;)
-    if (host_pair_us_[size] > 0) return host_pair_us_[size] * static_cast<double>(pairs);
-  return 0;
+  return text_of(PairPace::size_of(pairs));
 }
 
 bool Bypass::passes_over(int worker, std::size_t pairs, Clock::time_point now) {
   CHECK(static_cast<std::size_t>(worker) < workers_);
-  Jobs& jobs = of_workers_[static_cast<std::size_t>(worker)].jobs[size_of(pairs)];
+  Jobs& jobs = of_workers_[static_cast<std::size_t>(worker)].jobs[PairPace::size_of(pairs)];
   if (!jobs.passed) return false;
   if (jobs.waits(now)) return true;
   jobs.pass_until(now + jobs.pause);  // one try, whatever comes of it
   return false;
 }
 
-BypassChange Bypass::learn(int worker, std::size_t pairs, double spent_us, Clock::time_point now) {
+BypassChange Bypass::learn(int worker, const Spent& spent, Clock::time_point now) {
   CHECK(static_cast<std::size_t>(worker) < workers_);
-  Jobs& jobs = of_workers_[static_cast<std::size_t>(worker)].jobs[size_of(pairs)];
-  const double host = host_us(pairs);
-  if (host <= 0) return BypassChange::none;
-  const double lost = spent_us - kBearable * host;
+  Jobs& jobs = of_workers_[static_cast<std::size_t>(worker)].jobs[PairPace::size_of(spent.pairs)];
+  if (spent.host_us <= 0) return BypassChange::none;
+  const double lost = spent.us - kBearable * spent.host_us;
   if (jobs.passed) {
     if (lost > kTryShareOfPatience * patience_us_) {
       jobs.pause = pause_after(2 * jobs.pause, lost);
@@ -132,9 +115,9 @@ BypassChange Bypass::learn(int worker, std::size_t pairs, double spent_us, Clock
 std::optional<std::string> Bypass::passed_over(int worker, Clock::time_point now) const {
   CHECK(static_cast<std::size_t>(worker) < workers_);
   std::string text;
-  for (std::size_t size = 0; size < kSizes; ++size)
+  for (std::size_t size = 0; size < PairPace::kSizes; ++size)
     if (of_workers_[static_cast<std::size_t>(worker)].jobs[size].waits(now))
-      text += fmt::format("{}{}", text.empty() ? "" : ", ", kSizeTexts[size]);
+      text += fmt::format("{}{}", text.empty() ? "" : ", ", text_of(size));
   if (text.empty()) return std::nullopt;
   return text;
 }

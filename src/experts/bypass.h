@@ -1,9 +1,9 @@
 // Bypass: which workers are passed over because they cost more than the host, from what their jobs
 // took so far.
 //
-//   bypass.learn_host(8, 400.0);                        // pairs, microseconds
 //   if (bypass.passes_over(0, 8, now)) ...              // the host computes worker 0's 8 pairs
-//   else if (bypass.learn(0, 8, 30'400.0, now) == BypassChange::begun) ...
+//   else if (bypass.learn(0, {.pairs = 8, .us = 30'400.0, .host_us = host_pace.us(8)}, now) ==
+//            BypassChange::begun) ...
 //
 // A layer that gives pairs to a worker spends time on it that nothing hides: it sends them, waits
 // for sums, and computes itself what came too late. Whatever that is beyond 1.5 times what the host
@@ -22,13 +22,13 @@
 // No clock in here: each call says what time it is. Threads: that of the device; passed_over() any.
 #pragma once
 
-#include <array>
-#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
+
+#include "experts/pair_pace.h"
 
 namespace tessera {
 
@@ -41,27 +41,26 @@ class Bypass {
   Bypass(int workers, std::chrono::microseconds patience);
   ~Bypass();
 
-  void learn_host(std::size_t pairs, double took_us);
   // Before a layer's pairs go to a worker; of these learn() is then told, unless it did not take
   // them.
   bool passes_over(int worker, std::size_t pairs, Clock::time_point now);
   // Once their sums are there, whoever computed them in the end: what the layer spent on it.
-  BypassChange learn(int worker, std::size_t pairs, double spent_us, Clock::time_point now);
+  struct Spent {
+    std::size_t pairs = 0;
+    double us = 0;
+    double host_us = 0;  // that the host takes for as many; 0: not known
+  };
+  BypassChange learn(int worker, const Spent& spent, Clock::time_point now);
 
   // The sizes of a worker's jobs that the host computes now: "jobs of up to 16 pairs".
   std::optional<std::string> passed_over(int worker, Clock::time_point now) const;
   static std::string size_text(std::size_t pairs);  // of that job's size
 
  private:
-  static constexpr std::size_t kSizes = 4;
   struct Jobs;  // of one size
   struct Worker;
 
-  static std::size_t size_of(std::size_t pairs);
-  double host_us(std::size_t pairs) const;  // 0: not known
-
   double patience_us_;
-  std::array<double, kSizes> host_pair_us_{};  // 0: not known
   std::size_t workers_;
   std::unique_ptr<Worker[]> of_workers_;
 };

@@ -20,8 +20,6 @@ struct Layers {
   int ended = 0;
   double lost_us = 0;  // to the worker, of what the host would have taken
 
-  explicit Layers(double host_us = kHostUs) { bypass.learn_host(kPairs, host_us); }
-
   void run(int layers, double spent_us, std::size_t pairs = kPairs) {
     for (int i = 0; i < layers; ++i) {
       const double host_us = kHostUs * static_cast<double>(pairs) / kPairs;
@@ -32,7 +30,8 @@ struct Layers {
       ++given;
       lost_us += std::max(0.0, spent_us - host_us);
       now += microseconds(static_cast<std::int64_t>(spent_us));
-      const BypassChange change = bypass.learn(0, pairs, spent_us, now);
+      const BypassChange change =
+          bypass.learn(0, {.pairs = pairs, .us = spent_us, .host_us = host_us}, now);
       begun += change == BypassChange::begun ? 1 : 0;
       ended += change == BypassChange::ended ? 1 : 0;
     }
@@ -114,34 +113,30 @@ TEST(Bypass, OneWorkerThatIsSlowAndFastInTurnsIsTriedLessAndLess) {
 
 TEST(Bypass, SizesAndWorkersAreJudgedApart) {
   Bypass bypass(2, 100ms);
-  bypass.learn_host(8, 400);
-  bypass.learn_host(4000, 100'000);
   Bypass::Clock::time_point now(1h);
-  for (int i = 0; i < 20; ++i) bypass.learn(1, 8, 30'000, now);
+  for (int i = 0; i < 20; ++i) bypass.learn(1, {.pairs = 8, .us = 30'000, .host_us = 400}, now);
   EXPECT_TRUE(bypass.passes_over(1, 8, now));
   EXPECT_FALSE(bypass.passes_over(1, 4000, now));
   EXPECT_FALSE(bypass.passes_over(0, 8, now));
-  for (int i = 0; i < 20; ++i) bypass.learn(1, 4000, 300'000, now);
+  for (int i = 0; i < 20; ++i)
+    bypass.learn(1, {.pairs = 4000, .us = 300'000, .host_us = 100'000}, now);
   EXPECT_EQ(bypass.passed_over(1, now), "jobs of up to 16 pairs, jobs of over 1024 pairs");
 }
 
-// Of the host's larger jobs nothing is known before it computed one; a smaller one's pairs say.
-TEST(Bypass, TheHostsTimeIsWhatIsKnownOfIt) {
-  Bypass nothing(1, 100ms);
-  Bypass::Clock::time_point now(1h);
-  for (int i = 0; i < 20; ++i)
-    EXPECT_EQ(nothing.learn(0, 8, 30'000, now), BypassChange::none) << "nothing is known";
+TEST(Bypass, ADearJobIsTriedLateAndWhatTheHostTakesIsWhatCounts) {
   Bypass bypass(1, 100ms);
-  bypass.learn_host(1, 1000);
-  for (int i = 0; i < 20; ++i) bypass.learn(0, 400, 550'000, now);
-  EXPECT_FALSE(bypass.passes_over(0, 400, now));
-  for (int i = 0; i < 40; ++i) bypass.learn_host(400, 40'000);
-  for (int i = 0; i < 20; ++i) bypass.learn(0, 400, 550'000, now);
+  Bypass::Clock::time_point now(1h);
+  const auto learn = [&](double host_us) {
+    return bypass.learn(0, {.pairs = 400, .us = 550'000, .host_us = host_us}, now);
+  };
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(learn(0), BypassChange::none) << "nothing is known";
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(learn(400'000), BypassChange::none);
+  for (int i = 0; i < 20; ++i) learn(40'000);
   EXPECT_TRUE(bypass.passes_over(0, 400, now));
   EXPECT_TRUE(bypass.passes_over(0, 400, now + 59s));
   EXPECT_FALSE(bypass.passes_over(0, 400, now + 61s)) << "a dear one is tried late";
-  for (int i = 0; i < 100; ++i) bypass.learn_host(400, 1'000'000);  // its pages were cold
-  EXPECT_EQ(bypass.learn(0, 400, 550'000, now + 61s), BypassChange::ended);
+  now += 61s;
+  EXPECT_EQ(learn(1'000'000), BypassChange::ended) << "the host's pages were cold";
 }
 
 }  // namespace

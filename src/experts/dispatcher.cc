@@ -107,7 +107,6 @@ Status Dispatcher::measure_host() {
         if (!report) return report.error();
       }
       host_pace_.learn(1, static_cast<double>(report->compute_us));
-      bypass_.learn_host(1, static_cast<double>(report->compute_us));
       return {};
     }
   return {};
@@ -188,7 +187,8 @@ void Dispatcher::judge(Group& group, double spent_us) {
   const bool complete = std::cmp_equal(group.served, group.jobs.size());
   if (group.is_host || options_.required || !(complete || group.late)) return;
   const std::size_t pairs = group.pairs.size();
-  switch (bypass_.learn(group.worker, pairs, spent_us, Clock::now())) {
+  const Bypass::Spent spent{.pairs = pairs, .us = spent_us, .host_us = host_pace_.us(pairs)};
+  switch (bypass_.learn(group.worker, spent, Clock::now())) {
     case BypassChange::none:
       break;
     case BypassChange::begun:
@@ -296,11 +296,8 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
 // when they were submitted.
 void Dispatcher::count(Group& by, const Job& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
-  if (by.is_host && report) {
-    const auto took_us = static_cast<double>(report->compute_us);
-    host_pace_.learn(job.end_pair - job.first_pair, took_us);
-    bypass_.learn_host(job.end_pair - job.first_pair, took_us);
-  }
+  if (by.is_host && report)
+    host_pace_.learn(job.end_pair - job.first_pair, static_cast<double>(report->compute_us));
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;
   const std::int64_t waited = microseconds_since(start);

@@ -25,9 +25,9 @@ class JobTimes {
   // host_us 0: not known.
   std::chrono::microseconds deadline(std::size_t pairs, double host_us) const {
     double us = static_cast<double>(most_.count());
-    if (pace_.known()) us = std::min(us, kLeastUs + kLateFactor * pace_.us(pairs));
-    if (host_us > 0)
-      us = std::min(us, (pace_.known() ? kMostUs : kFirstUs) + kLateFactor * host_us);
+    const double own_us = pace_.us(pairs);
+    if (own_us > 0) us = std::min(us, kLeastUs + kLateFactor * own_us);
+    if (host_us > 0) us = std::min(us, (own_us > 0 ? kMostUs : kFirstUs) + kLateFactor * host_us);
     return std::chrono::microseconds(static_cast<std::int64_t>(us));
   }
 

@@ -27,10 +27,14 @@ TEST(JobTimes, FollowsWhatWasSeen) {
   JobTimes times(30s);
   times.learn(10, 1ms);
   EXPECT_EQ(times.deadline(10, 0), 70ms);
-  times.learn(10, 2ms);
-  EXPECT_EQ(times.deadline(10, 0), 90ms);
-  for (int i = 0; i < 200; ++i) times.learn(10, 1ms);
+  times.learn(10, 9ms);
+  EXPECT_EQ(times.deadline(10, 0), 90ms) << "an eighth of it";
+  for (int i = 0; i < 100; ++i) times.learn(10, 1ms);
   EXPECT_LT(times.deadline(10, 0), 71ms);
+  EXPECT_GT(times.deadline(1000, 0), 2s) << "at most what those of a smaller job take";
+  times.learn(1000, 10ms);
+  EXPECT_EQ(times.deadline(1000, 0), 250ms);
+  EXPECT_LT(times.deadline(10, 0), 71ms) << "another size";
 }
 
 // However slow it gets, by little steps or at once, and whatever it says.
