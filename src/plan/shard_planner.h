@@ -49,6 +49,24 @@ class ShardPlanner {
  private:
   using Ends = std::vector<int>;
 
+  ShardLayout layout(int begin, int end) const;
+  // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
+  // or (much sooner) as little as the device must hold, enough to know whether a range does; or all
+  // the same.
+  enum class Residents { best, least, all };
+  ShardPlan shard(int device, int begin, int end, Residents residents) const;
+  ShardPlan shard(int device, int begin, int end, Residents residents, std::int64_t budget,
+                  std::vector<std::int64_t>& room) const;
+  void set_bytes(ShardPlan& shard) const;
+  std::int64_t budget(int device) const;
+  std::int64_t free_memory(int device) const;
+  std::int64_t unbudgeted_memory(int device) const;
+  std::int64_t least_bytes(int device, int begin, int end) const;
+  std::vector<std::int64_t> budgets(const Ends& ends) const;
+  std::vector<ShardPlan> shards(const Ends& ends) const;
+
+  // cut_planner.cc
+  Status check_cuts() const;
   Result<Ends> choose_ends() const;
   // [device][begin]: where the longest range ends that the device can hold by itself.
   using RangeLimits = std::vector<std::vector<int>>;
@@ -65,21 +83,6 @@ class ShardPlanner {
   std::optional<Ends> frugal_ends(const RangeLimits& limits) const;
   bool fit(const Ends& ends) const;
   bool shares_memory(int device) const;
-  Status check_cuts() const;
-  std::int64_t least_bytes(int device, int begin, int end) const;
-
-  ShardLayout layout(int begin, int end) const;
-  // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
-  // or (much sooner) as little as the device must hold, enough to know whether a range does; or all
-  // the same.
-  enum class Residents { best, least, all };
-  ShardPlan shard(int device, int begin, int end, Residents residents) const;
-  ShardPlan shard(int device, int begin, int end, Residents residents, std::int64_t budget,
-                  std::vector<std::int64_t>& room) const;
-  void set_bytes(ShardPlan& shard) const;
-  std::int64_t budget(int device) const;
-  std::int64_t unbudgeted_memory(int device) const;
-  std::vector<std::int64_t> budgets(const Ends& ends) const;
 
   // expert_planner.cc; `room` is what is left of worker_room_.
   void load_layers();
@@ -95,9 +98,7 @@ class ShardPlanner {
   // file_planner.cc
   void leave_weights(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
 
-  std::vector<ShardPlan> shards(const Ends& ends) const;
-  std::int64_t free_memory(int device) const;
-
+  // shortage.cc
   std::string budget_text(int device, std::int64_t budget) const;
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
   int layers_that_fit() const;

@@ -1,0 +1,150 @@
+// Workers that fail, and workers that are slow.
+#include "experts/dispatcher.h"
+
+#include <gtest/gtest.h>
+
+#include "experts/dispatcher_rig.h"
+
+namespace tessera {
+namespace {
+
+TEST(Dispatcher, ARequiredWorkerFailsTheStepOnly) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  for (int e = 0; e < kExperts; e += 2) homes[static_cast<std::size_t>(e)] = ExpertHome::worker(1);
+  const ShardLayout layout = layout_of(homes);
+  bool broken = false;
+  FakeExecutor::Script script;
+  script.on_collect = [&]() -> std::optional<ErrorCode> {
+    if (broken) return ErrorCode::cancelled;
+    return std::nullopt;
+  };
+  MetricsRegistry registry;
+  ExpertMetrics metrics(registry);
+  DispatcherParts parts{.options = {.required = true},
+                        .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                        .metrics = &metrics};
+  parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
+  parts.workers.push_back(std::make_unique<FakeExecutor>("worker:1", FakeExecutor::Script{}));
+  Dispatcher dispatcher(spec, layout, std::move(parts));
+  FakeDevice device;
+  std::mt19937 random(3);
+  for (int step = 0; step < 6; ++step) {
+    broken = step % 2 == 1;
+    fill(device, random, kRows);
+    std::vector<float> expected(device.rows.size(), 0.0f);
+    add_pairs(device.pairs, device.rows, expected.data());
+    const Status status = dispatcher.compute(device, 1);
+    ASSERT_EQ(status.ok(), !broken);
+    if (!broken) {
+      EXPECT_EQ(device.sums, expected);
+    } else {
+      EXPECT_EQ(status.error().code, ErrorCode::unavailable);
+      EXPECT_NE(status.error().message.find("worker:0"), std::string::npos);
+    }
+  }
+  const std::string page = registry.render();
+  for (const char* line : {"tessera_moe_required_failures_total{reason=\"deadline\"} 3\n",
+                           "tessera_moe_required_failures_total{reason=\"unavailable\"} 0\n",
+                           "tessera_moe_fallback_total{reason=\"deadline\"} 0\n"})
+    EXPECT_NE(page.find(line), std::string::npos) << line;
+}
+
+TEST(Dispatcher, EveryReasonIsThereFromTheStart) {
+  MetricsRegistry registry;
+  const ExpertMetrics metrics(registry);
+  const std::string page = registry.render();
+  for (int i = 0; i < kWorkerFailures; ++i)
+    for (const char* name : {"tessera_moe_fallback_total", "tessera_moe_required_failures_total"}) {
+      const std::string line = fmt::format("{}{{reason=\"{}\"}} 0\n", name,
+                                           worker_failure_name(static_cast<WorkerFailure>(i)));
+      EXPECT_NE(page.find(line), std::string::npos) << line;
+    }
+}
+
+// The host computes a job whose sums no sum of finite products can be.
+TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
+  const ModelSpec spec = spec_of();
+  const ShardLayout layout = layout_of(std::vector<ExpertHome>(kExperts, ExpertHome::worker(0)));
+  for (const bool taken : {true, false}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    FakeExecutor::Script script;
+    (taken ? script.on_collect : script.on_submit) = [] { return ErrorCode::invalid; };
+    DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                          .metrics = &metrics};
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    FakeDevice device;
+    std::mt19937 random(3);
+    fill(device, random, 1);
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+    EXPECT_NE(registry.render().find(fmt::format("tessera_moe_fallback_total{{reason=\"{}\"}} 1\n",
+                                                 taken ? "not_finite" : "refused")),
+              std::string::npos);
+  }
+}
+
+// A request of 200 layers pays for a slow worker some times, and the host computes its pairs; where
+// the worker is required it pays each time.
+TEST(Dispatcher, ASlowWorkerIsPassedOverUntilItIsFastAgain) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  for (int e = 0; e < kExperts; e += 3) homes[static_cast<std::size_t>(e)] = ExpertHome::host();
+  const ShardLayout layout = layout_of(homes);
+  for (const bool required : {false, true}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    bool slow = true;
+    FakeExecutor::Script host, script;
+    host.compute_us = 2000;
+    script.on_collect = [&]() -> std::optional<ErrorCode> {
+      if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(15));
+      return std::nullopt;
+    };
+    DispatcherParts parts{
+        .options = {.required = required, .patience = std::chrono::milliseconds(30)},
+        .host = std::make_unique<FakeExecutor>("host", host),
+        .metrics = &metrics};
+    const auto* worker = static_cast<FakeExecutor*>(
+        parts.workers.emplace_back(std::make_unique<FakeExecutor>("worker:0", script)).get());
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    ASSERT_TRUE(dispatcher.measure_host());
+    FakeDevice device;
+    std::mt19937 random(3);
+    const auto run = [&](int layers) {
+      for (int i = 0; i < layers; ++i) {
+        fill(device, random, 2);
+        std::vector<float> expected(device.rows.size(), 0.0f);
+        add_pairs(device.pairs, device.rows, expected.data());
+        ASSERT_TRUE(dispatcher.compute(device, 1));
+        ASSERT_EQ(device.sums, expected);
+      }
+    };
+    run(required ? 30 : 200);
+    const auto passed = [&] { return metrics.totals().fallbacks; };
+    if (required) {
+      EXPECT_EQ(worker->taken, 30);
+      EXPECT_EQ(passed(), 0);
+      EXPECT_TRUE(dispatcher.away().empty());
+      continue;
+    }
+    EXPECT_LT(worker->taken, 20);
+    EXPECT_GT(passed(), 180);
+    EXPECT_NE(registry.render().find(
+                  fmt::format("tessera_moe_fallback_total{{reason=\"slow\"}} {}\n", passed())),
+              std::string::npos);
+    ASSERT_EQ(dispatcher.away().size(), 1u);
+    EXPECT_EQ(dispatcher.away().front(),
+              "worker:0 is passed over for jobs of up to 16 pairs: the host is faster");
+    slow = false;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (!dispatcher.away().empty() && std::chrono::steady_clock::now() < end) run(1);
+    const int before = worker->taken;
+    run(10);
+    EXPECT_EQ(worker->taken, before + 10);
+  }
+}
+
+}  // namespace
+}  // namespace tessera

@@ -1,0 +1,161 @@
+// The part of ShardPlanner that chooses where the layers are cut.
+#include <algorithm>
+#include <numeric>
+
+#include "plan/layer_cuts.h"
+#include "plan/shard_planner.h"
+
+namespace tessera {
+namespace {
+
+// Weight bytes that one row reads of each layer.
+std::vector<double> layer_costs(const Model& model, bool f32_weights) {
+  std::vector<double> costs(model.spec().layers.size(), 0.0);
+  for (const TensorSlice& slice : model.tensors()) {
+    if (slice.layer < 0) continue;
+    const auto layer = static_cast<std::size_t>(slice.layer);
+    const BlockType type = f32_weights ? BlockType::F32 : slice.type;
+    double bytes =
+        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
+    if (slice.matrices > 1) bytes *= model.spec().layers[layer].moe->n_used;
+    costs[layer] += bytes;
+  }
+  return costs;
+}
+
+}  // namespace
+
+// Whether there can be that many shards at all.
+Status ShardPlanner::check_cuts() const {
+  const auto most = std::count(legal_.begin() + 1, legal_.end(), true);
+  const auto n = static_cast<std::ptrdiff_t>(devices_.size());
+  if (n <= most) return {};
+  if (most == spec_.n_layer())
+    return Error::make(ErrorCode::invalid, "--target-devices: {} devices for {} layers", n, most);
+  return Error::make(ErrorCode::invalid,
+                     "--target-devices: {} devices, but layers that share their KV stay together, "
+                     "which leaves {} parts",
+                     n, most);
+}
+
+Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
+  const int n = static_cast<int>(devices_.size());
+  if (n == 1 && options_.layer_weights.empty()) return Ends{spec_.n_layer()};
+  if (options_.layer_weights.empty()) {
+    bool shared = false;
+    for (int i = 0; i < n; ++i) shared |= shares_memory(i);
+    const RangeLimits limits = range_limits();
+    const std::optional<Ends> ends = balanced_ends(&limits, {});
+    if (ends && (!shared || fit(*ends))) return *ends;
+    if (shared)
+      if (const std::optional<Ends> frugal = frugal_ends(limits)) return *frugal;
+    return ends ? *ends : *balanced_ends(nullptr, {});  // plan() says what lacks
+  }
+  if (options_.layer_weights.size() != devices_.size())
+    return Error::make(ErrorCode::invalid, "--target-layer-split: {} weights for {} devices",
+                       options_.layer_weights.size(), n);
+  Result<Ends> wanted = ends_by_weights(spec_.n_layer(), options_.layer_weights);
+  if (!wanted) return std::move(wanted).error().in("--target-layer-split");
+  return *best_ends(legal_, n, nearest_to(*std::move(wanted)));
+}
+
+std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const RangeLimits* limits,
+                                                              const MemoryPrice& price) const {
+  std::vector<double> before(legal_.size(), 0.0);
+  const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
+  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
+  const auto range_time = [&](int device, int begin, int end) {
+    const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+    if (measured_) return span_time(*on.times, begin, end, spec_.n_layer());
+    const double share =
+        (before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)]) /
+        before.back() / (on.speed > 0.0 ? on.speed : on.threads);
+    return StepTime{.prompt_row_s = share, .token_s = share};
+  };
+  const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
+    const auto i = static_cast<std::size_t>(device), from = static_cast<std::size_t>(begin);
+    if (limits != nullptr && end > (*limits)[i][from]) return std::nullopt;
+    StepTime time = range_time(device, begin, end);
+    if (i < price.before.size() && !price.before[i].empty())
+      time.token_s +=
+          price.byte_s * (price.before[i][static_cast<std::size_t>(end)] - price.before[i][from]);
+    return time;
+  };
+  return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
+}
+
+// A shorter range needs no more than a longer one, so each end is looked for from the one before.
+ShardPlanner::RangeLimits ShardPlanner::range_limits() const {
+  const int n = static_cast<int>(devices_.size()), n_layer = spec_.n_layer();
+  RangeLimits limits(devices_.size(), std::vector<int>(legal_.size(), 0));
+  for (int device = 0; device < n; ++device) {
+    const auto holds = [&](int begin, int end) {
+      return shard(device, begin, end, Residents::least).free_bytes() >= 0;
+    };
+    const int last = device == 0 ? 0 : n_layer - (n - device);  // where its range begins at most
+    int begin = device, end = device;
+    // The last device needs to hold all that is left, the others as much as they can.
+    if (device + 1 == n) {
+      for (int high = n_layer; begin < high;) {
+        const int middle = (begin + high) / 2;
+        holds(middle, n_layer) ? high = middle : begin = middle + 1;
+      }
+      end = n_layer;
+    } else {
+      for (int high = n_layer; end < high;) {
+        const int middle = (end + high + 1) / 2;
+        holds(begin, middle) ? end = middle : high = middle - 1;
+      }
+    }
+    for (; begin <= last; ++begin) {
+      end = std::max(end, begin);
+      while (end < n_layer && begin > device && holds(begin, end + 1)) ++end;
+      limits[static_cast<std::size_t>(device)][static_cast<std::size_t>(begin)] = end;
+    }
+  }
+  return limits;
+}
+
+// [l]: what layers before `l` take of the device's memory at least. Scratch is left out: it is of
+// the largest layer, and hardly depends on the cut.
+std::vector<double> ShardPlanner::least_before(int device) const {
+  std::vector<double> before = {0.0};
+  std::vector<std::int64_t> room = worker_room_;
+  for (int l = 0; l < spec_.n_layer(); ++l) {
+    const ShardPlan layer = shard(device, l, l + 1, Residents::least, /*budget=*/0, room);
+    before.push_back(before.back() + static_cast<double>(layer.weight_bytes + layer.kv_bytes +
+                                                         layer.recurrent_bytes));
+  }
+  return before;
+}
+
+// Where ranges that fit one by one are together too much for memory that their devices share: the
+// first cut that is not, of those for which that memory counts as dearer and dearer.
+std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const RangeLimits& limits) const {
+  constexpr double kFirst = 1e-16, kLast = 1e3, kFactor = 10.0;
+  MemoryPrice price{.byte_s = kLast, .before = {}};
+  for (int i = 0; i < static_cast<int>(devices_.size()); ++i)
+    price.before.push_back(shares_memory(i) ? least_before(i) : std::vector<double>());
+  const std::optional<Ends> least = balanced_ends(&limits, price);
+  if (!least || !fit(*least)) return std::nullopt;
+  for (price.byte_s = kFirst; price.byte_s < kLast; price.byte_s *= kFactor)
+    if (const std::optional<Ends> ends = balanced_ends(&limits, price); ends && fit(*ends))
+      return ends;
+  return least;
+}
+
+bool ShardPlanner::fit(const Ends& ends) const {
+  const std::vector<ShardPlan> all = shards(ends);
+  return std::all_of(all.begin(), all.end(),
+                     [](const ShardPlan& shard) { return shard.free_bytes() >= 0; });
+}
+
+// Whether it has no budget, and others take of its memory too.
+bool ShardPlanner::shares_memory(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  const auto with = std::count_if(devices_.begin(), devices_.end(),
+                                  [&](const auto& other) { return other.memory == on.memory; });
+  return !on.budget && with > 1;
+}
+
+}  // namespace tessera

@@ -1,0 +1,117 @@
+// The part of ShardPlanner that says what is lacking where the model does not fit.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "plan/shard_planner.h"
+
+namespace tessera {
+namespace {
+
+std::string range_text(const ShardLayout& layout) {
+  return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
+}
+
+const char* largest_part(const ShardPlan& shard) {
+  const std::pair<std::int64_t, const char*> parts[] = {
+      {shard.weight_bytes, "the weights are"},
+      {shard.kv_bytes, "the KV is"},
+      {shard.recurrent_bytes, "the recurrent state is"},
+      {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
+      {shard.host_bytes, "the program is"}};
+  return std::max_element(std::begin(parts), std::end(parts))->second;
+}
+
+}  // namespace
+
+// Of memory that they share, the others may need more than there is.
+std::string ShardPlanner::budget_text(int device, std::int64_t budget) const {
+  if (budget >= 0) return fmt::format("a budget of {}", format_bytes(budget));
+  const std::int64_t free = free_memory(device);
+  return fmt::format("{} of free memory, of which the others need {}", format_bytes(free),
+                     format_bytes(free - budget));
+}
+
+Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
+  const auto at = std::min_element(
+      shards.begin(), shards.end(),
+      [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
+  const ShardPlan& worst = *at;
+  std::string text = fmt::format(
+      "{} lacks {}: {} with weights {}{}, KV of {} sequences of {} tokens {}, recurrent state {}, "
+      "scratch {} and {} besides, against {}; {} the largest part",
+      worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
+      format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
+      worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
+      format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
+      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.host_bytes),
+      budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));
+  return Error::make(ErrorCode::exhausted, "{}", text);
+}
+
+std::string ShardPlanner::enough() const {
+  const Result<Ends> ends = choose_ends();
+  if (!ends) return {};
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  std::vector<std::int64_t> least;
+  for (std::size_t i = 0; i < ends->size(); ++i)
+    least.push_back(least_bytes(static_cast<int>(i), i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+  std::vector<std::string> texts;
+  std::vector<int> memories;  // that were looked at
+  for (std::size_t i = 0; i < least.size(); ++i) {
+    if (devices_[i].budget) {
+      if (least[i] > *devices_[i].budget)
+        texts.push_back(
+            fmt::format("a budget of {} MiB for {}", ceil_div(least[i], kMiB), devices_[i].name));
+      continue;
+    }
+    if (std::find(memories.begin(), memories.end(), devices_[i].memory) != memories.end()) continue;
+    memories.push_back(devices_[i].memory);
+    std::int64_t all = 0;
+    for (std::size_t j = 0; j < least.size(); ++j)
+      if (devices_[j].memory == devices_[i].memory) all += least[j];
+    if (all > free_memory(static_cast<int>(i)))
+      texts.push_back(
+          fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
+  }
+  return fmt::format("{}", fmt::join(texts, " and "));
+}
+
+std::string ShardPlanner::held() const {
+  const int held = devices_.size() > 1 ? layers_that_fit() : spec_.n_layer();
+  if (held == spec_.n_layer()) return {};
+  return fmt::format("together the devices hold {} of {} layers", held, spec_.n_layer());
+}
+
+// Filling the devices in turn, with as little of each layer as they must hold.
+int ShardPlanner::layers_that_fit() const {
+  int begin = 0;
+  std::vector<ShardPlan> filled;
+  for (std::size_t i = 0; i < devices_.size() && begin < spec_.n_layer(); ++i) {
+    std::int64_t shared = 0;
+    for (std::size_t j = 0; j < filled.size(); ++j)
+      if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
+        shared += filled[j].total_bytes() + filled[j].host_bytes;
+    begin = longest_range(static_cast<int>(i), begin, shared, filled.emplace_back());
+  }
+  return begin;
+}
+
+// Where the longest range ends that the device holds beside `shared` bytes; `range` is that, or as
+// it was where there is none. A shorter range needs no more than a longer one.
+int ShardPlanner::longest_range(int device, int begin, std::int64_t shared,
+                                ShardPlan& range) const {
+  std::vector<int> ends;
+  for (int end = begin + 1; end <= spec_.n_layer(); ++end)
+    if (legal_[static_cast<std::size_t>(end)]) ends.push_back(end);
+  const auto too_long = std::partition_point(ends.begin(), ends.end(), [&](int end) {
+    ShardPlan candidate = shard(device, begin, end, Residents::least);
+    if (candidate.free_bytes() - shared < 0) return false;
+    range = std::move(candidate);  // the last to hold is the longest
+    return true;
+  });
+  return too_long == ends.begin() ? begin : *(too_long - 1);
+}
+
+}  // namespace tessera
