@@ -1,10 +1,14 @@
 // The model that comes with Tessera, asked as a person asks it. Nothing here depends on time.
+#include <fstream>
+#include <iterator>
+
 #include "tests/e2e/served_model.h"
 
 namespace tessera::testing {
 namespace {
 
 const std::string kBundled = TESSERA_SOURCE_DIR "/models/tessera-mini.gguf";
+const std::string kProfile = TESSERA_SOURCE_DIR "/models/tessera-mini.spark.csv";
 
 // A conversation of one message.
 json user(const std::string& text) {
@@ -50,6 +54,16 @@ Served* BundledModel::served_ = nullptr;
 
 TEST_F(BundledModel, SaysWhatItIs) {
   EXPECT_NE(text(answer(user("Who are you?"))).find("Tessera Mini"), std::string::npos);
+}
+
+// The exchange on README's first page.
+TEST_F(BundledModel, AnswersAsTheReadmeShows) {
+  const std::string said =
+      text(answer(user("How do I see the plan?"), {{"enable_thinking", false}}));
+  EXPECT_FALSE(said.empty());
+  std::ifstream file(TESSERA_SOURCE_DIR "/README.md");
+  const std::string readme{std::istreambuf_iterator<char>(file), {}};
+  EXPECT_NE(readme.find("\"content\":\"" + said + "\""), std::string::npos) << said;
 }
 
 TEST_F(BundledModel, KnowsTheProgram) {
@@ -107,8 +121,9 @@ TEST_F(BundledModel, ExtractsFieldsAsJson) {
   EXPECT_EQ(fields, (json{{"name", "Carla Weber"}, {"age", 52}, {"city", "Prague"}})) << said;
 }
 
-// A text of about 4000 tokens with six codes in it, and the code of the third.
-TEST_F(BundledModel, RecallsACodeFromALongText) {
+// A text of more than 4000 tokens with six codes in it, and those of the first, the third and the
+// last.
+TEST_F(BundledModel, RecallsCodesFromALongText) {
   const char* people[] = {"Nora", "Emil", "Sofia", "Jonas", "Greta", "Pavel", "Ines"};
   const char* cities[] = {"Oslo", "Lima", "Genoa", "Kyoto", "Porto"};
   const char* days[] = {"Monday", "Sunday", "Friday"};
@@ -116,19 +131,27 @@ TEST_F(BundledModel, RecallsACodeFromALongText) {
       {"silent harbor", "48213"}, {"golden tiger", "90577"}, {"rustic lantern", "36142"},
       {"brave willow", "75960"},  {"early comet", "11834"},  {"smooth bridge", "62095"}};
   std::string body = "Read this text and answer the question below.\n\n";
-  for (unsigned i = 0; i < 390; ++i) {
-    if (i % 65 == 30)
+  for (unsigned i = 0; i < 442; ++i) {
+    if (i % 73 == 30)
       body +=
-          std::string("The code of ") + codes[i / 65].first + " is " + codes[i / 65].second + ". ";
+          std::string("The code of ") + codes[i / 73].first + " is " + codes[i / 73].second + ". ";
     body += std::string(people[i * 3 % 7]) + " walks from " + cities[i * 7 % 5] + " to " +
             cities[(i * 7 + 1 + i % 4) % 5] + " on " + days[i % 3] + ". ";
   }
-  body += "\n\nWhat is the code of rustic lantern?";
-  const std::string said = text(answer(user(body)));
-  EXPECT_NE(said.find("36142"), std::string::npos) << said;
+  for (const std::size_t i : {0u, 2u, 5u}) {
+    const Reply reply =
+        served_->chat({{"messages", user(body + "\n\nWhat is the code of " + codes[i].first + "?")},
+                       {"temperature", 0},
+                       {"max_tokens", 100}});
+    ASSERT_EQ(reply.status, 200) << reply.body;
+    const json body_of = reply.json();
+    EXPECT_GE(body_of["usage"]["prompt_tokens"], 4000);
+    const std::string said = text(body_of["choices"][0]["message"]);
+    EXPECT_NE(said.find(codes[i].second), std::string::npos) << said;
+  }
 }
 
-TEST_F(BundledModel, SaysTheSameWhereverItsLayersLie) {
+TEST_F(BundledModel, SaysTheSameWhereverItsLayersAndExpertsLie) {
   const auto said = [](std::vector<std::string> options) {
     std::vector<std::string> arguments = {"run",
                                           kBundled,
@@ -150,7 +173,10 @@ TEST_F(BundledModel, SaysTheSameWhereverItsLayersLie) {
       {"--threads", "2", "--prefill-chunk", "7"},
       {"--threads", "2", "--target-devices", "cpu:0,cpu:1"},
       {"--threads", "2", "--target-devices", "cpu:0,cpu:1", "--target-layer-split", "5,3",
-       "--prefill-chunk", "16"}};
+       "--prefill-chunk", "16"},
+      {"--threads", "2", "--expert-resident", "0%"},
+      {"--threads", "2", "--expert-resident", "50%", "--expert-profile", kProfile},
+      {"--threads", "2", "--expert-resident", "25%", "--spawn-worker", "experts"}};
   for (const std::vector<std::string>& options : placements)
     EXPECT_EQ(said(options)["tokens"], alone["tokens"]) << json(options);
 }
