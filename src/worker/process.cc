@@ -123,8 +123,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(const SpawnOptions& 
   std::unique_ptr<WorkerProcess> process(new WorkerProcess());
   const int code =
       SpawnPlan(sockets.childs.get(), output.childs.get()).start(process->pid_, options);
-  if (code != 0)
-    return Error::make(ErrorCode::io, "starting {}: {}", options.binary, std::strerror(code));
+  if (code != 0) return system_error(fmt::format("starting {}", options.binary), code);
   process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0)));
   process->socket_ = std::move(sockets.mine);
   TESSERA_ASSIGN(process->stderr_, StderrPump::start(std::move(output.mine), options.log_prefix));

@@ -24,8 +24,13 @@ Readiness wait_for(int fd, short events, Deadline deadline) {
 }
 
 Error system_error(std::string_view what) {
-  return Error::make(ErrorCode::io, "{}: {}", what,
-                     std::error_code(errno, std::generic_category()).message());
+  return system_error(what, errno);
+}
+
+Error system_error(std::string_view what, int code) {
+  return Error::make(ErrorCode::io, "{}: {}{}", what,
+                     std::error_code(code, std::generic_category()).message(),
+                     code == EMFILE ? "; raise the limit of open files (ulimit -n)" : "");
 }
 
 Status set_nonblocking(int fd) {

@@ -19,8 +19,9 @@ struct Readiness {
 // Waits for poll() events (0: for the end of the peer alone) until the deadline.
 Readiness wait_for(int fd, short events, Deadline deadline);
 
-// The last errno as an Error: "what: reason".
+// An errno, the last one unless it is given, as an Error: "what: reason".
 Error system_error(std::string_view what);
+Error system_error(std::string_view what, int code);
 
 Status set_nonblocking(int fd);
 

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 #include <utility>
 
 #include "base/log.h"
+#include "worker/socket_io.h"
 
 namespace tessera::worker {
 namespace {
@@ -21,8 +21,7 @@ constexpr std::size_t kLastWords = 64 << 10;
 
 Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefix) {
   Fd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!stop)
-    return Error::make(ErrorCode::exhausted, "the log of {}: {}", prefix, std::strerror(errno));
+  if (!stop) return system_error(fmt::format("the log of {}", prefix));
   std::unique_ptr<StderrPump> pump(
       new StderrPump(std::move(pipe), std::move(stop), std::move(prefix)));
   try {
