@@ -11,8 +11,6 @@
 namespace tessera::worker {
 namespace {
 
-constexpr int kStartsOfSpawned = 1;
-constexpr int kStartsAtAddress = 3;
 // Nothing of a state is lost with a worker of experts, so the supervisor need not wait long.
 constexpr std::chrono::milliseconds kMostJobLimit{10'000};
 // Of jobs under way at a time: a fraction of what the buffers of both ends hold.
@@ -77,34 +75,16 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, W
                                .hello = hello,
                                .model = sent_model(site, model),
                                .lifecycle = site.lifecycle,
-                               .stop = site.stop,
-                               .on_change = [this](const WorkerChange& c) { on_change(c); }};
+                               .stop = site.stop};
   supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);
   supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
                                              site_starter(site, ring_sizes(hello)), metrics);
 }
 
-void ExpertConnection::on_change(const WorkerChange& change) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (change.to == WorkerState::dead) {
-      if (change.from == WorkerState::starting) ++failed_starts_;
-      last_failure_ = change.reason;
-    }
-    gave_up_ = change.to == WorkerState::failed || change.to == WorkerState::stopped;
-  }
-  changed_.notify_all();
-}
-
 Status ExpertConnection::wait_ready() {
-  const int starts = site_.spawn ? kStartsOfSpawned : kStartsAtAddress;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    if (supervisor_->session()) return {};
-    if (failed_starts_ >= starts || gave_up_)
-      return Error::make(ErrorCode::unavailable, "{}: {}", site_.name, last_failure_);
-    changed_.wait(lock);
-  }
+  if (auto ready = supervisor_->wait(awaited_starts(site_)); !ready)
+    return std::move(ready).error().in(site_.name);
+  return {};
 }
 
 std::optional<std::string> ExpertConnection::away() const {

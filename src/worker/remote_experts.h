@@ -18,9 +18,7 @@
 // worker must outlive its executors.
 #pragma once
 
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 
@@ -64,20 +62,12 @@ class ExpertConnection {
   friend class RemoteExperts;
   ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload, const Model& model,
                    MetricsRegistry& metrics);
-  void on_change(const WorkerChange& change);
 
   WorkerSite site_;
   Hello hello_;
   WireType payload_;
   JobTimes times_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int failed_starts_ = 0;
-  bool gave_up_ = false;  // restarted too often, or stopped
-  std::string last_failure_;
-
-  // Last: its thread calls on_change.
   std::unique_ptr<Supervisor> supervisor_;
 };
 

@@ -8,9 +8,6 @@
 namespace tessera::worker {
 namespace {
 
-// Starts that may fail before the first success: a worker at an address may still be coming up.
-constexpr int kStartsOfSpawned = 1;
-constexpr int kStartsAtAddress = 3;
 // The supervisor sees to a hung worker later than the shard, which knows the state to be lost.
 constexpr int kSupervisorPatience = 3;
 
@@ -81,8 +78,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                .hello = hello,
                                .model = sent_model(site, model),
                                .lifecycle = site.lifecycle,
-                               .stop = site.stop,
-                               .on_change = [this](const WorkerChange& c) { on_change(c); }};
+                               .stop = site.stop};
   if (options.experts != nullptr)
     supervised.on_experts = [to = options.experts](const ExpertCounts& c) { to->add(c); };
   supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;
@@ -90,27 +86,9 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                              site_starter(site, ring_sizes(hello)), metrics);
 }
 
-void RemoteShard::on_change(const WorkerChange& change) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (change.to == WorkerState::dead) {
-      if (change.from == WorkerState::starting) ++failed_starts_;
-      last_failure_ = change.reason;
-    }
-    gave_up_ = change.to == WorkerState::failed || change.to == WorkerState::stopped;
-  }
-  changed_.notify_all();
-}
-
 Status RemoteShard::load(const Model&, const LoadProgress&) {
-  const int starts = site_.spawn ? kStartsOfSpawned : kStartsAtAddress;
-  std::unique_lock lock(mutex_);
-  for (;;) {
-    if (std::shared_ptr<Session> session = supervisor_->session()) return adopt(std::move(session));
-    if (failed_starts_ >= starts || gave_up_)
-      return Error::make(ErrorCode::unavailable, "{}", last_failure_);
-    changed_.wait(lock);
-  }
+  TESSERA_ASSIGN(std::shared_ptr<Session> session, supervisor_->wait(awaited_starts(site_)));
+  return adopt(std::move(session));
 }
 
 Status RemoteShard::adopt(std::shared_ptr<Session> session) {

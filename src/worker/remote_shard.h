@@ -24,10 +24,8 @@
 #pragma once
 
 #include <array>
-#include <condition_variable>
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <string>
 #include <vector>
 
@@ -73,7 +71,6 @@ class RemoteShard final : public Shard {
   Status adopt(std::shared_ptr<Session> session);
   Error lost(Loss reason, const std::string& detail);
   Status check_reply(const Piece& piece, const JobReply& reply);
-  void on_change(const WorkerChange& change);
 
   WorkerSite site_;
   RemoteShardOptions options_;
@@ -95,13 +92,6 @@ class RemoteShard final : public Shard {
   JobReply reply_;
   std::vector<float> logit_values_;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int failed_starts_ = 0;
-  bool gave_up_ = false;  // restarted too often, or stopped
-  std::string last_failure_;
-
-  // Last: its thread calls on_change.
   std::unique_ptr<Supervisor> supervisor_;
 };
 

@@ -39,6 +39,10 @@ Result<Probe> probe_site(const WorkerSite& site, Deadline deadline) {
   return probe;
 }
 
+int awaited_starts(const WorkerSite& site) {
+  return site.spawn ? 1 : 3;
+}
+
 const gguf::File* sent_model(const WorkerSite& site, const Model& model) {
   return site.spawn ? nullptr : &model.file();
 }

@@ -41,6 +41,9 @@ std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello);
 
 Starter site_starter(const WorkerSite& site, AttachOptions attach);
 
+// Starts that may fail while its first is waited for: one at an address may still be coming up.
+int awaited_starts(const WorkerSite& site);
+
 // What the worker is sent when it has no file: one that is started here always has.
 const gguf::File* sent_model(const WorkerSite& site, const Model& model);
 

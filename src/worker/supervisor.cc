@@ -87,6 +87,16 @@ std::shared_ptr<Session> Supervisor::session() const {
   return session_;
 }
 
+Result<std::shared_ptr<Session>> Supervisor::wait(int failed_starts) const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return session_ || failed_starts_ >= failed_starts || state_ == WorkerState::failed ||
+           state_ == WorkerState::stopped;
+  });
+  if (session_) return session_;
+  return Error::make(ErrorCode::unavailable, "{}", failure_);
+}
+
 WorkerState Supervisor::state() const {
   const std::lock_guard lock(mutex_);
   return state_;
@@ -307,13 +317,14 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
     session_ = usable ? live_ : nullptr;
     if (usable) failure_.clear();
     if (now == WorkerState::dead) failure_ = reason;
+    if (now == WorkerState::dead && before == WorkerState::starting) ++failed_starts_;
   }
   state_gauge_.set(static_cast<double>(now));
   if (now == before) return;
   if (is_worth_a_line(before, now))
     log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
            options_.name, worker_state_name(before), worker_state_name(now), reason);
-  if (options_.on_change) options_.on_change({before, now, reason});
+  changed_.notify_all();
 }
 
 }  // namespace tessera::worker

@@ -19,6 +19,7 @@
 // and back once in 10 s.
 #pragma once
 
+#include <condition_variable>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -45,11 +46,6 @@ using Starter = std::function<Result<StartedWorker>(Deadline deadline, Interrupt
 Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach);
 Starter connect_starter(const Address& address, const AttachOptions& attach);
 
-struct WorkerChange {
-  WorkerState from, to;
-  std::string reason;
-};
-
 struct SupervisorOptions {
   std::string name = "worker";
   Hello hello;
@@ -57,9 +53,8 @@ struct SupervisorOptions {
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
-  // On the supervisor's thread; may be null.
-  std::function<void(const WorkerChange&)> on_change;
   // What a worker of layers counted of experts away since the call before, over all of its starts.
+  // On the supervisor's thread; may be null.
   std::function<void(const ExpertCounts&)> on_experts;
 };
 
@@ -70,6 +65,9 @@ class Supervisor {
   ~Supervisor();
 
   std::shared_ptr<Session> session() const;
+  // Waits until there is one; unavailable, and why the worker was lost, once so many starts failed
+  // or there is none to come. Any thread.
+  Result<std::shared_ptr<Session>> wait(int failed_starts) const;
   WorkerState state() const;
   Absence absence() const;  // any thread
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
@@ -107,9 +105,11 @@ class Supervisor {
   bool told_suspect_ = false;                // the suspicion that is or was last
 
   mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
   std::shared_ptr<Session> session_;
   WorkerState state_ = WorkerState::starting;
   std::string failure_;    // why it was last lost; empty once it is back
+  int failed_starts_ = 0;  // of all
   bool failed_ = false;    // restarted too often, and not back since
   bool mismatch_ = false;  // last refused for what it is
   bool stopping_ = false;

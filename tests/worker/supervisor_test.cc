@@ -2,9 +2,13 @@
 #include "worker/supervisor.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <fmt/ranges.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -57,10 +61,6 @@ class Supervised : public testing::Test {
                       .backoff_most = 4ms};
     made.start_limit = 20s;
     made.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
-    made.on_change = [this](const WorkerChange& change) {
-      const std::lock_guard lock(mutex_);
-      changes_.push_back(change);
-    };
     return made;
   }
   // The number of the worker that was started last.
@@ -81,12 +81,6 @@ class Supervised : public testing::Test {
     }
     return true;
   }
-  bool seen(WorkerState state) {
-    const std::lock_guard lock(mutex_);
-    for (const WorkerChange& change : changes_)
-      if (change.to == state) return true;
-    return false;
-  }
   bool becomes_healthy(const Supervisor& supervisor) {
     return eventually([&] { return supervisor.session() != nullptr; });
   }
@@ -101,9 +95,11 @@ class Supervised : public testing::Test {
         .value();
   }
 
+  std::uint64_t suspicions() {
+    return metrics_.counter("tessera_worker_suspicions_total", "", {{"worker", "test"}}).value();
+  }
+
   MetricsRegistry metrics_;
-  std::mutex mutex_;
-  std::vector<WorkerChange> changes_;
   std::atomic<pid_t> pid_{0};
 };
 
@@ -119,15 +115,15 @@ bool computes(Session& session) {
 
 TEST_F(Supervised, ServesAndStops) {
   Supervisor supervisor(options(), counting("serve"), metrics_);
-  ASSERT_TRUE(becomes_healthy(supervisor));
-  EXPECT_TRUE(computes(*supervisor.session()));
+  const Result<std::shared_ptr<Session>> session = supervisor.wait(1);
+  ASSERT_TRUE(session) << session.error().message;
+  EXPECT_TRUE(computes(**session));
   supervisor.stop();
   supervisor.stop();
+  EXPECT_FALSE(supervisor.wait(1));
   EXPECT_EQ(supervisor.state(), WorkerState::stopped);
   EXPECT_EQ(supervisor.session(), nullptr);
   EXPECT_EQ(children(), "");
-  EXPECT_EQ(changes_.front().from, WorkerState::starting);
-  EXPECT_EQ(changes_.front().to, WorkerState::healthy);
 }
 
 TEST_F(Supervised, KilledWorkersComeBack) {
@@ -148,7 +144,7 @@ TEST_F(Supervised, AStoppedWorkerIsSuspectThenDead) {
   const pid_t first = pid_;
   ::kill(first, SIGSTOP);
   ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
-  EXPECT_TRUE(seen(WorkerState::suspect));
+  EXPECT_GE(suspicions(), 1u);
   EXPECT_EQ(deaths("hung"), 1u);
 }
 
@@ -174,8 +170,7 @@ TEST_F(Supervised, OneLineForManySuspicions) {
   };
   EXPECT_EQ(lines("healthy -> suspect"), 1) << log;
   EXPECT_EQ(lines("suspect -> healthy"), 1) << log;
-  EXPECT_GE(metrics_.counter("tessera_worker_suspicions_total", "", {{"worker", "test"}}).value(),
-            3u);
+  EXPECT_GE(suspicions(), 3u);
 }
 
 TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
@@ -242,7 +237,71 @@ TEST_F(Supervised, WorkersThatFailToStart) {
   }
   const std::uint64_t before = deaths("start_failed");
   Supervisor supervisor(options(), spawn_starter({.binary = "/nowhere/at/all"}, {}), metrics_);
+  const Result<std::shared_ptr<Session>> session = supervisor.wait(2);
+  ASSERT_FALSE(session);
+  EXPECT_EQ(session.error().code, ErrorCode::unavailable);
+  EXPECT_NE(session.error().message.find("/nowhere/at/all"), std::string::npos);
   EXPECT_TRUE(eventually([&] { return deaths("start_failed") >= before + 2; }));
+}
+
+// While it lives this process may open so many more descriptors.
+class FewDescriptors {
+ public:
+  explicit FewDescriptors(rlim_t free) {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit few = before_;
+    few.rlim_cur = 64;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    for (Fd one; (one = Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));)
+      taken_.push_back(std::move(one));
+    few.rlim_cur += free;
+    ::setrlimit(RLIMIT_NOFILE, &few);
+  }
+  ~FewDescriptors() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+  std::vector<Fd> taken_;
+};
+
+// Whichever the one is that there is none for.
+TEST(Starting, WithoutEnoughDescriptorsIsAnErrorThatLeavesNothing) {
+  const int before = entries("/proc/self/fd");
+  std::set<std::string> errors;
+  Result<StartedWorker> started = Error::make(ErrorCode::io, "not tried");
+  for (rlim_t free = 0; free < 20 && !started; ++free) {
+    {
+      const FewDescriptors few(free);
+      Interrupter interrupter;
+      started = spawn_starter({.binary = FAKE_WORKER, .arguments = {"worker", "serve"}}, {})(
+          after(20s), interrupter);
+    }
+    if (started) break;
+    const std::string& text = started.error().message;
+    errors.insert(text);
+    EXPECT_NE(text.find(": Too many open files; raise the limit"), std::string::npos) << text;
+    EXPECT_EQ(children(), "") << text;
+    EXPECT_EQ(entries("/proc/self/fd"), before) << text;
+  }
+  EXPECT_TRUE(started) << started.error().message;
+  const auto seen = [&](const std::string& part) {
+    return std::any_of(errors.begin(), errors.end(), [&](const std::string& text) {
+      return text.find(part) != std::string::npos;
+    });
+  };
+  EXPECT_TRUE(seen("starting a worker: socket pair: ")) << fmt::to_string(fmt::join(errors, "\n"));
+  EXPECT_TRUE(seen("the log of worker: ")) << fmt::to_string(fmt::join(errors, "\n"));
+}
+
+TEST_F(Supervised, AWorkerComesOnceThereAreDescriptors) {
+  auto few = std::make_unique<FewDescriptors>(4);
+  Supervisor supervisor(options(), counting("serve"), metrics_);
+  EXPECT_TRUE(eventually([&] { return deaths("start_failed") >= 2; }));
+  EXPECT_NE(supervisor.away().value_or("").find("Too many open files"), std::string::npos)
+      << supervisor.away().value_or("not away");
+  few.reset();
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  EXPECT_TRUE(computes(*supervisor.session()));
 }
 
 TEST_F(Supervised, AWorkerThatBreaksTheProtocol) {
