@@ -176,6 +176,7 @@ TEST_F(Supervised, OneLineForManySuspicions) {
 TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
   SupervisorOptions capped = options();
   capped.lifecycle.most_restarts = 3;
+  capped.lifecycle.dead_after = 20s;  // each death is one of this test
   Supervisor supervisor(capped, counting("serve"), metrics_);
   for (int death = 0; death < 4; ++death) {
     ASSERT_TRUE(becomes_healthy(supervisor)) << death;
