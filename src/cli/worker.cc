@@ -23,6 +23,7 @@
 #include "worker/reception.h"
 #include "worker/role_handler.h"
 #include "worker/serve.h"
+#include "worker/within_memory.h"
 
 namespace tessera::cli {
 namespace {
@@ -165,13 +166,18 @@ class ListeningWorker {
       client_ = std::move(client);
       if (stopping_) client_->close();
     }
-    serving_ = std::thread([this] {
-      if (const Status status = host_.serve_one(*client_); !status)
-        log_warn("{}", status.error().message);
-      const std::lock_guard lock(mutex_);
-      client_.reset();
-      busy_ = false;
+    const Status serving = within_memory([this]() -> Status {
+      serving_ = std::thread(
+          [this] { leave(within_memory([this] { return host_.serve_one(*client_); })); });
+      return {};
     });
+    if (!serving) leave(serving);
+  }
+  void leave(const Status& status) {
+    if (!status) log_warn("{}", status.error().message);
+    const std::lock_guard lock(mutex_);
+    client_.reset();
+    busy_ = false;
   }
 
   Listener listener_;

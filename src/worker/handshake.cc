@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "worker/loading_beat.h"
 #include "worker/ring_memory.h"
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -161,10 +162,10 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
   TESSERA_ASSIGN(const Hello hello, decode_hello(frame.body()));
   HandshakeReply reply = judge(hello, offer);
   if (HelloAck* ack = std::get_if<HelloAck>(&reply)) {
-    Result<Prepared> ready = [&] {
+    const Result<Prepared> ready = within_memory([&] {
       const LoadingBeat beat(channel, offer.progress);
       return prepare(hello, *ack);
-    }();
+    });
     if (ready) {
       ack->memory_used = ready->memory_used;
       ack->memory_free = ready->memory_free;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <new>
 #include <thread>
 
 #include "worker/channel_pair.h"
@@ -88,9 +89,14 @@ TEST(Handshake, NoMemory) {
   const Prepare full = [](const Hello&, const HelloAck&) -> Result<Prepared> {
     return Error::make(ErrorCode::exhausted, "device memory is full");
   };
-  const Shaken s = shake(scale_hello(), full, AttachKind::rings);
-  EXPECT_EQ(std::get<Refuse>(*s.client).reason, RefuseReason::memory);
-  EXPECT_FALSE(s.worker.ok());
+  const Prepare none_left = [](const Hello&, const HelloAck&) -> Result<Prepared> {
+    throw std::bad_alloc();
+  };
+  for (const Prepare& prepare : {full, none_left}) {
+    const Shaken s = shake(scale_hello(), prepare, AttachKind::rings);
+    EXPECT_EQ(std::get<Refuse>(*s.client).reason, RefuseReason::memory);
+    EXPECT_FALSE(s.worker.ok());
+  }
 }
 
 TEST(Handshake, GreedyWorkersAndStrangers) {

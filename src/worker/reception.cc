@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -30,11 +31,14 @@ void Reception::run() {
       continue;
     }
     if (listener_.stopped()) return;
-    if (*socket) admit(*std::move(socket));
+    if (!*socket) continue;
+    make_room();
+    const Status admitted = within_memory([&] { return admit(*std::move(socket)); });
+    if (!admitted) log_warn("a client was turned away: {}", admitted.error().message);
   }
 }
 
-void Reception::admit(Fd socket) {
+void Reception::make_room() {
   if (guests_.size() >= kMostAttaching) {
     std::erase_if(guests_, [](Guest& guest) {
       if (!guest.done) return false;
@@ -47,21 +51,30 @@ void Reception::admit(Fd socket) {
     guests_.front().thread.join();
     guests_.pop_front();
   }
-  Guest& guest = guests_.emplace_back();
+}
+
+Status Reception::admit(Fd socket) {
+  // Among the guests only with its thread, which whoever ends a guest joins.
+  std::list<Guest> one(1);
+  Guest& guest = one.front();
   guest.interrupter.watch(socket.get());
   guest.thread = std::thread(
       [this, &guest, fd = std::move(socket)]() mutable { attach(guest, std::move(fd)); });
+  guests_.splice(guests_.end(), one);
+  return {};
 }
 
 void Reception::attach(Guest& guest, Fd socket) {
-  Result<std::unique_ptr<Channel>> client =
-      attach_worker(std::move(socket), listener_.kind(), options_, after(kAttachTime));
+  const Status attached = within_memory([&]() -> Status {
+    TESSERA_ASSIGN(
+        std::unique_ptr<Channel> client,
+        attach_worker(std::move(socket), listener_.kind(), options_, after(kAttachTime)));
+    guest.interrupter.forget();
+    ready_(std::move(client));
+    return {};
+  });
   guest.interrupter.forget();
-  if (client) {
-    ready_(*std::move(client));
-  } else {
-    log_warn("{}", client.error().message);
-  }
+  if (!attached) log_warn("{}", attached.error().message);
   guest.done = true;
 }
 

@@ -6,7 +6,8 @@
 //
 // Each connection has kAttachTime and a thread of its own until it has attached, when `ready` is
 // called on that thread. There are at most kMostAttaching of them; one more ends the oldest, so
-// that a client that attaches at once, as they do, gets in past any number that do not.
+// that a client that attaches at once, as they do, gets in past any number that do not. Where
+// memory or threads run out, the connection is lost and no other.
 #pragma once
 
 #include <atomic>
@@ -37,7 +38,8 @@ class Reception {
     std::atomic<bool> done{false};
     std::thread thread;
   };
-  void admit(Fd socket);
+  void make_room();
+  Status admit(Fd socket);
   void attach(Guest& guest, Fd socket);
 
   Listener& listener_;

@@ -1,11 +1,14 @@
 #include "worker/reception.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <atomic>
 #include <cstring>
 #include <mutex>
+#include <new>
 
 namespace tessera::worker {
 namespace {
@@ -20,6 +23,37 @@ Fd connect_silently(const std::string& path) {
   std::memcpy(name.sun_path, path.data(), path.size());
   EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
   return fd;
+}
+
+// Threads get this much for their stack.
+void set_stack_bytes(std::size_t bytes) {
+  pthread_attr_t attributes;
+  ASSERT_EQ(pthread_attr_init(&attributes), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&attributes, bytes), 0);
+  EXPECT_EQ(pthread_setattr_default_np(&attributes), 0);
+  pthread_attr_destroy(&attributes);
+}
+
+// Somebody who was turned away, or lost when he had attached, keeps nobody else out.
+TEST(Reception, LosesOneConnectionWhereMemoryOrThreadsRunOut) {
+  const std::string path = testing::TempDir() + "tessera_reception_" + std::to_string(::getpid());
+  Listener listener = *Listener::open(*Address::parse("unix:" + path));
+  std::atomic<int> seen{0};
+  Reception reception(listener, {}, [&](const std::unique_ptr<Channel>&) {
+    if (seen++ == 0) throw std::bad_alloc();
+  });
+  std::thread running([&] { reception.run(); });
+  const auto attaches = [&] { return connect_to(listener.address(), {}, after(4s)).ok(); };
+  EXPECT_TRUE(attaches());
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  set_stack_bytes(std::size_t{1} << 50);  // more than there are addresses
+  EXPECT_FALSE(attaches());
+  EXPECT_EQ(pthread_setattr_default_np(&usual), 0);
+  pthread_attr_destroy(&usual);
+  EXPECT_TRUE(attaches());
+  listener.stop();
+  running.join();
 }
 
 TEST(Reception, SilentConnectionsKeepNobodyWaiting) {

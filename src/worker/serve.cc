@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <deque>
-#include <new>
-#include <system_error>
 #include <utility>
+
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -22,19 +22,6 @@ WireError wire_error(ErrorCode code) {
   if (code == ErrorCode::invalid) return WireError::malformed;
   if (code == ErrorCode::not_found) return WireError::not_owned;
   return WireError::internal;
-}
-
-// What a client asks for is held against the budget before it is made. Should memory or threads run
-// out all the same, this client pays for it and not the worker.
-template <typename T, typename Function>
-Result<T> within_memory(Function function) {
-  try {
-    return function();
-  } catch (const std::bad_alloc&) {
-    return Error::make(ErrorCode::exhausted, "the worker is out of memory");
-  } catch (const std::system_error& error) {
-    return Error::make(ErrorCode::exhausted, "the worker gets no thread: {}", error.what());
-  }
 }
 
 class Server {
@@ -133,8 +120,8 @@ class Server {
       ++stats_.expired;
       return reply({.op = Op::result, .layer = header.layer, .status = JobStatus::expired});
     }
-    const Result<JobOutput> output = within_memory<JobOutput>(
-        [&] { return handler_.run(header, job.frame.body(), channel_.limits()); });
+    const Result<JobOutput> output =
+        within_memory([&] { return handler_.run(header, job.frame.body(), channel_.limits()); });
     const Deadline end = Clock::now();
     stats_.busy_us += microseconds(end - start);
     if (!output) {
@@ -170,7 +157,7 @@ class Server {
 Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
                        Stats& stats) {
   const Prepare prepare = [&](const Hello& hello, const HelloAck& ack) {
-    return within_memory<Prepared>([&] { return handler.prepare(hello, ack); });
+    return handler.prepare(hello, ack);
   };
   const Result<Agreement> agreement = worker_handshake(channel, offer, prepare, after(kHelloTime));
   // One that only asked, or went before it said what it wanted.
