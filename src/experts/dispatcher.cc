@@ -245,6 +245,7 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   const auto start = Clock::now();
   if (!job.submitted && options_.required) wait_for_credit(group, job, layer);
   if (!job.submitted) return compute_on_host(group, job, layer, job.refused);
+  if (is_late(group) && race(group, job, layer, start)) return {};
   const Result<ExpertReport> report = group.executor->collect(sums_of(group, job));
   --group.under_way;
   count(group, job, report, start);
@@ -260,20 +261,13 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
 }
 
 Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Error& reason) {
-  const std::string name =
-      group.executor != nullptr ? group.executor->name() : std::string("a worker");
   if (group.is_host) return reason;
   const WorkerFailure failure = failure_of(reason, job.submitted);
   if (options_.required && metrics_ != nullptr) metrics_->count_required_failure(failure);
   if (options_.required)
-    return Error::make(ErrorCode::unavailable, "experts of layer {}: {}: {}", layer, name,
+    return Error::make(ErrorCode::unavailable, "experts of layer {}: {}: {}", layer, group.name(),
                        reason.message);
-  if (!group.failing && Clock::now() - group.told > kLogPause) {
-    log_warn("the host computes experts of {}: {}", name, reason.message);
-    group.told = Clock::now();
-    group.told_failing = true;
-  }
-  group.failing = true;
+  tell_failing(group, reason.message);
   Group& host = *groups_.front();
   if (metrics_ != nullptr) {
     metrics_->count_fallback(failure);
@@ -285,6 +279,15 @@ Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Erro
   count(host, job, report, start);
   if (!report) return report.error();
   return {};
+}
+
+void Dispatcher::tell_failing(Group& group, std::string_view reason) {
+  if (!group.failing && Clock::now() - group.told > kLogPause) {
+    log_warn("the host computes experts of {}: {}", group.name(), reason);
+    group.told = Clock::now();
+    group.told_failing = true;
+  }
+  group.failing = true;
 }
 
 ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {

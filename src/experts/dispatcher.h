@@ -10,11 +10,13 @@
 // sums are collected and added. Adding them loses nothing (experts/executor.h), so on a CPU device
 // a row's bits depend neither on where its experts live nor on anything else in the batch.
 //
-// A worker job that is refused, fails or is late is computed by the host in the same step and added
-// in the worker's place. Of a worker that costs more than the host (experts/bypass.h) the host gets
-// the pairs before anything is sent. Not so with ExpertOptions::required: then compute() fails with
-// ErrorCode::unavailable. The step's sequences are spoilt, everything else is as before. It also
-// fails with ErrorCode::io where the host cannot read the model's file.
+// A worker job that is refused or fails is computed by the host in the same step and added in the
+// worker's place. One that is later than it should be both compute, and who is first is used: the
+// host looks for the worker's sums between a few experts and the next. Of a worker that costs more
+// than the host (experts/bypass.h) the host gets the pairs before anything is sent. Not so with
+// ExpertOptions::required: then compute() fails with ErrorCode::unavailable. The step's sequences
+// are spoilt, everything else is as before. It also fails with ErrorCode::io where the host cannot
+// read the model's file.
 //
 // Ownership: it owns its executors; all buffers are allocated by its constructor, a step allocates
 // nothing. Threads: that of the device.
@@ -22,8 +24,10 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "experts/bypass.h"
@@ -83,6 +87,10 @@ class Dispatcher {
   void wait_for_credit(Group& group, Job& job, int layer);
   Status collect(Group& group, Job& job, int layer);
   Status compute_on_host(Group& group, Job& job, int layer, const Error& reason);
+  void tell_failing(Group& group, std::string_view reason);
+  bool is_late(const Group& group) const;
+  bool race(Group& group, const Job& job, int layer, Clock::time_point waited_since);
+  std::optional<ExpertReport> compute_beside(Group& group, const Job& job, int layer);
   ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
   std::span<double> sums_of(Group& group, const Job& job) const;
   ExpertMetrics::Executor* counts_of(const Group& group) const;  // null: nothing is counted

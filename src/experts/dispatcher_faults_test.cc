@@ -85,6 +85,57 @@ TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
   }
 }
 
+// Whoever is first computes the pairs of a late job, the other one's sums are used nowhere.
+TEST(Dispatcher, ALateJobIsWhosIsFirst) {
+  const ModelSpec spec = spec_of();
+  const ShardLayout layout = layout_of(std::vector<ExpertHome>(kExperts, ExpertHome::worker(0)));
+  struct Case {
+    int looks;  // until the worker's sums are there
+    std::optional<ErrorCode> then{};
+    bool required = false;
+    unsigned host_wins = 0, worker_wins = 0;
+    int given_up = 0;
+    unsigned deadline = 0, unavailable = 0;
+  };
+  for (const Case& c :
+       {Case{.looks = 0}, Case{.looks = 3, .worker_wins = 1},
+        Case{.looks = 1000, .host_wins = 1, .given_up = 1, .deadline = 1},
+        Case{.looks = 3, .then = ErrorCode::unavailable, .worker_wins = 1, .unavailable = 1},
+        Case{.looks = 1000, .required = true}}) {
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    FakeExecutor::Script script;
+    int looks = 0;
+    script.on_wait = [&] { return looks++ >= c.looks; };
+    script.on_collect = [&] { return c.then; };
+    DispatcherParts parts{.options = {.required = c.required},
+                          .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                          .metrics = &metrics};
+    const auto* worker = static_cast<const FakeExecutor*>(
+        parts.workers.emplace_back(std::make_unique<FakeExecutor>("worker:0", script)).get());
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    FakeDevice device;
+    std::mt19937 random(3);
+    fill(device, random, kRows);
+    std::vector<float> expected(device.rows.size(), 0.0f);
+    add_pairs(device.pairs, device.rows, expected.data());
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+    EXPECT_EQ(device.sums, expected);
+    EXPECT_TRUE(worker->idle());
+    EXPECT_EQ(worker->given_up, c.given_up);
+    EXPECT_EQ(looks > 0, !c.required);
+    EXPECT_LE(looks, 10) << "once before, and before each of some parts";
+    EXPECT_EQ(metrics.host.pairs.value() + metrics.worker.pairs.value(), device.pairs.size());
+    const std::string page = registry.render();
+    for (const auto& [line, count] :
+         {std::pair("tessera_moe_races_total{winner=\"host\"}", c.host_wins),
+          std::pair("tessera_moe_races_total{winner=\"worker\"}", c.worker_wins),
+          std::pair("tessera_moe_fallback_total{reason=\"deadline\"}", c.deadline),
+          std::pair("tessera_moe_fallback_total{reason=\"unavailable\"}", c.unavailable)})
+      EXPECT_NE(page.find(fmt::format("{} {}\n", line, count)), std::string::npos) << line;
+  }
+}
+
 // A request of 200 layers pays for a slow worker some times, and the host computes its pairs; where
 // the worker is required it pays each time.
 TEST(Dispatcher, ASlowWorkerIsPassedOverUntilItIsFastAgain) {

@@ -1,5 +1,5 @@
 // What the dispatcher gives to one executor in a layer, for its own files (dispatcher.cc,
-// dispatcher_jobs.cc).
+// dispatcher_jobs.cc, dispatcher_race.cc).
 #pragma once
 
 #include <cstdint>
@@ -9,6 +9,12 @@
 #include "experts/dispatcher.h"
 
 namespace tessera {
+
+inline std::uint64_t microseconds_between(std::chrono::steady_clock::time_point begin,
+                                          std::chrono::steady_clock::time_point end) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::microseconds>(end - begin).count());
+}
 
 // Rows [begin, end) of a group as one job.
 struct Dispatcher::Job {
@@ -23,6 +29,8 @@ struct Dispatcher::Job {
 // What goes to one executor in a layer: its rows of the batch close together, and their pairs.
 struct Dispatcher::Group {
   std::unique_ptr<ExpertExecutor> executor;
+  std::string name() const { return executor ? executor->name() : "a worker"; }
+
   bool is_host = false;
   int worker = -1;            // the number of it, if it is one
   bool failing = false;       // its last job failed

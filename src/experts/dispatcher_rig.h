@@ -81,6 +81,7 @@ class FakeExecutor final : public ExpertExecutor {
     ExpertLimits limits{.max_rows = kRows, .max_pairs = kRows * kUsed, .jobs = 1};
     std::function<std::optional<ErrorCode>()> on_submit = [] { return std::nullopt; };
     std::function<std::optional<ErrorCode>()> on_collect = [] { return std::nullopt; };
+    std::function<bool()> on_wait = [] { return true; };
     std::int64_t compute_us = 5;
     const ExpertTable* table = nullptr;
     std::function<bool(ExpertHome)> owns = [](ExpertHome) { return true; };
@@ -108,6 +109,8 @@ class FakeExecutor final : public ExpertExecutor {
     ++taken;
     return {};
   }
+  Clock::time_point expected() const override { return Clock::time_point::min(); }
+  bool wait(Clock::time_point) override { return script_.on_wait(); }
   Result<ExpertReport> collect(std::span<double> sums) override {
     const ExpertJob job = jobs_.front();
     jobs_.pop_front();
@@ -118,10 +121,15 @@ class FakeExecutor final : public ExpertExecutor {
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
   void drop() override { jobs_.clear(); }
+  void give_up() override {
+    jobs_.pop_front();
+    ++given_up;
+  }
   bool idle() const { return jobs_.empty(); }
 
   int most_rows = 0;
   int taken = 0;
+  int given_up = 0;
   double host_us = 0;  // of the last job
 
  private:

@@ -40,6 +40,7 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
       if (fault == 1) script.on_submit = sometimes(ErrorCode::unavailable);
       if (fault == 2) script.on_submit = sometimes(ErrorCode::exhausted);
       if (fault == 3) script.on_collect = sometimes(ErrorCode::cancelled);
+      if (fault == 5) script.on_wait = [&random] { return random() % 3 == 0; };
       if (fault == 4) parts.workers.push_back(nullptr);
       if (fault != 4)
         parts.workers.push_back(std::make_unique<FakeExecutor>("worker", std::move(script)));

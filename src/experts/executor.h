@@ -23,6 +23,7 @@
 // over one connection gives each its own executor and locks behind them.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -57,6 +58,8 @@ struct ExpertReport {
 
 class ExpertExecutor {
  public:
+  using Clock = std::chrono::steady_clock;
+
   virtual ~ExpertExecutor() = default;
   virtual std::string name() const = 0;  // "host", "worker:0"
   virtual ExpertLimits limits() const = 0;
@@ -68,6 +71,14 @@ class ExpertExecutor {
   // limits or with an expert that it does not hold.
   virtual Status submit(const ExpertJob& job) = 0;
 
+  // By when the oldest job should be there; what is not there then may be computed elsewhere too.
+  virtual Clock::time_point expected() const { return Clock::time_point::max(); }
+  // Waits until then for the oldest job, and says whether collect() would not wait any more.
+  virtual bool wait(Clock::time_point until) {
+    (void)until;
+    return true;
+  }
+
   // Waits for the oldest job, at most for the executor's own deadline, which is for a worker a
   // multiple of the host's time. An error concerns that job
   // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
@@ -75,8 +86,9 @@ class ExpertExecutor {
   // finite.
   virtual Result<ExpertReport> collect(std::span<double> sums) = 0;
 
-  // Gives up the jobs that were not collected; their spans are free when it returns.
+  // Gives up the jobs that were not collected, or the oldest; their spans are free when it returns.
   virtual void drop() = 0;
+  virtual void give_up() { drop(); }
 };
 
 }  // namespace tessera

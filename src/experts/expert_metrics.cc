@@ -15,6 +15,12 @@ Counter& bytes(MetricsRegistry& registry, const char* direction) {
                           {{"dir", direction}});
 }
 
+Counter& races(MetricsRegistry& registry, const char* winner) {
+  return registry.counter("tessera_moe_races_total",
+                          "Jobs of late workers that the host computed too, by who was first.",
+                          {{"winner", winner}});
+}
+
 ExpertMetrics::Executor executor(MetricsRegistry& registry, const char* tier) {
   const MetricsRegistry::Labels labels = {{"tier", tier}};
   return {
@@ -52,6 +58,8 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
                                     "Layers of steps with experts that were not resident.")),
       bytes_out(bytes(registry, "out")),
       bytes_in(bytes(registry, "in")),
+      races_host(races(registry, "host")),
+      races_worker(races(registry, "worker")),
       cache_hit(registry.counter("tessera_moe_cache_hit_total",
                                  "Pairs of experts that became resident while serving.")),
       cache_miss(registry.counter("tessera_moe_cache_miss_total",

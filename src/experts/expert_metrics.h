@@ -52,6 +52,9 @@ class ExpertMetrics {
   Counter& mixed_layers;  // layers of steps some of whose pairs were not resident
   Counter& bytes_out;     // to workers
   Counter& bytes_in;
+  // Jobs that the host computed too because a worker's sums were late, by who was first.
+  Counter& races_host;
+  Counter& races_worker;
   Counter& cache_hit;   // pairs of experts that came while serving
   Counter& cache_miss;  // pairs that were not resident
   Counter& cache_admit;

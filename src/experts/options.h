@@ -43,6 +43,9 @@ struct ExpertOptions {
   bool required = false;      // a worker's failure fails the request; the host does not step in
   // What a worker may cost more than the host before it is passed over (experts/bypass.h).
   std::chrono::microseconds patience{100'000};
+  // How long a worker's job is waited for at least before the host computes it too: longer than a
+  // wake-up takes.
+  std::chrono::microseconds grace{10'000};
   ExpertPrefault prefault = ExpertPrefault::off;
 };
 

@@ -1,6 +1,7 @@
 // JobTimes: what a worker's jobs took so far, and by when the next one is late.
 //
 //   job's deadline = begin + times.deadline(pairs, host_us);   // that the host would take for them
+//   job is suspect after begin + times.suspect(pairs, host_us);
 //   times.learn(pairs, took);         // one that came in time
 //   times.learn_late(pairs, took);    // one that was given up and came all the same
 //
@@ -31,6 +32,16 @@ class JobTimes {
     return std::chrono::microseconds(static_cast<std::int64_t>(us));
   }
 
+  // When the host may begin to compute it too: after some times what it should take, here or there.
+  std::chrono::microseconds suspect(std::size_t pairs, double host_us) const {
+    const auto latest = deadline(pairs, host_us);
+    const double own_us = pace_.us(pairs);
+    const double us = own_us > 0 && host_us > 0 ? std::min(own_us, host_us) : own_us + host_us;
+    if (us <= 0) return latest;
+    return std::min(latest,
+                    std::chrono::microseconds(static_cast<std::int64_t>(kSuspectFactor * us)));
+  }
+
   void learn(std::size_t pairs, std::chrono::microseconds took) {
     pace_.learn(pairs, static_cast<double>(took.count()));
   }
@@ -48,6 +59,7 @@ class JobTimes {
   // Or so many times what it would take here, and this besides; the first one finds a worker cold.
   static constexpr double kMostUs = 100'000;
   static constexpr double kFirstUs = 500'000;
+  static constexpr double kSuspectFactor = 3;
 
   std::chrono::microseconds most_;
   PairPace pace_;

@@ -37,6 +37,16 @@ TEST(JobTimes, FollowsWhatWasSeen) {
   EXPECT_LT(times.deadline(10, 0), 71ms) << "another size";
 }
 
+TEST(JobTimes, AJobIsSuspectAfterThreeTimesTheLessOfBoth) {
+  JobTimes times(30s);
+  EXPECT_EQ(times.suspect(10, 0), 30s) << "nothing is known";
+  EXPECT_EQ(times.suspect(10, 2000), 6ms);
+  times.learn(10, 1ms);
+  EXPECT_EQ(times.suspect(10, 0), 3ms);
+  EXPECT_EQ(times.suspect(10, 2000), 3ms);
+  EXPECT_EQ(times.suspect(10, 500), 1500us);
+}
+
 // However slow it gets, by little steps or at once, and whatever it says.
 TEST(JobTimes, AWorkerCannotMakeItselfMoreTimeThanTheHostAllows) {
   JobTimes times(30s);

@@ -97,15 +97,19 @@ std::optional<std::string> ExpertConnection::away() const {
 // One dispatcher's jobs at the worker.
 class RemoteExperts final : public ExpertExecutor {
  public:
-  explicit RemoteExperts(ExpertConnection& worker) : worker_(worker) {}
+  explicit RemoteExperts(ExpertConnection& worker)
+      : worker_(worker), arrivals_(worker.site_.job_limit) {}
   ~RemoteExperts() override { drop(); }
 
   std::string name() const override { return worker_.name(); }
   std::optional<std::string> away() const override { return worker_.away(); }
   ExpertLimits limits() const override;
   Status submit(const ExpertJob& job) override;
+  Deadline expected() const override;
+  bool wait(Deadline until) override;
   Result<ExpertReport> collect(std::span<double> sums) override;
   void drop() override;
+  void give_up() override;
 
  private:
   struct UnderWay {
@@ -115,16 +119,26 @@ class RemoteExperts final : public ExpertExecutor {
     std::uint32_t rows = 0;
     std::int64_t bytes = 0;
     Deadline submitted;
+    std::chrono::microseconds suspect{0};  // after so long
     std::chrono::microseconds limit{0};
   };
+  // Jobs run one after another, so each has its time from when the one before was there.
+  Deadline begin(const UnderWay& job) const { return std::max(job.submitted, collected_); }
+  UnderWay pop();
   Status check_reply(const UnderWay& job, std::size_t values) const;
 
   ExpertConnection& worker_;
+  // With what the way took, as far as it was waited for: that is expected, but makes no deadline.
+  JobTimes arrivals_;
   std::deque<UnderWay> jobs_;
   std::vector<WirePair> pairs_;
   std::vector<std::byte> head_;
   std::vector<std::byte> rows_;
+  // Of the oldest job.
+  std::optional<Deadline> waited_since_;
+  std::optional<Result<bool>> came_;  // its reply, or an error
   JobReply reply_;
+
   Deadline collected_{};  // when the last job was
   bool late_ = false;     // one was given up, and so are those behind it
 };
@@ -189,19 +203,49 @@ Status RemoteExperts::submit(const ExpertJob& job) {
                    .rows = header.rows,
                    .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
                    .submitted = Clock::now(),
+                   .suspect = arrivals_.suspect(job.pairs.size(), job.host_us),
                    .limit = deadline});
   return {};
 }
 
+Deadline RemoteExperts::expected() const {
+  return late_ ? Deadline::max() : begin(jobs_.front()) + jobs_.front().suspect;
+}
+
+// Behind a job that is late nothing is waited for.
+bool RemoteExperts::wait(Deadline until) {
+  const UnderWay& job = jobs_.front();
+  const Deadline latest = late_ ? Deadline::min() : begin(job) + job.limit;
+  if (!waited_since_) waited_since_ = Clock::now();
+  if (!came_) {
+    Result<bool> came = job.session->wait(job.ticket, reply_, std::min(until, latest));
+    if (!came || *came) came_ = std::move(came);
+  }
+  return came_ || until >= latest;
+}
+
+// The worker is told not to bother, and those behind it have had their time too.
+void RemoteExperts::give_up() {
+  jobs_.front().session->abandon(jobs_.front().ticket);
+  pop();
+  late_ = true;
+}
+
+RemoteExperts::UnderWay RemoteExperts::pop() {
+  UnderWay job = std::move(jobs_.front());
+  jobs_.pop_front();
+  came_.reset();
+  waited_since_.reset();
+  collected_ = Clock::now();
+  return job;
+}
+
 Result<ExpertReport> RemoteExperts::collect(std::span<double> sums) {
   CHECK(!jobs_.empty(), "no job to collect");
-  const UnderWay job = std::move(jobs_.front());
-  jobs_.pop_front();
-  // Jobs run one after another, so each has its time from when the one before was there. Behind one
-  // that is late nothing is waited for.
-  const Deadline until = late_ ? Deadline::min() : std::max(job.submitted, collected_) + job.limit;
-  Result<bool> came = job.session->wait(job.ticket, reply_, until);
-  collected_ = Clock::now();
+  wait(Deadline::max());
+  const Result<bool> came = came_.value_or(false);
+  const Deadline waited_since = *waited_since_;
+  const UnderWay job = pop();
   if (!came) return Error::make(ErrorCode::unavailable, "{}", came.error().message);
   late_ = !*came;
   if (late_) {
@@ -216,6 +260,9 @@ Result<ExpertReport> RemoteExperts::collect(std::span<double> sums) {
                        reply_.header.layer);
   const auto compute = at_most_since(job.submitted, reply_.header.compute_us);
   worker_.times_.learn(job.pairs, compute);
+  const auto waited =
+      std::chrono::duration_cast<std::chrono::microseconds>(collected_ - waited_since);
+  arrivals_.learn(job.pairs, std::max(compute, waited));
   return ExpertReport{.compute_us = compute.count(),
                       .bytes_sent = job.bytes,
                       .bytes_received = static_cast<std::int64_t>(reply_.body.size())};
@@ -237,8 +284,10 @@ Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const
 }
 
 void RemoteExperts::drop() {
-  for (const UnderWay& job : jobs_) job.session->abandon(job.ticket);
-  jobs_.clear();
+  while (!jobs_.empty()) {
+    const UnderWay job = pop();
+    job.session->abandon(job.ticket);
+  }
 }
 
 }  // namespace tessera::worker

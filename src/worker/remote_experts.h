@@ -5,7 +5,8 @@
 //   parts.workers.push_back(worker->executor());          // one for each dispatcher
 //
 // A job goes out as COMPUTE_EXPERTS in the payload type and its sums come back in it, with f32 in
-// f64. It has a deadline: a multiple of what jobs of its size took so far, or would take the host.
+// f64. It is expected within a few times what jobs of its size took so far, or would take the host,
+// and has a deadline, which is a larger multiple of the same.
 // One that is late is given up (the worker is told, its answer dropped) and the worker counts as
 // suspect: until its answer came, jobs are refused at once, so that a hung worker costs one
 // deadline and not one a layer. The supervisor restarts or reconnects to a lost worker; a request

