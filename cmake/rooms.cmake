@@ -68,7 +68,11 @@ function(tessera_room name)
     target_compile_definitions(${name}_test PRIVATE
                                TESSERA_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_test(NAME ${name} COMMAND ${name}_test)
-    set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    if(TESSERA_SANITIZE)  # on two cores that others use too
+      set_tests_properties(${name} PROPERTIES TIMEOUT 900)
+    else()
+      set_tests_properties(${name} PROPERTIES TIMEOUT 300)
+    endif()
   endif()
   if(TESSERA_FUZZ)
     tessera_fuzzers(${name})
