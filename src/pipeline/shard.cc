@@ -62,6 +62,12 @@ Status LocalShard::start(Piece& piece) {
 }
 
 Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
+  Status status = compute(piece, near);
+  if (!status) lost_ |= status.error().code != ErrorCode::unavailable || !device_->fault();
+  return status;
+}
+
+Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   if (layout_.head) {
     TESSERA_TRY(layers(layout_.first_layer, layout_.end_layer));
     near();

@@ -105,7 +105,9 @@ class LocalShard final : public Shard {
   std::span<const float> logits() override {
     return layout_.head ? device_->logits() : std::span<const float>();
   }
-  bool keeps_state() const override { return true; }
+  // A required worker that fails leaves the device as it was. A device or a file that is lost is so
+  // for good.
+  bool keeps_state() const override { return !lost_; }
   // Not without the workers of experts that are required.
   Status ready() const override;
   std::vector<std::string> away() const override {
@@ -115,6 +117,7 @@ class LocalShard final : public Shard {
 
  private:
   Status load_experts(const Model& model);
+  Status compute(Piece& piece, const std::function<void()>& near);
   Status layers(int begin, int end);
   void apply(const StateChange& change);
 
@@ -123,6 +126,7 @@ class LocalShard final : public Shard {
   std::vector<int> cpus_;  // that drive it; empty: any
   LocalExperts experts_;
   std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
+  bool lost_ = false;
 };
 
 // The device that a shard of the plan names.

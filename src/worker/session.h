@@ -1,8 +1,8 @@
 // Session: the client's end of a worker after the handshake: jobs under credits, and heartbeats.
 //
-//   TESSERA_ASSIGN(const Ticket ticket, session->submit(header, parts));   // never waits for
-//   credit TESSERA_ASSIGN(const bool done, session->wait(ticket, reply, after(50ms))); if (!done)
-//   session->abandon(ticket);                                   // compute it elsewhere
+//   TESSERA_ASSIGN(const Ticket ticket, session->submit(header, parts));  // waits for no credit
+//   TESSERA_ASSIGN(const bool done, session->wait(ticket, reply, after(50ms)));
+//   if (!done) session->abandon(ticket);  // compute it elsewhere
 //
 // Threads: any, each with tickets of its own. Of those that wait one receives for all. beat never
 // keeps them waiting for long, since it only takes frames that are there. Everything is answered in

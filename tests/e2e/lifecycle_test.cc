@@ -127,5 +127,25 @@ TEST(Memory, ThePlanSaysThePeakAndHealthSaysLoading) {
   std::filesystem::remove(mini);
 }
 
+// The experts that stay in the file are read from it in each step.
+TEST(Lifecycle, AModelThatShrinksEndsTheServer) {
+  for (const std::vector<std::string>& placement : std::vector<std::vector<std::string>>{
+           {"--expert-resident", "0%"},
+           {"--expert-resident", "0%", "--target-devices", "cpu:0,cpu:1"}}) {
+    SCOPED_TRACE(json(placement).dump());
+    const std::string model = scratch_folder() + "/shrinks.gguf";
+    std::filesystem::copy_file(tiny_model(), model,
+                               std::filesystem::copy_options::overwrite_existing);
+    Served served(placement, model);
+    ASSERT_EQ(served.complete(greedy("Hi", 3)).status, 200);
+    std::filesystem::resize_file(model, 4096);
+    EXPECT_EQ(served.complete(greedy("Hi", 3)).status, 500);
+    const Reply health = http_test::get(served.port(), "/health");
+    EXPECT_EQ(health.status, 503) << health.body;
+    EXPECT_NE(health.body.find("shrank"), std::string::npos) << health.body;
+    EXPECT_EQ(served.wait(), 3) << served.output();
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -51,6 +51,7 @@ class Served {
   std::vector<int> children() const { return process_.children(); }
   int pid() const { return process_.pid(); }
   // The exit code; -1 when it has not said within half a minute that it ends.
+  int wait() { return process_.wait(); }
   int wait_for_end() { return process_.wait_for("info stopped") ? process_.wait() : -1; }
 
   Reply complete(const json& body, std::string_view headers = "") const {

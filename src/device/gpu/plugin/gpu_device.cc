@@ -206,7 +206,7 @@ Status GpuDevice::wait() {
     if (round % 64 != 63) continue;
     const Clock::duration waited = Clock::now() - begin;
     if (waited > std::chrono::duration<double>(options_.wait_seconds))
-      return Error::make(ErrorCode::unavailable, "did not finish a step within {:g} s",
+      return Error::make(ErrorCode::internal, "did not finish a step within {:g} s",
                          options_.wait_seconds);
     if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
