@@ -71,10 +71,7 @@ TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
     ExpertMetrics metrics(registry);
     FakeExecutor::Script script;
     (taken ? script.on_collect : script.on_submit) = [] { return ErrorCode::invalid; };
-    DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
-                          .metrics = &metrics};
-    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
-    Dispatcher dispatcher(spec, layout, std::move(parts));
+    Dispatcher dispatcher(spec, layout, host_and_worker(script, metrics));
     FakeDevice device;
     std::mt19937 random(3);
     fill(device, random, 1);

@@ -180,4 +180,12 @@ inline void fill(FakeDevice& device, std::mt19937& random, int n_rows) {
   device.summed = false;
 }
 
+// The host, and one worker that does what the script says.
+inline DispatcherParts host_and_worker(FakeExecutor::Script script, ExpertMetrics& metrics) {
+  DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                        .metrics = &metrics};
+  parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", std::move(script)));
+  return parts;
+}
+
 }  // namespace tessera

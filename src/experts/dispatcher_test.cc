@@ -186,10 +186,7 @@ TEST(Dispatcher, CountsWhatIsComputedWhere) {
     if (late) return ErrorCode::cancelled;
     return std::nullopt;
   };
-  DispatcherParts parts{.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
-                        .metrics = &metrics};
-  parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", script));
-  Dispatcher dispatcher(spec, layout, std::move(parts));
+  Dispatcher dispatcher(spec, layout, host_and_worker(script, metrics));
   FakeDevice device;
   std::mt19937 random(3);
   fill(device, random, 1);
