@@ -79,8 +79,9 @@ void run(const GatedDeltaSpec& spec, const std::vector<std::vector<int>>& steps,
     const std::size_t n = std::size_t(rows.step.rows);
     const std::vector<float> qkv = random.normals(n * std::size_t(channels));
     const std::vector<float> alpha = random.normals(n * std::size_t(heads)),
-                             beta = random.normals(n * std::size_t(heads));
-    DeviceArray<float> dqkv(qkv), dalpha(alpha), dbeta(beta),
+                             beta = random.normals(n * std::size_t(heads)),
+                             gate = random.normals(n * std::size_t(spec.value_width()));
+    DeviceArray<float> dqkv(qkv), dalpha(alpha), dbeta(beta), dgate(gate),
         out(n * std::size_t(spec.value_width()));
     Runner runner(delta_workspace(spec, rows.step.rows) + 256);
     runner.fresh();
@@ -94,8 +95,13 @@ void run(const GatedDeltaSpec& spec, const std::vector<std::vector<int>>& steps,
                                        .a = a.data(),
                                        .state = state.data(),
                                        .slot_stride = stride,
-                                       .out = out.data()}));
+                                       .out = out.data(),
+                                       .gate = dgate.data()}));
     runner.sync();
+    std::vector<double> opened;
+    for (const float z : gate)
+      opened.push_back(opens_gate(rows.step) ? silu(double(z)) : double(z));
+    compare("delta gate, step " + std::to_string(number), dgate.get(), opened, 1e-6);
     std::vector<double> want;
     for (std::size_t i = 0; i < n_sequences; ++i)
       for (int t = 0; t < lengths[i]; ++t) {

@@ -214,7 +214,8 @@ class Bench {
                                           .a = model_.decay,
                                           .state = l.state,
                                           .slot_stride = delta_state_floats(kDelta),
-                                          .out = b_.mixed}));
+                                          .out = b_.mixed,
+                                          .gate = b_.side}));
       return;
     }
     GPU_OK(attention(runner_.launch, {.step = step,
@@ -248,7 +249,7 @@ class Bench {
     if (l.delta) {
       in.kind = InputKind::gated_rms;
       in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = 4096,
-      in.head_dim = 128;
+      in.gate_open = rows <= 8, in.head_dim = 128;
     }
     GPU_OK(project(runner_.launch, {.input = in,
                                     .rows = rows,

@@ -37,7 +37,11 @@ void run(const Case& c, std::uint64_t seed) {
   const std::vector<float> x = random.normals(n), gate = random.normals(n);
   std::vector<float> weight = random.normals(std::size_t(c.cols), 0.2f);
   for (float& v : weight) v += 1;
-  DeviceArray<float> dx(x), dgate(gate), dweight(weight);
+  const bool open = seed % 2 == 1;
+  std::vector<float> factors = gate;
+  if (open)
+    for (float& z : factors) z = float(silu(double(z)));
+  DeviceArray<float> dx(x), dgate(factors), dweight(weight);
   DeviceArray<float> out(std::size_t(c.batch) * std::size_t(c.rows));
   Runner runner(project_workspace(c.batch, c.cols) + 256);
   ProjectArgs args{.input = {.kind = c.kind,
@@ -48,6 +52,7 @@ void run(const Case& c, std::uint64_t seed) {
                              .eps = 1e-6f,
                              .gate = dgate.data(),
                              .gate_stride = c.cols,
+                             .gate_open = open,
                              .head_dim = head_dim},
                    .rows = c.batch,
                    .n_outputs = 1,
@@ -114,7 +119,8 @@ void test_projections() {
   }
   run({BlockType::Q4_K, 64, 17408, 8, InputKind::plain}, seed++);
   run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);
-  run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm}, seed++);  // a head: whole tiles a warp
+  run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm},
+      seed++);  // a head: whole tiles a warp
 }
 
 void test_elementwise() {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "device/gpu/kernels/ffn_supers.cuh"
 #include "device/gpu/kernels/ffn_tiles.cuh"
 #include "device/gpu/kernels/project_decode.cuh"
 
@@ -107,7 +108,12 @@ GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scra
 
 FfnScratch ffn_scratch(const FfnArgs& args, void* workspace) {
   auto* floats = static_cast<float*>(workspace);
-  return {.h = floats + (args.rows + 63) / 64 * 64, .dense_gate = floats};
+  const TilesLayout at = tiles_layout(args);
+  auto* bytes = static_cast<std::byte*>(workspace);
+  return {.h = floats + (args.rows + 63) / 64 * 64,
+          .dense_gate = floats,
+          .x_rounded = bytes + at.x,
+          .h_rounded = bytes + at.h};
 }
 
 GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
@@ -127,7 +133,8 @@ GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch&
   }
   if (args.rows > kDecodeRows)
     return project_plain(launch, product.input, product.outputs[0], args.rows);
-  return project_decode(launch, product);
+  const bool leave = fusable(args) && has_hidden_supers(args, args.dense.gate.data != nullptr);
+  return project_decode(launch, product, {.rows = scratch.x_rounded, .leave = leave});
 }
 
 GpuError ffn_select(const Launch& launch, const FfnArgs& args) {

@@ -12,6 +12,9 @@ namespace tessera::gpu {
 struct FfnScratch {
   float* h = nullptr;
   float* dense_gate = nullptr;  // [rows] logits of the dense branch's scalar gate
+  // Rounded rows (rounded_row_bytes), in the tile kernels' place: the normed input, and h.
+  std::byte* x_rounded = nullptr;
+  std::byte* h_rounded = nullptr;
 };
 FfnScratch ffn_scratch(const FfnArgs& args, void* workspace);
 

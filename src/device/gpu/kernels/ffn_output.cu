@@ -261,13 +261,15 @@ GpuError fused_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch
 GpuError dense_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch,
                       float* out, bool add) {
   const FfnShape shape = ffn_shape(ffn);
-  return project_decode(launch, {.input = {.kind = InputKind::plain,
-                                           .x = scratch.h + shape.slots * shape.expert_pad,
-                                           .stride = shape.h_stride,
-                                           .cols = ffn.dense.down.cols},
-                                 .rows = ffn.rows,
-                                 .n_outputs = 1,
-                                 .outputs = {{{ffn.dense.down, out, ffn.n_embd, add}}}});
+  return project_decode(launch,
+                        {.input = {.kind = InputKind::plain,
+                                   .x = scratch.h + shape.slots * shape.expert_pad,
+                                   .stride = shape.h_stride,
+                                   .cols = ffn.dense.down.cols},
+                         .rows = ffn.rows,
+                         .n_outputs = 1,
+                         .outputs = {{{ffn.dense.down, out, ffn.n_embd, add}}}},
+                        {.rows = scratch.h_rounded});
 }
 
 GpuError pair_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {

@@ -161,6 +161,15 @@ __device__ void convolve_one(const DeltaArgs& args, const DeltaShape& s, const S
   }
 }
 
+// The gate's value that this thread opens, of one of the block's columns; null: none.
+__device__ __forceinline__ float* gate_of(const DeltaArgs& args, const DeltaShape& s,
+                                          const Sequence& sequence, int head, int column) {
+  const int c = column + kThreads - 1 - static_cast<int>(threadIdx.x);
+  if (args.gate == nullptr || c >= min(column + kBlockColumns, s.dim_v)) return nullptr;
+  const std::int64_t row = sequence.first_row;
+  return args.gate + (row * s.value_heads + head) * s.dim_v + c;
+}
+
 // kParts: elements of dim_k a lane.
 template <int kParts, bool kDecode>
 __global__ void __launch_bounds__(kThreads)
@@ -197,10 +206,13 @@ __global__ void __launch_bounds__(kThreads)
     if (ahead) load_early(args, s, sequence, ring, head, first_column, early);
     chain_wait();
     chain_trigger();
+    float* gate = gate_of(args, s, sequence, head, first_column);
+    const float z = gate == nullptr ? 0.0f : *gate;
     if (ahead)
       convolve_early(args, s, sequence, ring, head, first_column, early, shared);
     else
       convolve_one(args, s, sequence, ring, head, first_column, shared);
+    if (gate != nullptr) *gate = silu(z);
     __syncthreads();
   }
   const float q_scale = 1.0f / sqrtf(static_cast<float>(s.dim_k));

@@ -55,6 +55,10 @@ struct Staged {
 __device__ __forceinline__ float silu(float x) {
   return x / (1.0f + expf(-x));
 }
+// The factor that the gate's value `z` makes of an element (gated_rms).
+__device__ __forceinline__ float open_gate(const Input& in, float z) {
+  return in.gate_open ? z : silu(z);
+}
 __device__ __forceinline__ float sigmoid(float x) {
   return 1.0f / (1.0f + expf(-x));
 }
@@ -150,7 +154,8 @@ __device__ __forceinline__ float4 input_four(const Input& in, int first, int row
   if (gated) {
     const int id = in.row_ids == nullptr ? first + row : in.row_ids[first + row];
     const float4 z = *reinterpret_cast<const float4*>(in.gate + id * in.gate_stride + column);
-    v.x *= silu(z.x), v.y *= silu(z.y), v.z *= silu(z.z), v.w *= silu(z.w);
+    v.x *= open_gate(in, z.x), v.y *= open_gate(in, z.y);
+    v.z *= open_gate(in, z.z), v.w *= open_gate(in, z.w);
   }
   return v;
 }
@@ -233,8 +238,8 @@ __device__ __forceinline__ void stage_row(const Input& in, const EarlyInput<kFou
       float sum = sum_squares(y);
       for (int mask = in.head_dim / 8; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
       factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
-      y.x *= silu(z[i].x), y.y *= silu(z[i].y);
-      y.z *= silu(z[i].z), y.w *= silu(z[i].w);
+      y.x *= open_gate(in, z[i].x), y.y *= open_gate(in, z[i].y);
+      y.z *= open_gate(in, z[i].z), y.w *= open_gate(in, z[i].w);
     }
     if (in.kind != InputKind::plain) {
       const float4 w = early.weight[i];

@@ -123,6 +123,7 @@ struct Input {
   float eps = 0.0f;
   const float* gate = nullptr;  // gated_rms
   std::int64_t gate_stride = 0;
+  bool gate_open = false;  // `gate` holds silu(gate) already
   int head_dim = 0;
   const std::int32_t* row_ids = nullptr;  // row i of the product reads row row_ids[i] of x
 };
@@ -231,7 +232,13 @@ struct DeltaArgs {
   float* state = nullptr;              // slot s of this layer: state + s * slot_stride
   std::int64_t slot_stride = 0;        // floats
   float* out = nullptr;                // [rows][value_width], dense
+  // [rows][value_width], dense, or null: where opens_gate() it is replaced by silu(gate), which the
+  // product behind would otherwise compute in each of its blocks.
+  float* gate = nullptr;
 };
+inline bool opens_gate(const StepRows& step) {
+  return step.max_sequence_rows == 1;
+}
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args);
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows);
 

@@ -5,7 +5,8 @@
 namespace tessera::gpu {
 
 GpuError project(const Launch& launch, const ProjectArgs& args) {
-  if (args.rows <= kDecodeRows) return project_decode(launch, args);
+  const Rounding rounding{.rows = static_cast<std::byte*>(launch.workspace)};
+  if (args.rows <= kDecodeRows) return project_decode(launch, args, rounding);
   bool staged = false;
   auto* tokens = static_cast<__half*>(launch.workspace);
   const int padded = (args.input.cols + kTileCols - 1) / kTileCols * kTileCols;
@@ -18,7 +19,7 @@ GpuError project(const Launch& launch, const ProjectArgs& args) {
       ProjectArgs one = args;
       one.n_outputs = 1;
       one.outputs[0] = output;
-      error = project_decode(launch, one);
+      error = project_decode(launch, one, rounding);
     } else {
       if (!staged) error = halve_rows(launch, args.input, args.rows, padded, tokens);
       staged = true;

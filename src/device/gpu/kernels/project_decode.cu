@@ -274,8 +274,9 @@ std::size_t shared_bytes(DecodeArgs* args, int n_cols) {
 
 }  // namespace
 
-GpuError project_decode(const Launch& launch, const ProjectArgs& project) {
-  if (has_project_supers(project)) return project_supers(launch, project);
+GpuError project_decode(const Launch& launch, const ProjectArgs& project,
+                        const Rounding& rounding) {
+  if (has_project_supers(project)) return project_supers(launch, project, rounding);
   DecodeArgs args{};
   args.in = project.input;
   args.rows = project.rows;

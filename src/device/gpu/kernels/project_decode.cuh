@@ -5,11 +5,22 @@
 
 namespace tessera::gpu {
 
+// Where rows stand rounded: project_workspace() bytes. Several rows that meet Q4_K or Q6_K matrices
+// are rounded here first, once for all blocks. `leave`: the product of plain matrices alone leaves
+// its rows here too, for products behind it.
+struct Rounding {
+  std::byte* rows = nullptr;
+  bool leave = false;
+};
+
 // Any number of rows; each weight is read once for every 8 of them.
-GpuError project_decode(const Launch& launch, const ProjectArgs& args);
+GpuError project_decode(const Launch& launch, const ProjectArgs& args, const Rounding& rounding);
+
+// The input's rows as products by super-blocks read them, to `out`: rounded_row_bytes() each.
+GpuError round_rows(const Launch& launch, const Input& input, int rows, std::byte* out);
 
 // Where every matrix is Q4_K, Q6_K or plain and columns are whole super-blocks.
 bool has_project_supers(const ProjectArgs& args);
-GpuError project_supers(const Launch& launch, const ProjectArgs& args);
+GpuError project_supers(const Launch& launch, const ProjectArgs& args, const Rounding& rounding);
 
 }  // namespace tessera::gpu

@@ -2,8 +2,8 @@
 // Floor: the weights' bytes over the read bandwidth (a 2048 x 12288 Q4_K product is 14.5 MB: 3.2 us
 // at 4.6 TB/s).
 //
-// narrow: a block's warps share the columns. Each rounds its own super-blocks of the row (of
-// several rows: all warps together) and meets with them the weights of one unit after another: 16
+// narrow: a block's warps share the columns. Each rounds its own super-blocks of the row (several
+// rows come rounded, by round_rows) and meets with them the weights of one unit after another: 16
 // rows of a quantised matrix, or a few of a plain one. The weights of the first unit are in
 // registers, the others' on their way to L2, before the kernel before is done. wide: so many tiles
 // that each warp takes whole ones.
@@ -53,8 +53,20 @@ struct SumsOf<1> {
   using Type = RowSums;
 };
 
-// Plain matrices alone.
+// Plain matrices alone; blocks past their units leave a row each rounded.
 constexpr int kPlainWarps = 8;
+__device__ __forceinline__ void leave_row(const SuperArgs& args, int row, int warp, int lane) {
+  if (warp >= args.supers || row >= args.rows) return;
+  Eight weight = super_weight(args.in, warp, lane);
+  chain_wait();
+  chain_trigger();
+  char* to = rounded_row(args.rounded, args.in.cols, row);
+  for (int super = warp; super < args.supers; super += kPlainWarps) {
+    if (super != warp) weight = super_weight(args.in, super, lane);
+    put_input(args.in, load_input(args.in, row, super, lane), weight, lane,
+              to + super * kSuperBytes, rounded_squares(to, args.in.cols) + super);
+  }
+}
 template <int kCols>
 __global__ void __launch_bounds__(kPlainWarps* kWarp, kCols == 1 ? 4 : 2)
     plain_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
@@ -62,6 +74,8 @@ __global__ void __launch_bounds__(kPlainWarps* kWarp, kCols == 1 ? 4 : 2)
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
+  if (static_cast<int>(blockIdx.x) >= args.plain_units)
+    return leave_row(args, first + static_cast<int>(blockIdx.x) - args.plain_units, warp, lane);
   const Place at = plain_place_of(args, static_cast<int>(blockIdx.x));
   const Share share = warp >> args.part_bits == 0 ? share_of(args, warp) : Share{0, 0};
   Eight w[kPlainRows] = {};
@@ -125,36 +139,52 @@ __device__ __forceinline__ void store_units(const SuperArgs& args, int first_uni
   }
 }
 
-// Waits for the kernels before and stages their rows; one row that a unit's warps share between
-// them without a barrier.
+// A warp's copy of one super-block of `n` rounded rows, and of their squares.
+__device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int n, int super,
+                                           int lane, char* shared) {
+  constexpr int kPieces = kSuperBytes / 16, kEach = kDecodeRows * kPieces / kWarp;
+  const char* from = rounded_row(args.rounded, args.in.cols, first);
+  const std::int64_t stride = rounded_row_bytes(args.in.cols);
+  uint4 v[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
+    if (row < n)
+      v[i] = *reinterpret_cast<const uint4*>(from + row * stride + super * kSuperBytes + at * 16);
+  }
+  if (lane < n)
+    reinterpret_cast<float*>(shared + args.room.squares)[lane * args.supers + super] =
+        rounded_squares(from + lane * stride, args.in.cols)[super];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
+    if (row < n)
+      *reinterpret_cast<uint4*>(shared + row * args.room.row_bytes + super * kSuperBytes +
+                                at * 16) = v[i];
+  }
+}
+
+// Waits for the kernels before and brings their rows; where a unit's warps are the whole block each
+// brings its own columns, without a barrier.
 template <int kCols, int kWarps>
 __device__ __forceinline__ void wait_and_stage(const SuperArgs& args, Share share, int first, int n,
                                                char* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const bool alone = kCols == 1 && 1 << args.part_bits == kWarps;
-  const int from = alone ? share.begin : warp, to = alone ? share.end : n * args.supers;
+  const bool alone = 1 << args.part_bits == kWarps;
+  const int from = alone ? share.begin : warp, to = alone ? share.end : args.supers;
   const int stride = alone ? 1 : kWarps;
   Eight weight{};
-  if (from < to) weight = super_weight(args.in, from % args.supers, lane);
+  if (kCols == 1 && from < to) weight = super_weight(args.in, from, lane);
   chain_wait();
   chain_trigger();
-  constexpr int kTogether = kCols == 1 ? 1 : 2;
-  for (int base = from; base < to; base += kTogether * stride) {
-    InputSuper read[kTogether];
-    int row[kTogether], super[kTogether];
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      const int i = min(base + k * stride, to - 1);
-      row[k] = kCols == 1 ? 0 : i / args.supers;
-      super[k] = i - row[k] * args.supers;
-      read[k] = load_input(args.in, first + row[k], super[k], lane);
-    }
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      if (base + k * stride >= to) break;
-      if (base + k != from) weight = super_weight(args.in, super[k], lane);
-      stage_super(args.in, args.room, row[k], super[k], read[k], weight, lane, shared);
+  for (int super = from; super < to; super += stride) {
+    if constexpr (kCols == 1) {
+      if (super != from) weight = super_weight(args.in, super, lane);
+      stage_super(args.in, args.room, 0, super, load_input(args.in, first, super, lane), weight,
+                  lane, shared);
+    } else {
+      copy_super(args, first, n, super, lane, shared);
     }
   }
   if (alone)
@@ -321,11 +351,12 @@ GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
 
 template <int kCols, int kWarps>
 GpuError launch_narrow(const Launch& launch, SuperArgs& args, bool six) {
+  if (kCols > 1) args.plain_blocks = std::min(args.plain_units, 32);
   const int slots = kWarps >> args.part_bits, needed = (args.units + slots - 1) / slots;
-  const int most = std::max(1, launch.multiprocessors) * blocks_each(kCols, kWarps);
+  const int most = std::max(
+      1, std::max(1, launch.multiprocessors) * blocks_each(kCols, kWarps) - args.plain_blocks);
   const int rounds = (needed + most - 1) / most;  // the same for every block
   const int blocks = (needed + rounds - 1) / rounds;
-  if (kCols > 1) args.plain_blocks = std::min(args.plain_units, 32);
   const int shares = round_units(kCols) * kWarps * kTileRows * kCols * 4;
   return launch_kernel(
       launch, six ? narrow_kernel<kCols, kWarps, true> : narrow_kernel<kCols, kWarps, false>,
@@ -340,10 +371,12 @@ GpuError launch_supers(const Launch& launch, SuperArgs& args, bool six, bool wid
   const bool many = args.units > 0 && args.supers >= 16 && args.units <= 2 * launch.multiprocessors;
   while (args.part_bits < (many ? 4 : 3) && 2 << args.part_bits <= args.supers) ++args.part_bits;
   if (args.units == 0)
-    return launch_kernel(launch, plain_kernel<kCols>,
-                         dim3(static_cast<unsigned>(args.plain_units),
-                              static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
-                         dim3(kPlainWarps * kWarp), 0, args);
+    return launch_kernel(
+        launch, plain_kernel<kCols>,
+        dim3(static_cast<unsigned>(args.plain_units +
+                                   (args.rounded == nullptr ? 0 : std::min(kCols, args.rows))),
+             static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
+        dim3(kPlainWarps * kWarp), 0, args);
   if (wide) return launch_wide<kCols>(launch, args);
   return many ? launch_narrow<kCols, 16>(launch, args, six)
               : launch_narrow<kCols, 8>(launch, args, six);
@@ -360,7 +393,8 @@ bool has_project_supers(const ProjectArgs& project) {
   return true;
 }
 
-GpuError project_supers(const Launch& launch, const ProjectArgs& project) {
+GpuError project_supers(const Launch& launch, const ProjectArgs& project,
+                        const Rounding& rounding) {
   SuperArgs args{};
   args.in = project.input;
   args.rows = project.rows;
@@ -384,10 +418,17 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project) {
     args.ends[i] = i + 1 < quantised ? args.segments[i].end_unit : args.units + 1;
   const bool wide = n == 1 && args.units >= 4 * kWideWarps * std::max(1, launch.multiprocessors);
   constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
+  const bool plain = args.units == 0;
+  if (!plain || rounding.leave) args.rounded = rounding.rows;
   if (args.rows > 1) {
     args.room = super_room(args.supers, kDecodeRows);
-    if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit())
+    if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit()) {
+      if (!plain && !wide) {
+        const GpuError error = round_rows(launch, args.in, args.rows, args.rounded);
+        if (error != GpuError{}) return error;
+      }
       return launch_supers<kDecodeRows>(launch, args, six, wide);
+    }
   }
   args.room = super_room(args.supers, 1);
   return launch_supers<1>(launch, args, six, wide);

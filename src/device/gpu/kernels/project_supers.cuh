@@ -29,6 +29,8 @@ struct SuperArgs {
   Segment segments[kMaxOutputs];
   int ends[kMaxOutputs - 1];  // end_unit of the quantised segments but the last
   SuperRoom room;
+  std::byte*
+      rounded;  // read where a block takes several rows; written by a plain kernel if not null
 };
 
 struct Place {

@@ -47,6 +47,15 @@ struct TilesLayout {
 };
 TilesLayout tiles_layout(const FfnArgs& args);
 
+// A row rounded once for all blocks of the products by super-blocks (supers.cuh): kSuperBytes for
+// each 256 columns, then for each of them its part of the row's sum of squares, f32. At most two
+// bytes a column.
+inline constexpr int kSuperBytes = 384;
+TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
+  return std::int64_t{cols / kSuperCols} * kSuperBytes +
+         (std::int64_t{cols / kSuperCols} * 4 + 127) / 128 * 128;
+}
+
 inline constexpr int kTileTokens = 128;  // of the widest tensor-core tile
 
 }  // namespace tessera::gpu

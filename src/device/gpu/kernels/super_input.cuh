@@ -23,10 +23,6 @@ __device__ __forceinline__ Eight super_weight(const Input& in, int super, int la
   return {at[0], at[4]};
 }
 
-__device__ __forceinline__ float4 gated(float4 v, float4 z) {
-  return {v.x * silu(z.x), v.y * silu(z.y), v.z * silu(z.z), v.w * silu(z.w)};
-}
-
 // What is read of a row's super-block: the gate too where there is one.
 struct InputSuper {
   Eight x, z;
@@ -53,7 +49,12 @@ __device__ __forceinline__ Eight normed_input(const Input& in, const InputSuper&
   for (int mask = in.head_dim / 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
   const Eight y = times(read.x, weight);
-  return {gated(times(y.low, factor), read.z.low), gated(times(y.high, factor), read.z.high)};
+  const auto opened = [](float4 z) -> float4 {
+    return {silu(z.x), silu(z.y), silu(z.z), silu(z.w)};
+  };
+  Eight z = read.z;
+  if (!in.gate_open) z = {opened(z.low), opened(z.high)};
+  return {times(times(y.low, factor), z.low), times(times(y.high, factor), z.high)};
 }
 
 // Where `n_cols` rounded rows stand in shared memory, counted in bytes.
@@ -70,26 +71,50 @@ __host__ __device__ inline SuperRoom super_room(int supers, int n_cols) {
   return room;
 }
 
-// One warp's super-block of one row into its place.
+// One warp's super-block of one row to its place, and its part of the row's sum of squares.
+__device__ __forceinline__ void put_input(const Input& in, const InputSuper& read,
+                                          const Eight& weight, int lane, char* to, float* square) {
+  float sum = 0;
+  const Eight v = normed_input(in, read, weight, sum);
+  round_super(v, lane, to);
+  if (lane == 0) *square = sum;
+}
 __device__ __forceinline__ void stage_super(const Input& in, const SuperRoom& room, int row,
                                             int super, const InputSuper& read, const Eight& weight,
                                             int lane, char* shared) {
-  float square = 0;
-  const Eight v = normed_input(in, read, weight, square);
-  round_super(v, lane, shared + row * room.row_bytes + super * kSuperBytes);
-  if (lane == 0)
-    reinterpret_cast<float*>(shared + room.squares)[row * (in.cols / kSuperCols) + super] = square;
+  float* squares = reinterpret_cast<float*>(shared + room.squares) + row * (in.cols / kSuperCols);
+  put_input(in, read, weight, lane, shared + row * room.row_bytes + super * kSuperBytes,
+            squares + super);
 }
 
-// What the products of a staged row are to be multiplied with. After a barrier.
+// What the products of a rounded row are to be multiplied with.
+__device__ __forceinline__ float row_factor(const Input& in, const float* squares) {
+  if (in.kind != InputKind::rms_norm) return 1.0f;
+  float sum = 0;
+  for (int i = 0; i < in.cols / kSuperCols; ++i) sum += squares[i];
+  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+}
+// Of a staged row, after a barrier.
 __device__ __forceinline__ float row_factor(const Input& in, const SuperRoom& room, int row,
                                             const char* shared) {
-  if (in.kind != InputKind::rms_norm) return 1.0f;
-  const int supers = in.cols / kSuperCols;
-  const float* squares = reinterpret_cast<const float*>(shared + room.squares) + row * supers;
-  float sum = 0;
-  for (int i = 0; i < supers; ++i) sum += squares[i];
-  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+  return row_factor(
+      in, reinterpret_cast<const float*>(shared + room.squares) + row * (in.cols / kSuperCols));
+}
+
+// --- Rows that an earlier kernel rounded (rounded_row_bytes in sizes.h) ---
+
+__device__ __forceinline__ char* rounded_row(std::byte* rows, int cols, int row) {
+  return reinterpret_cast<char*>(rows + row * rounded_row_bytes(cols));
+}
+__device__ __forceinline__ const char* rounded_row(const std::byte* rows, int cols, int row) {
+  return reinterpret_cast<const char*>(rows + row * rounded_row_bytes(cols));
+}
+// f32 a super-block.
+__device__ __forceinline__ float* rounded_squares(char* row, int cols) {
+  return reinterpret_cast<float*>(row + cols / kSuperCols * kSuperBytes);
+}
+__device__ __forceinline__ const float* rounded_squares(const char* row, int cols) {
+  return reinterpret_cast<const float*>(row + cols / kSuperCols * kSuperBytes);
 }
 
 }  // namespace tessera::gpu

@@ -14,6 +14,7 @@
 #pragma once
 
 #include "device/gpu/kernels/dot.cuh"
+#include "device/gpu/kernels/sizes.h"
 
 namespace tessera::gpu {
 
@@ -26,7 +27,7 @@ constexpr bool has_supers(BlockType type) {
 // One row's 256 columns in shared memory: bytes, [group][t] of columns 4t.. and 16 + 4t..; for each
 // pair of groups scale, scaled sum, scale, scaled sum; for each group -32 times the integer sums of
 // its two halves.
-inline constexpr int kSuperFactors = 256, kSuperOffsets = 320, kSuperBytes = 384;
+inline constexpr int kSuperFactors = 256, kSuperOffsets = 320;
 // From row to row: a shift of eight banks.
 __host__ __device__ constexpr int super_row_bytes(int supers) {
   return supers * kSuperBytes + 32;
@@ -62,9 +63,11 @@ __device__ __forceinline__ std::uint32_t level_word(float4 v, float inverse) {
                  0x5410u);
 }
 
-// Rounds a warp's 256 columns and writes them to `to`. A group with an infinity or a NaN gets the
-// scale NaN and zeros.
-__device__ __forceinline__ void round_super(const Eight& v, int lane, char* to) {
+// Rounds the 32 columns of a group held by four lanes, t = 0 .. 3, and writes them to their place
+// in the super-block `to`. A group with an infinity or a NaN gets the scale NaN and zeros. The
+// whole warp takes part.
+__device__ __forceinline__ void round_group(const Eight& v, int t, int group, bool stores,
+                                            char* to) {
   const auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffffu; };
   const auto most = [&](float4 u) {
     return max(max(bits(u.x), bits(u.y)), max(bits(u.z), bits(u.w)));
@@ -84,13 +87,26 @@ __device__ __forceinline__ void round_super(const Eight& v, int lane, char* to) 
   int sums = dot4(low, 0x01010101u, 0) + dot4(high, 0x01010101u, 0) * 65536;
   sums += shuffle_xor(sums, 1);
   sums += shuffle_xor(sums, 2);
-  *reinterpret_cast<uint2*>(to + lane * 8) = make_uint2(low, high);
-  if (lane % 4 != 0) return;
-  const int group = lane / 4;
+  if (stores) *reinterpret_cast<uint2*>(to + group * 32 + t * 8) = make_uint2(low, high);
+  if (!stores || t != 0) return;
   const int of_low = static_cast<std::int16_t>(sums & 0xffff), of_high = (sums - of_low) >> 16;
   *reinterpret_cast<float2*>(to + kSuperFactors + group * 8) =
       make_float2(scale, scale * static_cast<float>(of_low + of_high));
   *reinterpret_cast<int2*>(to + kSuperOffsets + group * 8) = make_int2(-32 * of_low, -32 * of_high);
+}
+// A warp's 256 columns.
+__device__ __forceinline__ void round_super(const Eight& v, int lane, char* to) {
+  round_group(v, lane % 4, lane / 4, true, to);
+}
+// A warp's 32 columns, one a lane.
+__device__ __forceinline__ void round_lanes(float value, int lane, int group, char* to) {
+  const int t = lane % 4 * 4;
+  const auto four = [&](int from) -> float4 {
+    return {shuffle(value, from), shuffle(value, from + 1), shuffle(value, from + 2),
+            shuffle(value, from + 3)};
+  };
+  const Eight v{four(t), four(16 + t)};
+  round_group(v, lane % 4, group, lane < 4, to);
 }
 
 // --- Weights ---

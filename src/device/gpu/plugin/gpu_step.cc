@@ -213,7 +213,8 @@ int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) c
       .a = w.vector(TensorRole::gdn_a),
       .state = memory_.slots + memory_.state.slot_offset[static_cast<std::size_t>(layer)],
       .slot_stride = memory_.state.slot_floats,
-      .out = s.side_v};
+      .out = s.side_v,
+      .gate = s.side};
   if (const int error = gated_delta(launch_, args); error != 0) return error;
   const Input mixed{.kind = InputKind::gated_rms,
                     .x = s.side_v,
@@ -223,6 +224,7 @@ int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) c
                     .eps = memory_.spec.norm_eps,
                     .gate = s.side,
                     .gate_stride = g.value_width(),
+                    .gate_open = opens_gate(args.step),
                     .head_dim = g.dim_v};
   return output(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
 }
