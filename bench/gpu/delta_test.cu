@@ -100,7 +100,7 @@ void run(const GatedDeltaSpec& spec, const std::vector<std::vector<int>>& steps,
     runner.sync();
     std::vector<double> opened;
     for (const float z : gate)
-      opened.push_back(opens_gate(rows.step) ? silu(double(z)) : double(z));
+      opened.push_back(opens_gate(spec, rows.step) ? silu(double(z)) : double(z));
     compare("delta gate, step " + std::to_string(number), dgate.get(), opened, 1e-6);
     std::vector<double> want;
     for (std::size_t i = 0; i < n_sequences; ++i)

@@ -214,6 +214,10 @@ __global__ void __launch_bounds__(kThreads)
       convolve_one(args, s, sequence, ring, head, first_column, shared);
     if (gate != nullptr) *gate = silu(z);
     __syncthreads();
+  } else {
+    float* gate = gate_of(args, s, sequence, head, first_column);
+    for (int t = 0; gate != nullptr && t < sequence.n_rows; ++t)
+      gate[t * s.value_heads * s.dim_v] = silu(gate[t * s.value_heads * s.dim_v]);
   }
   const float q_scale = 1.0f / sqrtf(static_cast<float>(s.dim_k));
   const int rows = kDecode ? 1 : sequence.n_rows;
@@ -314,8 +318,7 @@ GpuError gated_delta(const Launch& launch, const DeltaArgs& args) {
   auto* conv = static_cast<float*>(launch.workspace);
   const GpuError error = delta_convolve(launch, args, conv);
   if (error != GpuError{}) return error;
-  if (args.step.max_sequence_rows < kLeastChunkedRows || !has_delta_chunks(args.spec))
-    return delta_recurrent(launch, args, conv);
+  if (!goes_in_chunks(args.spec, args.step)) return delta_recurrent(launch, args, conv);
   return delta_chunked(launch, args, conv,
                        static_cast<std::byte*>(launch.workspace) +
                            delta_convolution_bytes(args.spec, args.step.rows));

@@ -236,9 +236,7 @@ struct DeltaArgs {
   // product behind would otherwise compute in each of its blocks.
   float* gate = nullptr;
 };
-inline bool opens_gate(const StepRows& step) {
-  return step.max_sequence_rows == 1;
-}
+bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step);
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args);
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows);
 

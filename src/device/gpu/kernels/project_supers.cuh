@@ -86,10 +86,11 @@ __device__ __forceinline__ Share share_of(const SuperArgs& args, int part) {
 
 // --- Plain units ---
 
-// Sums of a warp's columns: [row of the unit][column], then the squares of each column's input.
+// Of a warp's columns: a lane's part of the sums, [row of the unit][column], and of each column's
+// input the squares, whose sum over the warp stands in lane column * 32 / kCols.
 template <int kCols>
 struct PlainSums {
-  float of[kPlainRows][kCols], squares[kCols];
+  float of[kPlainRows * kCols], squares;
 };
 
 // A warp's share of a plain unit: `w` holds its first super-block. The rows come from memory.
@@ -106,16 +107,17 @@ __device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& 
       for (int r = 0; r < kPlainRows; ++r)
         w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, super, lane);
     const Eight weight = super_weight(args.in, super, lane);
+    float square[kCols] = {};
 #pragma unroll
     for (int j = 0; j < kCols; ++j) {
       if (j >= n) break;
-      float square = 0;
       const Eight x =
-          normed_input(args.in, load_input(args.in, first + j, super, lane), weight, square);
-      sums.squares[j] += square;
+          normed_input(args.in, load_input(args.in, first + j, super, lane), weight, square[j]);
 #pragma unroll
-      for (int r = 0; r < kPlainRows; ++r) sums.of[r][j] = dot_eight(w[r], x, sums.of[r][j]);
+      for (int r = 0; r < kPlainRows; ++r)
+        sums.of[r * kCols + j] = dot_eight(w[r], x, sums.of[r * kCols + j]);
     }
+    sums.squares += spread_sums(square, lane);
   }
 }
 
@@ -130,15 +132,10 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
   PlainSums<kCols> sums{};
   plain_share<kCols>(args, at, share, w, first, n, lane, sums);
   float* own = shares + warp * (kPlainRows + 1) * kCols;
-#pragma unroll
-  for (int j = 0; j < kCols; ++j) {
-#pragma unroll
-    for (int r = 0; r < kPlainRows; ++r) {
-      const float all = warp_sum(sums.of[r][j]);
-      if (lane == 0) own[r * kCols + j] = all;
-    }
-    if (lane == 0) own[kPlainRows * kCols + j] = sums.squares[j];
-  }
+  constexpr int kLanes = kWarp / (kPlainRows * kCols), kSquareLanes = kWarp / kCols;
+  const float all = spread_sums(sums.of, lane);
+  if (lane % kLanes == 0) own[lane / kLanes] = all;
+  if (lane % kSquareLanes == 0) own[kPlainRows * kCols + lane / kSquareLanes] = sums.squares;
   __syncthreads();
   const int r = static_cast<int>(threadIdx.x) / kCols,
             column = static_cast<int>(threadIdx.x) % kCols;

@@ -53,6 +53,10 @@ std::size_t delta_convolution_bytes(const GatedDeltaSpec& spec, int rows) {
   return (bytes + 255) / 256 * 256;
 }
 
+bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step) {
+  return !goes_in_chunks(spec, step);
+}
+
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows) {
   const std::size_t convolution = delta_convolution_bytes(spec, rows);
   if (!has_delta_chunks(spec)) return convolution;

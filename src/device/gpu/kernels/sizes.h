@@ -29,6 +29,9 @@ inline constexpr int kDeltaChunk = 64;
 inline bool has_delta_chunks(const GatedDeltaSpec& spec) {
   return spec.dim_k == spec.dim_v && (spec.dim_k == 64 || spec.dim_k == 128);
 }
+inline bool goes_in_chunks(const GatedDeltaSpec& spec, const StepRows& step) {
+  return step.max_sequence_rows >= kLeastChunkedRows && has_delta_chunks(spec);
+}
 std::size_t delta_convolution_bytes(const GatedDeltaSpec& spec, int rows);  // a multiple of 256
 
 struct FfnShape {

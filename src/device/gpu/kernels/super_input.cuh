@@ -11,8 +11,9 @@ namespace tessera::gpu {
 
 inline bool has_super_input(const Input& in) {
   if (in.cols % kSuperCols != 0) return false;
-  return in.kind != InputKind::gated_rms || in.head_dim == 32 || in.head_dim == 64 ||
-         in.head_dim == 128 || in.head_dim == 256;
+  if (in.kind != InputKind::gated_rms) return true;
+  return in.gate_open &&
+         (in.head_dim == 32 || in.head_dim == 64 || in.head_dim == 128 || in.head_dim == 256);
 }
 
 // The norm's weights of a super-block: they may be loaded ahead of chain_wait().
@@ -36,25 +37,20 @@ __device__ __forceinline__ InputSuper load_input(const Input& in, int row, int s
   return read;
 }
 
-// The row's columns less the factor 1 / rms of rms_norm, whose part of the sum of squares is left
-// in `square`.
+// The row's columns less the factor 1 / rms of rms_norm; the lane's part of the sum of squares is
+// left in `square`.
 __device__ __forceinline__ Eight normed_input(const Input& in, const InputSuper& read,
                                               const Eight& weight, float& square) {
   if (in.kind == InputKind::plain) return read.x;
   if (in.kind == InputKind::rms_norm) {
-    square = warp_sum(squares(read.x));
+    square = squares(read.x);
     return times(read.x, weight);
   }
   float sum = squares(read.x);
   for (int mask = in.head_dim / 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
   const float factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
   const Eight y = times(read.x, weight);
-  const auto opened = [](float4 z) -> float4 {
-    return {silu(z.x), silu(z.y), silu(z.z), silu(z.w)};
-  };
-  Eight z = read.z;
-  if (!in.gate_open) z = {opened(z.low), opened(z.high)};
-  return {times(times(y.low, factor), z.low), times(times(y.high, factor), z.high)};
+  return {times(times(y.low, factor), read.z.low), times(times(y.high, factor), read.z.high)};
 }
 
 // Where `n_cols` rounded rows stand in shared memory, counted in bytes.
@@ -76,6 +72,7 @@ __device__ __forceinline__ void put_input(const Input& in, const InputSuper& rea
                                           const Eight& weight, int lane, char* to, float* square) {
   float sum = 0;
   const Eight v = normed_input(in, read, weight, sum);
+  if (in.kind == InputKind::rms_norm) sum = warp_sum(sum);
   round_super(v, lane, to);
   if (lane == 0) *square = sum;
 }

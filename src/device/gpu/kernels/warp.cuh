@@ -36,6 +36,24 @@ __device__ __forceinline__ float warp_sum(float value) {
   for (int mask = kLanes / 2; mask > 0; mask /= 2) value += shuffle_xor(value, mask);
   return value;
 }
+// warp_sum of kN values at once, kN a power of two: lane l gets that of value l / (32 / kN). The
+// same additions, but a lane takes part in its own only.
+template <int kN>
+__device__ __forceinline__ float spread_sums(float (&value)[kN], int lane) {
+  int mask = kWarp / 2;
+#pragma unroll
+  for (int n = kN / 2; n > 0; n /= 2, mask /= 2) {
+    const bool upper = (lane & mask) != 0;
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float given = upper ? value[i] : value[i + n];
+      value[i] = (upper ? value[i + n] : value[i]) + shuffle_xor(given, mask);
+    }
+  }
+#pragma unroll
+  for (; mask > 0; mask /= 2) value[0] += shuffle_xor(value[0], mask);
+  return value[0];
+}
 template <int kLanes = kWarp>
 __device__ __forceinline__ float warp_max(float value) {
 #pragma unroll

@@ -224,7 +224,7 @@ int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) c
                     .eps = memory_.spec.norm_eps,
                     .gate = s.side,
                     .gate_stride = g.value_width(),
-                    .gate_open = opens_gate(args.step),
+                    .gate_open = opens_gate(g, args.step),
                     .head_dim = g.dim_v};
   return output(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
 }
