@@ -256,8 +256,9 @@ GpuError expert_hidden_supers(const Launch& launch, const FfnArgs& ffn, const Ff
   while (1 << args.part_bits < kWarps && 2 << args.part_bits <= args.supers) ++args.part_bits;
   const int slots = kWarps >> args.part_bits;
   // Rows share the machine: a block takes several units of its row rather than choose anew.
-  const int wanted = std::max(1, launch.multiprocessors) * kBlocksEach / ffn.rows;
-  const int blocks = std::min((args.units + slots - 1) / slots, std::max(wanted, 16));
+  const int machine = std::max(1, launch.multiprocessors) * kBlocksEach;
+  const int blocks = even_blocks((args.units + slots - 1) / slots,
+                                 std::max(machine / ffn.rows - (select ? 1 : 0), 16));
   const auto is_q4 = [](const Matrix& m) { return m.type == BlockType::Q4_K; };
   const bool q4 = is_q4(ffn.moe.shape.gate) && is_q4(ffn.moe.shape.up) &&
                   (!with_dense || (is_q4(ffn.dense.gate) && is_q4(ffn.dense.up)));

@@ -158,7 +158,7 @@ GpuError fused_output_supers(const Launch& launch, const FfnArgs& ffn, const Ffn
   // Rows share the machine: a block takes several tiles of its row rather than round it anew.
   const bool rounded = rounds_hidden(ffn);
   const int tiles = static_cast<int>(row_tiles(ffn.n_embd)) / (rounded ? 2 : 1);
-  const int blocks = std::min(tiles, std::max(16, 2 * launch.multiprocessors / ffn.rows));
+  const int blocks = even_blocks(tiles, std::max(16, 2 * launch.multiprocessors / ffn.rows));
   const bool six = args.down.type == BlockType::Q6_K ||
                    (args.shape.dense() && args.dense_down.type == BlockType::Q6_K);
   const int item = staged_bytes(rounded, args.supers) + kTileRows * 4 * (rounded ? 2 : 1);

@@ -22,6 +22,13 @@ inline std::size_t shared_limit() {
   return static_cast<std::size_t>(bytes);
 }
 
+// At most `most` blocks (of those that stand side by side) for `units` of work, so that each takes
+// the same number one after another.
+inline int even_blocks(int units, int most) {
+  const int rounds = (units + most - 1) / most;
+  return (units + rounds - 1) / rounds;
+}
+
 template <typename... Params, typename... Args>
 GpuError launch_kernel(const Launch& launch, void (*kernel)(Params...), dim3 grid, dim3 block,
                        std::size_t shared, Args&&... args) {

@@ -355,8 +355,7 @@ GpuError launch_narrow(const Launch& launch, SuperArgs& args, bool six) {
   const int slots = kWarps >> args.part_bits, needed = (args.units + slots - 1) / slots;
   const int most = std::max(
       1, std::max(1, launch.multiprocessors) * blocks_each(kCols, kWarps) - args.plain_blocks);
-  const int rounds = (needed + most - 1) / most;  // the same for every block
-  const int blocks = (needed + rounds - 1) / rounds;
+  const int blocks = even_blocks(needed, most);
   const int shares = round_units(kCols) * kWarps * kTileRows * kCols * 4;
   return launch_kernel(
       launch, six ? narrow_kernel<kCols, kWarps, true> : narrow_kernel<kCols, kWarps, false>,
