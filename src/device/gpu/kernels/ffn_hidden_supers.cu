@@ -144,7 +144,8 @@ __device__ __forceinline__ void put_both(const RowSums& gate, const RowSums& up,
   shares[t / 2 * 16 + t % 2 * 8 + g] = t < 2 ? low : high;
 }
 
-template <bool kSix, int kTiles>
+// kOnce: a block has one unit at most. A loop's invariants would not fit the registers.
+template <bool kSix, int kTiles, bool kOnce>
 __global__ void __launch_bounds__(kWarps* kWarp, kBlocksEach)
     hidden_kernel(const TESSERA_GRID_CONSTANT HiddenArgs args) {
   constexpr int kUnitRows = kTiles * kTileRows;
@@ -153,7 +154,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksEach)
   __shared__ const std::byte* table[kMaxExperts];
   __shared__ float shares[kWarps][kTiles][2 * kTileRows];
   __shared__ Target targets[kWarps];
-  __shared__ float factor;
+  __shared__ float squares[kWarps * kWarp];
   const int row = static_cast<int>(blockIdx.y);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -166,13 +167,15 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksEach)
   chain_trigger();
   const MoeArgs& moe = args.ffn.moe;
   const char* x = rounded_row(args.x, args.in.cols, row);
-  if (threadIdx.x == kWarps * kWarp - 1)
-    factor = row_factor(args.in, rounded_squares(x, args.in.cols));
+  // On its way while the experts are ranked.
+  const bool brings = static_cast<int>(threadIdx.x) < args.supers;
+  const float square = brings ? rounded_squares(x, args.in.cols)[threadIdx.x] : 0.0f;
   if (args.select)
     rank_groups(moe, moe.logits + static_cast<std::int64_t>(row) * moe.n_expert, args.router_factor,
                 candidates);
   else if (static_cast<int>(threadIdx.x) < moe.n_used)
     selection.ids[threadIdx.x] = moe.ids[row * moe.n_used + threadIdx.x];
+  if (brings) squares[threadIdx.x] = square;
   __syncthreads();
   if (args.select) {
     choose_ranked(moe, candidates, selection);
@@ -205,9 +208,11 @@ __global__ void __launch_bounds__(kWarps* kWarp, kBlocksEach)
         gate += shares[i][r / kTileRows][r % kTileRows];
         up += shares[i][r / kTileRows][kTileRows + r % kTileRows];
       }
+      const float factor = row_factor(args.in, squares);
       put_hidden<kTiles>(args, row, targets[of], r,
                          activated(targets[of].kind, gate * factor, up * factor));
     }
+    if (kOnce) break;
     if (base + step < args.units) __syncthreads();
   }
 }
@@ -220,7 +225,7 @@ std::int64_t line_share(std::int64_t bytes, int shares) {
 }  // namespace
 
 bool has_hidden_supers(const FfnArgs& args, bool with_dense) {
-  if (args.n_embd % kSuperCols != 0) return false;
+  if (args.n_embd % kSuperCols != 0 || args.n_embd / kSuperCols > kWarps * kWarp) return false;
   if (!has_supers(args.moe.shape.gate.type) || !has_supers(args.moe.shape.up.type)) return false;
   return !with_dense || (has_supers(args.dense.gate.type) && has_supers(args.dense.up.type));
 }
@@ -266,8 +271,11 @@ GpuError expert_hidden_supers(const Launch& launch, const FfnArgs& ffn, const Ff
     const GpuError error = round_rows(launch, args.in, ffn.rows, scratch.x_rounded);
     if (error != GpuError{}) return error;
   }
-  const auto kernel = rounds ? (q4 ? hidden_kernel<false, 2> : hidden_kernel<true, 2>)
-                             : (q4 ? hidden_kernel<false, 1> : hidden_kernel<true, 1>);
+  const bool once = blocks * slots >= args.units;
+  const auto kernel = rounds ? (q4 ? hidden_kernel<false, 2, false> : hidden_kernel<true, 2, false>)
+                      : once
+                          ? (q4 ? hidden_kernel<false, 1, true> : hidden_kernel<true, 1, true>)
+                          : (q4 ? hidden_kernel<false, 1, false> : hidden_kernel<true, 1, false>);
   return launch_kernel(
       launch, kernel,
       dim3(static_cast<unsigned>(blocks + (select ? 1 : 0)), static_cast<unsigned>(ffn.rows)),
