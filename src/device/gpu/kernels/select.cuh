@@ -73,11 +73,13 @@ struct Candidates {
   std::int32_t ids[kMaxExperts];
 };
 
-// How many of the `n` keys stand before that of index i: greater ones, and equal ones ahead of it.
-__device__ __forceinline__ int rank_of(const std::uint32_t* keys, int n, int i, std::uint32_t key) {
+// How many of the keys [begin, end) stand before that of index i: greater ones, and equal ones
+// ahead of it. `begin` is a multiple of 4; behind the last key stand zeros.
+__device__ __forceinline__ int rank_of(const std::uint32_t* keys, int begin, int end, int i,
+                                       std::uint32_t key) {
   int rank = 0;
 #pragma unroll 4
-  for (int j = 0; j < n; j += 4) {
+  for (int j = begin; j < end; j += 4) {
     const uint4 four = *reinterpret_cast<const uint4*>(keys + j);
     rank += four.x > key - (j < i ? 1 : 0);
     rank += four.y > key - (j + 1 < i ? 1 : 0);
@@ -111,7 +113,7 @@ __device__ inline void rank_groups(const MoeArgs& moe, const float* logits, floa
     c.keys[e] = key;
     __syncwarp();
     const int group = e / kWarp;
-    const int rank = key == 0 ? kWarp : rank_of(c.keys + group * kWarp, kWarp, lane, key);
+    const int rank = key == 0 ? kWarp : rank_of(c.keys + group * kWarp, 0, kWarp, lane, key);
     if (lane < each) c.best[group * each + lane] = 0;
     __syncwarp();
     if (rank < each) {
@@ -121,14 +123,19 @@ __device__ inline void rank_groups(const MoeArgs& moe, const float* logits, floa
   }
 }
 
-// Second half, after the barrier: s.ids. Wants another.
+// Second half, after the barrier: s.ids. Wants another. Four lanes a candidate, a quarter of the
+// others each: the whole block waits for this.
 __device__ inline void choose_ranked(const MoeArgs& moe, const Candidates& c, Selection& s) {
   const int each = min(moe.n_used, kWarp), n = (moe.n_expert + kWarp - 1) / kWarp * each;
-  for (int i = static_cast<int>(threadIdx.x); i < n; i += static_cast<int>(blockDim.x)) {
-    const std::uint32_t key = c.best[i];
-    if (key == 0) continue;
-    const int rank = rank_of(c.best, n, i, key);
-    if (rank < moe.n_used) s.ids[rank] = c.ids[i];
+  const int share = (n + 15) / 16 * 4, begin = static_cast<int>(threadIdx.x) % 4 * share;
+  const int end = min(n, begin + share);
+  for (int base = 0; base < n; base += static_cast<int>(blockDim.x) / 4) {
+    const int i = base + static_cast<int>(threadIdx.x) / 4;
+    const std::uint32_t key = i < n ? c.best[i] : 0;
+    int rank = rank_of(c.best, begin, end, i, key);
+    rank += shuffle_xor(rank, 1);
+    rank += shuffle_xor(rank, 2);
+    if (key != 0 && rank < moe.n_used && threadIdx.x % 4 == 0) s.ids[rank] = c.ids[i];
   }
 }
 
