@@ -94,6 +94,15 @@ void ExpertWorkers::await(bool patient) const {
   }
 }
 
+void ExpertWorkers::Connections::begin_stop() const {
+  for (const auto& connection : *this)
+    if (connection) connection->begin_stop();
+}
+
+std::function<void()> ExpertWorkers::ender() const {
+  return [connections = connections_] { connections->begin_stop(); };
+}
+
 std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)>
 ExpertWorkers::executors() const {
   return [connections = connections_](const ShardLayout&) {

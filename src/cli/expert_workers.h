@@ -36,11 +36,16 @@ class ExpertWorkers {
   // started again and again), and where nobody is `patient` also those that have not loaded yet.
   void await(bool patient) const;
 
-  // LocalExperts::workers. Keeps the connections alive.
+  // LocalExperts::workers and end_workers. Both keep the connections alive.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> executors() const;
+  std::function<void()> ender() const;
 
  private:
-  using Connections = std::vector<std::unique_ptr<worker::ExpertConnection>>;
+  // The workers of all end at the same time.
+  struct Connections : std::vector<std::unique_ptr<worker::ExpertConnection>> {
+    ~Connections() { begin_stop(); }
+    void begin_stop() const;
+  };
   // By the number of the worker; null for one without experts.
   std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();
 };

@@ -290,6 +290,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                  ExpertWorkers::start(config, placed.expert_workers, model, placed.plan,
                                       devices.experts.options, metrics));
   devices.experts.workers = expert_workers.executors();
+  devices.experts.end_workers = expert_workers.ender();
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   TESSERA_ASSIGN(auto shards,

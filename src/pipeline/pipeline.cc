@@ -25,9 +25,10 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   auto pipeline = std::unique_ptr<Pipeline>(new Pipeline());
   pipeline->spec_ = model.spec();
   pipeline->piece_rows_ = plan.piece_rows;
-  TESSERA_TRY(load_shards(model, plan, shards, progress));
+  Status loaded = load_shards(model, plan, shards, progress);
   for (std::unique_ptr<Shard>& shard : shards)
     pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
+  if (!loaded) return std::move(loaded).error();
   for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
@@ -35,6 +36,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
 
 Pipeline::~Pipeline() {
   stop();
+  give_up();  // all workers end at the same time, and not one after the other
 }
 
 void Pipeline::start_threads(const Plan& plan) {

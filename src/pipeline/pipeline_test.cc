@@ -24,7 +24,16 @@ class CountingShard final : public Shard {
     return {};
   }
   std::span<const float> logits() override { return {}; }
+  void give_up() override {
+    if (ending != nullptr) ++*ending;
+  }
+  ~CountingShard() override {
+    if (ending != nullptr) {
+      EXPECT_EQ(*ending, 2) << "not all were told before one was waited for";
+    }
+  }
 
+  int* ending = nullptr;  // shards that were told to end
   int started = 0;
   int finished = 0;
 
@@ -70,6 +79,14 @@ TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
   EXPECT_EQ(rig.first->finished, 3);
   EXPECT_EQ(rig.second->finished, 3);
   EXPECT_FALSE(rig.forward(kPieceRows));
+}
+
+TEST(Pipeline, TellsAllShardsToEndBeforeItWaitsForOne) {
+  int ending = 0;
+  Rig rig;
+  rig.first->ending = rig.second->ending = &ending;
+  rig.pipeline.reset();
+  EXPECT_EQ(ending, 2);
 }
 
 TEST(Pipeline, TellsAFailureOfTheFirstShardOnceItsPiecesAreDone) {

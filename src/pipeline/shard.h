@@ -68,8 +68,8 @@ class Shard {
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
-  // Ends what the shard waits for elsewhere, so that a piece under way fails soon; any thread.
-  // Nothing can be computed afterwards.
+  // Begins to end what the shard has elsewhere, so that a piece that waits for it fails soon; any
+  // thread. Waits for nothing: the destructor does. Nothing can be computed afterwards.
   virtual void give_up() {}
 };
 
@@ -81,6 +81,8 @@ struct LocalExperts {
   // Executors of the plan's workers for a shard, by number; empty: the host computes for them.
   // Shards that load at the same time call it at the same time.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> workers;
+  // Begins to end these workers, as Shard::give_up(); may be empty.
+  std::function<void()> end_workers;
   // The host's threads where the device has none of its own.
   int threads = 1;
   cpu::Isa isa = cpu::detect_isa();
@@ -114,6 +116,9 @@ class LocalShard final : public Shard {
     return dispatcher_ != nullptr ? dispatcher_->away() : std::vector<std::string>();
   }
   bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
+  void give_up() override {
+    if (experts_.end_workers) experts_.end_workers();
+  }
 
  private:
   Status load_experts(const Model& model);

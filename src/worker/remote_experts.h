@@ -58,6 +58,8 @@ class ExpertConnection {
   // Why no job is taken now: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const;
   std::unique_ptr<ExpertExecutor> executor();
+  // Begins to end the worker, for good; any thread. The destructor waits until it has ended.
+  void begin_stop() { supervisor_->begin_stop(); }
 
  private:
   friend class RemoteExperts;

@@ -60,7 +60,7 @@ class RemoteShard final : public Shard {
   Absence absence() const override { return supervisor_->absence(); }
   std::vector<std::string> away() const override;
   Status restart() override;
-  void give_up() override { supervisor_->stop(); }
+  void give_up() override { supervisor_->begin_stop(); }
 
  private:
   // Why a job was lost.

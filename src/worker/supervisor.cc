@@ -29,6 +29,8 @@ bool is_mismatch(RefuseReason reason) {
 
 Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
   return [spawn, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
+    if (interrupter.interrupted())
+      return Error::make(ErrorCode::cancelled, "{} is not started any more", spawn.binary);
     StartedWorker started;
     TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
     Fd socket = started.process->take_socket();
@@ -70,7 +72,7 @@ Supervisor::~Supervisor() {
   stop();
 }
 
-void Supervisor::stop() {
+void Supervisor::begin_stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -78,6 +80,10 @@ void Supervisor::stop() {
   interrupter_.interrupt();
   const std::uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
+}
+
+void Supervisor::stop() {
+  begin_stop();
   const std::lock_guard lock(join_mutex_);
   if (thread_.joinable()) thread_.join();
 }
@@ -180,6 +186,7 @@ void Supervisor::start_worker() {
   Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)), interrupter_);
   if (!started) {
     interrupter_.forget();
+    if (stopping()) return;
     return lose(DeathReason::start_failed, started.error().message);
   }
   process_ = std::move(started->process);
@@ -191,6 +198,7 @@ void Supervisor::start_worker() {
       client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr,
                        options_.lifecycle.loading_silence);
   interrupter_.forget();
+  if (stopping()) return;
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   const Refuse* refused = std::get_if<Refuse>(&*reply);
   {
@@ -231,14 +239,8 @@ void Supervisor::watch() {
                 given_up.empty() ? alive.error().message : given_up);
   }
   const WorkerState before = lifecycle_.state();
-  if (const auto reason = lifecycle_.tick(Clock::now(), live_->health())) {
-    lifecycle_.lost(Clock::now());
-    metrics_
-        .counter("tessera_worker_deaths_total", "Workers lost.",
-                 {{"worker", options_.name}, {"reason", death_reason_name(*reason)}})
-        .add();
-    return publish(before, "it does not answer");
-  }
+  if (const auto reason = lifecycle_.tick(Clock::now(), live_->health()))
+    return lose(*reason, "it does not answer");
   publish(before, "heartbeat");
 }
 

@@ -73,7 +73,10 @@ class Supervisor {
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
   // lost: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const;
-  // Ends the worker and the supervision; idempotent, any thread. Waits for the thread.
+  // Ends the worker and the supervision without waiting for it: no worker is started from now on.
+  // Whoever has several calls it of all before it waits for one. Idempotent, any thread.
+  void begin_stop();
+  // The same, and waits until both have ended.
   void stop();
 
  private:

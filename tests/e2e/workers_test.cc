@@ -185,6 +185,22 @@ TEST(Workers, AStoppedOneDoesNotHoldUpTheEnd) {
   EXPECT_EQ(served.wait_for_end(), 0);  // within half a minute
 }
 
+// Each has 4 s to end by itself, all of them together, and none is started meanwhile.
+TEST(Workers, SeveralStoppedOnesEndInTheTimeOfOne) {
+  Served served({"--spawn-worker", "layers,threads=1", "--spawn-worker", "layers,threads=1",
+                 "--spawn-worker", "layers,threads=1", "--layer-times", "bytes"});
+  const std::vector<int> workers = served.children();
+  ASSERT_EQ(workers.size(), 3u);
+  for (const int worker : workers) ::kill(worker, SIGSTOP);
+  const auto begin = std::chrono::steady_clock::now();
+  served.signal(SIGINT);
+  EXPECT_EQ(served.wait_for_end(), 0) << served.output();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(7));
+  const std::string log = served.output();
+  EXPECT_EQ(log.find("-> starting", log.find("stopping: ")), std::string::npos) << log;
+  for (const int worker : workers) EXPECT_TRUE(is_gone(worker));
+}
+
 TEST(Workers, EndWithTheServer) {
   {
     Served served({"--spawn-worker", "layers"});

@@ -95,6 +95,9 @@ class Supervised : public testing::Test {
         .value();
   }
 
+  std::uint64_t starts() {
+    return metrics_.counter("tessera_worker_starts_total", "", {{"worker", "test"}}).value();
+  }
   std::uint64_t suspicions() {
     return metrics_.counter("tessera_worker_suspicions_total", "", {{"worker", "test"}}).value();
   }
@@ -326,6 +329,48 @@ TEST_F(Supervised, StopDoesNotWaitForALongStart) {
   const Deadline start = Clock::now();
   supervisor.stop();
   EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_EQ(children(), "");
+}
+
+TEST_F(Supervised, ManyEndInTheTimeOfOne) {
+  SupervisorOptions patient = options();
+  patient.lifecycle.dead_after = 20s * TESSERA_TIME_SCALE;
+  patient.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
+  std::vector<std::unique_ptr<Supervisor>> supervisors;
+  for (int i = 0; i < 4; ++i) {
+    supervisors.push_back(std::make_unique<Supervisor>(patient, counting("serve"), metrics_));
+    ASSERT_TRUE(becomes_healthy(*supervisors.back()));
+    ::kill(pid_, SIGSTOP);
+  }
+  const std::uint64_t started = starts();
+  const Deadline start = Clock::now();
+  for (const auto& supervisor : supervisors) supervisor->begin_stop();
+  EXPECT_LT(Clock::now() - start, 500ms) << "waits for nobody";
+  for (const auto& supervisor : supervisors) supervisor->stop();
+  EXPECT_LT(Clock::now() - start, 2s * TESSERA_TIME_SCALE);
+  EXPECT_EQ(starts(), started);
+  EXPECT_EQ(children(), "");
+}
+
+// Whatever it does when the end begins: it waits to start again, or starts.
+TEST_F(Supervised, NoneStartsOnceTheEndBegan) {
+  for (const char* mode : {"exit", "silent"}) {
+    Supervisor supervisor(options(), counting(mode), metrics_);
+    ASSERT_TRUE(eventually([&] { return pid_ != 0; }));
+    supervisor.begin_stop();
+    EXPECT_TRUE(eventually([&] { return supervisor.state() == WorkerState::stopped; })) << mode;
+    const std::uint64_t started = starts();
+    std::this_thread::sleep_for(20ms);
+    EXPECT_EQ(starts(), started) << mode;
+    supervisor.stop();
+    EXPECT_EQ(children(), "") << mode;
+  }
+  Interrupter interrupter;
+  interrupter.interrupt();
+  const Result<StartedWorker> started = spawn_starter(
+      {.binary = FAKE_WORKER, .arguments = {"worker", "serve"}}, {})(after(20s), interrupter);
+  ASSERT_FALSE(started);
+  EXPECT_EQ(started.error().code, ErrorCode::cancelled);
   EXPECT_EQ(children(), "");
 }
 
