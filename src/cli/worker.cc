@@ -35,6 +35,8 @@ constexpr std::uint16_t kCredits = 16;
 constexpr auto kAttach = std::chrono::seconds(10);
 constexpr auto kRefuse = std::chrono::seconds(1);
 constexpr auto kPatience = std::chrono::milliseconds(300);
+// 200 heartbeats: a client that hangs, and none that is slow.
+constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
 // Rings are made by the client and filled as they are used.
 constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
@@ -71,18 +73,28 @@ Probe describe(const ShardPlan& device, const Model* model, cpu::Isa isa) {
   return probe;
 }
 
+std::string how_it_left(ServeEnd end) {
+  if (end == ServeEnd::bye) return "the client said goodbye";
+  if (end == ServeEnd::peer_gone) return "the client is gone";
+  return fmt::format("the client is given up: not even a heartbeat for {} s",
+                     std::chrono::duration_cast<std::chrono::seconds>(kClientSilence).count());
+}
+
 // One worker's device and model, its own or its client's, for one client at a time.
 class Host {
  public:
-  // Without a model it takes the clients'. One that is given must outlive the host.
-  Host(const Model* model, const ShardPlan& device, cpu::Isa isa, const Probe& probe)
+  // Without a model it takes the clients'. One that is given must outlive the host. A worker that
+  // listens has clients after this one, and gives up one that is silent.
+  Host(const Model* model, const ShardPlan& device, cpu::Isa isa, const Probe& probe,
+       std::optional<std::chrono::milliseconds> client_silence)
       : offer_{.roles = kRoles,
                .receives = model == nullptr,
                .max_rows = kMaxWireRows,
                .max_pairs = kMaxPairs,
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,
-               .probe = probe} {
+               .probe = probe,
+               .client_silence = client_silence} {
     const LayersHandlerOptions layers{
         .device = device, .budget = device.budget_bytes, .cpu_isa = cpu::isa_name(isa)};
     const ExpertsHandlerOptions experts{
@@ -102,8 +114,7 @@ class Host {
     if (receiving_) receiving_->connect(channel);
     JobHandler& handler = receiving_ ? static_cast<JobHandler&>(*receiving_) : *owning_;
     TESSERA_ASSIGN(const ServeEnd end, serve(channel, offer_, handler, stats_));
-    log_info("{}: {}", channel.describe(),
-             end == ServeEnd::peer_gone ? "the client is gone" : "the client said goodbye");
+    log_info("{}: {}", channel.describe(), how_it_left(end));
     return {};
   }
 
@@ -121,7 +132,6 @@ class ListeningWorker {
       : listener_(std::move(listener)), host_(host) {
     options_.token = std::move(token);
     options_.max_arena_bytes = kMostArena;
-    options_.busy = &busy_;
   }
   ~ListeningWorker() {
     if (serving_.joinable()) serving_.join();
@@ -152,14 +162,20 @@ class ListeningWorker {
     return true;
   }
 
+  // It asks first, and is answered: a connection that ended with its question unread would not
+  // bring it the answer.
+  static void turn_away(Channel& client) {
+    log_warn("{}: another client is refused: one is served", client.describe());
+    Frame question;
+    (void)client.receive(question, after(kRefuse));
+    (void)client.send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
+                      after(kRefuse));
+  }
+
   // Called by several threads at a time; the first has it.
   void serve_in_thread(std::unique_ptr<Channel> client) {
+    if (!claim()) return turn_away(*client);
     const std::lock_guard one_at_a_time(serving_mutex_);
-    if (!claim()) {
-      (void)client->send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
-                         after(kRefuse));
-      return;
-    }
     if (serving_.joinable()) serving_.join();
     {
       const std::lock_guard lock(mutex_);
@@ -237,10 +253,10 @@ Status run(const Config& config) {
   }
   const Model* held = model ? &*model : nullptr;
   if (!listening) {  // it was probed before it was started
-    Host host(held, device, isa, {});
+    Host host(held, device, isa, {}, std::nullopt);
     return answer_parent(host, std::move(parent));
   }
-  Host host(held, device, isa, describe(device, held, isa));
+  Host host(held, device, isa, describe(device, held, isa), kClientSilence);
   return listen(config, host);
 }
 

@@ -1,7 +1,6 @@
 #include "worker/attach.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "base/checked.h"
@@ -24,12 +23,6 @@ Error no_answer(Op op) {
   return Error::make(ErrorCode::unavailable, "the peer sent no {} in time", op_name(op));
 }
 
-const char* what_would_help(RefuseReason reason) {
-  if (reason == RefuseReason::authentication) return ": give both the same --token-file";
-  if (reason == RefuseReason::busy) return ": another server is connected to it";
-  return "";
-}
-
 // The next frame, which must be `op`.
 Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
               Fd* descriptor = nullptr) {
@@ -41,11 +34,7 @@ Status expect(StreamChannel& channel, Frame& frame, Op op, Deadline deadline,
   if (frame.header.op == op) return {};
   if (frame.header.op == Op::refuse) {
     TESSERA_ASSIGN(const Refuse refuse, decode_refuse(frame.body()));
-    // A token that is not its own stays wrong, the other reasons pass.
-    const ErrorCode code =
-        refuse.reason == RefuseReason::authentication ? ErrorCode::invalid : ErrorCode::unavailable;
-    return Error::make(code, "the worker refuses the connection ({}{})",
-                       refuse_reason_name(refuse.reason), what_would_help(refuse.reason));
+    return refusal_error(refuse);
   }
   return Error::make(ErrorCode::invalid, "the peer sent {} where {} is due",
                      op_name(frame.header.op), op_name(op));
@@ -69,8 +58,7 @@ Nonce to_nonce(std::span<const std::byte> body) {
 }
 
 Status prove_client(StreamChannel& channel, const AttachOptions& options, const Nonce& nonce,
-                    Deadline deadline) {
-  Frame frame;
+                    Deadline deadline, Frame& frame) {
   TESSERA_TRY(expect_first(channel, frame, Op::challenge, options, deadline));
   const Nonce theirs = to_nonce(frame.body());
   TESSERA_TRY(channel.send({.op = Op::proof},
@@ -85,21 +73,6 @@ Status refuse(StreamChannel& channel, RefuseReason reason, Deadline deadline) {
   return channel.send({.op = Op::refuse}, encode(Refuse{.reason = reason}), deadline);
 }
 
-// Only for those who may know whether somebody is served. The client before may be about to leave,
-// as one that only asked is.
-bool still_busy(const std::atomic<bool>& busy) {
-  constexpr auto kPatience = std::chrono::milliseconds(300);
-  for (const Deadline until = after(kPatience); busy && Clock::now() < until;)
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  return busy;
-}
-
-Status refuse_if_busy(StreamChannel& channel, const AcceptOptions& options, Deadline deadline) {
-  if (options.busy == nullptr || !still_busy(*options.busy)) return {};
-  (void)refuse(channel, RefuseReason::busy, deadline);
-  return Error::make(ErrorCode::unavailable, "another client was refused: one is served");
-}
-
 Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const Nonce& theirs,
                     Deadline deadline) {
   const Nonce nonce = random_nonce();
@@ -110,15 +83,14 @@ Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const 
     (void)refuse(channel, RefuseReason::authentication, deadline);
     return Error::make(ErrorCode::invalid, "a client that does not know the token was refused");
   }
-  TESSERA_TRY(refuse_if_busy(channel, options, deadline));
   return channel.send({.op = Op::attached},
                       make_proof(options.token, ProofOf::worker, theirs, nonce), deadline);
 }
 
-}  // namespace
-
-Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind,
-                                               const AttachOptions& options, Deadline deadline) {
+// `frame` is the worker's last, for errors too.
+Result<std::unique_ptr<Channel>> attach(Fd socket, SocketKind socket_kind,
+                                        const AttachOptions& options, Deadline deadline,
+                                        Frame& frame) {
   const bool tcp = socket_kind == SocketKind::tcp;
   if (tcp) TESSERA_TRY(check_token(options.token));
   TESSERA_ASSIGN(std::unique_ptr<StreamChannel> channel,
@@ -127,9 +99,8 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
   if (attach.kind == AttachKind::stream) {
     TESSERA_TRY(channel->send({.op = Op::attach, .sequence = kLineEnds}, encode(attach), deadline));
     if (tcp) {
-      TESSERA_TRY(prove_client(*channel, options, attach.nonce, deadline));
+      TESSERA_TRY(prove_client(*channel, options, attach.nonce, deadline, frame));
     } else {
-      Frame frame;
       TESSERA_TRY(expect_first(*channel, frame, Op::attached, options, deadline));
     }
     return std::unique_ptr<Channel>(std::move(channel));
@@ -143,10 +114,22 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
                                     attach.region_id, descriptor));
   TESSERA_TRY(channel->send_with_descriptor({.op = Op::attach, .sequence = kLineEnds},
                                             encode(attach), descriptor.get(), deadline));
-  Frame frame;
   TESSERA_TRY(expect_first(*channel, frame, Op::attached, options, deadline));
   return std::unique_ptr<Channel>(std::make_unique<RingChannel>(
       channel->release(), std::move(memory), RingEnd::client, options.spin));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind,
+                                               const AttachOptions& options, Deadline deadline,
+                                               std::optional<Refuse>* refused) {
+  Frame frame;
+  Result<std::unique_ptr<Channel>> made =
+      attach(std::move(socket), socket_kind, options, deadline, frame);
+  if (made || refused == nullptr || frame.header.op != Op::refuse) return made;
+  if (const Result<Refuse> refuse = decode_refuse(frame.body())) *refused = *refuse;
+  return made;
 }
 
 Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind,
@@ -159,8 +142,6 @@ Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind
   Fd descriptor;
   TESSERA_TRY(expect(*channel, frame, Op::attach, deadline, &descriptor));
   TESSERA_ASSIGN(const Attach attach, decode_attach(frame.body()));
-  // Over a unix socket the kernel has said who it is.
-  if (!tcp) TESSERA_TRY(refuse_if_busy(*channel, options, deadline));
   if (attach.kind == AttachKind::stream) {
     if (tcp) {
       TESSERA_TRY(prove_worker(*channel, options, attach.nonce, deadline));

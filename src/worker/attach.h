@@ -7,16 +7,17 @@
 //                                        <- ATTACHED{hmac}       tcp with the worker's proof
 //
 // After ATTACHED both ends speak through the channel that was chosen. A worker that will not go on
-// answers REFUSE or just closes; that it is busy it tells nobody who has not proved to know the
-// token.
+// answers REFUSE or just closes. Whether it serves somebody else it says later, in the handshake,
+// and so to nobody who has not proved to know the token.
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "worker/fd.h"
+#include "worker/messages.h"
 #include "worker/ring_channel.h"
 #include "worker/transport.h"
 
@@ -34,15 +35,16 @@ struct AttachOptions {
   bool at_address = false;  // the peer listens where a person said: errors say what would be right
 };
 
+// An Error has the worker's REFUSE in words, and `refused` (may be null) gets it.
 Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind,
-                                               const AttachOptions& options, Deadline deadline);
+                                               const AttachOptions& options, Deadline deadline,
+                                               std::optional<Refuse>* refused = nullptr);
 
 // What a worker accepts.
 struct AcceptOptions {
   std::string token;                                       // tcp
   std::uint64_t max_arena_bytes = std::uint64_t{1} << 30;  // each way
   SpinOptions spin;
-  const std::atomic<bool>* busy = nullptr;  // where set and true, clients are refused
 };
 
 Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind,

@@ -4,11 +4,12 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <vector>
 
 #include "worker/auth.h"
@@ -107,20 +108,16 @@ Address bound_address(int fd, Address address) {
 
 // Removes the file of a listener that is gone; one that answers is left alone.
 Status clear_socket_file(const Address& address) {
-  struct stat status {};
-  if (::lstat(address.host.c_str(), &status) != 0) return {};
-  if (!S_ISSOCK(status.st_mode))
-    return Error::make(ErrorCode::invalid, "{} exists and is not a socket", address.host);
   if (connect_socket(address, after(std::chrono::seconds(1)), nullptr).ok())
     return Error::make(ErrorCode::invalid, "another worker listens at {}", address.text());
-  if (::unlink(address.host.c_str()) != 0) return system_error("removing " + address.host);
-  return {};
+  return remove_stale(address.host);
 }
 
 }  // namespace
 
 Result<std::unique_ptr<Channel>> connect_to(const Address& address, const AttachOptions& options,
-                                            Deadline deadline, Interrupter* interrupter) {
+                                            Deadline deadline, Interrupter* interrupter,
+                                            std::optional<Refuse>* refused) {
   if (address.kind == Address::Kind::tcp) TESSERA_TRY(check_token(options.token));
   TESSERA_ASSIGN(Fd fd, connect_socket(address, deadline, interrupter));
   if (address.kind == Address::Kind::unix_path)
@@ -128,12 +125,17 @@ Result<std::unique_ptr<Channel>> connect_to(const Address& address, const Attach
       return std::move(same).error().in(address.text());
   AttachOptions attach = options;
   attach.at_address = true;
-  return attach_client(std::move(fd), socket_kind(address), attach, deadline);
+  return attach_client(std::move(fd), socket_kind(address), attach, deadline, refused);
 }
 
 Result<Listener> Listener::open(const Address& address) {
   const bool tcp = address.kind == Address::Kind::tcp;
-  if (!tcp) TESSERA_TRY(clear_socket_file(address));
+  // From the look whether somebody listens there until this one does.
+  std::optional<SocketFileLock> lock;
+  if (!tcp) {
+    TESSERA_ASSIGN(lock, SocketFileLock::take(address.host));
+    TESSERA_TRY(clear_socket_file(address));
+  }
   TESSERA_ASSIGN(const std::vector<Endpoint> endpoints,
                  resolve(address, EndpointUse::listen, after(kLookUpTime), nullptr));
   const Endpoint& endpoint = endpoints.front();
@@ -143,11 +145,9 @@ Result<Listener> Listener::open(const Address& address) {
   if (::bind(fd.get(), endpoint.get(), endpoint.length) != 0 || ::listen(fd.get(), kBacklog) != 0)
     return system_error("listening at " + address.text());
   const Address bound = bound_address(fd.get(), address);
-  return Listener(std::move(fd), bound);
-}
-
-Listener::~Listener() {
-  if (socket_ && address_.kind == Address::Kind::unix_path) ::unlink(address_.host.c_str());
+  Listener listener(std::move(fd), bound);
+  if (!tcp) listener.file_ = SocketFile::bound(address.host);
+  return listener;
 }
 
 SocketKind Listener::kind() const {

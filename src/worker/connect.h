@@ -10,16 +10,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "base/result.h"
 #include "worker/address.h"
 #include "worker/attach.h"
 #include "worker/interrupter.h"
+#include "worker/socket_file.h"
 
 namespace tessera::worker {
 
+// `refused`: as of attach_client().
 Result<std::unique_ptr<Channel>> connect_to(const Address& address, const AttachOptions& options,
-                                            Deadline deadline, Interrupter* interrupter = nullptr);
+                                            Deadline deadline, Interrupter* interrupter = nullptr,
+                                            std::optional<Refuse>* refused = nullptr);
 
 class Listener {
  public:
@@ -28,7 +32,6 @@ class Listener {
 
   Listener(Listener&&) noexcept = default;
   Listener& operator=(Listener&&) noexcept = default;
-  ~Listener();
 
   // Null when nobody came before the deadline, or stop() was called. A client that fails to attach
   // is an error of that client: the listener goes on. A client has `kAttachTime` for it, whatever
@@ -49,6 +52,7 @@ class Listener {
 
   Fd socket_;
   Address address_;
+  SocketFile file_;  // removed before the socket ends
 };
 
 inline constexpr auto kAttachTime = std::chrono::seconds(5);

@@ -5,9 +5,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <thread>
 
 namespace tessera::worker {
@@ -98,6 +98,45 @@ TEST_F(Listening, ALeftOverSocketFileIsReplaced) {
   EXPECT_TRUE(Listener::open(address_).ok());
 }
 
+TEST_F(Listening, TheFileOfWhoCameSinceIsLeft) {
+  const std::string aside = folder_ + "/aside";
+  std::optional<Listener> first = *Listener::open(address_);
+  std::filesystem::rename(address_.host, aside);
+  const Listener second = *Listener::open(address_);
+  first.reset();
+  EXPECT_TRUE(std::filesystem::exists(address_.host));
+  std::filesystem::remove(aside);
+}
+
+// Neither removes the file of the other, which has begun to listen.
+TEST_F(Listening, OfTwoWhoStartAtATimeOneListens) {
+  const std::string aside = folder_ + "/aside";
+  for (int round = 0; round < 100; ++round) {
+    {
+      const Listener gone = *Listener::open(address_);
+      std::filesystem::rename(address_.host, aside);
+    }
+    std::filesystem::rename(aside, address_.host);
+    std::optional<Listener> listeners[2];
+    const auto start = [&](int i) {
+      Result<Listener> made = Listener::open(address_);
+      if (made) listeners[i] = *std::move(made);
+    };
+    std::thread other([&] { start(1); });
+    start(0);
+    other.join();
+    ASSERT_NE(listeners[0].has_value(), listeners[1].has_value()) << round;
+    const std::size_t one = listeners[0] ? 0 : 1;
+    std::thread client([&] { EXPECT_TRUE(connect_to(address_, {}, after(5s)).ok()) << round; });
+    // The other has asked whether anybody is there, and gone.
+    for (bool came = false; !came;) {
+      const auto channel = listeners[one]->accept({}, after(5s));
+      came = channel.ok();
+    }
+    client.join();
+  }
+}
+
 // Does it in a process of user nobody; its exit status says how that went.
 template <typename Body>
 pid_t as_nobody(Body body) {
@@ -186,23 +225,21 @@ TEST(ListeningTcp, WithTokens) {
   expect_ping(*worker, *client, 2);
 }
 
-// Whether somebody is served is told to nobody who does not know the token.
-TEST(ListeningTcp, ABusyWorkerAsksForTheTokenFirst) {
+TEST(ListeningTcp, ARefusalSaysWhyInWordsAndAsAValue) {
   Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
-  const std::atomic<bool> busy{true};
-  const auto answer_to = [&](const std::string& token) {
-    std::string answer;
-    std::thread other([&] {
-      const auto client = connect_to(listener.address(), {.token = token}, after(5s));
-      ASSERT_FALSE(client.ok());
-      answer = client.error().message;
-    });
-    EXPECT_FALSE(listener.accept({.token = kToken, .busy = &busy}, after(5s)).ok());
-    other.join();
-    return answer;
-  };
-  EXPECT_NE(answer_to("of somebody else").find("(authentication: give both"), std::string::npos);
-  EXPECT_NE(answer_to(kToken).find("(busy: another server"), std::string::npos);
+  std::optional<Refuse> refused;
+  std::thread other([&] {
+    const auto client =
+        connect_to(listener.address(), {.token = "of somebody else"}, after(5s), nullptr, &refused);
+    ASSERT_FALSE(client.ok());
+    EXPECT_EQ(client.error().code, ErrorCode::invalid);
+    EXPECT_NE(client.error().message.find("(authentication: give both"), std::string::npos)
+        << client.error().message;
+  });
+  EXPECT_FALSE(listener.accept({.token = kToken}, after(5s)).ok());
+  other.join();
+  ASSERT_TRUE(refused.has_value());
+  EXPECT_EQ(refused->reason, RefuseReason::authentication);
 }
 
 // The name has an address of each family, and the worker listens at one of them.

@@ -119,6 +119,10 @@ Result<Probe> client_probe(Channel& channel, Deadline deadline) {
   TESSERA_TRY(channel.send({.op = Op::probe}, deadline));
   Frame frame;
   TESSERA_TRY(expect_frame(channel, frame, "answer to PROBE", deadline));
+  if (frame.header.op == Op::refuse) {
+    TESSERA_ASSIGN(const Refuse refuse, decode_refuse(frame.body()));
+    return refusal_error(refuse);
+  }
   if (frame.header.op != Op::probe)
     return Error::make(ErrorCode::invalid, "{}: {} where the answer to PROBE is due",
                        channel.describe(), op_name(frame.header.op));

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <variant>
 
 #include "base/result.h"
@@ -42,6 +43,9 @@ struct WorkerOffer {
   std::uint16_t credits = 4;
   Probe probe;  // the answer to a client that asks before it decides
   std::chrono::milliseconds progress = kProgressEvery;  // a PROGRESS while it loads
+  // A client that sends nothing for so long while none of its jobs is here is given up, for the
+  // next one. None: it is waited for as long as it lives.
+  std::optional<std::chrono::milliseconds> client_silence;
 };
 
 // What the worker found out while it loaded.

@@ -109,6 +109,22 @@ const char* refuse_reason_name(RefuseReason reason) {
   return i > 0 && i < std::size(kNames) ? kNames[i] : "unknown";
 }
 
+std::string refusal_text(const Refuse& refuse) {
+  const char* reason = refuse_reason_name(refuse.reason);
+  if (refuse.reason == RefuseReason::authentication)
+    return fmt::format("{}: give both the same --token-file", reason);
+  if (refuse.reason == RefuseReason::busy)
+    return fmt::format("{}: another server is connected to it", reason);
+  if (refuse.need == 0) return fmt::format("{}; its log says why", reason);
+  return fmt::format("{}; needs {}, has {}", reason, refuse.need, refuse.have);
+}
+
+Error refusal_error(const Refuse& refuse) {
+  const ErrorCode code =
+      refuse.reason == RefuseReason::authentication ? ErrorCode::invalid : ErrorCode::unavailable;
+  return Error::make(code, "the worker refuses the connection ({})", refusal_text(refuse));
+}
+
 const char* wire_error_name(WireError code) {
   constexpr const char* kNames[] = {"",          "unknown_op", "malformed",
                                     "not_owned", "no_credit",  "internal"};

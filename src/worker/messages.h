@@ -150,6 +150,10 @@ struct Refuse {
   bool operator==(const Refuse&) const = default;
 };
 inline constexpr std::size_t kRefuseBytes = 24;
+// For a person: "memory; needs 5, has 3".
+std::string refusal_text(const Refuse& refuse);
+// Of a client: unavailable, but for a token that is not its own, which stays wrong.
+Error refusal_error(const Refuse& refuse);
 
 // --- Control ---
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr auto kHelloTime = std::chrono::seconds(30);
 constexpr auto kSendTime = std::chrono::seconds(10);
-constexpr auto kIdleWait = std::chrono::seconds(60);
+constexpr auto kIdleWait = std::chrono::milliseconds(60'000);
 
 std::uint32_t microseconds(Clock::duration duration) {
   const auto us = std::chrono::duration_cast<std::chrono::microseconds>(duration).count();
@@ -26,13 +26,19 @@ WireError wire_error(ErrorCode code) {
 
 class Server {
  public:
-  Server(Channel& channel, std::uint16_t version, std::size_t credits, JobHandler& handler,
+  Server(Channel& channel, const WorkerOffer& offer, const HelloAck& ack, JobHandler& handler,
          Stats& stats)
-      : channel_(channel), version_(version), credits_(credits), handler_(handler), stats_(stats) {}
+      : channel_(channel),
+        version_(ack.version),
+        credits_(ack.credits),
+        patience_(offer.client_silence),
+        handler_(handler),
+        stats_(stats) {}
 
   Result<ServeEnd> run() {
     for (;;) {
-      const Deadline wait = queue_.empty() ? after(kIdleWait) : Deadline::min();
+      const std::size_t begun = channel_.begun();
+      const Deadline wait = queue_.empty() ? after(patience_.value_or(kIdleWait)) : Deadline::min();
       Result<bool> came = channel_.receive(incoming_, wait);
       if (!came && came.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
       if (!came) return std::move(came).error();
@@ -41,7 +47,11 @@ class Server {
         TESSERA_TRY(take());
         continue;
       }
-      if (!queue_.empty()) TESSERA_TRY(run_front());
+      if (!queue_.empty()) {
+        TESSERA_TRY(run_front());
+      } else if (patience_ && channel_.begun() == begun) {
+        return ServeEnd::silent;
+      }
     }
   }
 
@@ -144,6 +154,7 @@ class Server {
   Channel& channel_;
   std::uint16_t version_;
   std::size_t credits_;
+  std::optional<std::chrono::milliseconds> patience_;
   JobHandler& handler_;
   Stats& stats_;
   Frame incoming_;
@@ -166,7 +177,7 @@ Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& h
   const HelloAck& ack = agreement->ack;
   // A client that sends a job while the result of another is on its way to it.
   channel.receive_while_sending(std::size_t{2} * ack.credits);
-  Server server(channel, ack.version, ack.credits, handler, stats);
+  Server server(channel, offer, ack, handler, stats);
   Result<ServeEnd> end = server.run();
   channel.close();
   if (!end && end.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;

@@ -34,10 +34,11 @@ class JobHandler {
   virtual ExpertCounts expert_counts() const { return {}; }
 };
 
-enum class ServeEnd { bye, peer_gone };
+enum class ServeEnd { bye, peer_gone, silent };
 
-// Handshake, then jobs until the client leaves. An Error when the client was refused or broke the
-// protocol.
+// Handshake, then jobs until the client leaves, or is silent for as long as the offer says: one
+// that is idle sends heartbeats, and bytes of a long frame are signs of life too. An Error when the
+// client was refused or broke the protocol.
 Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
                        Stats& stats);
 

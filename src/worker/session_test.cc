@@ -9,6 +9,7 @@
 
 #include "worker/channel_pair.h"
 #include "worker/scale_handler.h"
+#include "worker/stream_channel.h"
 
 namespace tessera::worker {
 namespace {
@@ -184,6 +185,100 @@ TEST_P(Serving, TheEndOfTheWorkerEndsWaiting) {
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().code, ErrorCode::unavailable);
   EXPECT_FALSE(submit().ok());
+}
+
+// A worker that does not wait for ever for a client that hangs.
+class GivingUp : public testing::TestWithParam<AttachKind> {
+ protected:
+  static constexpr auto kSilence = 200ms;
+  void SetUp() override {
+    pair_ = make_pair({.kind = GetParam()});
+    worker_ = std::thread([this] {
+      WorkerOffer offer = scale_offer();
+      offer.client_silence = kSilence;
+      end_ = serve(*pair_.worker, offer, handler_, stats_);
+      ended_ = true;
+    });
+    ASSERT_TRUE(client_handshake(*pair_.client, scale_hello(), after(5s)).ok());
+  }
+  void TearDown() override {
+    pair_.client->close();
+    worker_.join();
+  }
+
+  ChannelPair pair_;
+  ScaleHandler handler_;
+  Stats stats_;
+  Result<ServeEnd> end_ = ServeEnd::bye;
+  std::atomic<bool> ended_{false};
+  std::thread worker_;
+};
+
+TEST_P(GivingUp, OneThatSaysNothing) {
+  const Deadline begin = Clock::now();
+  while (!ended_ && Clock::now() < begin + 20s) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(ended_);
+  EXPECT_GE(Clock::now() - begin, kSilence - 50ms);
+  ASSERT_TRUE(end_.ok());
+  EXPECT_EQ(*end_, ServeEnd::silent);
+}
+
+TEST_P(GivingUp, NotOneThatBeatsNorOneWhoseJobTakesLong) {
+  for (const Deadline until = after(3 * kSilence); Clock::now() < until;) {
+    ASSERT_TRUE(pair_.client->send({.op = Op::ping}, after(5s)).ok());
+    std::this_thread::sleep_for(kSilence / 10);
+  }
+  EXPECT_FALSE(ended_);
+  handler_.set_before_job([](const FrameHeader&) { std::this_thread::sleep_for(2 * kSilence); });
+  const ScaleJob job;
+  const auto parts = job.parts();
+  ASSERT_TRUE(pair_.client->send(job.header, Parts(parts), after(5s)).ok());
+  Frame frame;
+  Result<bool> came = true;
+  do {
+    came = pair_.client->receive(frame, after(20s));
+  } while (came.ok() && *came && frame.header.op == Op::pong);
+  ASSERT_TRUE(came.ok() && *came);
+  EXPECT_EQ(frame.header.op, Op::result);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GivingUp, testing::Values(AttachKind::stream, AttachKind::rings),
+                         [](const auto& info) {
+                           return info.param == AttachKind::stream ? "stream" : "rings";
+                         });
+
+// A job that comes slowly comes all the same, and one that stops in the middle does not.
+TEST(GivingUpOfStreams, CountsTheBytesOfAFrame) {
+  static constexpr auto kSilence = 200ms;
+  for (const bool stops : {false, true}) {
+    auto [mine, theirs] = socket_pair();
+    Result<ServeEnd> end = ServeEnd::bye;
+    std::thread worker([&end, fd = std::move(theirs)]() mutable {
+      const auto channel = *StreamChannel::adopt(std::move(fd), "slow");
+      WorkerOffer offer = scale_offer();
+      offer.client_silence = kSilence;
+      ScaleHandler handler;
+      Stats stats;
+      end = serve(*channel, offer, handler, stats);
+    });
+    const int fd = mine.get();
+    const auto channel = *StreamChannel::adopt(std::move(mine), "slow");
+    ASSERT_TRUE(client_handshake(*channel, scale_hello(), after(5s)).ok());
+    std::array<std::byte, kHeaderBytes> ping;
+    encode_header({.version = kVersionMax, .op = Op::ping}, ping);
+    const std::size_t sent = stops ? ping.size() / 2 : ping.size();
+    for (std::size_t i = 0; i < sent; ++i) {
+      ASSERT_EQ(::send(fd, &ping[i], 1, MSG_NOSIGNAL), 1) << i;
+      std::this_thread::sleep_for(kSilence / 10);
+    }
+    Frame frame;
+    const Result<bool> came = channel->receive(frame, after(20s));
+    EXPECT_EQ(came.ok(), !stops);
+    channel->close();
+    worker.join();
+    ASSERT_TRUE(end.ok());
+    EXPECT_EQ(*end, stops ? ServeEnd::silent : ServeEnd::peer_gone);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Serving, testing::Values(AttachKind::stream, AttachKind::rings),

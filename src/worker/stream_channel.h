@@ -27,6 +27,7 @@ class StreamChannel final : public Channel {
   Status send(FrameHeader header, Parts parts, Deadline deadline) override;
   Result<bool> receive(Frame& frame, Deadline deadline) override;
   void close() override;
+  std::size_t begun() const override { return header_have_ + (in_body_ ? body_have_ : 0); }
   bool reserves_room() const override { return false; }
   void receive_while_sending(std::size_t frames) override { most_ahead_ = frames; }
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }

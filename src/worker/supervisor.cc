@@ -19,11 +19,21 @@ constexpr auto kExitFollows = std::chrono::milliseconds(100);
 // A slow worker is suspect again and again; of this often at most there is a line.
 constexpr auto kSuspectPause = std::chrono::seconds(10);
 
+// Of attaching: a worker's REFUSE is an answer, no failure of the start.
+Status take_channel(Result<std::unique_ptr<Channel>> channel, StartedWorker& started) {
+  if (channel) {
+    started.channel = *std::move(channel);
+  } else if (!started.refused) {
+    return std::move(channel).error();
+  }
+  return {};
+}
+
 // What stays so as long as both ends are what they are.
 bool is_mismatch(RefuseReason reason) {
   using enum RefuseReason;
   return reason == version || reason == model || reason == dims || reason == role ||
-         reason == types || reason == limits;
+         reason == types || reason == limits || reason == authentication;
 }
 }  // namespace
 
@@ -35,8 +45,9 @@ Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
     TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
     Fd socket = started.process->take_socket();
     interrupter.watch(socket.get());
-    TESSERA_ASSIGN(started.channel,
-                   attach_client(std::move(socket), SocketKind::unix_socket, attach, deadline));
+    TESSERA_TRY(take_channel(attach_client(std::move(socket), SocketKind::unix_socket, attach,
+                                           deadline, &started.refused),
+                             started));
     return started;
   };
 }
@@ -44,7 +55,8 @@ Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
 Starter connect_starter(const Address& address, const AttachOptions& attach) {
   return [address, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
     StartedWorker started;
-    TESSERA_ASSIGN(started.channel, connect_to(address, attach, deadline, &interrupter));
+    TESSERA_TRY(take_channel(connect_to(address, attach, deadline, &interrupter, &started.refused),
+                             started));
     return started;
   };
 }
@@ -190,6 +202,10 @@ void Supervisor::start_worker() {
     return lose(DeathReason::start_failed, started.error().message);
   }
   process_ = std::move(started->process);
+  if (started->refused) {
+    interrupter_.forget();
+    return refused(*started->refused);
+  }
   Channel& channel = *started->channel;
   std::optional<ModelSender> sender;
   if (options_.model != nullptr)
@@ -200,27 +216,27 @@ void Supervisor::start_worker() {
   interrupter_.forget();
   if (stopping()) return;
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
-  const Refuse* refused = std::get_if<Refuse>(&*reply);
-  {
-    const std::lock_guard lock(mutex_);
-    mismatch_ = refused != nullptr && is_mismatch(refused->reason);
-  }
-  if (refused != nullptr) {
-    const char* reason = refuse_reason_name(refused->reason);
-    metrics_
-        .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
-                 {{"worker", options_.name}, {"reason", reason}})
-        .add();
-    if (refused->need == 0)
-      return lose(DeathReason::refused, fmt::format("it refuses ({}); its log says why", reason));
-    return lose(DeathReason::refused, fmt::format("it refuses ({}; needs {}, has {})", reason,
-                                                  refused->need, refused->have));
-  }
+  if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return refused(*refuse);
+  set_mismatch(false);
   live_ = std::make_shared<Session>(std::move(started->channel), options_.hello,
                                     std::get<HelloAck>(*reply));
   counted_ = {};
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
+}
+
+void Supervisor::refused(const Refuse& refuse) {
+  set_mismatch(is_mismatch(refuse.reason));
+  metrics_
+      .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
+               {{"worker", options_.name}, {"reason", refuse_reason_name(refuse.reason)}})
+      .add();
+  lose(DeathReason::refused, fmt::format("it refuses ({})", refusal_text(refuse)));
+}
+
+void Supervisor::set_mismatch(bool mismatch) {
+  const std::lock_guard lock(mutex_);
+  mismatch_ = mismatch;
 }
 
 void Supervisor::watch() {

@@ -38,7 +38,8 @@ namespace tessera::worker {
 
 struct StartedWorker {
   std::unique_ptr<WorkerProcess> process;  // null for a worker that runs elsewhere
-  std::unique_ptr<Channel> channel;        // attached, before the handshake
+  std::unique_ptr<Channel> channel;        // attached, before the handshake; null where refused
+  std::optional<Refuse> refused;
 };
 // Lets `interrupter` watch the socket, so that stop() need not wait for the deadline.
 using Starter = std::function<Result<StartedWorker>(Deadline deadline, Interrupter& interrupter)>;
@@ -82,6 +83,8 @@ class Supervisor {
  private:
   void run();
   void start_worker();
+  void refused(const Refuse& refuse);
+  void set_mismatch(bool mismatch);
   void watch();
   void count_experts();
   void bury();

@@ -82,6 +82,9 @@ class Channel {
   // False when no whole frame came before the deadline.
   virtual Result<bool> receive(Frame& frame, Deadline deadline) = 0;
 
+  // Bytes that have come of a frame which is not whole yet. For the receiving thread.
+  virtual std::size_t begun() const { return 0; }
+
   // Whether a frame that a credit allows has room at once, whatever the peer does.
   virtual bool reserves_room() const = 0;
   // Where not, two ends that both send more than the connection holds would wait for each other,

@@ -172,6 +172,29 @@ TEST(ExpertWorkerAtAnAddress, MayComeLater) {
   }
 }
 
+// A server that hangs does not keep the worker from others for ever. The next one is told that it
+// is busy, is served by its host meanwhile, and gets it.
+TEST(ExpertWorkerAtAnAddress, IsNotHeldByAServerThatHangs) {
+  ListeningWorker worker("unix:" + scratch_folder() + "/held.sock");
+  const std::vector<std::string> options = {
+      "--parallel",        "2",   "--ctx",           "2048",
+      "--expert-resident", "30%", "--expert-worker", worker.address()};
+  const std::string named = "{worker=\"worker:" + worker.address() + "\"";
+  const Served first(options);
+  ASSERT_TRUE(first.becomes("tessera_worker_state" + named + "}", 1, 20.0)) << first.output();
+  first.signal(SIGSTOP);
+  const Served second(options);
+  EXPECT_TRUE(second.becomes("tessera_worker_refusals_total" + named + ",reason=\"busy\"}", 1, 5.0))
+      << second.output();
+  EXPECT_NE(second.output().find("it refuses (busy: another server"), std::string::npos);
+  const std::string health = http_test::get(second.port(), "/health").body;
+  EXPECT_NE(health.find("it refuses (busy: another server"), std::string::npos) << health;
+  EXPECT_TRUE(worker.says("the client is given up")) << worker.output();
+  EXPECT_TRUE(second.becomes("tessera_worker_state" + named + "}", 1, 25.0)) << second.output();
+  first.signal(SIGCONT);
+  EXPECT_EQ(http_test::get(first.port(), "/health").status, 200);
+}
+
 // One on this machine takes of its memory, like one that is started here.
 TEST(ExpertWorkerAtAnAddress, IsCountedAgainstThisMachinesMemory) {
   const ListeningWorker worker("unix:" + scratch_folder() + "/counted.sock");

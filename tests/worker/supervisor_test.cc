@@ -17,6 +17,7 @@
 
 #include "base/log.h"
 #include "worker/scale_handler.h"
+#include "worker/stream_channel.h"
 
 namespace tessera::worker {
 namespace {
@@ -231,6 +232,36 @@ TEST_F(Supervised, RefusalsAreCounted) {
   EXPECT_GE(deaths("refused"), 6u);
 }
 
+// Also where it says so before the handshake.
+TEST_F(Supervised, ARefusalOfTheConnectionIsOneToo) {
+  const std::string path = testing::TempDir() + fmt::format("tessera_busy_{}", ::getpid());
+  Listener listener = *Listener::open(*Address::parse("unix:" + path));
+  std::thread worker([&] {
+    for (;;) {
+      Result<Fd> client = listener.take(after(20s));
+      if (!client || !*client) return;
+      const auto channel = *StreamChannel::adopt(*std::move(client), "busy");
+      Frame attach;
+      Fd memory;
+      (void)channel->receive_with_descriptor(attach, memory, after(5s));
+      (void)channel->send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
+                          after(5s));
+    }
+  });
+  {
+    Supervisor supervisor(options(), connect_starter(listener.address(), {}), metrics_);
+    EXPECT_TRUE(eventually([&] { return refusals("busy") >= 2; }));
+    EXPECT_EQ(supervisor.absence(), Absence::lost) << "it passes";
+    EXPECT_NE(supervisor.away().value_or("").find("busy: another server is connected to it"),
+              std::string::npos)
+        << supervisor.away().value_or("not away");
+  }
+  EXPECT_GE(deaths("refused"), 2u);
+  EXPECT_EQ(deaths("start_failed"), 0u);
+  listener.stop();
+  worker.join();
+}
+
 TEST_F(Supervised, WorkersThatFailToStart) {
   for (const char* mode : {"exit", "silent"}) {
     SupervisorOptions quick = options();
@@ -355,8 +386,9 @@ TEST_F(Supervised, ManyEndInTheTimeOfOne) {
 // Whatever it does when the end begins: it waits to start again, or starts.
 TEST_F(Supervised, NoneStartsOnceTheEndBegan) {
   for (const char* mode : {"exit", "silent"}) {
+    const std::uint64_t before = starts();
     Supervisor supervisor(options(), counting(mode), metrics_);
-    ASSERT_TRUE(eventually([&] { return pid_ != 0; }));
+    ASSERT_TRUE(eventually([&] { return starts() > before; }));
     supervisor.begin_stop();
     EXPECT_TRUE(eventually([&] { return supervisor.state() == WorkerState::stopped; })) << mode;
     const std::uint64_t started = starts();
