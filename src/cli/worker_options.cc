@@ -285,7 +285,7 @@ std::int64_t all_experts_bytes(const Config& config, const Model& model, int thr
 // Asks it about itself. One at an address may come later, unless it is required: until then it is
 // taken to have room for all experts.
 Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& found) {
-  const Result<worker::Probe> probe = probe_site(found.site, worker::after(kProbeTime));
+  const Result<worker::SiteProbe> probe = probe_site(found.site, worker::after(kProbeTime));
   found.inventory = {.name = found.site.name, .here = is_here(found.site)};
   if (probe) {
     TESSERA_TRY(check_isa(config, found.site, *probe));
@@ -293,6 +293,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.budget = free_memory(*probe, model);
     found.inventory.bytes_per_s = probe->bytes_per_second;
+    found.inventory.call_s = std::chrono::duration<double>(probe->round_trip).count();
   } else {
     const bool may_come = !found.site.spawn && !config.flag("experts.ipc_required") &&
                           config.text("placement.cpu_isa") == "auto" &&

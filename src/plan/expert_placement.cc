@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 namespace tessera {
@@ -12,9 +13,9 @@ std::vector<int> order_of(const ExpertLayerLoad& layer) {
 }
 
 // The cost of a layer by its number of residents.
-std::vector<double> costs_by_count(const ExpertLayerLoad& layer, const ExpertCosts& costs) {
+std::vector<double> costs_by_count(const ExpertLayerLoad& layer,
+                                   std::span<const ExpertCosts> costs) {
   const std::vector<int> order = order_of(layer);
-  const double expert_s = static_cast<double>(layer.expert_bytes) / costs.bytes_per_s;
   std::vector<double> result(order.size() + 1, 0.0);
   double none_away = 1.0;  // that no chosen expert is away
   double away = 0.0;
@@ -22,7 +23,10 @@ std::vector<double> costs_by_count(const ExpertLayerLoad& layer, const ExpertCos
     const double chance = std::clamp(layer.chance[static_cast<std::size_t>(order[n])], 0.0, 1.0);
     none_away *= 1.0 - chance;
     away += chance;
-    result[n] = (1.0 - none_away) * costs.call_s + away * expert_s;
+    const double bytes = away * static_cast<double>(layer.expert_bytes);
+    result[n] = std::numeric_limits<double>::infinity();
+    for (const ExpertCosts& one : costs)
+      result[n] = std::min(result[n], (1.0 - none_away) * one.call_s + bytes / one.bytes_per_s);
   }
   return result;
 }
@@ -87,7 +91,7 @@ std::vector<int> by_chance(std::span<const double> chance) {
   return order;
 }
 
-double layer_cost(const ExpertLayerLoad& layer, const ExpertCosts& costs, int resident) {
+double layer_cost(const ExpertLayerLoad& layer, std::span<const ExpertCosts> costs, int resident) {
   return costs_by_count(layer, costs)[static_cast<std::size_t>(resident)];
 }
 

@@ -1,17 +1,18 @@
 // Which experts a device holds when it cannot hold all: those that make a token cheapest.
 //
-//   ExpertLoad load{.layers = ..., .costs = {.call_s = 20e-6, .bytes_per_s = 20e9}};
+//   ExpertLoad load{.layers = ..., .costs = {{.call_s = 20e-6, .bytes_per_s = 20e9}}};
 //   std::optional<std::vector<int>> resident = residents_within(load, budget);   // a count a layer
 //
 // What a layer costs a row, with n of its experts resident (the likeliest ones), is
 //
 //   P(some chosen expert is away) * call_s + E(chosen experts away) * bytes / bytes_per_s
 //
-// and the sum over the layers is made as small as the budget allows (a Lagrangian over the lower
-// convex hull of each layer, then what is left of the budget by single steps). The chance of a call
-// falls only with the last few experts, so layers become resident whole where calls are dear, and
-// evenly where bytes are. An expert's chance comes from a routing profile, or is the same for all.
-// All functions are pure.
+// with the call and the speed of whoever takes least for it, the host or a worker: while the model
+// runs a job goes to the cheaper one (experts/bypass.h). The sum over the layers is made as small
+// as the budget allows (a Lagrangian over the lower convex hull of each layer, then what is left of
+// the budget by single steps). The chance of a call falls only with the last few experts, so layers
+// become resident whole where calls are dear, and evenly where bytes are. An expert's chance comes
+// from a routing profile, or is the same for all. All functions are pure.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,9 @@
 
 namespace tessera {
 
+// Of one who computes experts away: the host, or a worker.
 struct ExpertCosts {
-  double call_s = 20e-6;      // a job away from the device, without its bytes
+  double call_s = 20e-6;      // a job, without its bytes
   double bytes_per_s = 10e9;  // at which experts away are read
 };
 
@@ -37,7 +39,7 @@ struct ExpertLayerLoad {
 
 struct ExpertLoad {
   std::vector<ExpertLayerLoad> layers;
-  ExpertCosts costs;
+  std::vector<ExpertCosts> costs = {{}};  // of all who can
 };
 
 // Room for experts that come while the model serves, in layers that have experts away: places a
@@ -56,7 +58,7 @@ std::vector<int> spare_places(const ExpertLoad& load, const ExpertSpare& spare);
 std::vector<int> by_chance(std::span<const double> chance);
 
 // Seconds that a row waits for the layer's experts away, with the first `resident` of by_chance().
-double layer_cost(const ExpertLayerLoad& layer, const ExpertCosts& costs, int resident);
+double layer_cost(const ExpertLayerLoad& layer, std::span<const ExpertCosts> costs, int resident);
 
 // How many experts of each layer are resident; nothing where the floors are over the budget.
 std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::int64_t budget);

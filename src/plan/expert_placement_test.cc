@@ -42,7 +42,7 @@ double cost_of(const ExpertLoad& load, const std::vector<int>& residents) {
 
 TEST(ExpertPlacement, ACostlyCallFillsLayersOneAfterAnother) {
   ExpertLoad load{.layers = std::vector<ExpertLayerLoad>(10, uniform(256, 8, 1000)),
-                  .costs = {.call_s = 1e-3, .bytes_per_s = 1e12}};
+                  .costs = {{.call_s = 1e-3, .bytes_per_s = 1e12}}};
   const auto residents = residents_within(load, 10 * 128 * 1000);
   ASSERT_TRUE(residents);
   EXPECT_EQ(std::count(residents->begin(), residents->end(), 256), 4);
@@ -52,12 +52,25 @@ TEST(ExpertPlacement, ACostlyCallFillsLayersOneAfterAnother) {
 }
 
 TEST(ExpertPlacement, CheapCallsPutTheLikeliestExpertsInFirst) {
-  ExpertLoad load{.costs = {.call_s = 0.0, .bytes_per_s = 1e9}};
+  ExpertLoad load{.costs = {{.call_s = 0.0, .bytes_per_s = 1e9}}};
   for (unsigned l = 0; l < 8; ++l)
     load.layers.push_back({.chance = zipf(64, 4, 1.2, l), .expert_bytes = 1000, .floor = 4});
   const auto residents = residents_within(load, 8 * 32 * 1000);
   ASSERT_TRUE(residents);
   for (const int n : *residents) EXPECT_EQ(n, 32);  // the layers differ in their order only
+}
+
+// A worker that is far away and reads fast, beside a host that is near and slow.
+TEST(ExpertPlacement, ALayerCostsWhatTheCheapestTakes) {
+  const ExpertLayerLoad layer = uniform(64, 8, 1'000'000);
+  const ExpertCosts host{.call_s = 1e-6, .bytes_per_s = 1e10};
+  const ExpertCosts worker{.call_s = 4e-4, .bytes_per_s = 1e11};
+  for (int n = 0; n <= 64; ++n) {
+    const double here = layer_cost(layer, {{host}}, n), there = layer_cost(layer, {{worker}}, n);
+    EXPECT_EQ(layer_cost(layer, {{host, worker}}, n), std::min(here, there)) << n;
+  }
+  EXPECT_LT(layer_cost(layer, {{worker}}, 0), layer_cost(layer, {{host}}, 0));
+  EXPECT_LT(layer_cost(layer, {{host}}, 60), layer_cost(layer, {{worker}}, 60));
 }
 
 TEST(ExpertPlacement, TheFloorIsTheLeast) {
@@ -75,7 +88,10 @@ TEST(ExpertPlacement, IsAboutTheCheapestChoice) {
   std::mt19937 random(1);
   for (int round = 0; round < 40; ++round) {
     ExpertLoad load{
-        .costs = {.call_s = 1e-6 * static_cast<double>(random() % 30), .bytes_per_s = 1e9}};
+        .costs = {{.call_s = 1e-6 * static_cast<double>(random() % 30), .bytes_per_s = 1e9}}};
+    if (round % 2 == 1)
+      load.costs.push_back(
+          {.call_s = 1e-6 * static_cast<double>(random() % 60), .bytes_per_s = 4e9});
     for (unsigned l = 0; l < 3; ++l)
       load.layers.push_back({.chance = zipf(8, 2, 0.5 + 0.2 * static_cast<double>(random() % 6),
                                             static_cast<unsigned>(random())),

@@ -63,17 +63,30 @@ int ShardPlanner::job_rows() const {
   return expert_job_rows(layout(0, spec_.n_layer()).max_rows, options_);
 }
 
-// One entry for every layer of the shard; those without experts are empty.
-ExpertLoad ShardPlanner::expert_load(const ShardLayout& layout) const {
-  return {.layers = {layer_loads_.begin() + layout.first_layer,
-                     layer_loads_.begin() + layout.end_layer},
-          .costs = options_.expert_costs};
+// One entry for every layer of the shard; those without experts are empty. A worker with layers
+// reaches no worker of experts: what leaves its memory it computes itself.
+ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
+  const auto layers = layer_loads_.begin();
+  ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
+                  .costs = {options_.expert_costs}};
+  if (shard.remote) return load;
+  for (std::size_t w = 0; w < workers_.size(); ++w)
+    if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w]));
+  return load;
+}
+
+// What was not measured is taken to be as with the host.
+ExpertCosts ShardPlanner::worker_costs(const ExpertWorkerInventory& worker) const {
+  ExpertCosts costs = options_.expert_costs;
+  if (worker.call_s > 0.0) costs.call_s = worker.call_s;
+  if (worker.bytes_per_s > 0.0) costs.bytes_per_s = worker.bytes_per_s;
+  return costs;
 }
 
 void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
                                  std::vector<std::int64_t>& room) const {
   if (!options_.expert_resident && shard.free_bytes() >= 0) return;  // all of them fit
-  const ExpertLoad load = expert_load(shard.layout);
+  const ExpertLoad load = expert_load(shard);
   if (options_.expert_resident)
     return set_experts(load, residents_by_percent(load, *options_.expert_resident), room, shard);
   if (wanted == Residents::best)
@@ -98,13 +111,10 @@ std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad&
 
 void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> residents,
                                std::vector<std::int64_t>& room, ShardPlan& shard) const {
-  // A worker with layers reaches no worker of experts: what leaves its memory it computes itself.
   std::vector<ExpertWorker> workers;
   if (!shard.remote)
     for (const ExpertWorkerInventory& worker : workers_)
-      workers.push_back({worker.budget, worker.bytes_per_s > 0.0
-                                            ? worker.bytes_per_s
-                                            : options_.expert_costs.bytes_per_s});
+      workers.push_back({worker.budget, worker_costs(worker).bytes_per_s});
   shard.layout.experts.clear();
   shard.experts = shard.experts_host = shard.experts_worker = 0;
   shard.mapped_bytes = 0;

@@ -34,6 +34,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                                  .here = worker.here,
                                                                  .threads = worker.threads,
                                                                  .job_rows = job_rows,
+                                                                 .call_s = worker.call_s,
                                                                  .weight_bytes = bytes.weights,
                                                                  .scratch_bytes = bytes.scratch,
                                                                  .budget_bytes = worker.budget});

@@ -44,7 +44,7 @@ void ShardPlanner::leave_weights(ShardPlan& shard, Residents wanted,
                                  std::vector<std::int64_t>& room) const {
   if (shard.free_bytes() >= 0) return;
   ShardPlan least = shard;
-  ExpertLoad load = expert_load(shard.layout);
+  ExpertLoad load = expert_load(shard);
   for (ExpertLayerLoad& layer : load.layers) layer.floor = 0;
   const bool choose_experts =
       !options_.expert_resident && least.experts + least.experts_host + least.experts_worker > 0;

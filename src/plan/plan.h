@@ -58,6 +58,7 @@ struct ExpertWorkerInventory {
   int threads = 1;
   std::int64_t budget = 0;   // bytes it may take
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
+  double call_s = 0.0;       // a round trip to it and back, measured; 0: not known
 };
 
 struct Inventory {
@@ -167,8 +168,9 @@ struct ExpertWorkerPlan {
   std::string device;
   bool here = false;  // ExpertWorkerInventory::here
   int threads = 0;
-  int experts = 0;   // over all layers
-  int job_rows = 0;  // of a job, at most
+  int experts = 0;      // over all layers
+  int job_rows = 0;     // of a job, at most
+  double call_s = 0.0;  // ExpertWorkerInventory::call_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
   std::int64_t host_bytes = 0;  // its program, where it is `here`; beside the budget

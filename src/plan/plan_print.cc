@@ -87,11 +87,14 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
 }
 
 nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
+  nlohmann::ordered_json round_trip;  // null: not measured
+  if (worker.call_s > 0.0) round_trip = worker.call_s * 1e6;
   return {{"device", worker.device},
           {"here", worker.here},
           {"threads", worker.threads},
           {"experts", worker.experts},
           {"job_rows", worker.job_rows},
+          {"round_trip_us", round_trip},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
           {"host_bytes", worker.host_bytes},

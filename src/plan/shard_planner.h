@@ -89,7 +89,8 @@ class ShardPlanner {
   void size_workers();
   int job_rows() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
-  ExpertLoad expert_load(const ShardLayout& layout) const;
+  ExpertLoad expert_load(const ShardPlan& shard) const;
+  ExpertCosts worker_costs(const ExpertWorkerInventory& worker) const;
   std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
                                                    const ShardPlan& shard) const;
   void set_experts(const ExpertLoad& load, std::span<const int> residents,

@@ -1,6 +1,7 @@
 #include "worker/handshake.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -129,6 +130,22 @@ Result<Probe> client_probe(Channel& channel, Deadline deadline) {
   return decode_probe(frame.body());
 }
 
+Result<std::chrono::nanoseconds> client_round_trip(Channel& channel, Deadline deadline) {
+  std::array<std::chrono::nanoseconds, 9> took;
+  Frame frame;
+  for (std::chrono::nanoseconds& one : took) {
+    const Deadline begin = Clock::now();
+    TESSERA_TRY(channel.send({.op = Op::ping}, deadline));
+    TESSERA_TRY(expect_frame(channel, frame, "answer to PING", deadline));
+    if (frame.header.op != Op::pong)
+      return Error::make(ErrorCode::invalid, "{}: {} where the answer to PING is due",
+                         channel.describe(), op_name(frame.header.op));
+    one = Clock::now() - begin;
+  }
+  std::nth_element(took.begin(), took.begin() + took.size() / 2, took.end());
+  return took[took.size() / 2];
+}
+
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
                                         ModelSender* sender, std::chrono::milliseconds silence) {
   TESSERA_TRY(
@@ -154,8 +171,11 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
                                    const Prepare& prepare, Deadline deadline) {
   Frame frame;
   TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
-  if (frame.header.op == Op::probe) {
-    TESSERA_TRY(channel.send({.op = Op::probe}, encode(offer.probe), deadline));
+  while (frame.header.op == Op::probe || frame.header.op == Op::ping) {
+    if (frame.header.op == Op::probe)
+      TESSERA_TRY(channel.send({.op = Op::probe}, encode(offer.probe), deadline));
+    else
+      TESSERA_TRY(channel.send({.op = Op::pong}, deadline));
     TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
     if (frame.header.op == Op::bye)
       return Error::make(ErrorCode::unavailable, "{}: the client only asked", channel.describe());
@@ -173,6 +193,7 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
     if (ready) {
       ack->memory_used = ready->memory_used;
       ack->memory_free = ready->memory_free;
+      ack->credits = std::min(ack->credits, ready->credits);
       const Agreement agreement{hello, *ack};
       channel.set_limits(agreed_limits(hello, *ack));
       // Loading may have taken longer than the client's HELLO had; the client judges that.

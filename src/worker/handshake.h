@@ -52,6 +52,7 @@ struct WorkerOffer {
 struct Prepared {
   std::uint64_t memory_used = 0;
   std::uint64_t memory_free = 0;
+  std::uint16_t credits = 0xffff;  // jobs that it has memory to keep; no more are granted
 };
 // Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid), model
 // (not_found) or loading.
@@ -70,6 +71,8 @@ AttachOptions ring_sizes(const Hello& hello);
 
 // Asks what the worker is and has; HELLO may follow.
 Result<Probe> client_probe(Channel& channel, Deadline deadline);
+// How long a frame to the worker and its answer take: the median of a few PINGs, before HELLO.
+Result<std::chrono::nanoseconds> client_round_trip(Channel& channel, Deadline deadline);
 
 // A worker that sends nothing for as long as `silence` is given up before the deadline.
 // With a sender a worker without a file gets the model meanwhile. Then the deadline is one for the

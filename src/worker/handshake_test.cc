@@ -78,6 +78,21 @@ TEST(Handshake, SetsTheSameLimits) {
   EXPECT_EQ(s.pair.client->limits().max_rows, 64u);
 }
 
+// Before it says what it wants, a client may ask what the worker is and how far away.
+TEST(Handshake, PingsBeforeHelloAreAnswered) {
+  for (const AttachKind kind : {AttachKind::stream, AttachKind::rings}) {
+    ChannelPair pair = make_pair({.kind = kind});
+    std::thread other([&] {
+      EXPECT_TRUE(worker_handshake(*pair.worker, scale_offer(), kReady, after(5s)).ok());
+    });
+    EXPECT_TRUE(client_probe(*pair.client, after(5s)).ok());
+    const auto round_trip = client_round_trip(*pair.client, after(5s));
+    EXPECT_TRUE(round_trip.ok() && *round_trip > 0ns && *round_trip < 5s);
+    EXPECT_TRUE(client_handshake(*pair.client, scale_hello(), after(5s)).ok());
+    other.join();
+  }
+}
+
 TEST(Handshake, AStreamGetsAsManyCreditsAsRings) {
   for (const AttachKind kind : {AttachKind::stream, AttachKind::rings}) {
     const Shaken s = shake(scale_hello(), kReady, kind);

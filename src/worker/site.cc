@@ -11,23 +11,29 @@ AttachOptions attach_options(const WorkerSite& site, AttachOptions attach) {
   return attach;
 }
 
-Result<Probe> ask(const WorkerSite& site, Deadline deadline) {
-  if (site.spawn) return probe_worker(site.spawn->binary, site.probe_arguments, deadline);
+Result<SiteProbe> ask(const WorkerSite& site, Deadline deadline) {
+  if (site.spawn) {
+    TESSERA_ASSIGN(const Probe probe,
+                   probe_worker(site.spawn->binary, site.probe_arguments, deadline));
+    return SiteProbe{probe};
+  }
   TESSERA_ASSIGN(
       const std::unique_ptr<Channel> channel,
       connect_to(site.address, {.kind = AttachKind::stream, .token = site.token}, deadline));
   TESSERA_ASSIGN(const Probe probe, client_probe(*channel, deadline));
+  // One that answers no PING before HELLO has said what it is all the same.
+  const Result<std::chrono::nanoseconds> round_trip = client_round_trip(*channel, deadline);
   (void)channel->send({.op = Op::bye}, deadline);
-  return probe;
+  return SiteProbe{probe, round_trip ? *round_trip : std::chrono::nanoseconds(0)};
 }
 
 }  // namespace
 
-Result<Probe> probe_site(const WorkerSite& site, Deadline deadline) {
+Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline) {
   if (site.transport == TransportChoice::shared && !site.spawn &&
       site.address.kind == Address::Kind::tcp)
     return Error::make(ErrorCode::invalid, "{}: there is no shared memory over tcp", site.name);
-  Result<Probe> probe = ask(site, deadline);
+  Result<SiteProbe> probe = ask(site, deadline);
   if (!probe) return std::move(probe).error().in(site.name);
   if (probe->version_max < kVersionMin || probe->version_min > kVersionMax)
     return Error::make(ErrorCode::unsupported,

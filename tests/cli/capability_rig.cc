@@ -285,6 +285,7 @@ Result<nlohmann::json> try_plan(const Settings& settings) {
   for (nlohmann::json& worker : json["expert_workers"]) {
     worker.erase("free_bytes");
     worker.erase("budget_bytes");
+    worker.erase("round_trip_us");
   }
   return json;
 }

@@ -207,6 +207,8 @@ TEST(ExpertWorkerAtAnAddress, IsCountedAgainstThisMachinesMemory) {
     return json::parse(outcome.out).at("expert_workers").at(0);
   };
   const json here = planned(worker.address()), there = planned(elsewhere.address());
+  EXPECT_GT(here.at("round_trip_us").get<double>(), 0.0);
+  EXPECT_GT(there.at("round_trip_us").get<double>(), 0.0);
   EXPECT_TRUE(here.at("here").get<bool>());
   EXPECT_FALSE(there.at("here").get<bool>());
   EXPECT_GT(here.at("experts").get<int>(), 0);
