@@ -55,7 +55,7 @@ Status feed(LoadedModel& loaded, std::span<const TokenId> tokens) {
       progress.update(static_cast<std::int64_t>(start + at + n),
                       static_cast<std::int64_t>(tokens.size()));
     }
-    (void)loaded.pipeline->logits();  // all shards are done with it
+    TESSERA_TRY(loaded.pipeline->finish());
   }
   return {};
 }

@@ -115,6 +115,11 @@ std::span<const float> Pipeline::logits() {
   return logits_;
 }
 
+Status Pipeline::finish() {
+  if (ring_ != nullptr) wait_sent();
+  return seen_failure();
+}
+
 // Until the last stage has done with all pieces.
 void Pipeline::wait_sent() {
   if (sent_ > 0) stages_.back()->progress().wait_done(sent_);

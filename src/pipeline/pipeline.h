@@ -91,6 +91,9 @@ class Pipeline final : public ForwardPass {
   Status restart() override;
   bool keeps_state() const override { return !stopped_ && !failure_; }
 
+  // Waits for all batches, also those that nobody asked the logits of, and says what failed of
+  // them.
+  Status finish();
   // Lets a piece that waits for a worker fail soon; any thread. Nothing can be computed afterwards.
   void give_up();
   // Ends the shards' threads after what is under way. May be called again; forward() then fails.

@@ -10,8 +10,6 @@ constexpr int kPieceRows = 128;
 // Counts its pieces and computes nothing; one of them fails.
 class CountingShard final : public Shard {
  public:
-  explicit CountingShard(int fails_at = -1) : fails_at_(fails_at) {}
-
   Status load(const Model&, const LoadProgress&) override { return {}; }
   Status prepare(Piece&) override { return {}; }
   Status start(Piece&) override {
@@ -19,7 +17,7 @@ class CountingShard final : public Shard {
     return {};
   }
   Status finish(Piece&, const std::function<void()>& near) override {
-    if (finished++ == fails_at_) return Error::make(ErrorCode::unavailable, "lost");
+    if (finished++ == fails_at) return Error::make(ErrorCode::unavailable, "lost");
     near();
     return {};
   }
@@ -33,12 +31,10 @@ class CountingShard final : public Shard {
     }
   }
 
+  int fails_at = -1;      // this piece
   int* ending = nullptr;  // shards that were told to end
   int started = 0;
   int finished = 0;
-
- private:
-  int fails_at_;
 };
 
 struct Rig {
@@ -50,10 +46,11 @@ struct Rig {
     plan.piece_rows = kPieceRows;
     plan.shards.resize(2);
     auto shards = std::vector<std::unique_ptr<Shard>>();
-    shards.push_back(std::make_unique<CountingShard>(fails_at));
+    shards.push_back(std::make_unique<CountingShard>());
     shards.push_back(std::make_unique<CountingShard>());
     first = static_cast<CountingShard*>(shards[0].get());
     second = static_cast<CountingShard*>(shards[1].get());
+    first->fails_at = fails_at;
     auto loaded = Pipeline::load(*model, plan, std::move(shards), {});
     EXPECT_TRUE(loaded.ok());
     pipeline = std::move(*loaded);
@@ -79,6 +76,16 @@ TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
   EXPECT_EQ(rig.first->finished, 3);
   EXPECT_EQ(rig.second->finished, 3);
   EXPECT_FALSE(rig.forward(kPieceRows));
+}
+
+// Also where no batch follows it and nobody asks for logits.
+TEST(Pipeline, TellsTheLastFailureOfTheLastShard) {
+  Rig rig;
+  rig.second->fails_at = 3;
+  ASSERT_TRUE(rig.forward(kPieceRows));
+  EXPECT_TRUE(rig.pipeline->finish());
+  (void)rig.forward(3 * kPieceRows);
+  EXPECT_FALSE(rig.pipeline->finish());
 }
 
 TEST(Pipeline, TellsAllShardsToEndBeforeItWaitsForOne) {
