@@ -95,11 +95,11 @@ inline void send_signal(int pid, int number) {
   ::kill(pid, number);
 }
 
-// How long what met a fault may take: the deadline in force, ten times what it takes without one,
+// How long what met a fault may take: the deadline in force, four times what it takes without one,
 // and some more on a machine that is busy with other things.
 inline std::chrono::steady_clock::duration bearable(std::chrono::milliseconds deadline,
                                                     std::chrono::steady_clock::duration plain) {
-  return deadline + 10 * plain + std::chrono::seconds(2 * kTimeScale);
+  return deadline + 4 * plain + std::chrono::seconds(kTimeScale);
 }
 
 // Makes it happen to process `pid`, whose binary is fake_worker for what is corrupt. Ends when it

@@ -79,7 +79,7 @@ INSTANTIATE_TEST_SUITE_P(Models, Greedy, ::testing::Values("qwen35moe", "laguna"
 TEST_P(Greedy, FollowsThePlainRunForFiveHundredSteps) {
   const std::vector<Choice> expected = plain();
   ASSERT_EQ(expected.size(), std::size_t{kSteps});
-  for (const double resident : {100.0, 60.0, 10.0}) {
+  for (const double resident : {100.0, 60.0, 10.0, 0.0}) {
     for (const int workers : {0, 1, 2}) {
       SCOPED_TRACE(fmt::format("{} % resident, {} workers, narrowest margin {:.2e}", resident,
                                workers, narrowest(expected)));
