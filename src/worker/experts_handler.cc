@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "experts/expert_worker.h"
-#include "worker/jobs.h"
+#include "worker/job_layout.h"
 #include "worker/model_ranges.h"
 #include "worker/owned_experts.h"
 
@@ -18,6 +18,13 @@ bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
   return a.first_layer == b.first_layer && a.max_rows == b.max_rows && a.max_pairs == b.max_pairs &&
          std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
                     same_homes);
+}
+
+// Jobs that wait are kept in memory. One is always taken: its rows are among what was counted.
+std::uint16_t jobs_within(std::uint64_t bytes, const HelloAck& ack, std::uint32_t n_embd) {
+  const std::uint64_t job = std::max<std::uint64_t>(
+      1, experts_body_bytes(ack.max_rows, ack.max_pairs, n_embd, WireType::f32));
+  return static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.credits, 1 + bytes / job));
 }
 
 }  // namespace
@@ -62,19 +69,21 @@ Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack
       expert_worker_footprint(model_, layout, options_.device.threads).total();
   rows_.resize(ack.max_rows * static_cast<std::size_t>(set_->n_embd()));
   sums_.resize(rows_.size());
+  const auto free = static_cast<std::uint64_t>(options_.budget - used);
   return Prepared{.memory_used = static_cast<std::uint64_t>(used),
-                  .memory_free = static_cast<std::uint64_t>(options_.budget - used)};
+                  .memory_free = free,
+                  .credits = jobs_within(free, ack, hello.dims.n_embd)};
 }
 
 Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const std::byte> body,
                                       const WireLimits& limits) {
   if (header.op != Op::compute_experts)
     return Error::make(ErrorCode::not_found, "{} at a worker of experts", op_name(header.op));
-  TESSERA_ASSIGN(const ExpertsBody wire, decode_experts(header, body, limits));
+  TESSERA_TRY(decode_experts(header, body, limits, wire_));
   const std::size_t values = std::size_t{header.rows} * limits.n_embd;
-  unpack_rows(wire.rows, header.in_type, std::span(rows_).first(values));
+  unpack_rows(wire_.rows, header.in_type, std::span(rows_).first(values));
   pairs_.clear();
-  for (const WirePair& pair : wire.pairs)
+  for (const WirePair& pair : wire_.pairs)
     pairs_.push_back({.row = pair.row, .expert = pair.expert, .slot = 0, .weight = pair.weight});
   const ExpertJob job{.layer = header.layer,
                       .n_rows = static_cast<int>(header.rows),

@@ -16,6 +16,7 @@
 #include "experts/expert_set.h"
 #include "model/model.h"
 #include "plan/plan.h"
+#include "worker/jobs.h"
 #include "worker/serve.h"
 #include "worker/weight_source.h"
 
@@ -48,6 +49,7 @@ class ExpertsHandler final : public JobHandler {
   ExpertsHandlerOptions options_;
   std::unique_ptr<ExpertSet> set_;
 
+  ExpertsBody wire_;
   std::vector<RoutedPair> pairs_;
   std::vector<float> rows_;
   std::vector<double> sums_;

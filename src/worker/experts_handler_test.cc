@@ -34,7 +34,8 @@ Result<Prepared> load(const Model& model, const Plan& plan) {
                             .max_rows = plan.expert_workers.front().job_rows});
   ExpertsHandler handler(model, {.device = {.device = "cpu", .threads = kThreads},
                                  .budget = plan.expert_workers.front().budget_bytes});
-  return handler.prepare(hello, {.in_types = hello.in_types,
+  return handler.prepare(hello, {.credits = hello.credits,
+                                 .in_types = hello.in_types,
                                  .out_types = hello.out_types,
                                  .max_rows = hello.max_rows,
                                  .max_pairs = hello.max_pairs});
@@ -67,6 +68,24 @@ TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
     // All of them in just what they take.
     EXPECT_EQ(plan_with(model, most.total_bytes())->expert_workers.front().experts, most.experts);
   }
+}
+
+// Jobs that wait are in its memory too: it takes no more of them than its budget leaves room for.
+TEST(PlannedExpertWorker, KeepsAsManyJobsAsItsBudgetHolds) {
+  const Model model = open("qwen35moe");
+  const ExpertWorkerPlan most = plan_with(model, kPlenty)->expert_workers.front();
+  const std::int64_t job = std::int64_t{most.job_rows} *
+                           (model.spec().n_embd * 4 + model.spec().layers[0].moe->n_used * 8);
+  const auto credits = [&](std::int64_t free) {
+    const Result<Plan> plan = plan_with(model, most.total_bytes() + free);
+    const Result<Prepared> ready = load(model, *plan);
+    EXPECT_TRUE(ready);
+    return ready ? ready->credits : 0;
+  };
+  EXPECT_EQ(credits(0), 1);
+  EXPECT_EQ(credits(job - 1), 1);
+  EXPECT_EQ(credits(3 * job), 4);
+  EXPECT_EQ(credits(100 * job), ExpertConnectionOptions().credits) << "what was asked for";
 }
 
 TEST(PlannedExpertWorker, OfThisMachineTakesOfItsMemory) {

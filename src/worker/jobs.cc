@@ -17,8 +17,9 @@ namespace {
 
 constexpr std::size_t kSumsAtATime = 256;
 
-Status check_sequences(const ForwardBody& job, std::uint32_t rows, const ForwardLimits& limits) {
-  std::vector<bool> seen(limits.slots);
+Status check_sequences(ForwardBody& job, std::uint32_t rows, const ForwardLimits& limits) {
+  std::vector<bool>& seen = job.seen_slots;
+  seen.assign(limits.slots, false);
   std::uint64_t covered = 0;
   for (const WireSequence& sequence : job.sequences) {
     const std::uint64_t end = std::uint64_t{sequence.first_position} + sequence.rows;
@@ -88,11 +89,10 @@ void encode_experts_head(std::span<const WirePair> pairs, std::vector<std::byte>
   }
 }
 
-Result<ExpertsBody> decode_experts(const FrameHeader& header, std::span<const std::byte> body,
-                                   const WireLimits& limits) {
+Status decode_experts(const FrameHeader& header, std::span<const std::byte> body,
+                      const WireLimits& limits, ExpertsBody& job) {
   CHECK(body.size() == experts_body_bytes(header.rows, header.items, limits.n_embd, header.in_type),
         "the frame was not checked");
-  ExpertsBody job;
   job.pairs.resize(header.items);
   const std::byte* at = body.data();
   for (WirePair& pair : job.pairs) {
@@ -105,7 +105,7 @@ Result<ExpertsBody> decode_experts(const FrameHeader& header, std::span<const st
                          header.rows, pair.expert, limits.n_expert, pair.weight);
   }
   job.rows = body.subspan(header.items * kPairBytes);
-  return job;
+  return {};
 }
 
 void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
@@ -139,8 +139,8 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
   for (const std::uint32_t row : job.logit_rows) writer.u32(row);
 }
 
-Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const std::byte> body,
-                                   const WireLimits& limits, const ForwardLimits& forward) {
+Status decode_forward(const FrameHeader& header, std::span<const std::byte> body,
+                      const WireLimits& limits, const ForwardLimits& forward, ForwardBody& job) {
   ByteReader in(body);
   const ForwardCounts counts{.rows = header.rows,
                              .sequences = in.u32(),
@@ -157,7 +157,6 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
                        "{} logit rows",
                        body.size(), counts.rows, counts.sequences, counts.page_changes,
                        counts.logit_rows);
-  ForwardBody job;
   job.state_changes.resize(counts.state_changes);
   for (WireStateChange& change : job.state_changes) {
     change.kind = static_cast<WireStateChange::Kind>(in.u16());
@@ -192,8 +191,7 @@ Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const st
   TESSERA_TRY(check_sequences(job, counts.rows, forward));
   TESSERA_TRY(check_state_changes(job, forward));
   TESSERA_TRY(check_page_changes(job, forward));
-  TESSERA_TRY(check_logit_rows(job, counts.rows));
-  return job;
+  return check_logit_rows(job, counts.rows);
 }
 
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out) {

@@ -1,10 +1,11 @@
 // Bodies of jobs: COMPUTE_EXPERTS and FORWARD_LAYERS, and the rows that go with them.
 //
 //   encode_experts_head(pairs, head);              // then send {head, rows} as one body
-//   TESSERA_ASSIGN(ExpertsBody job, decode_experts(frame.header, frame.body(), limits));
+//   TESSERA_TRY(decode_experts(frame.header, frame.body(), limits, job));
 //
 // decode_* is called on frames that passed check_frame; it checks every index against the limits of
-// the handshake, so that what it returns can be used without a further look. Rows are returned as
+// the handshake, so that what it gives can be used without a further look. The memory of the `job`
+// that it is given is used again; after an error there may be anything in it. Rows are returned as
 // bytes of header.in_type, in place; pack_rows and unpack_rows convert from and to f32. A value
 // that is not finite is let through in rows (the model may overflow on its own) and refused in
 // weights.
@@ -33,8 +34,8 @@ struct ExpertsBody {
 };
 
 void encode_experts_head(std::span<const WirePair> pairs, std::vector<std::byte>& out);
-Result<ExpertsBody> decode_experts(const FrameHeader& header, std::span<const std::byte> body,
-                                   const WireLimits& limits);
+Status decode_experts(const FrameHeader& header, std::span<const std::byte> body,
+                      const WireLimits& limits, ExpertsBody& job);
 
 // Rows of one sequence, standing together; see device/batch.h.
 struct WireSequence {
@@ -71,6 +72,7 @@ struct ForwardBody {
   std::vector<PageChange> page_changes;
   std::vector<std::uint32_t> logit_rows;  // rising
   std::span<const std::byte> rows;        // empty when the shard embeds the tokens itself
+  std::vector<bool> seen_slots;           // for decode_forward's own use
 };
 
 // What bounds a FORWARD_LAYERS beyond WireLimits.
@@ -81,8 +83,8 @@ struct ForwardLimits {
 };
 
 void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out);
-Result<ForwardBody> decode_forward(const FrameHeader& header, std::span<const std::byte> body,
-                                   const WireLimits& limits, const ForwardLimits& forward);
+Status decode_forward(const FrameHeader& header, std::span<const std::byte> body,
+                      const WireLimits& limits, const ForwardLimits& forward, ForwardBody& job);
 
 // `out` has wire_type_bytes(type) per value. bf16 and f16 round to nearest even.
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out);

@@ -243,16 +243,16 @@ Result<JobOutput> LayersHandler::run(const FrameHeader& header, std::span<const 
                                      const WireLimits& limits) {
   if (header.op != Op::forward_layers)
     return Error::make(ErrorCode::not_found, "{} at a worker of layers", op_name(header.op));
-  TESSERA_ASSIGN(const ForwardBody job, decode_forward(header, body, limits, limits_));
-  TESSERA_TRY(take_job(header, job));
+  TESSERA_TRY(decode_forward(header, body, limits, limits_, job_));
+  TESSERA_TRY(take_job(header, job_));
   TESSERA_TRY(shard_->prepare(piece_));
   TESSERA_TRY(shard_->start(piece_));
   TESSERA_TRY(shard_->finish(piece_, ignore_near));
   if (!layout_.head)
     return JobOutput{
         .rows = header.rows, .columns = limits.n_embd, .body = std::as_bytes(piece_.hidden())};
-  if (job.logit_rows.empty()) return JobOutput{};
-  return JobOutput{.rows = static_cast<std::uint32_t>(job.logit_rows.size()),
+  if (job_.logit_rows.empty()) return JobOutput{};
+  return JobOutput{.rows = static_cast<std::uint32_t>(job_.logit_rows.size()),
                    .columns = limits.n_vocab,
                    .body = std::as_bytes(shard_->logits())};
 }

@@ -18,6 +18,7 @@
 
 #include "model/model.h"
 #include "pipeline/shard.h"
+#include "worker/jobs.h"
 #include "worker/page_tables.h"
 #include "worker/serve.h"
 #include "worker/weight_source.h"
@@ -60,6 +61,7 @@ class LayersHandler final : public JobHandler {
   ExpertCounts counted_before_{};
   ForwardLimits limits_;
   PageTables pages_;
+  ForwardBody job_;
   Piece piece_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> logit_rows_;

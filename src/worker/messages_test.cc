@@ -166,11 +166,12 @@ TEST(Jobs, ExpertPairs) {
                            .in_type = WireType::bf16,
                            .out_type = WireType::f32};
   ASSERT_TRUE(check_frame(header, kLimits).ok());
-  const Result<ExpertsBody> job = decode_experts(header, body, kLimits);
-  ASSERT_TRUE(job.ok()) << job.error().message;
-  EXPECT_EQ(job->pairs, pairs);
+  ExpertsBody job;
+  const Status decoded = decode_experts(header, body, kLimits, job);
+  ASSERT_TRUE(decoded.ok()) << decoded.error().message;
+  EXPECT_EQ(job.pairs, pairs);
   std::vector<float> back(8);
-  unpack_rows(job->rows, WireType::bf16, back);
+  unpack_rows(job.rows, WireType::bf16, back);
   EXPECT_EQ(back, rows);
 
   for (const WirePair bad : {WirePair{2, 0, 1.0f}, WirePair{0, 12, 1.0f},
@@ -178,7 +179,7 @@ TEST(Jobs, ExpertPairs) {
     std::vector<std::byte> head;
     encode_experts_head(std::vector<WirePair>{pairs[0], pairs[1], bad}, head);
     std::copy(head.begin(), head.end(), body.begin());
-    EXPECT_FALSE(decode_experts(header, body, kLimits).ok());
+    EXPECT_FALSE(decode_experts(header, body, kLimits, job).ok());
   }
 }
 
@@ -242,7 +243,9 @@ Result<ForwardBody> coded(const ForwardBody& job, std::vector<std::byte>& body) 
                            .in_type = WireType::f16,
                            .out_type = WireType::f32};
   EXPECT_TRUE(check_frame(header, kLimits).ok());
-  return decode_forward(header, body, kLimits, kForward);
+  ForwardBody back;
+  TESSERA_TRY(decode_forward(header, body, kLimits, kForward, back));
+  return back;
 }
 
 TEST(Jobs, Forward) {

@@ -1,9 +1,9 @@
 #include "worker/remote_experts.h"
 
 #include <algorithm>
-#include <deque>
 
 #include "base/check.h"
+#include "base/fixed_queue.h"
 #include "worker/jobs.h"
 #include "worker/layers_handler.h"
 #include "worker/owned_experts.h"
@@ -98,7 +98,7 @@ std::optional<std::string> ExpertConnection::away() const {
 class RemoteExperts final : public ExpertExecutor {
  public:
   explicit RemoteExperts(ExpertConnection& worker)
-      : worker_(worker), arrivals_(worker.site_.job_limit) {}
+      : worker_(worker), arrivals_(worker.site_.job_limit), jobs_(worker.hello_.credits) {}
   ~RemoteExperts() override { drop(); }
 
   std::string name() const override { return worker_.name(); }
@@ -130,7 +130,7 @@ class RemoteExperts final : public ExpertExecutor {
   ExpertConnection& worker_;
   // With what the way took, as far as it was waited for: that is expected, but makes no deadline.
   JobTimes arrivals_;
-  std::deque<UnderWay> jobs_;
+  FixedQueue<UnderWay> jobs_;  // as many as there are credits
   std::vector<WirePair> pairs_;
   std::vector<std::byte> head_;
   std::vector<std::byte> rows_;
@@ -165,6 +165,9 @@ Status RemoteExperts::submit(const ExpertJob& job) {
       worker_.times_.learn_late(late->items, late->compute);
   if (const auto away = worker_.away(); away || !session)
     return Error::make(ErrorCode::unavailable, "{}", away.value_or("away until now"));
+  if (jobs_.full())
+    return Error::make(ErrorCode::exhausted, "all {} jobs of the worker are under way",
+                       jobs_.size());
   if (jobs_.empty()) late_ = false;
   pairs_.clear();
   for (const RoutedPair& pair : job.pairs)
@@ -181,7 +184,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   // A worker that computes reads nothing: what a socket does not hold would keep this thread from
   // the resident experts.
   auto bytes = static_cast<std::int64_t>(head_.size() + rows.size());
-  for (const UnderWay& before : jobs_) bytes += before.bytes;
+  for (std::size_t i = 0; i < jobs_.size(); ++i) bytes += jobs_[i].bytes;
   if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
     return Error::make(ErrorCode::exhausted, "the socket holds no further job");
   const auto deadline = worker_.times_.deadline(job.pairs.size(), job.host_us);
@@ -197,14 +200,14 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   TESSERA_ASSIGN(const Ticket ticket,
                  session->submit(header, Parts(parts),
                                  std::chrono::ceil<std::chrono::milliseconds>(deadline)));
-  jobs_.push_back({.session = std::move(session),
-                   .ticket = ticket,
-                   .pairs = job.pairs.size(),
-                   .rows = header.rows,
-                   .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
-                   .submitted = Clock::now(),
-                   .suspect = arrivals_.suspect(job.pairs.size(), job.host_us),
-                   .limit = deadline});
+  jobs_.push() = {.session = std::move(session),
+                  .ticket = ticket,
+                  .pairs = job.pairs.size(),
+                  .rows = header.rows,
+                  .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
+                  .submitted = Clock::now(),
+                  .suspect = arrivals_.suspect(job.pairs.size(), job.host_us),
+                  .limit = deadline};
   return {};
 }
 
@@ -233,7 +236,7 @@ void RemoteExperts::give_up() {
 
 RemoteExperts::UnderWay RemoteExperts::pop() {
   UnderWay job = std::move(jobs_.front());
-  jobs_.pop_front();
+  jobs_.pop();
   came_.reset();
   waited_since_.reset();
   collected_ = Clock::now();

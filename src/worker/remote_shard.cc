@@ -104,7 +104,7 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
   depth_ = ack.credits;
   pages_ = PageTables(options_.layout.slots, static_cast<int>(options_.layout.kv_pages.size()),
                       options_.context);
-  under_way_.clear();
+  under_way_ = FixedQueue<Ticket>(ack.credits);
   job_.state_changes.clear();
   return {};
 }
@@ -174,7 +174,7 @@ Status RemoteShard::start(Piece& piece) {
   const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
   const Result<Ticket> ticket = session_->submit(header, Parts(parts), site_.job_limit);
   if (!ticket) return lost(Loss::worker, ticket.error().message);
-  under_way_.push_back(*ticket);
+  under_way_.push() = *ticket;
   job_.state_changes.clear();
   TESSERA_TRY(pages_.apply(job_.page_changes));
   bytes_sent_.add(head_.size() + rows.size());
@@ -191,7 +191,7 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   if (!came) return lost(Loss::worker, came.error().message);
   if (!*came)
     return lost(Loss::deadline, fmt::format("no result within {} ms", site_.job_limit.count()));
-  under_way_.pop_front();
+  under_way_.pop();
   TESSERA_TRY(check_reply(piece, reply_));
   near();
   if (options_.layout.head) {

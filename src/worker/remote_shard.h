@@ -24,11 +24,11 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/fixed_queue.h"
 #include "base/metrics.h"
 #include "pipeline/shard.h"
 #include "worker/page_tables.h"
@@ -88,7 +88,7 @@ class RemoteShard final : public Shard {
   PageTables pages_;  // what the worker was told
   ForwardBody job_;
   std::vector<std::byte> head_;
-  std::deque<Ticket> under_way_;
+  FixedQueue<Ticket> under_way_;
   JobReply reply_;
   std::vector<float> logit_values_;
 

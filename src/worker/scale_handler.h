@@ -58,7 +58,8 @@ class ScaleHandler final : public JobHandler {
       before = before_job_;
     }
     if (before) before(header);
-    TESSERA_ASSIGN(const ExpertsBody job, decode_experts(header, body, limits));
+    ExpertsBody job;
+    TESSERA_TRY(decode_experts(header, body, limits, job));
     if (header.layer == 3) return Error::make(ErrorCode::not_found, "layer 3 is not here");
     std::vector<float> in(std::size_t{header.rows} * limits.n_embd), out(in.size());
     unpack_rows(job.rows, header.in_type, in);

@@ -1,9 +1,9 @@
 #include "worker/serve.h"
 
 #include <algorithm>
-#include <deque>
 #include <utility>
 
+#include "base/fixed_queue.h"
 #include "worker/within_memory.h"
 
 namespace tessera::worker {
@@ -30,10 +30,10 @@ class Server {
          Stats& stats)
       : channel_(channel),
         version_(ack.version),
-        credits_(ack.credits),
         patience_(offer.client_silence),
         handler_(handler),
-        stats_(stats) {}
+        stats_(stats),
+        queue_(ack.credits) {}
 
   Result<ServeEnd> run() {
     for (;;) {
@@ -78,8 +78,9 @@ class Server {
       case Op::forward_layers:
         return enqueue();
       case Op::cancel:
-        for (Job& job : queue_)
-          if (job.frame.header.sequence == incoming_.header.sequence) job.cancelled = true;
+        for (std::size_t i = 0; i < queue_.size(); ++i)
+          if (queue_[i].frame.header.sequence == incoming_.header.sequence)
+            queue_[i].cancelled = true;
         return {};
       case Op::ping:
         return reply({.op = Op::pong});
@@ -94,26 +95,22 @@ class Server {
   }
 
   Status enqueue() {
-    if (queue_.size() >= credits_) {
+    if (queue_.full()) {
       ++stats_.failed;
       return reply_error(WireError::no_credit, "no credit left");
     }
-    // Frames go round between the queue and spare_, so that a steady stream allocates nothing.
-    Job job{.frame = {}, .arrival = Clock::now()};
-    if (!spare_.empty()) {
-      job.frame = std::move(spare_.back());
-      spare_.pop_back();
-    }
+    // The memory of frames goes round, so that a steady stream allocates nothing.
+    Job& job = queue_.push();
     std::swap(job.frame, incoming_);
-    queue_.push_back(std::move(job));
+    job.arrival = Clock::now();
+    job.cancelled = false;
     return {};
   }
 
+  // Frames that come meanwhile stay in the channel.
   Status run_front() {
-    Job job = std::move(queue_.front());
-    queue_.pop_front();
-    const Status status = answer(job);
-    spare_.push_back(std::move(job.frame));
+    const Status status = answer(queue_.front());
+    queue_.pop();
     return status;
   }
 
@@ -153,13 +150,11 @@ class Server {
 
   Channel& channel_;
   std::uint16_t version_;
-  std::size_t credits_;
   std::optional<std::chrono::milliseconds> patience_;
   JobHandler& handler_;
   Stats& stats_;
   Frame incoming_;
-  std::deque<Job> queue_;
-  std::vector<Frame> spare_;
+  FixedQueue<Job> queue_;  // as many as there are credits
   std::uint64_t answering_ = 0;
 };
 

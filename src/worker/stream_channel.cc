@@ -109,22 +109,13 @@ Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
 }
 
 Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
-  const bool takes = ahead_.size() < most_ahead_;
+  const bool takes = !ahead_.full();
   const Readiness room =
       wait_for(socket_.get(), static_cast<short>(takes ? POLLOUT | POLLIN : POLLOUT), deadline);
   if (room.hung_up) return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
   if (takes && room.ready) {
-    Frame frame;
-    if (!spare_.empty()) {
-      frame = std::move(spare_.back());
-      spare_.pop_back();
-    }
-    TESSERA_ASSIGN(const bool came, receive_frame(frame, Deadline::min(), nullptr));
-    if (came) {
-      ahead_.push_back(std::move(frame));
-    } else {
-      spare_.push_back(std::move(frame));
-    }
+    TESSERA_ASSIGN(const bool came, receive_frame(ahead_.next(), Deadline::min(), nullptr));
+    if (came) ahead_.push();
   }
   // A peer that sends and does not read makes the socket ready for ever.
   if (room.ready && Clock::now() < deadline) return {};
@@ -222,8 +213,7 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
 Result<bool> StreamChannel::receive(Frame& frame, Deadline deadline) {
   if (!ahead_.empty()) {
     std::swap(frame, ahead_.front());
-    spare_.push_back(std::move(ahead_.front()));
-    ahead_.pop_front();
+    ahead_.pop();
     return true;
   }
   return receive_frame(frame, deadline, nullptr);

@@ -8,11 +8,10 @@
 
 #include <array>
 #include <atomic>
-#include <deque>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "base/fixed_queue.h"
 #include "worker/fd.h"
 #include "worker/transport.h"
 
@@ -29,7 +28,7 @@ class StreamChannel final : public Channel {
   void close() override;
   std::size_t begun() const override { return header_have_ + (in_body_ ? body_have_ : 0); }
   bool reserves_room() const override { return false; }
-  void receive_while_sending(std::size_t frames) override { most_ahead_ = frames; }
+  void receive_while_sending(std::size_t frames) override { ahead_ = FixedQueue<Frame>(frames); }
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
   int descriptor() const override { return socket_.get(); }
   std::string describe() const override { return description_; }
@@ -63,10 +62,7 @@ class StreamChannel final : public Channel {
   std::size_t header_have_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
-  // Frames that send() took. Their memory goes round between the two.
-  std::size_t most_ahead_ = 0;
-  std::deque<Frame> ahead_;
-  std::vector<Frame> spare_;
+  FixedQueue<Frame> ahead_;  // that send() took
 };
 
 }  // namespace tessera::worker

@@ -76,8 +76,11 @@ void frame(std::span<const std::byte> input) {
   const std::span<const std::byte> body = input.subspan(kHeaderBytes);
   if (body.size() < header->body_bytes) return;
   const std::span<const std::byte> exact = body.first(header->body_bytes);
-  if (header->op == Op::compute_experts) (void)decode_experts(*header, exact, kLimits);
-  if (header->op == Op::forward_layers) (void)decode_forward(*header, exact, kLimits, kForward);
+  ExpertsBody experts;
+  ForwardBody forward;
+  if (header->op == Op::compute_experts) (void)decode_experts(*header, exact, kLimits, experts);
+  if (header->op == Op::forward_layers)
+    (void)decode_forward(*header, exact, kLimits, kForward, forward);
 }
 
 }  // namespace
