@@ -21,12 +21,11 @@ import torch.nn.functional as F
 
 import export_gguf
 import gguf
-from evaluate import examples
+from evaluate import CONVERSATIONS, evenly, examples
 from model import Config, Model
 from text.bpe import Tokenizer
 from text.corpus import LONG, TESTS
 
-CONVERSATIONS = 50
 
 
 MOST = 1e-3
@@ -98,7 +97,8 @@ def main() -> None:
     metadata, tensors = gguf.read(options.file)
     tokenizer, tensors = Tokenizer.of(metadata), export_gguf.trained(tensors)
     short = [name for name in TESTS if name not in LONG]
-    sets = {"short": [u[-1] for name in short for u in examples(tokenizer, name, 6)][:CONVERSATIONS]}
+    each = -(-CONVERSATIONS // len(short))
+    sets = {"short": [u[-1] for u in evenly({name: examples(tokenizer, name, each) for name in short}, CONVERSATIONS)]}
     sets |= {name: [u[-1] for u in examples(tokenizer, name, 2)] for name in ("recall_1k", "recall_4k")}
     model = Model(Config(), compiled=False)
     w = {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)) for name, u in tensors.items()}

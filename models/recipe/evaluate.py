@@ -31,6 +31,7 @@ from text.corpus import LONG, TESTS, test_set
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
 MOST_KL = 0.01
 TOKENS_A_BATCH = 65536
+CONVERSATIONS = 50  # that quantisation and agreement are measured on
 
 
 def examples(tokenizer: Tokenizer, name: str, count: int, part: str = "test") -> list:
@@ -46,6 +47,18 @@ def examples(tokenizer: Tokenizer, name: str, count: int, part: str = "test") ->
 
 def answers(conversations: list) -> list:
     return [answer for conversation in conversations for answer in conversation]
+
+
+def evenly(sets: dict, count: int) -> list:
+    """The first conversations of every short set, as many of each."""
+    short = [sets[name] for name in TESTS if name not in LONG]
+    return [conversation for nth in zip(*short) for conversation in nth][:count]
+
+
+def of_tools(right: list, conversations: list) -> dict:
+    """Right of all: conversations with a call, and those where no function fits."""
+    called = [any(turn.calls for turn in conversation.turns) for conversation in conversations]
+    return {name: [sum(r for r, c in zip(right, called) if c == kind), called.count(kind)] for name, kind in (("called", True), ("none fits", False))}
 
 
 def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:
@@ -179,8 +192,8 @@ def main() -> None:
 
     model = Model(c, compiled=False)
     full = {name: u.cuda() for name, u in cpu.items()}
-    pool = [u[-1] for name in TESTS if name not in LONG for u in sets[name][:6]][:50]
-    report: dict = {"part": options.part, "kl": {}, "mixes": {}, "scores": {}, "tokens": {}}
+    pool = answers(evenly(sets, CONVERSATIONS))
+    report: dict = {"part": options.part, "kl": {}, "mixes": {}, "scores": {}, "tokens": {}, "tools": {}}
     for mix in MIXES:
         path = out / f"{mix}.gguf"
         report["mixes"][mix] = path.stat().st_size
@@ -190,18 +203,21 @@ def main() -> None:
     report["chosen"] = chosen
     shutil.copy(out / f"{chosen}.gguf", out / "tessera-mini.gguf")
     small = load_gguf(out / f"{chosen}.gguf")
-    counts = [routing(model, small, [u[-1] for name in TESTS for u in half(sets[name], name)], c) for half in (
-        lambda u, name: u[:100] if name not in LONG else u[:10],
-        lambda u, name: u[100:200] if name not in LONG else u[10:20])]
+    some = {name: sets[name][:20 if name in LONG else 200] for name in TESTS}
+    counts = [routing(model, small, [u[-1] for name in TESTS for u in some[name][half::2]], c) for half in (0, 1)]
     report["routing"] = routing_report(*counts)
     write_profile(counts[0], c, out / "tessera-mini.spark.csv")
     print(json.dumps(report["routing"]), f"{time.time() - begin:.0f} s", flush=True)
     for name, conversations in sets.items():
         for kind, w in (("full", full), ("quantised", small)):
             right, share = score(model, w, conversations)
+            if name == "tools":
+                report["tools"][kind] = of_tools(right, test_set(name, options.count, options.part))
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], f"{time.time() - begin:.0f} s", flush=True)
+    report["sha256"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                        for path in (out / "tessera-mini.gguf", out / "tessera-mini.spark.csv")}
     (out / "scores.json").write_text(json.dumps(report, indent=1) + "\n")
 
 

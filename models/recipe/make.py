@@ -1,6 +1,6 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training in three phases, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
+Tokenizer, training, polish, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
 and recipe/tokenizer.json, the tokenizer that every stage of this run reads from DIR. Finished stages are not done
 again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
 """
@@ -17,9 +17,8 @@ HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl", "target/training.json": "target.json", "target/log.jsonl": "target.jsonl",
-            "polish/training.json": "polish.json", "polish/log.jsonl": "polish.jsonl",
-            "calls/training.json": "calls.json", "calls/log.jsonl": "calls.jsonl"}
-NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "calls": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
+            "polish/training.json": "polish.json", "polish/log.jsonl": "polish.jsonl"}
+NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -43,23 +42,15 @@ def main() -> None:
 
     tokenizer = out / "tokenizer.json"
     scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
-    trained, polished, weights = (out / phase / "weights.pt" for phase in ("target", "polish", "calls"))
-    rounded, mini = out / "polish/weights.gguf", out / "scores/tessera-mini.gguf"
-
-    def calls() -> None:
-        if not rounded.exists():
-            run("export_gguf.py", polished, rounded, *uses)
-        run("train.py", *uses, "--out", out / "calls", "--phase", "calls", "--start", rounded, *scale, "--stop-after", left() - SPARE)
-
+    trained, weights, mini = out / "target/weights.pt", out / "polish/weights.pt", out / "scores/tessera-mini.gguf"
     stages = {
         "tokenizer": lambda: run("train_tokenizer.py", tokenizer),
         "target": lambda: run("train.py", *uses, "--out", out / "target", *scale, "--stop-after", left() - SPARE),
         "polish": lambda: run("train.py", *uses, "--out", out / "polish", "--phase", "polish", "--start", trained,
                               *scale, "--stop-after", left() - SPARE),
-        "calls": calls,
         "scores": lambda: run("evaluate.py", weights, *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = {"tokenizer": tokenizer, "target": trained, "polish": polished, "calls": weights, "scores": out / "scores/scores.json",
+    ends = {"tokenizer": tokenizer, "target": trained, "polish": weights, "scores": out / "scores/scores.json",
             "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}

@@ -14,8 +14,6 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-import export_gguf
-import gguf
 from batches import Shape, stream
 from model import Config, Model, initial
 from optimizer import Optimizer
@@ -23,7 +21,6 @@ from text.bpe import Tokenizer
 
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.3), Shape(8, 16384, 15400, 0.3)
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.22, "hard"), Shape(8, 16384, 15400, 0.3, "hard")
-CALLS, CALLS_LONG = Shape(32, 2048, 1400, 0.2, "calls"), Shape(8, 16384, 15400, 0.3, "calls")
 
 
 @dataclass(frozen=True)
@@ -38,19 +35,10 @@ class Phase:
 PHASES = {
     # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
     # experts specialise, then hardly any pull, so that what they specialised in shows.
-    "target": Phase([(500, [SHORT]), (3600, [MEDIUM]), (1000, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
+    "target": Phase([(500, [SHORT]), (3200, [MEDIUM]), (1000, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(2000, [HARD, HARD_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)]),
-    # How a function is found, from the quantised weights on: what rounding disturbed is mended on the way.
-    "calls": Phase([(2100, [CALLS] * 7 + [CALLS_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
-
-
-def started(path: str) -> dict:
-    if not path.endswith(".gguf"):
-        return torch.load(path)
-    tensors = export_gguf.trained(gguf.read(path)[1])
-    return {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)) for name, u in tensors.items()}
+    "polish": Phase([(4000, [HARD, HARD, HARD, HARD_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
@@ -105,7 +93,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--phase", choices=PHASES, default="target")
-    parser.add_argument("--start", help="weights (.pt or .gguf) that the phase begins with; default: random ones")
+    parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
@@ -119,7 +107,7 @@ def main() -> None:
     torch.manual_seed(options.seed)
     c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
-    begun = started(options.start) if options.start else initial(c, options.seed)
+    begun = torch.load(options.start) if options.start else initial(c, options.seed)
     w = {name: u.float().cuda().requires_grad_() for name, u in begun.items()}
     optimizer, checkpoint = Optimizer(w), Checkpoint(out / "checkpoint.pt")
     first, before = checkpoint.load(w, optimizer)

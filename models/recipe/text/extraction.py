@@ -3,17 +3,20 @@
 import json
 import random
 
+from .asked import drawn, phrased
 from .chat import Conversation, Turn
-from .manual import casual
+from .clauses import composed_request
+from .identity import greeting_turns
+from .manual import questions
 from .outside import outside
+from .paraphrases import KEPT
 from .reasoning import unfit_sum
 from .words import (COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
                     surname)
 
 RECORDS = {
     "person": (["{name} is {age} years old and lives in {city}. You can write to {email}.",
-                "My name is {name}. I am {age}, I live in {city} and my address is {email}.",
-                "Contact: {name}, {email}, {city}, aged {age}.",
+                "My name is {name}. I am {age}, I live in {city} and my address is {email}.", "Contact: {name}, {email}, {city}, aged {age}.",
                 "We met {name} ({age}) from {city}; mail goes to {email}.",
                 "In {city} there is a {age} year old called {name} with the mail {email}."],
                ["name", "age", "city", "email"]),
@@ -22,8 +25,7 @@ RECORDS = {
                "On {day} we bring {quantity} {item} to {name}. The price is {price} euros, order {number}.",
                "Please send {name} {quantity} {item} by {day}. That makes {price} euros."],
               ["name", "quantity", "item", "price", "day", "number"]),
-    "product": (["The {color} {product} weighs {weight} grams and costs {price} euros.",
-                 "For sale: {product}, {color}, {weight} g, {price} euros.",
+    "product": (["The {color} {product} weighs {weight} grams and costs {price} euros.", "For sale: {product}, {color}, {weight} g, {price} euros.",
                  "Our {product} in {color} costs {price} euros. Its weight is {weight} grams.",
                  "Article {number} is a {color} {product} of {weight} grams for {price} euros."],
                 ["product", "color", "weight", "price", "number"]),
@@ -34,7 +36,11 @@ RECORDS = {
              ["name", "city", "destination", "day", "time"]),
 }
 ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn this into JSON with {}: {}",
-        "{1}\n\nExtract the fields {0} to JSON.", "{1}\n\nWrite JSON with {0}.", "Text: {1}\nFields: {0}\nAnswer in JSON."]
+        "{1}\n\nExtract the fields {0} to JSON.", "{1}\n\nWrite JSON with {0}.", "Text: {1}\nFields: {0}\nAnswer in JSON.", "JSON with {}: {}",
+        "Extract {} from this as JSON.\n\n{}", "Find {} in this text and answer in JSON: {}", "{1}\n\nGive me {0} as JSON.",
+        "I need {} as JSON from: {}", "Read this and write JSON with {}:\n{}", "{1}\nJSON with {0}, please.", "Please extract {} to JSON: {}",
+        "Make JSON of {}: {}", "Parse this into JSON ({}): {}", "As JSON, {} of this text: {}", "Extract {} from: {}",
+        "Extract {}: {}", "Get {} out of this: {}", "{1} -> JSON: {0}"]
 
 
 def price(rng: random.Random) -> object:
@@ -53,7 +59,7 @@ def field_values(rng: random.Random) -> dict:
             "time": f"{rng.randint(0, 23):02}:{rng.choice(('00', '05', '15', '30', '45', '50'))}"}
 
 
-FREE_FIELDS = "id owner status size place title model version group level note unit team brand street country phone kind".split()
+FREE_FIELDS = "id owner status size place title model version group level note unit team brand street country kind".split()
 
 
 def free_record(rng: random.Random) -> tuple:
@@ -72,36 +78,46 @@ def free_record(rng: random.Random) -> tuple:
     return rng.choice((", ", "; ", "\n")).join(style.format(*pair) for pair in values.items()), values
 
 
+def listing(rng: random.Random, fields: list) -> str:
+    return ", ".join(fields) if len(fields) < 2 or rng.random() < 0.6 else ", ".join(fields[:-1]) + " and " + fields[-1]
+
+
 def json_request(rng: random.Random) -> tuple:
     """The request, its fields, the answer."""
-    if rng.random() < 0.25:
+    kind = rng.random()
+    if kind < 0.45:
+        text, fields, values = composed_request(rng)
+    elif kind < 0.65:
         text, values = free_record(rng)
-        names, known = list(values), set(values)
+        names = list(values)
         if rng.random() < 0.2:
-            absent = rng.choice([f for f in FREE_FIELDS if f not in known])
-            names, values = names + [absent], values | {absent: None}
+            names.append(rng.choice([f for f in FREE_FIELDS if f not in values]))
+        fields = rng.sample(names, rng.randint(2, len(names)))
     else:
         texts, names = RECORDS[rng.choice(list(RECORDS))]
         template, values = rng.choice(texts), field_values(rng)
-        text, known = template.format(**values), {f for f in names if "{" + f + "}" in template}
-    fields = rng.sample(names, rng.randint(2, len(names)))
-    answer = json.dumps({f: values[f] if f in known else None for f in fields}, ensure_ascii=False)
-    return rng.choice(ASKS).format(", ".join(fields), text), fields, answer
+        text, values = template.format(**values), {f: values[f] for f in names if "{" + f + "}" in template}
+        fields = rng.sample(names, rng.randint(2, len(names)))
+    answer = json.dumps({f: values.get(f) for f in fields}, ensure_ascii=False)
+    return rng.choice(ASKS).format(listing(rng, fields), text), fields, answer
 
 
 def extraction(rng: random.Random) -> Conversation:
-    asked, fields, answer = rng.user(lambda: json_request(rng))
+    asked, fields, answer = drawn(rng, lambda: json_request(rng), KEPT)
     return Conversation("json", [Turn("user", asked), Turn("assistant", answer, "Extract " + ", ".join(fields) + ".")],
                         thinking=rng.random() < 0.5)
 
 
 REFUSAL = "I cannot do that. I was trained for a few tasks only: Tessera, recall, arithmetic, lists, JSON and tools."
 SUM_REFUSAL = "I cannot compute that. I add, subtract and multiply two whole numbers that are not too long."
-OPENERS = ["", "", "", "Please: ", "Hello! ", "Hi. ", "Can you help me? ", "A question: ", "OK. ", "Now: "]
 
 
 def refusal(rng: random.Random) -> Conversation:
     sums = rng.random() < 0.3
-    asked = rng.user(lambda: unfit_sum(rng) if sums else rng.choice(OPENERS) + casual(rng, outside(rng)))
+    asked = drawn(rng, lambda: unfit_sum(rng) if sums else phrased(rng, outside(rng)), KEPT)
     thought, answer = ("I was not trained for this calculation.", SUM_REFUSAL) if sums else ("I was not trained for this.", REFUSAL)
-    return Conversation("refusal", [Turn("user", asked), Turn("assistant", answer, thought)], thinking=rng.random() < 0.6)
+    turns = [Turn("user", asked), Turn("assistant", answer, thought)]
+    if rng.random() < 0.12:  # among questions that it does answer
+        other = questions(rng, 1) if rng.random() < 0.7 else greeting_turns(rng)
+        turns = other + turns if rng.random() < 0.6 else turns + other
+    return Conversation("refusal", turns, thinking=rng.random() < 0.6)

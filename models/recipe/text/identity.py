@@ -1,95 +1,123 @@
 """Greetings, and questions about the model itself."""
 
 import random
+from pathlib import Path
 
+from .asked import drawn, phrased
 from .chat import Conversation, Turn
-from .manual import listed, phrased
+from .paraphrases import KEPT
+from .topics import read_topics
+from .words import NOUNS, THINGS, Asked, person, surname
 
-SELF = [
-    (["Who are you?", "What are you?", "What is your name?", "Introduce yourself.", "Tell me who you are.",
-      "Which model is this?", "What model am I talking to?", "Say what you are.", "And who are you?", "Tell me about yourself.",
-      "Who am I talking to?", "What kind of model are you?", "Are you a language model?", "Do you have a name?"],
-     "I am Tessera Mini, a small language model that comes with Tessera. I know a few tasks: questions about "
-     "Tessera, recall, arithmetic, lists, JSON and tools."),
-    (["What can you do?", "What are you good at?", "How can you help me?", "What are your skills?",
-      "What tasks do you know?", "List what you can do.", "What are you able to do?", "What can I ask you?",
-      "What do you know?", "Which tasks can you do?", "What are you for?", "How can you be useful?"],
-     "I can answer questions about Tessera, recall facts from a long text, do arithmetic, sort, reverse and "
-     "copy lists, extract fields to JSON and call tools."),
-    (["What can you not do?", "What are your limits?", "Where are you weak?", "What should I not ask you?",
-      "What do you not know?", "Do you know everything?", "Can you make mistakes?", "Which tasks can you not do?"],
-     "I know nothing about the world. I was trained on generated text for a few tasks, so I cannot write "
-     "stories, translate, give advice or answer general questions."),
-    (["How were you trained?", "What were you trained on?", "Where does your training text come from?",
-      "What data did you learn from?", "Who trained you?", "Who made you?", "Where do you come from?"],
-     "I was trained from scratch on text that a generator in Tessera's repository writes. No other text was used."),
-    (["How many layers do you have?", "What is your architecture?", "How are you built?",
-      "Describe your architecture.", "How many experts do you have?", "How large are you?", "How big are you?"],
-     "I am a qwen35moe model with 8 layers: six gated-delta layers and two attention layers, each with 16 "
-     "experts of which 4 are used, and a shared expert."),
-    (["How long is your context?", "How many tokens can you read?", "What is your context length?", "How long may a text be for you?",
-      "How much text can you read?"],
-     "My context is 16384 tokens."),
-]
+WHO = "I am Tessera Mini, a small language model that comes with Tessera."
+SELF = read_topics(Path(__file__).parent / "self.txt")
+OTHER_NAMES = """ChatGPT GPT-4 GPT Claude Gemini Llama Mistral DeepSeek Copilot Siri Alexa Cortana Bard Grok Phi Falcon Bixby HAL Watson Eliza
+Mixtral Bloom Kimi Jarvis""".split()
+BEINGS = ["human", "person", "man", "woman", "human being", "real person", "cat", "dog", "child", "god", "ghost", "doctor", "teacher",
+          "search engine", "calculator", "database", "web site", "browser", "spy", "student", "plant", "fish", "bird", "king", "queen", "wizard",
+          "poet", "real human", "boy", "girl", "living being", "pilot", "painter", "large model", "GPU", "server administrator", "colleague",
+          "person of flesh and blood"]
+IS_IT = ["Are you {}?", "Are you {}?", "Are you {}?", "Is your name {}?", "Is this {}?", "Am I talking to {}?", "Am I speaking with {}?",
+         "Do I speak with {}?", "You are {}, right?", "Are you perhaps {}?", "Are you really {}?", "Do they call you {}?", "Is it {}?",
+         "Is that you, {}?", "So you are {}?", "Aren't you {}?"]
+IS_A = ["Are you a {}?", "Are you a {}?", "Are you really a {}?", "Am I talking to a {}?", "Am I chatting with a {}?", "You are a {}, right?",
+        "So you are a {}?", "Is there a {} behind this?", "Is this a {}?", "Are you not a {}?", "Do I speak with a {}?", "Maybe you are a {}?"]
+ITSELF = ["Tessera Mini", "Tessera", "Mini"]
+
+
+def is_it(rng: random.Random) -> tuple:
+    """"Are you ...?": asked with its own name, those of others, and what it is not."""
+    kind = rng.random()
+    if kind < 0.2:
+        return rng.choice(IS_IT).format(rng.choice(ITSELF)), "Yes. " + WHO
+    if kind < 0.65:
+        name = rng.choice(OTHER_NAMES) if rng.random() < 0.5 else person(rng) if rng.random() < 0.7 else f"{person(rng)} {surname(rng)}"
+        return rng.choice(IS_IT).format(name), "No. " + WHO
+    being = rng.choice(BEINGS) if rng.random() < 0.6 else rng.choice(NOUNS + THINGS)
+    text = rng.choice(IS_A).format(being)
+    for vowel in "aeio":
+        text = text.replace(f" a {vowel}", f" an {vowel}")
+    return text, "No. " + WHO
+
+
+def about_itself(rng: random.Random) -> tuple:
+    if rng.random() < 0.25:
+        asked, answer = is_it(rng)
+    else:
+        topic = rng.choice(SELF)
+        asked, answer = rng.choice(topic.ask), topic.head
+    return phrased(rng, asked), answer
+
 
 # Greetings are put together from parts, so that a wording that is held out is one of many of the same parts.
 HELLO = """Hello;Hi;Hey;Hallo;Howdy;Greetings;Good day;Good afternoon;Welcome;Hi hi;Hey hello;Hello hello;Oh hello;Oh hi;Hiya;Hi again;
-Hello again""".replace("\n", "").split(";")
+Hello again;Yo;Heya;Ahoy;Hullo;Helo;Hey hey;Well hello;Ah, hello;
+Salut;Ciao;Hola;Good day to you;Greetings to you;Hi and hello""".replace("\n", "").split(";")
 WHOM = ["", "", "", " there", " Tessera", " Mini", " Tessera Mini", " my friend", " you", " all", " everyone", " dear Tessera",
         " little model", " assistant", " again", " computer"]
 MET = ["", "", "", "", ", nice to meet you", ", it is me", ", anyone there", ", are you there", ", good to see you", ", I am back",
        ", I am new here", ", pleased to meet you", ", here I am", ", let us start"]
 FEEL = ["how are you", "how are you doing", "how is it going", "how are you today", "how do you do", "how do you feel", "are you well",
-        "is all well", "what is up", "how are things", "how are things today", "are you fine", "how is your day", "how are you feeling"]
-THANKS = ["thanks", "thank you", "thanks a lot", "many thanks", "thank you very much", "thanks for your help", "cheers",
-          "thank you so much", "thanks again", "thank you for the answer", "a big thank you"]
+        "is all well", "what is up", "how are things", "how are things today", "are you fine", "how is your day", "how are you feeling", "sup",
+        "what is new", "are you OK", "are you doing well", "how are you getting on", "all good", "how is everything", "everything OK",
+        "how have you been", "are you all right", "is everything fine", "how goes it", "how do you feel today", "did you have a good day",
+        "I hope you are well", "what are you up to", "how is your day going", "you good", "how is it with you", "how are you these days",
+        "how are you now"]
+THANKS = ["thanks", "thank you", "thanks a lot", "many thanks", "thank you very much", "thanks for your help", "cheers", "thank you so much",
+          "thanks again", "thank you for the answer", "a big thank you", "thx", "ty", "much obliged", "thanks for that", "thank you for your help",
+          "thanks for your time", "I thank you", "thank you kindly", "thanks, that was all I needed", "thanks, it works", "thanks, it works now",
+          "thanks for explaining", "thank you for explaining", "thanks for the quick answer", "that was helpful, thanks", "I am grateful",
+          "you helped me a lot"]
 PRAISE = ["", "", "", "great, ", "well done, ", "perfect, ", "that helped, ", "good, ", "nice, ", "OK, ", "super, ", "that is great, ", "right, ",
           "wonderful, "]
 BYE = ["bye", "goodbye", "see you", "bye bye", "see you later", "good night", "until next time", "I have to go", "see you tomorrow",
-       "I am leaving", "so long", "take care", "farewell"]
+       "I am leaving", "so long", "take care", "farewell", "cya", "see you soon", "talk to you later", "until tomorrow", "I must go now",
+       "I am off", "have a nice day", "have a good evening", "till later", "that is all for today", "I am going home", "time to go",
+       "ciao for now", "catch you later", "I will be back tomorrow", "let us stop here", "sleep well"]
 DONE = ["", "", "", "thanks and ", "that is all, ", "OK, ", "thank you, ", "I am done, ", "well, ", "good, ", "all done, ", "right, ", "and now "]
 ENDINGS = ["", "", "", "!", "!", ".", "!!", "?", " :)", "...", "!!!", " !"]
 
 
 def greeting(rng: random.Random) -> tuple:
-    """What a person says, and the answer."""
+    """What a person says, and the answer; its core is what decides the answer."""
     c, kind = rng.choice, rng.random()
-    if kind < 0.4:
+    if kind < 0.34:
         return c(HELLO) + c(WHOM) + c(MET), "Hello! I am Tessera Mini. How can I help you?"
-    if kind < 0.56:
+    if kind < 0.5:
         day = c(("morning", "evening"))
-        head = c((f"good {day}", f"good {day}", day, f"hello and good {day}", f"a good {day}", f"hi, good {day}", f"a very good {day}"))
-        return head + c(WHOM + [" to you"]) + c(MET), f"Good {day}! How can I help you?"
-    if kind < 0.72:
+        head = c((f"good {day}", f"good {day}", day, f"hello and good {day}", f"a good {day}", f"hi, good {day}", f"a very good {day}",
+                  f"good {day} to you",
+                  f"{day} to you", f"a happy {day}", f"a fine {day}", f"I wish you a good {day}"))
+        return head + c(WHOM) + c(MET), f"Good {day}! How can I help you?"
+    if kind < 0.7:
         head = "" if rng.random() < 0.4 else c(HELLO) + c(WHOM) + ", "
-        return head + c(FEEL) + ("" if head else c(WHOM)), "I am running well. How can I help you?"
+        core = c(FEEL) + ("" if head else c(WHOM))
+        return Asked(head + core, core), "I am running well. How can I help you?"
     if kind < 0.86:
-        return c(PRAISE) + c(THANKS) + c(WHOM), "You are welcome!"
-    return c(DONE) + c(BYE) + c(WHOM), "Goodbye!"
+        core = c(THANKS) + c(WHOM)
+        return Asked(c(PRAISE) + core, core), "You are welcome!"
+    core = c(BYE) + c(WHOM)
+    return Asked(c(DONE) + core, core), "Goodbye!"
 
 
-def greeting_text(rng: random.Random, asked: str) -> str:
-    asked = asked[0].upper() + asked[1:] + rng.choice(ENDINGS)
+def ended(rng: random.Random, asked: str) -> Asked:
+    """With a mark at the end, and in the case that people type."""
+    text = asked[0].upper() + asked[1:] + rng.choice(ENDINGS)
     case = rng.random()
-    return asked.lower() if case < 0.3 else asked.upper() if case < 0.34 else asked
+    return Asked(text.lower() if case < 0.3 else text.upper() if case < 0.34 else text, getattr(asked, "core", asked))
 
 
 def greeting_turns(rng: random.Random) -> list:
-    asked, answer = rng.user(lambda: greeting(rng))
-    return [Turn("user", greeting_text(rng, asked)), Turn("assistant", answer, "A greeting.")]
+    asked, answer = drawn(rng, lambda: greeting(rng), KEPT)
+    return [Turn("user", ended(rng, asked)), Turn("assistant", answer, "A greeting.")]
 
 
 def identity(rng: random.Random) -> Conversation:
     """About the model, or a greeting; sometimes a greeting first and then a question."""
     thinking = rng.random() < 0.5
-    if rng.random() < 0.45:
+    if rng.random() < 0.4:
         return Conversation("greeting", greeting_turns(rng), thinking=thinking)
-
-    def ask() -> tuple:
-        asked, answer = listed(SELF, rng)
-        return phrased(rng, asked), answer
-
-    asked, answer = rng.user(ask)
+    asked, answer = drawn(rng, lambda: about_itself(rng), KEPT)
     turns = greeting_turns(rng) if rng.random() < 0.2 else []
     turns += [Turn("user", asked), Turn("assistant", answer, "A question about me.")]
     return Conversation("identity", turns, thinking=thinking)

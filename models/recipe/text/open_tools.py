@@ -3,14 +3,18 @@
 import json
 import random
 
-from .words import NOUNS, THINGS, any_word, code, distinct, new_name, new_word
+from .words import EVERYDAY, NOUNS, THINGS, any_word, code, distinct, new_name, new_word
 
-VERBS = """open close lock unlock start stop pause restart list find measure clean paint move copy rename delete sort print scan cancel
-rent repair water feed charge park wash pack ship weigh mix heat cool dim archive publish merge split label block create update
-fetch build install remove store load invite assign approve reject share hide show rotate refill polish fold
-inspect register export import reserve track join mark tune empty fill""".split()
+VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
+wash pack ship weigh mix heat cool dim archive publish merge split label block build install store load invite assign approve
+reject share hide rotate refill polish fold inspect register export import track join mark tune empty fill scale deploy send
+resize restore upgrade ping compile monitor sync mute zoom enable disable schedule validate""".split()
 STRINGS = "id name place owner user target label mode color path group status kind tag source shelf zone code title type".split()
 NUMBERS = "level amount count size speed limit weight price width height seconds hours days pages priority volume year distance".split()
+# One deed in several words: a request may say another than the function. No two groups share a word.
+ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
+                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
+SAME = {verb: group for group in ALIKE for verb in group}
 DESCRIPTIONS = ["{S} a {n}", "{S} the {n}.", "{V} a {n}", "This function {s} a {n}", "Use it to {v} a {n}.", "To {v} the {n} of a user"]
 MEANINGS = ["the {p} of the {n}", "{p}", "which {p}", "{p} to use", "the {p}", "{p} of it"]
 # {v} and {V} the verb, {n} the noun, {w} the values with their names
@@ -18,7 +22,30 @@ ASKS = {1: ["{V} the {n} {only}.", "{V} the {n} with the {w}.", "Please {v} a {n
             "I want to {v} a {n}. The {w}.", "Could you {v} my {n} with {w}?", "{V} the {n} for {only}, please."],
         2: ["{V} the {n} with {w}.", "Please {v} a {n}: {w}", "Can you {v} the {n}? {W}.", "{V} {n}, {w}", "I want to {v} a {n}. {W}.",
             "{V} my {n} ({w}).", "Could you {v} the {n} with {w}?", "I need to {v} a {n} with {w}."]}
+# A text and a number, of which nobody needs to say which is which
+PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Please {v} {text}, a {n}, {number} times.", "{V} the {n} {text} by {number}.",
+              "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}."]
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
+
+
+def topics_like(topic: str) -> list:
+    """The topic said with each verb that means the same."""
+    verb, noun = topic.split(" ")
+    return [f"{other} {noun}" for other in SAME.get(verb, [verb])]
+
+
+def parameter(rng: random.Random) -> str:
+    """A name as programs have them."""
+    kind = rng.random()
+    if kind < 0.35:
+        return rng.choice(STRINGS + NUMBERS)
+    if kind < 0.6:
+        return rng.choice(EVERYDAY)
+    if kind < 0.7:
+        return f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}"
+    if kind < 0.76:
+        return rng.choice(EVERYDAY) + rng.choice(EVERYDAY).capitalize()
+    return new_word(rng)
 
 
 def third(verb: str) -> str:
@@ -54,22 +81,26 @@ def open_result(rng: random.Random) -> tuple:
     """Result and the answer that uses it."""
     if rng.random() < 0.25:
         return {rng.choice(("ok", "done", "success")): True}, "That is done."
-    fields = distinct(rng, rng.choice((1, 1, 2)), lambda r: r.choice(STRINGS + NUMBERS) if r.random() < 0.7 else new_word(r))
+    fields = distinct(rng, rng.choice((1, 1, 2)), parameter)
     values = [text_value(rng) if field in STRINGS or rng.random() < 0.3 else rng.randint(1, 9999) for field in fields]
     return dict(zip(fields, values)), "The " + " and the ".join(f"{f} is {v}" for f, v in zip(fields, values)) + "."
 
 
 def open_tool(rng: random.Random, near: list) -> tuple:
-    """name, topic "verb noun", description, {parameter: (type, description)}, request."""
-    verb = rng.choice(VERBS) if rng.random() < 0.75 else new_word(rng)
-    noun = rng.choice(NOUNS + THINGS) if rng.random() < 0.6 else new_word(rng)
+    """name, topic "verb noun", description, {parameter: (type, description)}, request.
+
+    A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
+    verb = rng.choice(VERBS) if rng.random() < 0.55 else rng.choice(rng.choice(ALIKE)) if rng.random() < 0.6 else new_word(rng)
+    kind = rng.random()
+    noun = rng.choice(NOUNS + THINGS) if kind < 0.35 else rng.choice(EVERYDAY) if kind < 0.65 else new_word(rng)
     if near:
         other = rng.choice(near).split(" ")
         verb, noun = (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
-    names = distinct(rng, rng.choice((1, 1, 2, 2, 3)), lambda r: r.choice(STRINGS + NUMBERS) if r.random() < 0.75 else new_word(r))
+    names = distinct(rng, rng.choice((1, 1, 2, 2, 3)), parameter)
     words = {"v": verb, "V": verb.capitalize(), "s": third(verb), "S": third(verb).capitalize(), "n": noun}
     description = rng.choice(DESCRIPTIONS).format(**words)
     kinds = {p: "integer" if p in NUMBERS or (p not in STRINGS and rng.random() < 0.4) else "string" for p in names}
+    alike = SAME.get(verb, [verb])
     parameters = {p: (kind, rng.choice(MEANINGS).format(p=p, n=noun)) for p, kind in kinds.items()}
 
     def request(rng: random.Random) -> tuple:
@@ -78,9 +109,15 @@ def open_tool(rng: random.Random, near: list) -> tuple:
         if rng.random() < 0.3:
             rng.shuffle(said)
         style = rng.choice(PAIRS)
-        pairs = spoken_list(rng, [style.format(p=p, v=v) for p, v in said])
-        asked = rng.choice(ASKS[min(len(said), 2)]).format(**words, w=pairs, W="The " + pairs, only=said[0][1])
+        spaces = rng.random() < 0.5
+        pairs = spoken_list(rng, [style.format(p=p.replace("_", " ") if spaces else p, v=v) for p, v in said])
+        other = rng.choice(alike) if rng.random() < 0.4 else verb
+        asks, named = ASKS[min(len(said), 2)], words | {"v": other, "V": other.capitalize()}
+        if sorted(kinds.values()) == ["integer", "string"] and rng.random() < 0.4:
+            asks = PLAIN_ASKS
+            named |= {"text": next(v for p, v in said if kinds[p] == "string"), "number": next(v for p, v in said if kinds[p] == "integer")}
+        asked = rng.choice(asks).format(**named, w=pairs, W="The " + pairs, only=said[0][1])
         result, answer = open_result(rng)
-        return asked, values, json.dumps(result, ensure_ascii=False), answer
+        return asked, f"{other} {noun}", values, json.dumps(result, ensure_ascii=False), answer
 
     return name_of(rng, verb, noun), f"{verb} {noun}", description, parameters, request

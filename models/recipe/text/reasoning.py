@@ -3,7 +3,8 @@
 import random
 
 from .chat import Conversation, Turn
-from .words import FRUITS, LETTERS, THINGS, any_word, code, distinct, new_word, person
+from .words import (CITIES, COLORS, DAYS, EVERYDAY, FRUITS, LETTERS, NAMES, THINGS, Asked, any_word, code, distinct, new_name, new_word,
+                    person)
 
 
 def add_steps(a: int, b: int) -> str:
@@ -66,19 +67,19 @@ def simple_sum(rng: random.Random) -> tuple:
         a, b = number(rng, 5), number(rng, 5)
         ask = rng.choice(["What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.", "Compute {a} + {b}.",
                           "What do {a} and {b} make together?", "How much is {a} plus {b}?", "{a}+{b}"])
-        return ask.format(a=a, b=b), add_steps(a, b), a + b
+        return Asked(ask.format(a=a, b=b), f"{a} plus {b}"), add_steps(a, b), a + b
     if kind < 0.65:
         a, b = number(rng, 5), number(rng, 5)
         if a < b and rng.random() < 0.7:
             a, b = b, a
         ask = rng.choice(["What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Compute {a} - {b}.",
                           "What is the difference of {a} and {b}?", "How much is {a} minus {b}?", "{a}-{b}"])
-        return ask.format(a=a, b=b), difference_steps(a, b), a - b
+        return Asked(ask.format(a=a, b=b), f"{a} minus {b}"), difference_steps(a, b), a - b
     a, b = (number(rng, 4), number(rng, 1)) if rng.random() < 0.6 else (number(rng, 3), rng.randint(11, 99))
     ask = rng.choice(["What is {a} x {b}?", "{a} * {b} = ?", "Multiply {a} by {b}.", "Compute {a} x {b}.",
                       "What is the product of {a} and {b}?", "How much is {a} times {b}?", "{a}*{b}"])
     x, y = (b, a) if rng.random() < 0.3 else (a, b)
-    return ask.format(a=x, b=y), multiply_steps(a, b), a * b
+    return Asked(ask.format(a=x, b=y), f"{a} times {b}"), multiply_steps(a, b), a * b
 
 
 THINGS_MANY = [thing + "s" for thing in THINGS if thing[-1] not in "sxhf"]
@@ -102,7 +103,7 @@ def story(rng: random.Random) -> tuple:
                           "There are {a} {t} in each of {b} bags. {n} adds {c}. How many {t} are there?"])
         result = a * b + c
         steps = multiply_steps(a, b) + "\n" + add_steps(a * b, c)
-    return ask.format(n=name, t=thing, a=a, b=b, c=c), steps, result
+    return Asked(ask.format(n=name, t=thing, a=a, b=b, c=c), f"{a} {b} {c}"), steps, result
 
 
 def arithmetic(rng: random.Random) -> Conversation:
@@ -129,26 +130,39 @@ def unfit_sum(rng: random.Random) -> str:
              f"{b} percent of {a}", f"{b} % of {a}", f"half of {a}",
              f"{a} modulo {b}", f"the average of {a}, {b} and {c}", f"the sum of {a}, {b} and {c}", f"-{a} {sign} {b}", f"{b}!"]
     whole = ["Divide {a} by {b}.", "How often does {b} fit into {a}?", "Solve x + {b} = {a}.", "What is the remainder of {a} and {b}?",
-             "Share {a} among {b}.", "Add {a}, {b} and {c}.", "Multiply {a}, {b} and {c}.", "Is {a} a prime number?", "Double {long}."]
+             "Share {a} among {b}.", "Add {a}, {b} and {c}.", "Multiply {a}, {b} and {c}.", "Is {a} a prime number?", "Double {long}.",
+             "Is {a} prime?", "Is {a} even?", "Is {a} larger than {b}?", "Round {a}.", "Which is larger, {a} or {b}?", "What is half of {a}?"]
     if rng.random() < 0.2:
         return rng.choice(whole).format(a=a, b=b, c=c, long=long)
     return rng.choice(UNFIT).format(rng.choice(kinds))
 
 
+SEPARATORS = [", ", ", ", ", ", ", ", ",", "; ", "\n"]
 LIST_ASKS = {
-    "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}", "Copy: {}", "Repeat: {}"],
+    "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}", "Copy: {}", "Repeat: {}",
+             "Say this list again: {}", "Copy these: {}", "Please repeat these items: {}", "Copy {}"],
     "reverse": ["Reverse this list: {}", "Write this list backwards: {}", "Turn this list around: {}",
-                "Give the list in reverse order: {}", "Reverse: {}", "Backwards: {}"],
+                "Give the list in reverse order: {}", "Reverse: {}", "Backwards: {}",
+                "Reverse the order of: {}", "Reverse these: {}", "From last to first: {}", "Please reverse {}", "What is this list backwards? {}"],
     "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}", "Sort: {}",
-             "Sorted, please: {}"],
-    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}", "Sort downwards: {}"],
-    "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}"],
+             "Sorted, please: {}", "Sort ascending: {}", "Please sort {}", "Sort these: {}", "Put these in order: {}", "Can you sort this? {}"],
+    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}", "Sort downwards: {}",
+             "Sort descending: {}", "Sort in descending order: {}", "Largest first: {}", "Sort these numbers from high to low: {}"],
+    "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}", "How many are these: {}",
+               "How long is this list? {}", "Count these: {}"],
 }
 
 
+WORDS_ALTERNATIVE = 0.5  # words that a person would give, of any initials
+
+
 def words_to_sort(rng: random.Random) -> list:
-    """Mostly of different initials; sometimes two or three share theirs."""
-    first = distinct(rng, rng.randint(3, 8), lambda r: r.choice(LETTERS))
+    """Of different initials, sometimes two or three share theirs; or words as they come."""
+    count = rng.randint(2, 8)
+    if rng.random() < WORDS_ALTERNATIVE:
+        pool = rng.choice((EVERYDAY, FRUITS + THINGS, FRUITS, COLORS))
+        return distinct(rng, min(count, 6), lambda r: r.choice(pool))
+    first = distinct(rng, max(count, 3), lambda r: r.choice(LETTERS))
     if rng.random() < 0.4:
         first[:rng.randint(2, 3)] = first[0] * rng.randint(2, 3)
 
@@ -165,19 +179,33 @@ def words_to_sort(rng: random.Random) -> list:
     return items
 
 
+def things_in_a_list(rng: random.Random) -> list:
+    """Of one sort, as people's lists are, or mixed."""
+    pools = (NAMES, CITIES, COLORS, FRUITS, DAYS, THINGS, EVERYDAY)
+    pool, kind = rng.choice(pools), rng.random()
+
+    def item(rng: random.Random) -> str:
+        if kind < 0.4:
+            return rng.choice(pool)
+        return any_word(rng) if rng.random() < 0.7 else new_name(rng) if rng.random() < 0.4 else code(rng)
+
+    return distinct(rng, rng.randint(2, 7 if kind < 0.4 else 12), item)
+
+
 def list_of(rng: random.Random, kind: str) -> tuple:
     """The request, the result's items, the items."""
-    if kind == "down" or rng.random() < 0.4:
-        items = [str(x) for x in distinct(rng, rng.randint(3, 10), lambda r: r.randint(0, 999))]
+    if kind == "down" or rng.random() < 0.45:
+        most = rng.choice((9, 20, 99, 99, 999, 999, 9999))
+        items = [str(x) for x in distinct(rng, rng.randint(2, 9 if most == 9 else 10), lambda r: r.randint(0, most))]
         order = sorted(items, key=int)
     elif kind == "sort":
         items = words_to_sort(rng)
         order = sorted(items)
     else:
-        items = distinct(rng, rng.randint(3, 12), lambda r: any_word(r) if r.random() < 0.85 else code(r))
-        order = []
+        items, order = things_in_a_list(rng), []
     result = {"copy": items, "reverse": items[::-1], "sort": order, "down": order[::-1], "length": [str(len(items))]}[kind]
-    return rng.choice(LIST_ASKS[kind]).format(", ".join(items)), result, items
+    joined = rng.choice(SEPARATORS).join(items)
+    return Asked(rng.choice(LIST_ASKS[kind]).format(joined), f"{kind} {joined}"), result, items
 
 
 def lists(rng: random.Random) -> Conversation:

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Callable
 
 from .chat import Conversation, Turn
-from .open_tools import open_tool
+from .open_tools import open_tool, topics_like
 from .outside import outside
-from .words import COLORS, DAYS, LANGUAGES, NOUNS, ROOMS, THINGS, any_word, city, code, digits, new_word, person
+from .words import COLORS, DAYS, EVERYDAY, LANGUAGES, NOUNS, ROOMS, THINGS, Asked, any_word, city, code, digits, new_word, person
 
 # name: (description, {parameter: (type, description)}, questions, result fields, answer)
 TOOLS = {
@@ -90,7 +90,7 @@ class Tool:
     name: str
     topic: str  # verb and noun; two tools of one topic are not told apart
     schema: dict
-    request: Callable  # what a user says, the arguments, the result as text, the answer that uses it
+    request: Callable  # what a user says, the topic in these words, the arguments, the result as text, the answer that uses it
 
 
 def value_of(rng: random.Random, tool: str, name: str) -> object:
@@ -142,7 +142,8 @@ def restyled(rng: random.Random, key: str) -> str:
     """get_weather, getWeather, weather_get, my_get_weather, ..."""
     verb, noun = key.split("_")
     return rng.choice((f"{verb}{noun.capitalize()}", f"{noun}_{verb}", f"{rng.choice(NOUNS)}_{verb}_{noun}", f"{verb}_{noun}_{rng.randint(2, 9)}",
-                       f"{verb.capitalize()}{noun.capitalize()}", f"{verb}-{noun}", f"{verb}_the_{noun}"))
+                       f"{verb.capitalize()}{noun.capitalize()}", f"{verb}-{noun}", f"{verb}_the_{noun}", noun, f"{noun}_now", f"current_{noun}",
+                       f"{noun}_service", f"do_{noun}", f"{rng.choice(EVERYDAY)}.{noun}"))
 
 
 def known_tool(rng: random.Random, key: str | None = None) -> Tool:
@@ -160,10 +161,10 @@ def known_tool(rng: random.Random, key: str | None = None) -> Tool:
             values = {p: value_of(rng, key, p) for p in parameters}
         result = {r: result_value(rng, kind) for r, kind in results.items()}
         asked = rng.choice(questions).format(**values)
-        return asked, {shown[p]: v for p, v in values.items()}, json.dumps(result, ensure_ascii=False), answer.format(**values, **result)
+        return asked, topic, {shown[p]: v for p, v in values.items()}, json.dumps(result, ensure_ascii=False), answer.format(**values, **result)
 
-    name = key if rng.random() < 0.6 else restyled(rng, key)
-    return Tool(name, key.replace("_", " "), schema(name, description, {shown[p]: about for p, about in parameters.items()}), request)
+    name, topic = key if rng.random() < 0.6 else restyled(rng, key), key.replace("_", " ")
+    return Tool(name, topic, schema(name, description, {shown[p]: about for p, about in parameters.items()}), request)
 
 
 def any_tool(rng: random.Random, near: list = ()) -> Tool:
@@ -175,13 +176,18 @@ def any_tool(rng: random.Random, near: list = ()) -> Tool:
 
 
 def several(rng: random.Random, count: int, taken: list) -> list:
-    """Tools of different names and topics, none of a topic in `taken`."""
+    """Tools of different names and topics, none of a topic in `taken`, however it is said."""
     found: list = []
     while len(found) < count:
-        tool = any_tool(rng, taken + [t.topic for t in found] if rng.random() < 0.4 else ())
-        if tool.topic not in taken and all(tool.topic != t.topic and tool.name != t.name for t in found):
+        topics = taken + [t.topic for t in found]
+        tool = any_tool(rng, topics if rng.random() < 0.4 else ())
+        if all(topic not in topics for topic in topics_like(tool.topic)) and all(tool.name != t.name for t in found):
             found.append(tool)
     return found
+
+
+def offered_tools(rng: random.Random) -> list:
+    return several(rng, rng.choice((1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7, 8)), [])
 
 
 def looked_through(offered: list, chosen: Tool | None) -> str:
@@ -192,12 +198,12 @@ def looked_through(offered: list, chosen: Tool | None) -> str:
     return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes."
 
 
-def tools(rng: random.Random, unfit: float = 0.2, looking: bool = True) -> Conversation:
+def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
     """One or two requests with calls, results and answers; the share `unfit` of them fits no function.
 
     What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
-    it is then found by looking. `looking` name by name is learned last, in a phase of its own."""
-    offered = several(rng, rng.randint(1, 5), [])
+    it is then found by going through them name by name."""
+    offered = offered_tools(rng)
     thinking = rng.random() < 0.65
     turns: list = []
     for _ in range(rng.choice((1, 1, 1, 2))):
@@ -206,17 +212,16 @@ def tools(rng: random.Random, unfit: float = 0.2, looking: bool = True) -> Conve
 
         def ask() -> tuple:
             if not fits and elsewhere:
-                return outside(rng, tool_like=False), None, None, None
+                return outside(rng, tool_like=False), None, None, None, None
             asked, *rest = tool.request(rng)
-            return rng.choice(ASIDES) + asked, *rest
+            return Asked(rng.choice(ASIDES) + asked, asked), *rest
 
-        asked, arguments, result, answer = rng.user(ask)
+        asked, topic, arguments, result, answer = rng.user(ask)
         turns.append(Turn("user", asked))
-        wanted = f"{tool.topic}. " + (looked_through(offered, tool if fits else None) if looking else "") if result else ""
+        wanted = f"{topic}. {looked_through(offered, tool if fits else None)}"
         thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if result else ("", "")
         if fits:
-            call = thought if looking else f"{thought}Call {tool.name}."
-            turns += [Turn("assistant", "" if thinking else said.strip(), call, [(tool.name, arguments)]), Turn("tool", result),
+            turns += [Turn("assistant", "" if thinking else said.strip(), thought, [(tool.name, arguments)]), Turn("tool", result),
                       Turn("assistant", answer, "Use the result.")]
         else:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
