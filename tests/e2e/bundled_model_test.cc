@@ -77,16 +77,20 @@ TEST_F(BundledModel, CountsWithItsStepsWrittenDown) {
 }
 
 TEST_F(BundledModel, CallsAToolAndUsesItsResult) {
+  // With keys that the model never learned, and all of them in alphabetical order.
   const auto tool = [](const char* name, const char* what, const char* parameter,
                        const char* type) {
-    return json{{"type", "function"},
-                {"function",
-                 {{"name", name},
-                  {"description", what},
-                  {"parameters",
-                   {{"type", "object"},
-                    {"properties", {{parameter, {{"type", type}, {"description", parameter}}}}},
-                    {"required", {parameter}}}}}}};
+    return json{
+        {"type", "function"},
+        {"function",
+         {{"name", name},
+          {"description", what},
+          {"strict", true},
+          {"parameters",
+           {{"type", "object"},
+            {"properties",
+             {{parameter, {{"type", type}, {"description", parameter}, {"title", parameter}}}}},
+            {"required", {parameter}}}}}}};
   };
   const json tools = {tool("set_timer", "Starts a timer", "minutes", "integer"),
                       tool("get_weather", "Weather of a city", "city", "string")};

@@ -1,0 +1,66 @@
+// The bundled model's card as data says what its files and its scores say: files that were swapped
+// without their figures, or figures without their files, are seen.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <openssl/evp.h>
+#include <toml++/toml.h>
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace tessera::testing {
+namespace {
+
+const std::filesystem::path kModels = TESSERA_SOURCE_DIR "/models";
+
+std::string content(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string sha256(const std::string& data) {
+  std::array<unsigned char, EVP_MAX_MD_SIZE> digest;
+  unsigned length = 0;
+  EXPECT_EQ(EVP_Digest(data.data(), data.size(), digest.data(), &length, EVP_sha256(), nullptr), 1);
+  return fmt::format("{:02x}", fmt::join(digest.begin(), digest.begin() + length, ""));
+}
+
+struct Card {
+  toml::table card = toml::parse(content(kModels / "tessera-mini.toml"));
+  nlohmann::json scores = nlohmann::json::parse(content(kModels / "measured/scores.json"));
+};
+
+TEST(BundledCard, NamesFilesOfItsSizes) {
+  const Card c;
+  for (const char* part : {"model", "drafter"}) {
+    const auto name = c.card[part]["file"].value<std::string>();
+    ASSERT_TRUE(name) << part;
+    EXPECT_EQ(static_cast<std::uintmax_t>(c.card[part]["bytes"].value_or<std::int64_t>(0)),
+              std::filesystem::file_size(kModels / *name));
+  }
+}
+
+TEST(BundledCard, ScoresAreOfTheseFiles) {
+  const Card c;
+  ASSERT_EQ(c.scores["sha256"].size(), 2U);
+  for (const auto& [name, digest] : c.scores["sha256"].items())
+    EXPECT_EQ(sha256(content(kModels / name)), digest) << name;
+}
+
+TEST(BundledCard, HoldsTheMeasuredScores) {
+  const Card c;
+  const toml::table* said = c.card["scores"].as_table();
+  ASSERT_TRUE(said);
+  EXPECT_EQ(said->size(), c.scores["scores"].size());
+  for (const auto& [task, score] : c.scores["scores"].items())
+    for (const std::size_t i : {0U, 1U})
+      EXPECT_EQ((*said)[task][i].value_or(-1), score["quantised"][i].get<int>()) << task;
+}
+
+}  // namespace
+}  // namespace tessera::testing
