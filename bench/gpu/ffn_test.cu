@@ -248,6 +248,10 @@ void test_ffn() {
     run({"qwen",           rows,  512,   32,    8,     256,   256,  Q4_K,  Q4_K,  Q6_K, Q4_K,
          Activation::silu, plain, false, false, false, false, true, false, false, false},
         seed++);
+    // So wide that a block's warps share one unit.
+    run({"wide",           rows,  2048,  12,    4,     512,   512,  Q4_K,  Q4_K,  Q6_K, Q4_K,
+         Activation::silu, plain, false, false, false, false, true, false, false, false},
+        seed + 1000);
     run({"laguna",         rows,         256,  16,    3,     256,   512,   Q4_K,  Q5_K,  Q4_K, Q5_K,
          Activation::silu, sigmoid_spec, true, false, false, false, false, false, false, false},
         seed++);

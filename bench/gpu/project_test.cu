@@ -1,5 +1,7 @@
 // Projections, embedding, argmax and the elementwise kernels against scalar arithmetic.
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "harness.h"
 
@@ -86,6 +88,51 @@ void run(const Case& c, std::uint64_t seed) {
   }
 }
 
+// Matrices of several types side by side, plain ones among them: as each of them alone, and a row
+// as among others, bit by bit.
+void run_several(int batch, std::uint64_t seed) {
+  constexpr int kCols = 2048;
+  const std::vector<std::pair<BlockType, int>> shapes = {
+      {BlockType::Q6_K, 2200}, {BlockType::F32, 20}, {BlockType::Q4_K, 1500}, {BlockType::F16, 33}};
+  Random random(seed);
+  DeviceArray<float> x(random.normals(std::size_t(batch) * kCols));
+  DeviceArray<float> weight(random.normals(kCols, 0.2f));
+  Runner runner(project_workspace(batch, kCols) + 256);
+  std::vector<std::unique_ptr<TestMatrix>> matrices;
+  std::vector<std::unique_ptr<DeviceArray<float>>> outs;
+  ProjectArgs args{.input = {.kind = InputKind::rms_norm,
+                             .x = x.data(),
+                             .stride = kCols,
+                             .cols = kCols,
+                             .weight = weight.data(),
+                             .eps = 1e-6f},
+                   .rows = batch};
+  for (const auto& [type, rows] : shapes) {
+    matrices.push_back(std::make_unique<TestMatrix>(type, rows, kCols, ++seed));
+    outs.push_back(std::make_unique<DeviceArray<float>>(std::size_t(batch) * std::size_t(rows)));
+    outs.back()->poison();
+    args.outputs[std::size_t(args.n_outputs++)] = {matrices.back()->matrix, outs.back()->data(),
+                                                   rows, false};
+  }
+  GPU_OK(project(runner.launch, args));
+  runner.sync();
+  for (std::size_t i = 0; i < shapes.size(); ++i) {
+    const std::vector<float> got = outs[i]->get();
+    for (int b = 0; b < batch; ++b) {
+      ProjectArgs one = args;
+      one.rows = 1, one.n_outputs = 1, one.input.x = x.data() + std::size_t(b) * kCols;
+      one.outputs[0] = args.outputs[i];
+      outs[i]->poison();
+      GPU_OK(project(runner.launch, one));
+      runner.sync();
+      const std::vector<float> alone = outs[i]->get();
+      const auto rows = std::size_t(shapes[i].second);
+      check("several, rows " + std::to_string(batch) + ", matrix " + std::to_string(i),
+            std::memcmp(alone.data(), got.data() + std::size_t(b) * rows, rows * 4) == 0);
+    }
+  }
+}
+
 void test_embed(BlockType type, int rows, int cols) {
   TestMatrix table(type, rows, cols, 77);
   const std::vector<std::int32_t> tokens = {0, rows - 1, rows / 2, 7 % rows};
@@ -121,6 +168,7 @@ void test_projections() {
   run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);
   run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm},
       seed++);  // a head: whole tiles a warp
+  for (const int batch : {1, 3}) run_several(batch, seed += 10);
 }
 
 void test_elementwise() {

@@ -182,18 +182,35 @@ __device__ void sum_values(int heads, std::int64_t v_at, int first, int limit, f
     }
 }
 
+// Fetches the keys and values of the span's first `tokens` into L2.
+template <int kDim>
+__device__ __forceinline__ void prefetch_span(const KvHead& place, int tokens, const Shared& s) {
+  constexpr int kLine = 128 / sizeof(__half);
+  for (int i = static_cast<int>(threadIdx.x) * kLine; i < tokens * kDim; i += kThreads * kLine) {
+    const int token = i / kDim;
+    const std::byte* page = s.pages[token / kPageTokens];
+    const int at =
+        (i - token / kPageTokens * kPageTokens * kDim) * static_cast<int>(sizeof(__half));
+    prefetch_line(page + place.k + at);
+    prefetch_line(page + place.v + at);
+  }
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
                   const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
   __shared__ Shared s;
-  chain_wait();
-  chain_trigger();
+  // The step's tables are older than the kernel before this one, and so are all keys and values but
+  // the step's own.
   const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
   const int span = static_cast<int>(blockIdx.z), start = span * kSpanTokens;
   const int position = args.step.position[row], sequence = args.step.sequence[row];
   const int begin = first_seen(args, position), end = position + 1;
-  if (start >= end || start + kSpanTokens <= begin) return;
+  if (start >= end || start + kSpanTokens <= begin) {
+    chain_trigger();
+    return;
+  }
   const int heads = args.n_head / args.kv.kv_heads;
   const KvHead place = kv_head_at(args.kv, kv_head);
   const std::int64_t head = static_cast<std::int64_t>(row) * args.n_head + kv_head * heads;
@@ -207,6 +224,9 @@ __global__ void __launch_bounds__(kThreads)
     s.pages[threadIdx.x] = page_of(args, sequence, page);
   }
   __syncthreads();
+  prefetch_span<kDim>(place, min(end - start, kSpanTokens), s);
+  chain_wait();
+  chain_trigger();
   score_tokens<kDim>(args, scratch.q + head * kDim, heads, place.k, start, begin, end, s);
   __syncthreads();
   weigh_span(heads, partial, stride, kDim, s);

@@ -8,23 +8,50 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxHeadDim = 512;
 
+// What is older than the kernel before: a lane's part of the norm's weights and of the first turns.
+constexpr int kEach = kMaxHeadDim / kWarp;
+struct Early {
+  float weight[kEach], cos, sin;
+};
+__device__ __forceinline__ Early load_early(const AttentionArgs& args, int row, const float* weight,
+                                            bool turn, int dims) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, half = args.n_rot / 2;
+  Early early;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int d = i * kWarp + lane;
+    early.weight[i] = weight != nullptr && d < dims ? weight[d] : 1.0f;
+  }
+  const bool turns = turn && lane < half;
+  early.cos = turns ? args.cos[row * half + lane] : 0.0f;
+  early.sin = turns ? args.sin[row * half + lane] : 0.0f;
+  return early;
+}
+
 // values[d] = norm(x)[d], rotated where d < n_rot. All by one warp; ends with the warp in step.
-__device__ void norm_and_turn(const AttentionArgs& args, int row, const float* x,
-                              const float* weight, bool norm, bool turn, int dims, float* values) {
+__device__ __forceinline__ void norm_and_turn(const AttentionArgs& args, int row, const float* x,
+                                              const Early& early, bool norm, bool turn, int dims,
+                                              float* values) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float factor = 1.0f;
+  float read[kEach], factor = 1.0f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) read[i] = i * kWarp + lane < dims ? x[i * kWarp + lane] : 0.0f;
   if (norm) {
     float sum = 0;
-    for (int d = lane; d < dims; d += kWarp) sum = fmaf(x[d], x[d], sum);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) sum = fmaf(read[i], read[i], sum);
     factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dims) + args.eps);
   }
-  for (int d = lane; d < dims; d += kWarp)
-    values[d] = norm ? x[d] * factor * (weight == nullptr ? 1.0f : weight[d]) : x[d];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i)
+    if (i * kWarp + lane < dims)
+      values[i * kWarp + lane] = norm ? read[i] * factor * early.weight[i] : read[i];
   __syncwarp();
   if (!turn) return;
   const int half = args.n_rot / 2;
   for (int i = lane; i < half; i += kWarp) {
-    const float c = args.cos[row * half + i], s = args.sin[row * half + i];
+    const float c = i == lane ? early.cos : args.cos[row * half + i];
+    const float s = i == lane ? early.sin : args.sin[row * half + i];
     const float a = values[i], b = values[i + half];
     values[i] = a * c - b * s;
     values[i + half] = b * c + a * s;
@@ -60,36 +87,45 @@ __device__ void store_head(KvFormat format, const float* values, int dims, int t
 __global__ void __launch_bounds__(kWarps* kWarp)
     place_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, float* q_out) {
   __shared__ float values[kWarps][kMaxHeadDim];
-  chain_wait();
-  chain_trigger();
   const int row = static_cast<int>(blockIdx.x);
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int at = static_cast<int>(blockIdx.y) * kWarps + warp;
   const KvGeometry& kv = args.kv;
   float* own = values[warp];
-  if (at < args.n_head) {
+  const bool is_query = at < args.n_head;
+  const bool is_key = !is_query && at - args.n_head < kv.kv_heads;
+  const float* weight = is_query ? args.q_norm : is_key ? args.k_norm : nullptr;
+  const Early early = load_early(args, row, weight, is_query || is_key,
+                                 is_query || is_key ? kv.head_dim_k : kv.head_dim_v);
+  const int head = is_query ? at : (at - args.n_head) % kv.kv_heads;
+  int position = 0;
+  std::byte* page = nullptr;
+  if (!is_query && args.k != nullptr && at < args.n_head + 2 * kv.kv_heads) {
+    position = args.step.position[row];
+    const std::int64_t id =
+        args.page_table[args.step.sequence[row] * args.table_stride + position / kPageTokens];
+    page = args.pool + id * args.page_stride + args.layer_offset;
+  }
+  chain_wait();
+  chain_trigger();
+  if (is_query) {
     const float* x = args.q + row * args.q_stride + at * args.q_head_stride;
-    norm_and_turn(args, row, x, args.q_norm, args.q_norm != nullptr, true, kv.head_dim_k, own);
+    norm_and_turn(args, row, x, early, args.q_norm != nullptr, true, kv.head_dim_k, own);
     float* to = q_out + (static_cast<std::int64_t>(row) * args.n_head + at) * kv.head_dim_k;
     for (int d = lane; d < kv.head_dim_k; d += kWarp) to[d] = own[d] * args.scale;
     return;
   }
-  if (args.k == nullptr || at >= args.n_head + 2 * kv.kv_heads) return;
-  const int head = (at - args.n_head) % kv.kv_heads;
-  const bool is_key = at - args.n_head < kv.kv_heads;
-  const int position = args.step.position[row], sequence = args.step.sequence[row];
-  const std::int64_t id = args.page_table[sequence * args.table_stride + position / kPageTokens];
-  std::byte* page = args.pool + id * args.page_stride + args.layer_offset;
+  if (page == nullptr) return;
   const KvHead place = kv_head_at(kv, head);
   const float* key = args.k + row * args.k_stride + head * kv.head_dim_k;
   if (is_key) {
-    norm_and_turn(args, row, key, args.k_norm, args.k_norm != nullptr, true, kv.head_dim_k, own);
+    norm_and_turn(args, row, key, early, args.k_norm != nullptr, true, kv.head_dim_k, own);
     store_head(kv.format, own, kv.head_dim_k, position % kPageTokens, page + place.k);
   } else {
     const float* value =
         args.v == nullptr ? key : args.v + row * args.v_stride + head * kv.head_dim_v;
-    norm_and_turn(args, row, value, nullptr, args.v_norm, false, kv.head_dim_v, own);
+    norm_and_turn(args, row, value, early, args.v_norm, false, kv.head_dim_v, own);
     store_head(kv.format, own, kv.head_dim_v, position % kPageTokens, page + place.v);
   }
 }

@@ -135,23 +135,27 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kCombineThreads = 128;
 
-// One block a row and head. The spans' factors are made once, a chunk of spans at a time.
+// One block a row, head and kCombineThreads columns. The spans' factors are made once, a chunk of
+// spans at a time.
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
                    const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
-  constexpr int kParts = 512 / kCombineThreads;  // columns a thread
   __shared__ float factor[kCombineThreads], share[kCombineThreads], tops[kCombineThreads / kWarp];
-  chain_wait();
-  chain_trigger();
   const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
+  // The step's tables are older than the kernel before.
   const int position = args.step.position[row];
   const int dims = args.kv.head_dim_v;
+  const int column = static_cast<int>(blockIdx.z) * kCombineThreads + thread;
+  const bool mine = column < dims;
   const bool whole = scratch.spans == 1;
   const int first = whole ? 0 : first_seen(args, position) / kSpanTokens;
   const int last = whole ? 0 : position / kSpanTokens;
   const float* from = scratch.partials + (static_cast<std::int64_t>(row) * args.n_head + head) *
                                              scratch.spans * (dims + 2);
+  chain_wait();
+  chain_trigger();
+  const float gate = mine ? gate_factor(args, row, head, column) : 0.0f;
   float top = -INFINITY;
   for (int i = first + thread; i <= last; i += kCombineThreads)
     top = fmaxf(top, from[i * (dims + 2) + dims]);
@@ -159,7 +163,7 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (thread % kWarp == 0) tops[thread / kWarp] = top;
   __syncthreads();
   for (int w = 0; w < kCombineThreads / kWarp; ++w) top = fmaxf(top, tops[w]);
-  float sum = 0, value[kParts] = {};
+  float sum = 0, value = 0;
   for (int start = first; start <= last; start += kCombineThreads) {
     const int n = min(kCombineThreads, last + 1 - start);
     __syncthreads();
@@ -169,23 +173,14 @@ __global__ void __launch_bounds__(kCombineThreads)
       share[thread] = span[1];
     }
     __syncthreads();
-#pragma unroll 8
+    const float* span = from + static_cast<std::int64_t>(start) * (dims + 2) + (mine ? column : 0);
+#pragma unroll 16
     for (int i = 0; i < n; ++i) {
       sum = fmaf(share[i], factor[i], sum);
-      const float* span = from + static_cast<std::int64_t>(start + i) * (dims + 2);
-#pragma unroll
-      for (int part = 0; part < kParts; ++part) {
-        const int d = part * kCombineThreads + thread;
-        if (d < dims) value[part] = fmaf(span[d], factor[i], value[part]);
-      }
+      value = fmaf(span[i * (dims + 2)], factor[i], value);
     }
   }
-  float* out = args.out + row * args.out_stride + head * dims;
-#pragma unroll
-  for (int part = 0; part < kParts; ++part) {
-    const int d = part * kCombineThreads + thread;
-    if (d < dims) out[d] = value[part] / sum * gate_factor(args, row, head, d);
-  }
+  if (mine) args.out[row * args.out_stride + head * dims + column] = value / sum * gate;
 }
 
 }  // namespace
@@ -200,7 +195,9 @@ GpuError attend_plain(const Launch& launch, const AttentionArgs& args,
 
 GpuError combine_spans(const Launch& launch, const AttentionArgs& args,
                        const AttentionScratch& scratch) {
-  const dim3 grid(static_cast<unsigned>(args.step.rows), static_cast<unsigned>(args.n_head));
+  const dim3 grid(
+      static_cast<unsigned>(args.step.rows), static_cast<unsigned>(args.n_head),
+      static_cast<unsigned>((args.kv.head_dim_v + kCombineThreads - 1) / kCombineThreads));
   return launch_kernel(launch, combine_kernel, grid, dim3(kCombineThreads), 0, args, scratch);
 }
 

@@ -1,6 +1,6 @@
 // The gated delta rule row by row: S in registers, one pass over it a row.
 //
-// A block takes 16 columns of one value head's S for one sequence; a warp's lanes stand along dim_k
+// A block takes 32 columns of one value head's S for one sequence; a warp's lanes stand along dim_k
 // and each warp holds four columns. Where every sequence has one row (decode) the convolution and
 // its ring update are part of the same kernel. Floor of a decode row of 32 heads of 128 x 128: 2 MB
 // read and 2 MB written, 0.9 us.
@@ -9,7 +9,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int kThreads = 128;
+constexpr int kThreads = 256;
 constexpr int kColumns = 4;  // of S, a warp
 constexpr int kBlockColumns = kThreads / kWarp * kColumns;
 constexpr int kMaxDim = 256;
@@ -74,12 +74,12 @@ __global__ void __launch_bounds__(256)
 }
 
 // Shared by the block's warps in decode: the convolved q and k of the head and v of its columns.
-struct Convolved {
+struct alignas(16) Convolved {
   float q[kMaxDim], k[kMaxDim], v[kBlockColumns];
 };
 
 // The channels that a thread convolves in decode, and what of them is there before this step.
-constexpr int kRounds = 3;      // channels a thread, at most
+constexpr int kRounds = 2;      // channels a thread, at most
 constexpr int kEarlyWidth = 4;  // of the convolution
 struct EarlyChannels {
   float taps[kRounds][kEarlyWidth], past[kRounds][kEarlyWidth - 1];
@@ -170,6 +170,51 @@ __device__ __forceinline__ float* gate_of(const DeltaArgs& args, const DeltaShap
   return args.gate + (row * s.value_heads + head) * s.dim_v + c;
 }
 
+// What decides on a head's gates: loaded before they are needed.
+struct GateInputs {
+  float alpha, beta;
+};
+__device__ __forceinline__ GateInputs load_gates(const DeltaArgs& args, const DeltaShape& s,
+                                                 int row, int head) {
+  const std::int64_t at = static_cast<std::int64_t>(row) * s.value_heads + head;
+  return {args.alpha[at], args.beta_logits[at]};
+}
+
+// A lane's elements of a column of dim_k: four neighbours of every 128 where it has so many.
+template <int kParts>
+__device__ __forceinline__ void load_column(const float* from, int dim_k, int lane,
+                                            float (&to)[kParts]) {
+  if constexpr (kParts % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kParts; i += 4) {
+      const int d = i * kWarp + 4 * lane;
+      const float4 v = d < dim_k ? *reinterpret_cast<const float4*>(from + d) : float4{0, 0, 0, 0};
+      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i)
+      to[i] = i * kWarp + lane < dim_k ? from[i * kWarp + lane] : 0.0f;
+  }
+}
+template <int kParts>
+__device__ __forceinline__ void store_column(float* to, int dim_k, int lane,
+                                             const float (&from)[kParts]) {
+  if constexpr (kParts % 4 == 0) {
+#pragma unroll
+    for (int i = 0; i < kParts; i += 4) {
+      const int d = i * kWarp + 4 * lane;
+      if (d < dim_k)
+        *reinterpret_cast<float4*>(to + d) =
+            make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < kParts; ++i)
+      if (i * kWarp + lane < dim_k) to[i * kWarp + lane] = from[i];
+  }
+}
+
 // kParts: elements of dim_k a lane.
 template <int kParts, bool kDecode>
 __global__ void __launch_bounds__(kThreads)
@@ -195,17 +240,17 @@ __global__ void __launch_bounds__(kThreads)
   float S[kColumns][kParts];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const int d = i * kWarp + lane;
-      S[j][i] = d < s.dim_k && column + j < s.dim_v ? state[(column + j) * s.dim_k + d] : 0.0f;
-    }
+    load_column<kParts>(state + (column + j) * s.dim_k, column + j < s.dim_v ? s.dim_k : 0, lane,
+                        S[j]);
+  DeltaGates first_gates{};
   if constexpr (kDecode) {
     const bool ahead = early_channels(s);
     EarlyChannels early;
     if (ahead) load_early(args, s, sequence, ring, head, first_column, early);
+    const float a = args.a[head], bias = args.dt_bias[head];
     chain_wait();
     chain_trigger();
+    const GateInputs inputs = load_gates(args, s, sequence.first_row, head);
     float* gate = gate_of(args, s, sequence, head, first_column);
     const float z = gate == nullptr ? 0.0f : *gate;
     if (ahead)
@@ -213,6 +258,7 @@ __global__ void __launch_bounds__(kThreads)
     else
       convolve_one(args, s, sequence, ring, head, first_column, shared);
     if (gate != nullptr) *gate = silu(z);
+    first_gates = gates_of(a, bias, inputs.alpha, inputs.beta);
     __syncthreads();
   } else {
     float* gate = gate_of(args, s, sequence, head, first_column);
@@ -227,17 +273,16 @@ __global__ void __launch_bounds__(kThreads)
     const float* q_row = kDecode ? shared.q : from + key_head * s.dim_k;
     const float* k_row = kDecode ? shared.k : from + keys + key_head * s.dim_k;
     float q[kParts], k[kParts], qq = 0, kk = 0;
+    load_column<kParts>(q_row, s.dim_k, lane, q);
+    load_column<kParts>(k_row, s.dim_k, lane, k);
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
-      const int d = i * kWarp + lane;
-      q[i] = d < s.dim_k ? q_row[d] : 0.0f;
-      k[i] = d < s.dim_k ? k_row[d] : 0.0f;
       qq = fmaf(q[i], q[i], qq);
       kk = fmaf(k[i], k[i], kk);
     }
     const float q_factor = q_scale / sqrtf(warp_sum(qq) + kL2Eps);
     const float k_factor = 1.0f / sqrtf(warp_sum(kk) + kL2Eps);
-    const DeltaGates gates = gates_of(args, s, static_cast<int>(row), head);
+    const DeltaGates gates = kDecode ? first_gates : gates_of(args, s, static_cast<int>(row), head);
     float read[kColumns];
 #pragma unroll
     for (int i = 0; i < kParts; ++i) q[i] *= q_factor, k[i] *= k_factor;
@@ -271,11 +316,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 #pragma unroll
   for (int j = 0; j < kColumns; ++j)
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      const int d = i * kWarp + lane;
-      if (d < s.dim_k && column + j < s.dim_v) state[(column + j) * s.dim_k + d] = S[j][i];
-    }
+    store_column<kParts>(state + (column + j) * s.dim_k, column + j < s.dim_v ? s.dim_k : 0, lane,
+                         S[j]);
   if constexpr (!kDecode)
     update_ring(args, s, sequence, ring, static_cast<int>(blockIdx.y + gridDim.y * blockIdx.x),
                 static_cast<int>(gridDim.x * gridDim.y));

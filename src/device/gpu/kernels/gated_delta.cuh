@@ -45,11 +45,13 @@ __device__ __forceinline__ float convolved(const DeltaArgs& args, const DeltaSha
 struct DeltaGates {
   float decay, beta;
 };
+__device__ __forceinline__ DeltaGates gates_of(float a, float bias, float alpha, float beta_logit) {
+  return {expf(a * softplus(alpha + bias)), sigmoid(beta_logit)};
+}
 __device__ __forceinline__ DeltaGates gates_of(const DeltaArgs& args, const DeltaShape& s, int row,
                                                int head) {
   const std::int64_t at = static_cast<std::int64_t>(row) * s.value_heads + head;
-  const float g = args.a[head] * softplus(args.alpha[at] + args.dt_bias[head]);
-  return {expf(g), sigmoid(args.beta_logits[at])};
+  return gates_of(args.a[head], args.dt_bias[head], args.alpha[at], args.beta_logits[at]);
 }
 
 // The last rows of a sequence into its ring, by `parts` blocks of which this is number `part`.
