@@ -5,8 +5,8 @@
 // narrow: a block's warps share the columns. Each rounds its own super-blocks of the row (several
 // rows come rounded, by round_rows) and meets with them the weights of one unit after another: 16
 // rows of a quantised matrix, or a few of a plain one. The weights of the first unit are in
-// registers, the others' on their way to L2, before the kernel before is done. wide: so many tiles
-// that each warp takes whole ones.
+// registers, the others' on their way to L2, before the kernel before is done. So many tiles that
+// each warp takes whole ones: project_wide.cu.
 #include <algorithm>
 
 #include "device/gpu/kernels/project_decode.cuh"
@@ -43,15 +43,6 @@ __device__ __forceinline__ void put_sums(const EightSums& sums, int lane, float*
     *reinterpret_cast<float2*>(shares + (g + 8 * half) * kDecodeRows + 2 * t) =
         make_float2(sums.total(2 * half), sums.total(2 * half + 1));
 }
-
-template <int kCols>
-struct SumsOf {
-  using Type = EightSums;
-};
-template <>
-struct SumsOf<1> {
-  using Type = RowSums;
-};
 
 // Plain matrices alone; blocks past their units leave a row each rounded.
 constexpr int kPlainWarps = 8;
@@ -255,99 +246,7 @@ __global__ void __launch_bounds__(bound_threads(kCols), 1)
                                slot == 0 ? share : Share{0, 0}, first, n, shares);
 }
 
-// --- Wide ---
-
-constexpr int kWideWarps = 16;
-
-__device__ __forceinline__ void store_tile(const RowSums& sums, const SuperArgs& args, int tile,
-                                           int first, int n, float factor, int lane) {
-  const Segment& s = args.segments[0];
-  const float low = sums.total(0), high = sums.total(1);
-  const int row = tile * kTileRows + lane / 4 + 8 * (lane % 4);
-  if (lane % 4 >= 2 || row >= s.w.rows) return;
-  float* to = s.out + first * s.stride + row;
-  const float sum = (lane % 4 == 0 ? low : high) * factor;
-  *to = s.add ? *to + sum : sum;
-}
-__device__ __forceinline__ void store_tile(const EightSums& sums, const SuperArgs& args, int tile,
-                                           int first, int n, const float (&factor)[2], int lane) {
-  const Segment& s = args.segments[0];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = tile * kTileRows + lane / 4 + i / 2 * 8, column = lane % 4 * 2 + i % 2;
-    if (row >= s.w.rows || column >= n) continue;
-    float* to = s.out + (first + column) * s.stride + row;
-    const float sum = sums.total(i) * factor[i % 2];
-    *to = s.add ? *to + sum : sum;
-  }
-}
-
-template <BlockType kType>
-__device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, const SuperRoom& room,
-                                         int lane, RowSums& sums) {
-  dot_super<kType>(raw, at, lane, sums);
-}
-template <BlockType kType>
-__device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, const SuperRoom& room,
-                                         int lane, EightSums& sums) {
-  dot_super<kType>(raw, at, room.row_bytes, lane, sums);
-}
-
-template <BlockType kType, int kCols>
-__global__ void __launch_bounds__(kWideWarps* kWarp, 1)
-    wide_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
-  extern __shared__ __align__(16) char shared[];
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
-  const Planes& w = args.segments[0].w;
-  const int step = static_cast<int>(gridDim.x) * kWideWarps;
-  int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  RawSuper next;
-  if (tile < args.units) load_super<kType>(next, w, tile, 0, lane);
-  chain_wait();
-  chain_trigger();
-  for (int i = warp; i < n * args.supers; i += kWideWarps) {
-    const int super = i % args.supers;
-    stage_super(args.in, args.room, i / args.supers, super,
-                load_input(args.in, first + i / args.supers, super, lane),
-                super_weight(args.in, super, lane), lane, shared);
-  }
-  __syncthreads();
-  float factors[2];
-#pragma unroll
-  for (int j = 0; j < 2; ++j)
-    factors[j] =
-        row_factor(args.in, args.room, kCols == 1 ? 0 : min(n - 1, lane % 4 * 2 + j), shared);
-  for (; tile < args.units; tile += step) {
-    typename SumsOf<kCols>::Type sums;
-#pragma unroll 2
-    for (int super = 0; super < args.supers; ++super) {
-      const RawSuper raw = next;
-      const bool more = super + 1 < args.supers;
-      if (more || tile + step < args.units)
-        load_super<kType>(next, w, more ? tile : tile + step, more ? super + 1 : 0, lane);
-      dot_wide<kType>(raw, shared + super * kSuperBytes, args.room, lane, sums);
-    }
-    if constexpr (kCols == 1)
-      store_tile(sums, args, tile, first, n, factors[0], lane);
-    else
-      store_tile(sums, args, tile, first, n, factors, lane);
-  }
-}
-
 // --- Launch ---
-
-template <int kCols>
-GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
-  const auto kernel = args.segments[0].w.type == BlockType::Q4_K
-                          ? wide_kernel<BlockType::Q4_K, kCols>
-                          : wide_kernel<BlockType::Q6_K, kCols>;
-  return launch_kernel(launch, kernel,
-                       dim3(static_cast<unsigned>(std::max(1, launch.multiprocessors)),
-                            static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
-                       dim3(kWideWarps * kWarp), static_cast<std::size_t>(args.room.bytes), args);
-}
 
 template <int kCols, int kWarps>
 GpuError launch_narrow(const Launch& launch, SuperArgs& args, bool six) {
@@ -376,7 +275,7 @@ GpuError launch_supers(const Launch& launch, SuperArgs& args, bool six, bool wid
                                    (args.rounded == nullptr ? 0 : std::min(kCols, args.rows))),
              static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
         dim3(kPlainWarps * kWarp), 0, args);
-  if (wide) return launch_wide<kCols>(launch, args);
+  if (wide) return project_wide(launch, args, kCols);
   return many ? launch_narrow<kCols, 16>(launch, args, six)
               : launch_narrow<kCols, 8>(launch, args, six);
 }
@@ -415,7 +314,7 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   const int quantised = args.first_plain;
   for (int i = 0; i + 1 < kMaxOutputs; ++i)
     args.ends[i] = i + 1 < quantised ? args.segments[i].end_unit : args.units + 1;
-  const bool wide = n == 1 && args.units >= 4 * kWideWarps * std::max(1, launch.multiprocessors);
+  const bool wide = n == 1 && args.units >= least_wide_units(launch);
   constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
   const bool plain = args.units == 0;
   if (!plain || rounding.leave) args.rounded = rounding.rows;

@@ -3,6 +3,7 @@
 // columns. Plain rows meet the input unrounded.
 #pragma once
 
+#include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/super_input.cuh"
 
 namespace tessera::gpu {
@@ -50,6 +51,21 @@ __device__ __forceinline__ Place plain_place_of(const SuperArgs& args, int unit)
   while (unit >= args.segments[segment].end_unit) begin = args.segments[segment++].end_unit;
   return {&args.segments[segment], unit - begin};
 }
+
+// A warp's sums of 16 rows with the rows of tokens that a block takes.
+template <int kCols>
+struct SumsOf {
+  using Type = EightSums;
+};
+template <>
+struct SumsOf<1> {
+  using Type = RowSums;
+};
+
+// One matrix of at least so many units, by whole tiles a warp; `columns`, 1 or kDecodeRows: rows a
+// block, for which args.room is made.
+int least_wide_units(const Launch& launch);
+GpuError project_wide(const Launch& launch, const SuperArgs& args, int columns);
 
 // --- Plain rows ---
 

@@ -9,7 +9,7 @@
 // applies all factors, and keeps the four lanes' sums apart: the same operations in the same order,
 // so a row's result does not depend on its neighbours.
 //
-// In the machine code of whole tiles (project_supers.cu): 43 instructions a tile of 16 x 64 in
+// In the machine code of whole tiles (project_wide.cu): 43 instructions a tile of 16 x 64 in
 // Q4_K, 54 in Q6_K; with eight rows 97 and 128.
 #pragma once
 

@@ -1,0 +1,143 @@
+// GpuDevice: routing that the host reads, and experts away from the device.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "device/gpu/plugin/gpu_device.h"
+
+namespace tessera::gpu {
+namespace {
+
+std::size_t as_size(std::int64_t bytes) {
+  return static_cast<std::size_t>(bytes);
+}
+
+}  // namespace
+
+std::span<const RoutedPair> GpuDevice::routed_pairs() {
+  const LayerSpec& layer = spec_.layers[as_size(std::max(0, routing_.layer))];
+  pairs_.clear();
+  if (routing_.layer < 0 || !layer.moe) return {};
+  if (!routing_.enqueued) note({Block::route, routing_.layer});
+  routing_.enqueued = true;
+  flush();
+  use();
+  const int used = layer.moe->n_used;
+  const std::size_t count = as_size(shape_.rows) * as_size(used);
+  auto* ids = host_routing_.as<std::int32_t>();
+  auto* weights = reinterpret_cast<float*>(ids + count);
+  if (!lost())
+    check(status_of(GPU(MemcpyAsync)(ids, scratch_.ids, count * sizeof(*ids),
+                                     GPU(MemcpyDeviceToHost), stream_.get()),
+                    "routing"));
+  if (!lost()) check(fetch(weights, scratch_.weights, count * sizeof(*weights)));
+  if (lost()) std::memset(ids, 0, 2 * count * sizeof(*ids));
+  for (std::size_t i = 0; i < count; ++i)
+    pairs_.push_back({.row = static_cast<std::int32_t>(i) / used,
+                      .expert = ids[i],
+                      .slot = static_cast<std::int32_t>(i) % used,
+                      .weight = weights[i]});
+  return pairs_;
+}
+
+// --- Experts elsewhere ---
+
+Status GpuDevice::prepare_experts(const Model& model) {
+  if (layout_.experts.empty()) return {};
+  if (!gpu_experts_may_leave(spec_))
+    return Error::make(ErrorCode::unsupported,
+                       "{}: experts of a model with norms behind them cannot be away from a GPU",
+                       name_);
+  model_ = &model;
+  const std::int64_t floats = std::int64_t{layout_.max_rows} * spec_.n_embd;
+  const std::int64_t bytes = floats * std::int64_t{sizeof(float)};
+  TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
+  TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
+  std::int64_t used = 0;
+  for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
+    const LayerSpec& layer = spec_.layers[as_size(l)];
+    std::vector<float>& norm = expert_norms_.emplace_back();
+    std::vector<bool>& here = here_.emplace_back();
+    const LayerExperts* experts = layout_.layer_experts(l);
+    if (!layer.moe || experts == nullptr) continue;
+    used = std::max<std::int64_t>(used, layer.moe->n_used);
+    const TensorRole role = layer.moe->own_norm ? TensorRole::moe_norm : TensorRole::ffn_norm;
+    norm.resize(as_size(spec_.n_embd));
+    for (const TensorSlice& slice : model.tensors())
+      if (slice.role == role && slice.layer == l)
+        dequantize_row(slice.type, slice.data, spec_.n_embd, norm.data());
+    for (const ExpertHome home : experts->home) here.push_back(home.is_resident());
+  }
+  // What is not computed here counts with the weight zero, and must be finite.
+  return status_of(GPU(Memset)(scratch_.pair_out, 0, as_size(floats * used) * sizeof(float)),
+                   "clearing");
+}
+
+std::span<const float> GpuDevice::expert_rows(int layer) {
+  const std::size_t n = as_size(spec_.n_embd), count = as_size(shape_.rows) * n;
+  flush();
+  use();
+  auto* rows = host_rows_.as<float>();
+  if (!lost()) check(fetch(rows, scratch_.hidden, count * sizeof(float)));
+  if (lost()) std::fill_n(rows, count, 0.0f);
+  const std::vector<float>& norm = expert_norms_[as_size(layer - layout_.first_layer)];
+  for (int row = 0; row < shape_.rows; ++row) {
+    float* x = rows + as_size(row) * n;
+    double sum = 0.0;
+    for (std::size_t i = 0; i < n; ++i) sum += double{x[i]} * x[i];
+    const auto factor =
+        static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + spec_.norm_eps));
+    for (std::size_t i = 0; i < n; ++i) x[i] *= factor * norm[i];
+  }
+  return {rows, count};
+}
+
+void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
+                                std::span<const double> sums) {
+  const std::size_t n = as_size(spec_.n_embd);
+  auto* all = host_sums_.as<float>();
+  if (!sums_given_) std::fill_n(all, as_size(shape_.rows) * n, 0.0f);
+  sums_given_ = true;
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    for (std::size_t c = 0; c < n; ++c) {
+      float& sum = all[as_size(rows[i]) * n + c];
+      sum = static_cast<float>(sum + sums[i * n + c]);
+    }
+}
+
+// The queue is empty: the pairs were read from it, and what is copied here stays until the next
+// layer's are.
+void GpuDevice::finish_with_sums(int layer) {
+  if (!routing_.enqueued || pairs_.empty()) routed_pairs();
+  use();
+  const std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
+  auto* weights = reinterpret_cast<float*>(host_routing_.as<std::int32_t>() + pairs_.size());
+  for (std::size_t i = 0; i < pairs_.size(); ++i)
+    weights[i] = here[as_size(pairs_[i].expert)] ? pairs_[i].weight : 0.0f;
+  const auto send = [&](void* to, const void* from, std::size_t bytes) {
+    if (!lost())
+      check(status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyHostToDevice), stream_.get()),
+                      "experts elsewhere"));
+  };
+  send(scratch_.weights, weights, pairs_.size() * sizeof(float));
+  if (sums_given_)
+    send(scratch_.branch, host_sums_.as<float>(),
+         as_size(shape_.rows) * as_size(spec_.n_embd) * sizeof(float));
+  note({Block::ffn_parts, layer});
+  if (sums_given_) note({Block::add_branch, layer});
+}
+
+Status GpuDevice::replace_expert(int layer, int expert, int evicted) {
+  flush();
+  use();
+  if (lost()) return fault_;
+  TESSERA_TRY(wait());
+  std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
+  if (evicted >= 0) here[as_size(evicted)] = false;
+  TESSERA_TRY(weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, layer,
+                                      expert, evicted));
+  here[as_size(expert)] = true;
+  return {};
+}
+
+}  // namespace tessera::gpu
