@@ -56,9 +56,9 @@ def evenly(sets: dict, count: int) -> list:
 
 
 def of_tools(right: list, conversations: list) -> dict:
-    """Right of all: conversations with a call, and those where no function fits."""
-    called = [any(turn.calls for turn in conversation.turns) for conversation in conversations]
-    return {name: [sum(r for r, c in zip(right, called) if c == kind), called.count(kind)] for name, kind in (("called", True), ("none fits", False))}
+    """Right of all, by what was called: a function of the catalog, a made-up one, or none because none fits."""
+    kinds = [conversation.kind for conversation in conversations]
+    return {kind: [sum(r for r, k in zip(right, kinds) if k == kind), kinds.count(kind)] for kind in ("catalog", "made-up", "none fits")}
 
 
 def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:

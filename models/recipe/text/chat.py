@@ -39,13 +39,14 @@ class Conversation:
     system: str = ""
     tools: list = field(default_factory=list)
     thinking: bool = True
+    kind: str = ""  # of a task whose parts are scored apart
     dense: bool = False  # every assistant turn is prompted and learned as if it were the last; not the template's history
 
 
 def call_text(name: str, arguments: dict) -> str:
     text = f"<tool_call>\n<function={name}>\n"
     for key, value in arguments.items():
-        if isinstance(value, (dict, list)):
+        if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False)
         text += f"<parameter={key}>\n{value}\n</parameter>\n"
     return text + "</function>\n</tool_call>"

@@ -2,7 +2,9 @@
 
 import json
 import random
+import re
 
+from .catalog import CATALOG
 from .words import EVERYDAY, NOUNS, THINGS, any_word, code, distinct, new_name, new_word
 
 VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
@@ -11,6 +13,10 @@ reject share hide rotate refill polish fold inspect register export import track
 resize restore upgrade ping compile monitor sync mute zoom enable disable schedule validate""".split()
 STRINGS = "id name place owner user target label mode color path group status kind tag source shelf zone code title type".split()
 NUMBERS = "level amount count size speed limit weight price width height seconds hours days pages priority volume year distance".split()
+RESULTS = """temperature condition price total count status id result name value title message url time date currency humidity wind
+distance duration rate balance score summary location""".split()
+ERRORS = ["not found", "{w} not found", "permission denied", "timeout", "no connection", "invalid {w}", "internal error", "{w} does not exist",
+          "too many requests", "access denied", "service unavailable", "no such {w}", "quota exceeded", "{w} is locked"]
 # One deed in several words: a request may say another than the function. No two groups share a word.
 ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
                                      "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
@@ -24,8 +30,15 @@ ASKS = {1: ["{V} the {n} {only}.", "{V} the {n} with the {w}.", "Please {v} a {n
             "{V} my {n} ({w}).", "Could you {v} the {n} with {w}?", "I need to {v} a {n} with {w}."]}
 # A text and a number, of which nobody needs to say which is which
 PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Please {v} {text}, a {n}, {number} times.", "{V} the {n} {text} by {number}.",
-              "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}."]
+              "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}.", "{V} {text} to {number}, it is a {n}.",
+              "With {number}, {v} the {n} {text}.", "I want to {v} {n} {text} to {number}.", "{N} {text}: {v} it to {number}."]
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
+
+
+# What the catalog's functions are about is left to them: "open ticket" is one deed there.
+TAKEN = {word for f in CATALOG for name in [f.topic, *f.names] for word in re.findall("[a-z]+", re.sub("([A-Z])", r" \1", name).lower())}
+FREE_NOUNS = [noun for noun in NOUNS + THINGS if noun not in TAKEN]
+FREE_EVERYDAY = [noun for noun in EVERYDAY if noun not in TAKEN]
 
 
 def topics_like(topic: str) -> list:
@@ -41,9 +54,9 @@ def parameter(rng: random.Random) -> str:
         return rng.choice(STRINGS + NUMBERS)
     if kind < 0.6:
         return rng.choice(EVERYDAY)
-    if kind < 0.7:
-        return f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}"
     if kind < 0.76:
+        return f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}"
+    if kind < 0.85:
         return rng.choice(EVERYDAY) + rng.choice(EVERYDAY).capitalize()
     return new_word(rng)
 
@@ -60,8 +73,8 @@ def name_of(rng: random.Random, verb: str, noun: str) -> str:
         return f"{verb}_{noun}"
     if kind < 0.7:
         return verb + noun.capitalize()
-    return rng.choice((f"{noun}_{verb}", f"{verb}-{noun}", f"{new_word(rng)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
-                       f"{verb}_{noun}_v{rng.randint(1, 9)}", f"{new_word(rng)}.{verb}_{noun}"))
+    return rng.choice((f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
+                       f"{verb}_{noun}_v{rng.randint(1, 9)}", f"{rng.choice(EVERYDAY)}.{verb}_{noun}"))
 
 
 def spoken_list(rng: random.Random, pairs: list) -> str:
@@ -78,26 +91,36 @@ def text_value(rng: random.Random) -> str:
 
 
 def open_result(rng: random.Random) -> tuple:
-    """Result and the answer that uses it."""
-    if rng.random() < 0.25:
-        return {rng.choice(("ok", "done", "success")): True}, "That is done."
-    fields = distinct(rng, rng.choice((1, 1, 2)), parameter)
-    values = [text_value(rng) if field in STRINGS or rng.random() < 0.3 else rng.randint(1, 9999) for field in fields]
-    return dict(zip(fields, values)), "The " + " and the ".join(f"{f} is {v}" for f, v in zip(fields, values)) + "."
+    """Result as text and the answer that uses it, whatever the function."""
+    kind = rng.random()
+    if kind < 0.08:
+        error = rng.choice(ERRORS).format(w=any_word(rng)) if rng.random() < 0.7 else f"{any_word(rng)} {any_word(rng)}"
+        return json.dumps({"error": error}, ensure_ascii=False), f"The function failed: {error}."
+    if kind < 0.15:
+        text = " ".join(text_value(rng) for _ in range(rng.randint(1, 5)))
+        return text, f"The result: {text}"
+    if kind < 0.3:
+        done = rng.random() < 0.85
+        return json.dumps({rng.choice(("ok", "done", "success")): done}), "That is done." if done else "That did not work."
+    fields = distinct(rng, rng.choice((1, 1, 2, 2, 3)), lambda r: r.choice(RESULTS) if r.random() < 0.4 else parameter(r))
+    values = [[any_word(rng) for _ in range(rng.randint(1, 4))] if rng.random() < 0.1 else
+              text_value(rng) if field in STRINGS or rng.random() < 0.4 else rng.randint(1, 9999) for field in fields]
+    spoken = [f"{field} is {', '.join(value) if isinstance(value, list) else value}" for field, value in zip(fields, values)]
+    return json.dumps(dict(zip(fields, values)), ensure_ascii=False), "The " + " and the ".join(spoken) + "."
 
 
 def open_tool(rng: random.Random, near: list) -> tuple:
     """name, topic "verb noun", description, {parameter: (type, description)}, request.
 
     A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
-    verb = rng.choice(VERBS) if rng.random() < 0.55 else rng.choice(rng.choice(ALIKE)) if rng.random() < 0.6 else new_word(rng)
+    verb = rng.choice(VERBS) if rng.random() < 0.6 else rng.choice(rng.choice(ALIKE)) if rng.random() < 0.92 else new_word(rng)
     kind = rng.random()
-    noun = rng.choice(NOUNS + THINGS) if kind < 0.35 else rng.choice(EVERYDAY) if kind < 0.65 else new_word(rng)
+    noun = rng.choice(FREE_NOUNS) if kind < 0.45 else rng.choice(FREE_EVERYDAY) if kind < 0.85 else new_word(rng)
     if near:
         other = rng.choice(near).split(" ")
         verb, noun = (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
     names = distinct(rng, rng.choice((1, 1, 2, 2, 3)), parameter)
-    words = {"v": verb, "V": verb.capitalize(), "s": third(verb), "S": third(verb).capitalize(), "n": noun}
+    words = {"v": verb, "V": verb.capitalize(), "s": third(verb), "S": third(verb).capitalize(), "n": noun, "N": noun.capitalize()}
     description = rng.choice(DESCRIPTIONS).format(**words)
     kinds = {p: "integer" if p in NUMBERS or (p not in STRINGS and rng.random() < 0.4) else "string" for p in names}
     alike = SAME.get(verb, [verb])
@@ -117,7 +140,6 @@ def open_tool(rng: random.Random, near: list) -> tuple:
             asks = PLAIN_ASKS
             named |= {"text": next(v for p, v in said if kinds[p] == "string"), "number": next(v for p, v in said if kinds[p] == "integer")}
         asked = rng.choice(asks).format(**named, w=pairs, W="The " + pairs, only=said[0][1])
-        result, answer = open_result(rng)
-        return asked, f"{other} {noun}", values, json.dumps(result, ensure_ascii=False), answer
+        return asked, f"{other} {noun}", values, *open_result(rng)
 
     return name_of(rng, verb, noun), f"{verb} {noun}", description, parameters, request

@@ -145,7 +145,8 @@ LIST_ASKS = {
                 "Give the list in reverse order: {}", "Reverse: {}", "Backwards: {}",
                 "Reverse the order of: {}", "Reverse these: {}", "From last to first: {}", "Please reverse {}", "What is this list backwards? {}"],
     "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}", "Sort: {}",
-             "Sorted, please: {}", "Sort ascending: {}", "Please sort {}", "Sort these: {}", "Put these in order: {}", "Can you sort this? {}"],
+             "Sorted, please: {}", "Sort ascending: {}", "Please sort {}", "Sort these: {}", "Put these in order: {}", "Can you sort this? {}",
+             "Sort {}", "Sort the list {}", "What is the right order of {}?", "Sort these for me: {}"],
     "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}", "Sort downwards: {}",
              "Sort descending: {}", "Sort in descending order: {}", "Largest first: {}", "Sort these numbers from high to low: {}"],
     "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}", "How many are these: {}",
@@ -153,21 +154,34 @@ LIST_ASKS = {
 }
 
 
-WORDS_ALTERNATIVE = 0.5  # words that a person would give, of any initials
+ALPHABET_ASKS = ["Sort alphabetically: {}", "Put these in alphabetical order: {}", "Sort these words: {}", "Alphabetize: {}", "Sort from A to Z: {}",
+                 "Sort this list alphabetically: {}", "Alphabetical order, please: {}", "Order these words: {}", "Sort by the alphabet: {}"]
+FRUIT = """apple apricot banana blackberry blueberry cherry coconut cranberry date fig grape grapefruit guava kiwi lemon lime lychee mango melon
+nectarine olive orange papaya peach pear pineapple plum pomegranate quince raspberry strawberry tangerine watermelon""".split()
+VEGETABLES = """asparagus bean beet broccoli cabbage carrot celery corn cucumber eggplant garlic kale leek lettuce mushroom onion parsley pea
+pepper potato pumpkin radish spinach tomato turnip zucchini""".split()
+ANIMALS = """ant bear bee bird camel cat cow deer dog dolphin duck eagle elephant fish fox frog giraffe goat goose hamster horse kangaroo koala
+lion lizard monkey mouse otter owl panda penguin pig pony rabbit rat seal shark sheep snake spider tiger turtle whale wolf zebra""".split()
+COUNTRIES = """Argentina Austria Belgium Brazil Canada Chile China Cuba Denmark Egypt Finland France Germany Greece Iceland India Ireland Italy
+Japan Kenya Mexico Norway Peru Poland Portugal Spain Sweden Turkey Uganda Vietnam""".split()
+# What people try: words of one sort, most of them few.
+POOLS = (FRUIT, FRUIT, FRUIT, VEGETABLES, ANIMALS, ANIMALS, COUNTRIES, NAMES, NAMES, CITIES, COLORS, COLORS, THINGS, EVERYDAY, EVERYDAY,
+         FRUIT + VEGETABLES + ANIMALS + COLORS + THINGS)
+REAL_WORDS = 0.72
 
 
 def words_to_sort(rng: random.Random) -> list:
-    """Of different initials, sometimes two or three share theirs; or words as they come."""
-    count = rng.randint(2, 8)
-    if rng.random() < WORDS_ALTERNATIVE:
-        pool = rng.choice((EVERYDAY, FRUITS + THINGS, FRUITS, COLORS))
-        return distinct(rng, min(count, 6), lambda r: r.choice(pool))
+    """Real words, any that come; or words of different initials, of which sometimes two or three share theirs."""
+    if rng.random() < REAL_WORDS:
+        pool = rng.choice(POOLS)
+        return distinct(rng, rng.choice((2, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7)), lambda r: r.choice(pool))
+    count = rng.randint(2, 7)
     first = distinct(rng, max(count, 3), lambda r: r.choice(LETTERS))
     if rng.random() < 0.4:
         first[:rng.randint(2, 3)] = first[0] * rng.randint(2, 3)
 
     def word(letter: str) -> str:
-        return rng.choice(BY_LETTER[letter]) if rng.random() < 0.6 else letter + new_word(rng)
+        return rng.choice(BY_LETTER[letter]) if rng.random() < 0.7 else letter + new_word(rng)
 
     items: list = []
     for letter in first:
@@ -179,9 +193,15 @@ def words_to_sort(rng: random.Random) -> list:
     return items
 
 
+def beginnings(items: list) -> str:
+    """The first two letters of each item and then those in order, which is easier to write than the sorted words at once."""
+    return ("Sort the list. " + ", ".join(f"{item[:2]} {item}" for item in items) + ". In order: " +
+            ", ".join(item[:2] for item in sorted(items)) + ".")
+
+
 def things_in_a_list(rng: random.Random) -> list:
     """Of one sort, as people's lists are, or mixed."""
-    pools = (NAMES, CITIES, COLORS, FRUITS, DAYS, THINGS, EVERYDAY)
+    pools = (NAMES, CITIES, COLORS, FRUITS, FRUIT, ANIMALS, DAYS, THINGS, EVERYDAY)
     pool, kind = rng.choice(pools), rng.random()
 
     def item(rng: random.Random) -> str:
@@ -194,7 +214,7 @@ def things_in_a_list(rng: random.Random) -> list:
 
 def list_of(rng: random.Random, kind: str) -> tuple:
     """The request, the result's items, the items."""
-    if kind == "down" or rng.random() < 0.45:
+    if kind == "down" or rng.random() < 0.4:
         most = rng.choice((9, 20, 99, 99, 999, 999, 9999))
         items = [str(x) for x in distinct(rng, rng.randint(2, 9 if most == 9 else 10), lambda r: r.randint(0, most))]
         order = sorted(items, key=int)
@@ -204,14 +224,26 @@ def list_of(rng: random.Random, kind: str) -> tuple:
     else:
         items, order = things_in_a_list(rng), []
     result = {"copy": items, "reverse": items[::-1], "sort": order, "down": order[::-1], "length": [str(len(items))]}[kind]
-    joined = rng.choice(SEPARATORS).join(items)
-    return Asked(rng.choice(LIST_ASKS[kind]).format(joined), f"{kind} {joined}"), result, items
+    core = ", ".join(items)
+    asks = ALPHABET_ASKS if kind == "sort" and not items[0].isdigit() and rng.random() < 0.35 else LIST_ASKS[kind]
+    return Asked(rng.choice(asks).format(written(rng, items)), f"{kind} {core}"), result, items
+
+
+def written(rng: random.Random, items: list) -> str:
+    """As people write lists."""
+    style = rng.random()
+    if style < 0.05:
+        return f"[{', '.join(items)}]"
+    if style < 0.11 and len(items) > 2 and "and" not in items:
+        return ", ".join(items[:-1]) + " and " + items[-1]
+    return " ".join(items) if style < 0.16 else rng.choice(SEPARATORS).join(items)
 
 
 def lists(rng: random.Random) -> Conversation:
-    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "down", "length"))
+    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "sort", "down", "length"))
     asked, result, items = rng.user(lambda: list_of(rng, kind))
-    thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "Sort the list.",
+    words = kind == "sort" and not all(item.isdigit() for item in items)
+    thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": beginnings(items) if words else "Sort the list.",
                "down": "Sort the list downwards.", "length": "Count the items: " +
                ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
     thinking = kind == "length" or rng.random() < 0.5

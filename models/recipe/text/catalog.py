@@ -1,0 +1,189 @@
+"""Reads catalog.txt: functions of everyday programs, as other people name them and ask for them.
+
+    = topic: names that programs give it
+    says: descriptions, separated by " | " as everything with spaces in it
+    par: names; kind; description        ("?" before an optional one; the first name is the one that requests use)
+    ask: requests with {parameters}; "=> name=value" gives what they say without the value
+    out: result fields with their kinds; the answer
+
+A kind is one of values.py, "boolean", or "a/b/c" of a closed set. A line "# shops" begins a field of functions that lie near each other.
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+from string import Formatter
+
+from .asked import casual
+from .values import LISTS, MADE, NUMBERS, draw_value
+from .words import EVERYDAY, NOUNS, Asked, any_word, distinct
+
+
+@dataclass
+class Parameter:
+    names: list  # the first one is used in requests
+    kind: str
+    about: str
+    optional: bool
+
+    @property
+    def choices(self) -> list:
+        return self.kind.split("/") if "/" in self.kind else []
+
+
+@dataclass
+class Function:
+    topic: str
+    names: list
+    group: str
+    says: list = field(default_factory=list)
+    parameters: list = field(default_factory=list)
+    asks: list = field(default_factory=list)  # (template, {parameter: value without a word})
+    results: dict = field(default_factory=dict)
+    answer: str = ""
+
+
+def named_in(template: str) -> set:
+    return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
+def _request(text: str) -> tuple:
+    template, _, constants = text.partition(" => ")
+    values = dict(pair.split("=") for pair in constants.split()) if constants else {}
+    return template, {name: {"true": True, "false": False}.get(value, value) for name, value in values.items()}
+
+
+def _checked(f: Function) -> Function:
+    names = {p.names[0]: p for p in f.parameters}
+    required = {name for name, p in names.items() if not p.optional}
+    for template, constants in f.asks:
+        said = named_in(template) | set(constants)
+        assert said <= set(names), f"{f.topic}: {template} says {said - set(names)}, which it does not have"
+        assert required <= said, f"{f.topic}: {template} leaves out {required - said}"
+    for p in f.parameters:
+        assert p.choices or p.kind in ("boolean", *NUMBERS, *MADE, *LISTS), f"{f.topic}: no kind {p.kind}"
+    for kind in f.results.values():
+        assert kind in (*NUMBERS, *MADE, *LISTS), f"{f.topic}: no kind {kind}"
+    assert named_in(f.answer) <= required | set(f.results) and f.says and f.asks, f.topic
+    return f
+
+
+def read_catalog(path: Path) -> list:
+    functions: list = []
+    group = ""
+    for line in path.read_text().splitlines():
+        kind, _, rest = line.partition(" ")
+        if kind == "#":
+            group = rest
+        elif kind == "=":
+            topic, names = rest.split(": ")
+            functions.append(Function(topic, names.split(), group))
+        elif kind == "says:":
+            functions[-1].says = rest.split(" | ")
+        elif kind == "par:":
+            names, value, about = rest.split("; ")
+            functions[-1].parameters.append(Parameter(names.lstrip("?").split(), value, about, names.startswith("?")))
+        elif kind == "ask:":
+            functions[-1].asks += [_request(text) for text in rest.split(" | ")]
+        elif kind == "out:":
+            fields, functions[-1].answer = rest.split("; ", 1)
+            functions[-1].results = dict(pair.split("=") for pair in fields.split())
+        else:
+            assert not line, f"{path.name}: no such line: {line}"
+    assert len({f.topic for f in functions}) == len(functions), "two functions of one topic"
+    return [_checked(f) for f in functions]
+
+
+CATALOG = read_catalog(Path(__file__).parent / "catalog.txt")
+GROUPS: dict = {}
+for _function in CATALOG:
+    GROUPS.setdefault(_function.group, []).append(_function)
+QUOTED = ("text", "title", "query", "problem", "song", "movie", "event", "task")  # people may put these into quotes
+PREFIXES = ["my", "api", "do", "tool", "x"]
+
+
+def restyled(rng: random.Random, f: Function) -> str:
+    """One of the names that programs have, or the topic's words in another spelling."""
+    if rng.random() < 0.7:
+        return rng.choice(f.names)
+    words = f.topic.split()
+    capital = [word.capitalize() for word in words]
+    return rng.choice(("_".join(words), words[0] + "".join(capital[1:]), "".join(capital), "-".join(words), "_".join(words[1:] + words[:1]),
+                       f"{rng.choice(PREFIXES)}_{'_'.join(words)}", f"{rng.choice(NOUNS)}_{'_'.join(words)}", f"{'_'.join(words)}_{rng.randint(2, 9)}",
+                       f"{rng.choice(EVERYDAY)}.{'_'.join(words)}", f"{words[-1]}.{words[0]}"))
+
+
+def type_of(p: Parameter) -> str:
+    return "boolean" if p.kind == "boolean" else "integer" if p.kind in NUMBERS else "string"
+
+
+def shown_choices(rng: random.Random, p: Parameter) -> list:
+    """The catalog's in some order, or others."""
+    if rng.random() < 0.3:
+        return distinct(rng, rng.randint(2, 4), any_word)
+    return rng.sample(p.choices, len(p.choices)) if rng.random() < 0.3 else p.choices
+
+
+def shown_schema(rng: random.Random, f: Function) -> tuple:
+    """Name, schema, {the catalog's name of a parameter: its name here} in the schema's order, {that name: what may be chosen}."""
+    parameters = list(f.parameters)
+    if rng.random() < 0.35:
+        rng.shuffle(parameters)
+    shown = {p.names[0]: p.names[0] for p in parameters}
+    if rng.random() < 0.5:
+        renamed = {p.names[0]: rng.choice(p.names) for p in parameters}
+        shown = renamed if len(set(renamed.values())) == len(renamed) else shown
+    choices = {p.names[0]: shown_choices(rng, p) for p in parameters if p.choices}
+    spare = rng.random() < 0.1  # some programs describe nothing
+    properties: dict = {}
+    for p in parameters:
+        entry: dict = {"type": type_of(p)}
+        if not spare:
+            about = p.about + ("." if rng.random() < 0.15 else "")
+            entry["description"] = about[0].upper() + about[1:] if rng.random() < 0.5 else about
+        if p.choices:
+            entry["enum"] = choices[p.names[0]]
+        properties[shown[p.names[0]]] = entry
+    name = restyled(rng, f)
+    required = [shown[p.names[0]] for p in parameters if not p.optional]
+    description = rng.choice(f.says) + ("." if rng.random() < 0.2 else "")
+    schema = {"type": "function", "function": {"name": name, "description": description, "parameters": {
+        "type": "object", "properties": properties, "required": required}}}
+    return name, schema, shown, choices
+
+
+def values_for(rng: random.Random, f: Function, template: str, constants: dict, choices: dict) -> dict:
+    said = named_in(template)
+    while True:
+        values = {p.names[0]: rng.choice(choices[p.names[0]]) if p.choices else draw_value(rng, p.kind) for p in f.parameters if p.names[0] in said}
+        if len(set(map(str, values.values()))) == len(values):
+            return values | constants
+
+
+def in_quotes(rng: random.Random, f: Function, values: dict) -> dict:
+    """The values as they are said: texts now and then in quotes, which the arguments do not have."""
+    kinds = {p.names[0]: p.kind for p in f.parameters}
+    quote = rng.choice("\"\"'")
+    return {name: f"{quote}{value}{quote}" if kinds[name] in QUOTED and "'" not in str(value) and rng.random() < 0.6 else value
+            for name, value in values.items()}
+
+
+def ask(rng: random.Random, f: Function, shown: dict, choices: dict) -> tuple:
+    """What is said, the arguments in the schema's order, the values by the catalog's names."""
+    template, constants = rng.choice(f.asks)
+    values = values_for(rng, f, template, constants, choices)
+    said = in_quotes(rng, f, values) if rng.random() < 0.3 else values
+    core = template.format(**values)
+    typed = casual(rng, template) if rng.random() < 0.5 else template
+    text = typed.format(**said)
+    if template[0] != "{" and rng.random() < 0.8:  # a value stays as it is
+        text = text[0].upper() + text[1:]
+    return Asked(text, core), {shown[name]: values[name] for name in shown if name in values}, values
+
+
+def result(rng: random.Random, f: Function, values: dict) -> tuple:
+    """Result as text and the answer that uses it."""
+    fields = {name: draw_value(rng, kind) for name, kind in f.results.items()}
+    spoken = {name: ", ".join(value) if isinstance(value, list) else value for name, value in fields.items()}
+    return json.dumps(fields, ensure_ascii=False), f.answer.format(**values, **spoken)
