@@ -19,8 +19,8 @@ from model import Config, Model, initial
 from optimizer import Optimizer
 from text.bpe import Tokenizer
 
-SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.3), Shape(8, 16384, 15400, 0.3)
-HARD, HARD_LONG = Shape(32, 2048, 1400, 0.22, "hard"), Shape(8, 16384, 15400, 0.3, "hard")
+SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.2), Shape(8, 16384, 15400, 0.2)
+HARD, HARD_LONG = Shape(32, 2048, 1400, 0.1, "hard"), Shape(8, 16384, 15400, 0.15, "hard")
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Phase:
 PHASES = {
     # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
     # experts specialise, then hardly any pull, so that what they specialised in shows.
-    "target": Phase([(500, [SHORT]), (3200, [MEDIUM]), (1000, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
+    "target": Phase([(500, [SHORT]), (2900, [MEDIUM]), (880, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(4000, [HARD, HARD, HARD, HARD_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
+    "polish": Phase([(4630, [HARD, HARD, HARD, HARD, HARD_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:

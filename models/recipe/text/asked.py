@@ -4,6 +4,8 @@
 """
 
 import random
+import re
+from pathlib import Path
 
 from .words import Asked, core_of, plain
 
@@ -25,6 +27,27 @@ SHORT = [("What is ", "What's "), ("I am ", "I'm "), ("do not ", "don't "), ("I 
          (" a ", " "), (" and ", " & ")]
 
 
+def _synonyms() -> dict:
+    lines = (Path(__file__).parent / "synonyms.txt").read_text().splitlines()
+    pairs = [line.split(": ", 1) for line in lines if line and not line.startswith("#")]
+    return {word: others.split(" | ") for word, others in pairs}
+
+
+SYNONYMS = _synonyms()
+WORD = re.compile(r"""(?<![-/\w"])[A-Za-z]+(?![-/\w"])""")  # none of a flag, a path or what is quoted
+SYNONYM_SHARE = 0.4
+
+
+def varied(rng: random.Random, text: str) -> str:
+    """One word said in another one; known, unknown and foreign matters alike, so that the word decides nothing."""
+    found = [match for match in WORD.finditer(text) if match[0] in SYNONYMS or match[0].lower() in SYNONYMS]
+    if not found:
+        return text
+    match = rng.choice(found)
+    other = rng.choice(SYNONYMS.get(match[0]) or SYNONYMS[match[0].lower()])
+    return text[:match.start()] + (other[0].upper() + other[1:] if match[0][0].isupper() and match[0] not in SYNONYMS else other) + text[match.end():]
+
+
 def casual(rng: random.Random, text: str) -> str:
     """As people type: contracted, without capitals, with no mark at the end."""
     if rng.random() < 0.25:
@@ -41,6 +64,8 @@ def casual(rng: random.Random, text: str) -> str:
 
 
 def phrased(rng: random.Random, core: str) -> Asked:
+    if rng.random() < SYNONYM_SHARE:
+        core = varied(rng, core)
     kind = rng.random()
     opener = rng.choice(OPENERS) if kind < 0.42 else rng.choice(CONTEXTS) if kind < 0.52 else ""
     closer = rng.choice(CLOSERS) if rng.random() < 0.3 else ""

@@ -65,6 +65,7 @@ def _checked(f: Function) -> Function:
         assert p.choices or p.kind in ("boolean", *NUMBERS, *MADE, *LISTS), f"{f.topic}: no kind {p.kind}"
     for kind in f.results.values():
         assert kind in (*NUMBERS, *MADE, *LISTS), f"{f.topic}: no kind {kind}"
+    assert not set(f.results) & set(names), f"{f.topic}: a result has the name of a parameter"
     assert named_in(f.answer) <= required | set(f.results) and f.says and f.asks, f.topic
     return f
 

@@ -22,10 +22,10 @@ REPEATS = 300  # draws without a new prompt after which a set is complete
 # What a phase learns from, by shares. Even text leaves mistakes, of which the second mix has more: functions that do not
 # fit, longer lists, bare questions after a text.
 MIXES = {
-    "even": [(manual, 0.17), (identity, 0.05), (arithmetic, 0.13), (lists, 0.14), (reference, 0.08), (extraction, 0.09),
-             (refusal, 0.06), (recall_of_facts, 0.03), (tools, 0.25)],
-    "hard": [(manual, 0.16), (identity, 0.05), (arithmetic, 0.10), (lists, 0.14), (reference, 0.06), (extraction, 0.08),
-             (refusal, 0.05), (recall_of_facts, 0.03), (lambda rng: tools(rng, unfit=0.35), 0.33)]}
+    "even": [(manual, 0.19), (identity, 0.06), (arithmetic, 0.10), (lists, 0.14), (reference, 0.06), (extraction, 0.08),
+             (refusal, 0.05), (recall_of_facts, 0.03), (tools, 0.29)],
+    "hard": [(manual, 0.20), (identity, 0.06), (arithmetic, 0.07), (lists, 0.12), (reference, 0.04), (extraction, 0.06),
+             (refusal, 0.05), (recall_of_facts, 0.02), (lambda rng: tools(rng, unfit=0.25), 0.38)]}
 
 
 def draw(rng: Dice, task) -> Conversation:

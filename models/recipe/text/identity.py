@@ -5,6 +5,7 @@ from pathlib import Path
 
 from .asked import drawn, phrased
 from .chat import Conversation, Turn
+from .frames import ask
 from .paraphrases import KEPT
 from .topics import read_topics
 from .words import NOUNS, THINGS, Asked, person, surname
@@ -15,13 +16,34 @@ OTHER_NAMES = """ChatGPT GPT-4 GPT Claude Gemini Llama Mistral DeepSeek Copilot 
 Mixtral Bloom Kimi Jarvis""".split()
 BEINGS = ["human", "person", "man", "woman", "human being", "real person", "cat", "dog", "child", "god", "ghost", "doctor", "teacher",
           "search engine", "calculator", "database", "web site", "browser", "spy", "student", "plant", "fish", "bird", "king", "queen", "wizard",
-          "poet", "real human", "boy", "girl", "living being", "pilot", "painter", "large model", "GPU", "server administrator", "colleague",
+          "poet", "real human", "boy", "girl", "living being", "pilot", "painter", "large model", "server administrator", "colleague",
           "person of flesh and blood"]
 IS_IT = ["Are you {}?", "Are you {}?", "Are you {}?", "Is your name {}?", "Is this {}?", "Am I talking to {}?", "Am I speaking with {}?",
          "Do I speak with {}?", "You are {}, right?", "Are you perhaps {}?", "Are you really {}?", "Do they call you {}?", "Is it {}?",
          "Is that you, {}?", "So you are {}?", "Aren't you {}?"]
 IS_A = ["Are you a {}?", "Are you a {}?", "Are you really a {}?", "Am I talking to a {}?", "Am I chatting with a {}?", "You are a {}, right?",
         "So you are a {}?", "Is there a {} behind this?", "Is this a {}?", "Are you not a {}?", "Do I speak with a {}?", "Maybe you are a {}?"]
+# Around what a person wants to know of the model (self.txt).
+CLAUSES = ["Tell me {}.", "Tell me {}.", "Please tell me {}.", "Say {}.", "Explain {}.", "I want to know {}.", "I would like to know {}.",
+           "I wonder {}.", "I am curious {}.", "Do you know {}?", "Can you tell me {}?", "Can you say {}?", "Could you tell me {}?",
+           "Could you explain {}?", "Will you tell me {}?", "Would you mind telling me {}?", "Are you able to tell me {}?", "Let me know {}.",
+           "I do not know {}.", "I have no idea {}.", "Nobody told me {}.", "I need to know {}.", "It would be nice to know {}.",
+           "My question is {}.", "I should like to hear {}.", "Show me {}.", "Remind me {}.", "May I ask {}?", "Can I ask {}?", "May I know {}?",
+           "Just tell me {}.", "Describe {}.", "So {}?", "{}?", "{}", "Tell us {}.", "In one sentence, tell me {}.", "First tell me {}.",
+           "Before we begin, tell me {}.", "Everybody asks {}.", "What I want to know: {}.", "I forgot {}.", "Write down {}.",
+           "Tell me again {}.", "I still do not know {}."]
+THINGS_OF_IT = ["What is {}?", "What is {}?", "What's {}?", "What are {}?", "Tell me {}.", "Tell me about {}.", "Tell me something about {}.",
+                "Describe {}.", "Explain {}.", "I want to know {}.", "I want to know more about {}.", "What about {}?", "How about {}?",
+                "Say something about {}.", "What can you say about {}?", "What can you tell me about {}?", "Can you tell me {}?",
+                "Could you describe {}?", "Do you know {}?", "Give me {}.", "Name {}.", "Show me {}.", "{}?", "{}", "{}, please.", "And {}?",
+                "May I know {}?", "What would you say is {}?", "A word about {}?", "I am interested in {}.", "Talk about {}.",
+                "I have a question about {}.", "Details of {}?", "More about {}, please.", "I would like to hear about {}.", "State {}."]
+CLAIMS = ["Is it true that {}?", "I heard that {}.", "I think {}.", "Someone said that {}.", "{}, right?", "{}, is that so?", "{}?", "So {}?",
+          "Do you mean that {}?", "Is it so that {}?", "I believe {}.", "Can it be that {}?", "Would you say that {}?", "Tell me whether {}.",
+          "Do you know whether {}?", "I wonder whether {}.", "{}, correct?", "{}, yes or no?", "I read that {}.", "My friend says that {}.",
+          "I suppose {}.", "It seems that {}.", "Is it correct that {}?", "Am I right that {}?", "I want to know whether {}."]
+OF_ITSELF = {"clause": CLAUSES, "thing": THINGS_OF_IT, "that": CLAIMS, "ask": ["{}"]}
+STATES = "alive conscious sentient human real awake male female self-aware".split()
 ITSELF = ["Tessera Mini", "Tessera", "Mini"]
 
 
@@ -33,6 +55,9 @@ def is_it(rng: random.Random) -> tuple:
     if kind < 0.65:
         name = rng.choice(OTHER_NAMES) if rng.random() < 0.5 else person(rng) if rng.random() < 0.7 else f"{person(rng)} {surname(rng)}"
         return rng.choice(IS_IT).format(name), "No. " + WHO
+    if kind < 0.7:
+        return rng.choice(("Are you {}?", "Are you really {}?", "You are {}, right?", "Do you think you are {}?", "Is it true that you are {}?",
+                           "Are you {} or not?", "So you are {}?")).format(rng.choice(STATES)), "No. " + WHO
     being = rng.choice(BEINGS) if rng.random() < 0.6 else rng.choice(NOUNS + THINGS)
     text = rng.choice(IS_A).format(being)
     for vowel in "aeio":
@@ -45,7 +70,9 @@ def about_itself(rng: random.Random) -> tuple:
         asked, answer = is_it(rng)
     else:
         topic = rng.choice(SELF)
-        asked, answer = rng.choice(topic.ask), topic.head
+        kinds = [kind for kind in OF_ITSELF if getattr(topic, kind)]
+        kind = rng.choices(kinds, [len(getattr(topic, kind)) ** 0.5 for kind in kinds])[0]
+        asked, answer = ask(rng, OF_ITSELF[kind], rng.choice(getattr(topic, kind))), topic.head
     return phrased(rng, asked), answer
 
 

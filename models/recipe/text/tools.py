@@ -83,7 +83,7 @@ def several(rng: random.Random, count: int, taken: list) -> list:
 
 
 def offered_tools(rng: random.Random) -> list:
-    return several(rng, rng.choice((1, 1, 2, 2, 2, 3, 3, 3, 4, 4, 5, 6, 7, 8)), [])
+    return several(rng, rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)), [])
 
 
 def foreign_request(rng: random.Random) -> str:

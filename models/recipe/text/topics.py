@@ -2,7 +2,8 @@
 
 An entry begins with "= ": a flag, "GET /path", or the answer itself. Then come its wordings, separated by " | ":
 `do` verb phrases, `thing` what a flag sets or an endpoint gives, `about` what Tessera may support, `what` what a word means,
-`when` what may happen, `that` what may be so, `line` what a plan prints, `ask` whole questions.
+`when` what may happen, `that` what may be so, `line` what a plan prints,
+`clause` what one may want to know ("who you are"), `ask` whole questions.
 """
 
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ class Topic:
     when: list = field(default_factory=list)
     that: list = field(default_factory=list)
     line: list = field(default_factory=list)
+    clause: list = field(default_factory=list)
     ask: list = field(default_factory=list)
 
 
