@@ -101,6 +101,9 @@ GROUPS: dict = {}
 for _function in CATALOG:
     GROUPS.setdefault(_function.group, []).append(_function)
 QUOTED = ("text", "title", "query", "problem", "song", "movie", "event", "task")  # people may put these into quotes
+FOLLOWS = ["And {}?", "And {}?", "What about {}?", "How about {}?", "And for {}?", "and {}", "The same for {}.", "Now for {}.", "Also {}, please."]
+FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "flight", "product_word", "topic", "coin", "file", "table", "domain",
+            "league", "company", "road", "account", "url", "service", "namespace", "path", "device")
 PREFIXES = ["my", "api", "do", "tool", "x"]
 
 
@@ -138,10 +141,12 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     choices = {p.names[0]: shown_choices(rng, p) for p in parameters if p.choices}
     spare = rng.random() < 0.1  # some programs describe nothing
     properties: dict = {}
+    whole = "integer" if rng.random() < 0.85 else "number"
     for p in parameters:
-        entry: dict = {"type": type_of(p)}
+        entry: dict = {"type": whole if type_of(p) == "integer" else type_of(p)}
         if not spare:
-            about = p.about + ("." if rng.random() < 0.15 else "")
+            example = "" if p.choices or p.kind == "boolean" or rng.random() > 0.12 else f", e.g. {draw_value(rng, p.kind)}"
+            about = p.about + example + ("." if rng.random() < 0.15 else "")
             entry["description"] = about[0].upper() + about[1:] if rng.random() < 0.5 else about
         if p.choices:
             entry["enum"] = choices[p.names[0]]
@@ -149,8 +154,11 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     name = restyled(rng, f)
     required = [shown[p.names[0]] for p in parameters if not p.optional]
     description = rng.choice(f.says) + ("." if rng.random() < 0.2 else "")
-    schema = {"type": "function", "function": {"name": name, "description": description, "parameters": {
+    schema: dict = {"type": "function", "function": {"name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": required}}}
+    if rng.random() < 0.08:  # as some clients add
+        schema["function"]["parameters"]["additionalProperties"] = False
+        schema["function"] |= {"strict": True} if rng.random() < 0.5 else {}
     return name, schema, shown, choices
 
 
@@ -181,6 +189,18 @@ def ask(rng: random.Random, f: Function, shown: dict, choices: dict) -> tuple:
     if template[0] != "{" and rng.random() < 0.8:  # a value stays as it is
         text = text[0].upper() + text[1:]
     return Asked(text, core), {shown[name]: values[name] for name in shown if name in values}, values
+
+
+def follow(rng: random.Random, f: Function, shown: dict) -> tuple:
+    """The same asked of another value of the only parameter: "And in Rome?"."""
+    p = f.parameters[0]
+    value = draw_value(rng, p.kind)
+    text = rng.choice(FOLLOWS + (["And in {}?", "and in {}", "What about in {}?"] if p.kind == "city" else [])).format(value)
+    return Asked(text, text), {shown[p.names[0]]: value}, {p.names[0]: value}
+
+
+def can_follow(f: Function) -> bool:
+    return sum(not p.optional for p in f.parameters) == 1 and not f.parameters[0].optional and f.parameters[0].kind in FOLLOWED
 
 
 def result(rng: random.Random, f: Function, values: dict) -> tuple:

@@ -305,8 +305,8 @@ def and_about(rng: random.Random) -> tuple:
     return ask(rng, AND, rng.choice(topic.about)), topic.head
 
 
-KINDS = {option_questions: 0.24, flag_by_purpose: 0.19, facts: 0.24, endpoint_questions: 0.08, command_questions: 0.05, table_questions: 0.07,
-         unknown_questions: 0.13}
+KINDS = {option_questions: 0.18, flag_by_purpose: 0.23, facts: 0.3, endpoint_questions: 0.08, command_questions: 0.04, table_questions: 0.05,
+         unknown_questions: 0.12}
 
 
 def question(rng: random.Random) -> tuple:

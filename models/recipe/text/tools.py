@@ -12,13 +12,14 @@ from typing import Callable
 from . import catalog
 from .catalog import CATALOG, GROUPS
 from .chat import Conversation, Turn
+from .identity import greeting_turns
 from .open_tools import open_result, open_tool, topics_like
 from .outside import outside
 from .words import Asked
 
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
-CATALOG_SHARE, OWN_RESULTS = 0.6, 0.6
+CATALOG_SHARE, OWN_RESULTS, FOLLOW_SHARE = 0.6, 0.6, 0.4
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|buy|order|book|flight|restaurant|song|music|play|price|cost|
 alarm|call|password|fix|capital|population|currency|area|picture|draw|paint|mean|define|code|install|summar|mail|search|find|where|team|won|
@@ -33,6 +34,7 @@ class Tool:
     schema: dict
     request: Callable  # what a user says, the topic in these words, the arguments, the result as text, the answer that uses it
     made_up: bool
+    follow: Callable | None = None  # request() for "and ...?" after it
 
 
 def schema(name: str, description: str, parameters: dict) -> dict:
@@ -51,14 +53,14 @@ def catalog_tool(rng: random.Random, group: str) -> Tool:
     f = rng.choice(GROUPS[group] if group else CATALOG)
     name, shown, names, choices = catalog.shown_schema(rng, f)
 
-    def request(rng: random.Random) -> tuple:
-        asked, arguments, values = catalog.ask(rng, f, names, choices)
+    def answered(asked: str, arguments: dict, values: dict) -> tuple:
         result, answer = open_result(rng)
         if rng.random() < OWN_RESULTS or has_fields(result, f.results):  # the same fields always give the same answer
             result, answer = catalog.result(rng, f, values)
         return asked, f.topic, arguments, result, answer
 
-    return Tool(name, f.topic, shown, request, False)
+    return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices)), False,
+                (lambda rng: answered(*catalog.follow(rng, f, names))) if catalog.can_follow(f) else None)
 
 
 def any_tool(rng: random.Random, near: list, group: str) -> Tool:
@@ -111,11 +113,16 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
     thinking = rng.random() < 0.65
     turns: list = []
     kind = "none fits"
+    before: Tool | None = None  # the tool of the last call, if that had one argument
     for _ in range(rng.choice((1, 1, 1, 2))):
         fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
-        tool = rng.choice(offered) if fits else several(rng, 1, offered)[0]
+        again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
+        tool = before if again else rng.choice(offered) if fits else several(rng, 1, offered)[0]
+        fits = fits or again
 
         def ask() -> tuple:
+            if again:
+                return tool.follow(rng)
             if not fits and elsewhere:
                 return foreign_request(rng), None, None, None, None
             asked, *rest = tool.request(rng)
@@ -126,9 +133,12 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
         wanted = f"{topic}. {looked_through(offered, tool if fits else None)}"
         thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if result else ("", "")
         if fits:
+            before = tool if len(arguments) == 1 else None
             kind = "made-up" if tool.made_up or kind == "made-up" else "catalog"
             turns += [Turn("assistant", "" if thinking else said.strip(), thought, [(tool.name, arguments)]), Turn("tool", result),
                       Turn("assistant", answer, "Use the result.")]
         else:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
+    if rng.random() < 0.06:
+        turns += greeting_turns(rng)
     return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=thinking, kind=kind)

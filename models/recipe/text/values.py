@@ -114,8 +114,15 @@ def version(rng: random.Random) -> str:
     return rng.choice(("", "", "v")) + ".".join(str(rng.randint(0, 20)) for _ in range(rng.choice((2, 3, 3))))
 
 
+def town(rng: random.Random) -> str:
+    """A city, now and then with its state or country."""
+    if rng.random() > 0.07:
+        return city(rng)
+    return f"{city(rng)}, {rng.choice(LISTS['country']) if rng.random() < 0.4 else ''.join(rng.choice(LETTERS) for _ in range(2)).upper()}"
+
+
 MADE = {
-    "city": city, "person": person, "full": full_name, "date": date, "time": time, "id": identifier, "url": url, "phone": phone_number,
+    "city": town, "person": person, "full": full_name, "date": date, "time": time, "id": identifier, "url": url, "phone": phone_number,
     "email": lambda r: mail_address(r, full_name(r)), "file": lambda r: file_path(r, ENDINGS), "path": lambda r: file_path(r, ()),
     "archive": lambda r: file_path(r, ("zip", "tar.gz", "tar", "7z")), "code": code, "ip": lambda r: ".".join(str(r.randint(1, 254)) for _ in range(4)),
     "currency": lambda r: r.choice(CURRENCIES), "unit": lambda r: r.choice(UNITS), "color": lambda r: r.choice(COLORS),
