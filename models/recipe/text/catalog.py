@@ -112,10 +112,11 @@ def restyled(rng: random.Random, f: Function) -> str:
     if rng.random() < 0.7:
         return rng.choice(f.names)
     words = f.topic.split()
+    snake = "_".join(words)
     capital = [word.capitalize() for word in words]
-    return rng.choice(("_".join(words), words[0] + "".join(capital[1:]), "".join(capital), "-".join(words), "_".join(words[1:] + words[:1]),
-                       f"{rng.choice(PREFIXES)}_{'_'.join(words)}", f"{rng.choice(NOUNS)}_{'_'.join(words)}", f"{'_'.join(words)}_{rng.randint(2, 9)}",
-                       f"{rng.choice(EVERYDAY)}.{'_'.join(words)}", f"{words[-1]}.{words[0]}"))
+    return rng.choice((snake, words[0] + "".join(capital[1:]), "".join(capital), "-".join(words), "_".join(words[1:] + words[:1]),
+                       f"{rng.choice(PREFIXES)}_{snake}", f"{rng.choice(NOUNS)}_{snake}", f"{snake}_{rng.randint(2, 9)}",
+                       f"{rng.choice(EVERYDAY)}.{snake}", f"{words[-1]}.{words[0]}"))
 
 
 def type_of(p: Parameter) -> str:

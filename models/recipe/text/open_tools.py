@@ -29,9 +29,10 @@ ASKS = {1: ["{V} the {n} {only}.", "{V} the {n} with the {w}.", "Please {v} a {n
         2: ["{V} the {n} with {w}.", "Please {v} a {n}: {w}", "Can you {v} the {n}? {W}.", "{V} {n}, {w}", "I want to {v} a {n}. {W}.",
             "{V} my {n} ({w}).", "Could you {v} the {n} with {w}?", "I need to {v} a {n} with {w}."]}
 # A text and a number, of which nobody needs to say which is which
-PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Please {v} {text}, a {n}, {number} times.", "{V} the {n} {text} by {number}.",
-              "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}.", "{V} {text} to {number}, it is a {n}.",
-              "With {number}, {v} the {n} {text}.", "I want to {v} {n} {text} to {number}.", "{N} {text}: {v} it to {number}."]
+PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Please {v} {text}, a {n}, {number} times.",
+              "{V} the {n} {text} by {number}.", "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}.",
+              "{V} {text} to {number}, it is a {n}.", "With {number}, {v} the {n} {text}.", "I want to {v} {n} {text} to {number}.",
+              "{N} {text}: {v} it to {number}."]
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
 
 

@@ -21,10 +21,10 @@ ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could 
 NOTHING_FITS = "I have no function for that."
 CATALOG_SHARE, OWN_RESULTS, FOLLOW_SHARE = 0.6, 0.6, 0.4
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
-SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|buy|order|book|flight|restaurant|song|music|play|price|cost|
-alarm|call|password|fix|capital|population|currency|area|picture|draw|paint|mean|define|code|install|summar|mail|search|find|where|team|won|
-synonym|cook|time|ill|remember|program|word|record|rent|photo|clean|temperature|light|lock|save|open|charge|travel|fly|get to|job|file""".replace("\n", ""),
-                    re.IGNORECASE)
+SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
+population|currency|picture|summar|search|where|synonym|remember|program|record|temperature|travel|get to|\b(song|alarm|call|mail|find|team|
+won|buy|play|draw|paint|mean|define|code|install|fix|cook|time|ill|word|rent|photo|clean|light|lock|save|open|charge|fly|job|file|
+password|area|eat|weigh|print|scan|post|share|rate)\b""".replace("\n", ""), re.IGNORECASE)
 
 
 @dataclass

@@ -63,7 +63,9 @@ def time(rng: random.Random) -> str:
     if kind < 0.65:
         return f"{hour:02}:{minute}"
     half = rng.choice(("am", "pm"))
-    return f"{hour % 12 + 1}{half}" if kind < 0.8 else f"{hour % 12 + 1} {half}" if kind < 0.9 else rng.choice(("noon", "midnight", f"{hour}:{minute}"))
+    if kind < 0.9:
+        return f"{hour % 12 + 1}{rng.choice(('', ' '))}{half}"
+    return rng.choice(("noon", "midnight", f"{hour}:{minute}"))
 
 
 def identifier(rng: random.Random) -> str:
@@ -118,18 +120,21 @@ def town(rng: random.Random) -> str:
     """A city, now and then with its state or country."""
     if rng.random() > 0.07:
         return city(rng)
-    return f"{city(rng)}, {rng.choice(LISTS['country']) if rng.random() < 0.4 else ''.join(rng.choice(LETTERS) for _ in range(2)).upper()}"
+    state = rng.choice(LISTS["country"]) if rng.random() < 0.4 else "".join(rng.choice(LETTERS) for _ in range(2)).upper()
+    return f"{city(rng)}, {state}"
 
 
 MADE = {
     "city": town, "person": person, "full": full_name, "date": date, "time": time, "id": identifier, "url": url, "phone": phone_number,
     "email": lambda r: mail_address(r, full_name(r)), "file": lambda r: file_path(r, ENDINGS), "path": lambda r: file_path(r, ()),
-    "archive": lambda r: file_path(r, ("zip", "tar.gz", "tar", "7z")), "code": code, "ip": lambda r: ".".join(str(r.randint(1, 254)) for _ in range(4)),
+    "archive": lambda r: file_path(r, ("zip", "tar.gz", "tar", "7z")), "code": code,
+    "ip": lambda r: ".".join(str(r.randint(1, 254)) for _ in range(4)),
     "currency": lambda r: r.choice(CURRENCIES), "unit": lambda r: r.choice(UNITS), "color": lambda r: r.choice(COLORS),
     "version": version, "username": lambda r: person(r).lower() + (digits(r, r.randint(1, 2)) if r.random() < 0.3 else ""),
     "account": lambda r: r.choice(("savings", "checking", "my savings account")) if r.random() < 0.2 else identifier(r),
     "flight": lambda r: "".join(r.choice(LETTERS) for _ in range(2)).upper() + r.choice(("", "", " ")) + digits(r, r.randint(2, 4)),
-    "sky": lambda r: r.choice(SKIES) if r.random() < 0.7 else new_word(r), "words": lambda r: r.choice(LISTS["text"]) if r.random() < 0.4 else phrase(r, "title"),
+    "sky": lambda r: r.choice(SKIES) if r.random() < 0.7 else new_word(r),
+    "words": lambda r: r.choice(LISTS["text"]) if r.random() < 0.4 else phrase(r, "title"),
     "list": lambda r: [any_word(r) for _ in range(r.randint(1, 4))], "score": lambda r: f"{r.randint(0, 9)}:{r.randint(0, 9)}",
     "price": lambda r: r.randint(1, 3000) if r.random() < 0.5 else float(f"{r.randint(1, 900)}.{r.randint(0, 9)}{r.randint(1, 9)}"),
     "true": lambda r: True}
