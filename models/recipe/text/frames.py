@@ -19,7 +19,14 @@ DO = ["How do I {}?", "How do I {}?", "How do I {}?", "How can I {}?", "How can 
       "Is there any way to {}?", "Is there something to {}?", "Any way to {}?", "Any idea how to {}?", "Would it be possible to {}?",
       "Suppose I want to {}.", "Say I want to {}. What then?", "Where do I {}?", "Where can I {}?", "We want to {}.", "Someone asked me to {}.",
       "Give me a hint how to {}.", "Please {}.", "The way to {}?", "To {}, what do I do?", "Let us {}.", "{}", "{}?", "{}, how?", "{}, please.",
-      "{}. How?", "Now {}.", "Trying to {}.", "Want to {}."]
+      "{}. How?", "Now {}.", "Trying to {}.", "Want to {}.",
+      "How can one {}?", "I would love to {}.", "Any chance to {}?", "What would it take to {}?", "Does it let me {}?", "Does it allow me to {}?",
+      "Can it {}?", "How do I make it {}?", "Is it able to {}?", "Do I have to do something to {}?", "How do people {}?",
+      "What are the steps to {}?", "Which steps do I take to {}?", "I need a way to {}.", "Is it hard to {}?", "Is it easy to {}?",
+      "How exactly do I {}?", "What is the trick to {}?", "What is the right way to {}?", "Could you help me to {}?", "My boss wants me to {}.",
+      "I have to {} today.", "I must {}.", "How can we {}?", "What should one do to {}?", "Am I allowed to {}?", "Is one able to {}?",
+      "Where does one {}?", "I plan to {}.", "I try to {}.", "It would help me to {}.", "How might I {}?", "Why can I not {}?",
+      "I am unable to {}."]
 # Only about programs: a flag, an option or Tessera is named.
 DO_FLAG = ["Which flag do I need to {}?", "Which flag should I use to {}?", "Which flag lets me {}?", "Which flag is there to {}?",
            "Which flag do I set to {}?", "Which option do I need to {}?", "Which option lets me {}?", "Which option do I use to {}?",
@@ -29,11 +36,18 @@ DO_FLAG = ["Which flag do I need to {}?", "Which flag should I use to {}?", "Whi
            "How do I {} with Tessera?", "How do I {} in Tessera?", "How do I tell the server to {}?", "Does tessera serve let me {}?",
            "What do I add to the command line to {}?", "Name the flag to {}.", "Tell me the option to {}.", "Give me the flag to {}.",
            "I look for a flag to {}.", "I look for an option to {}.", "I am looking for the switch to {}.", "Which parameter do I change to {}?",
-           "Has Tessera a flag to {}?", "Flag to {}?", "Option to {}?"]
+           "Has Tessera a flag to {}?", "Flag to {}?", "Option to {}?",
+           "With which flag do I {}?", "With which option can I {}?", "What flag can {}?", "What argument do I pass to {}?",
+           "Which command line option can {}?", "On the command line, how do I {} with a flag?", "What parameter lets me {}?",
+           "tessera serve: how do I {}?", "How do I start the server to {}?", "Which setting do I need to {}?", "Can the server {}?", "Do you have a flag to {}?",
+           "What switch do I need to {}?", "Do I need a flag to {}?"]
 DO_COMMAND = ["Which command do I use to {}?", "Which command do I need to {}?", "What is the command to {}?", "What command do I type to {}?",
               "Is there a command to {}?", "Which command lets me {}?", "Command to {}?", "Does Tessera let me {}?", "Can I {} with Tessera?",
               "How do I {} with Tessera?", "How does Tessera {}?", "Can Tessera {}?", "Tell me the command to {}.", "What do I run to {}?",
-              "What do I type to {}?", "{} with Tessera?", "{} in the shell"]
+              "What do I type to {}?", "{} with Tessera?", "{} in the shell",
+              "Which subcommand do I use to {}?", "What subcommand lets me {}?", "Which tessera command can {}?", "tessera: how do I {}?",
+              "What command can {}?", "With which command do I {}?", "On the command line, how do I {}?", "How do I {} on the command line?",
+              "How do I {} in the terminal?", "Give me the command to {}."]
 THING = ["Which flag sets {}?", "Which flag changes {}?", "Which flag controls {}?", "Which flag is for {}?", "Which option sets {}?",
          "Which option controls {}?", "Which option is for {}?", "Which option changes {}?", "Which setting is for {}?", "Which parameter sets {}?",
          "Which switch is for {}?", "What sets {}?", "What controls {}?", "What decides {}?", "What is the flag for {}?",
@@ -50,12 +64,22 @@ THING = ["Which flag sets {}?", "Which flag changes {}?", "Which flag controls {
          "{} is wrong for me. How do I change it?", "{} should be different.", "I do not want the default of {}.", "{} does not suit me.",
          "Where does {} come from?", "{} must be changed. How?", "How do I get another value for {}?", "Let me choose {}.",
          "I want to decide about {} myself.", "Which of the flags is about {}?", "I search the flag about {}.", "How would one specify {}?",
-         "How can {} be set?", "How do I override {}?"]
+         "How can {} be set?", "How do I override {}?",
+         "How do I reduce {}?", "How do I increase {}?", "How do I raise {}?", "How do I lower {}?", "How do I control {}?",
+         "How do I specify {}?", "Can I specify {}?", "Can I control {}?", "Can I adjust {}?", "How do I pick {}?", "Is {} adjustable?",
+         "Is {} fixed?", "Can {} be set?", "Can {} be adjusted?", "How do I tune {}?", "How do I define {}?", "I want to control {}.",
+         "I want to choose {}.", "May I choose {}?", "Who decides {}?", "How do I tell it {}?", "How do I give it {}?", "Where do I change {}?",
+         "Where do I enter {}?", "Where do I give {}?", "What determines {}?", "What do I do about {}?", "How can {} be changed?",
+         "How would I change {}?", "Must I set {}?", "Do I have to set {}?", "Do I need to set {}?", "Can I raise {}?", "Can I lower {}?",
+         "I have to set {}.", "Could I change {}?", "Please change {}.", "Set {} for me.", "What can I do about {}?", "How does one set {}?"]
 ENDPOINT_DO = ["Which endpoint do I use to {}?", "Which endpoint do I call to {}?", "Which endpoint lets me {}?", "Which path do I call to {}?",
                "Which URL do I need to {}?", "How do I {} over HTTP?", "How can I {} over HTTP?", "How can a client {}?", "How does a client {}?",
                "Is there an endpoint to {}?", "What is the endpoint to {}?", "Which request do I send to {}?", "Where do I send a request to {}?",
                "What do I call to {}?", "Can I {} over HTTP?", "Endpoint to {}?", "Name the endpoint to {}.", "I want to {} over HTTP.",
-               "My program has to {}. Which endpoint is that?", "How do I {} with curl?"]
+               "My program has to {}. Which endpoint is that?", "How do I {} with curl?",
+               "What URL do I call to {}?", "Which HTTP request do I use to {}?", "Which API call lets me {}?", "How do I {} with the API?",
+               "How do I {} through the API?", "Does the API let me {}?", "What is the API call to {}?", "What path is there to {}?",
+               "Over HTTP, how do I {}?", "How can my script {} over HTTP?", "How do I {} from Python?"]
 ENDPOINT_THING = ["Which endpoint gives {}?", "Which endpoint gives {}?", "Which endpoint shows {}?", "Which endpoint has {}?",
                   "Which endpoint is for {}?", "Which path gives {}?", "Which path is for {}?", "Which URL shows {}?", "Which URL is for {}?",
                   "Where do I see {}?", "Where do I get {}?", "Where do I find {}?", "Where can I see {}?", "Where can I get {} over HTTP?",
@@ -63,26 +87,48 @@ ENDPOINT_THING = ["Which endpoint gives {}?", "Which endpoint gives {}?", "Which
                   "What is the endpoint for {}?", "What is the path of {}?", "What do I call for {}?", "Is there an endpoint for {}?",
                   "Has the server an endpoint for {}?", "Under which URL is {}?", "Under which path do I find {}?", "Endpoint for {}?",
                   "Path for {}?", "URL for {}?", "Name the endpoint for {}.", "Show me the endpoint for {}.", "Does the server offer {}?",
-                  "At which address do I find {}?", "{} over HTTP?", "{}, which URL?", "{}, which endpoint?", "curl {}, how?", "URL of {}?"]
+                  "At which address do I find {}?", "{} over HTTP?", "{}, which URL?", "{}, which endpoint?", "curl {}, how?", "URL of {}?",
+                  "What URL gives {}?", "Which API call returns {}?", "Does the API give {}?", "How does a client get {}?",
+                  "Which request returns {}?", "Does the server expose {}?", "Where does the server show {}?", "Where does the API give {}?",
+                  "How can I query {}?", "Which address gives {}?", "What returns {}?", "Can I get {} over HTTP?"]
 SUPPORT = ["Does Tessera support {}?", "Does Tessera support {}?", "Does Tessera support {}?", "Can Tessera do {}?", "Can Tessera use {}?",
            "Does Tessera have {}?", "Does Tessera know {}?", "Does Tessera do {}?", "Is {} supported?", "Is {} possible with Tessera?",
            "Is {} supported by Tessera?", "Is there support for {}?", "Does the server support {}?", "Does tessera serve support {}?",
            "Does Tessera work with {}?", "Is there {} in Tessera?", "How about {}?", "Tessera and {}?", "Do you support {}?", "Can I use {}?",
            "Can I use {} with Tessera?", "How do I use {}?", "How do I turn {} on?", "How do I enable {}?", "Will Tessera support {}?",
            "Is {} available?", "Is {} implemented?", "What about support for {}?", "{}?", "{}", "{} support?", "{} possible?", "{} in Tessera?",
-           "{} with Tessera?", "{}, please.", "Any {}?", "Got {}?"]
+           "{} with Tessera?", "{}, please.", "Any {}?", "Got {}?",
+           "Does it support {}?", "Does it have {}?", "Does it do {}?", "Can it do {}?", "Can it use {}?", "Can it handle {}?",
+           "Does it handle {}?", "Does it work with {}?", "Will it work with {}?", "Is it compatible with {}?", "Does this work with {}?",
+           "Is there any {}?", "Are there {}?", "Are {} supported?", "Do {} work?", "Does {} work?", "What is the status of {}?",
+           "When will {} be supported?", "When will {} come?", "I need {}.", "I want {}.", "I want to use {}.", "I would like to use {}.",
+           "Can I have {}?", "Do you have {}?", "Do you offer {}?", "How well does it support {}?", "Is {} there?", "Is {} planned?",
+           "Are there plans for {}?", "Does the project support {}?", "Can the server do {}?", "Can the server use {}?", "What about {}?",
+           "Is {} an option?", "Could I use {}?", "May I use {}?", "Why is there no {}?", "Can this program do {}?", "Does this server have {}?"]
 WHAT = ["What is {}?", "What is {}?", "What are {}?", "What does {} mean?", "Explain {}.", "Explain {} to me.", "Tell me about {}.",
         "Tell me what {} is.", "Describe {}.", "Define {}.", "What is meant by {}?", "What do you mean by {}?", "What is the meaning of {}?",
         "What do I need {} for?", "What is {} good for?", "What is {} for?", "What is the idea of {}?", "What is {} in Tessera?",
         "Do you know what {} is?", "Can you explain {}?", "Could you tell me what {} is?", "Why is there {}?", "I do not know what {} is.",
         "I do not understand {}.", "I never heard of {}.", "I read about {}. What is it?", "Give me a definition of {}.", "In short, what is {}?",
-        "{}, what is that?", "{}?", "{}", "What about {}?", "Teach me what {} is.", "How does {} work?", "What should I know about {}?"]
+        "{}, what is that?", "{}?", "{}", "What about {}?", "Teach me what {} is.", "How does {} work?", "What should I know about {}?",
+        "What exactly is {}?", "What's {}?", "Meaning of {}?", "Definition of {}?", "Can you define {}?", "When do I need {}?", "Do I need {}?",
+        "What do people mean by {}?", "How would you explain {}?", "Please explain {}.", "I keep hearing of {}. What is it?", "Is {} important?",
+        "What is the use of {}?", "What is behind {}?", "What is the point of {}?", "Who needs {}?", "Why {}?", "What kind of thing is {}?",
+        "Tell me more about {}.", "I want to understand {}.", "I would like to understand {}.", "Help me understand {}.",
+        "What can you tell me about {}?", "In simple words, what is {}?", "{} in one sentence?", "What does {} do?",
+        "What do I have to know about {}?", "{}, please explain."]
 WHEN = ["What happens when {}?", "What happens when {}?", "What happens if {}?", "What happens if {}?", "What if {}?", "What if {}?",
         "What will happen if {}?", "What would happen if {}?", "What do I do when {}?", "What should I do if {}?", "What can I do if {}?",
         "What does Tessera do when {}?", "What does the server do if {}?", "What happens after {}?", "Is it bad if {}?",
         "Is it a problem when {}?", "What comes when {}?", "Tell me what happens when {}.", "Explain what happens if {}.",
         "Suppose {}. What then?", "Say {}. What happens?", "{}. What now?", "{}. What happens?", "{}, what then?", "And if {}?",
-        "What do I see when {}?", "How does Tessera react when {}?", "I fear that {}. What then?", "What does it mean if {}?"]
+        "What do I see when {}?", "How does Tessera react when {}?", "I fear that {}. What then?", "What does it mean if {}?",
+        "What does it do when {}?", "What will it do if {}?", "Does it survive if {}?", "Is anything lost when {}?", "How is it handled when {}?",
+        "Do I lose something if {}?", "Will it stop if {}?", "Does it crash when {}?", "Does it go on when {}?", "Can it go on if {}?",
+        "Help, {}.", "What is done when {}?", "What must I do when {}?", "How bad is it if {}?", "What is the effect when {}?",
+        "Does something break if {}?", "Does anything happen when {}?", "Is there a problem if {}?", "What can I expect when {}?",
+        "What occurs if {}?", "Tell me what it does if {}.", "Do running answers of the server end when {}?", "Does the server stop when {}?",
+        "I wonder what happens when {}.", "Will the server survive if {}?", "How does the server react if {}?", "And when {}?"]
 THAT = ["Is it true that {}?", "Is it so that {}?", "Do you know whether {}?", "Do you know if {}?", "I wonder if {}.", "Tell me whether {}.",
         "Tell me if {}.", "Can you tell me if {}?", "Could you say whether {}?", "I think {}.", "I heard that {}.", "Someone said that {}.",
         "{}, right?", "{}, is that so?", "{}, yes or no?", "{}?", "Is it right that {}?", "Can it be that {}?", "Does it mean that {}?", "So {}?",
