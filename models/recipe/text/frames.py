@@ -39,7 +39,8 @@ DO_FLAG = ["Which flag do I need to {}?", "Which flag should I use to {}?", "Whi
            "Has Tessera a flag to {}?", "Flag to {}?", "Option to {}?",
            "With which flag do I {}?", "With which option can I {}?", "What flag can {}?", "What argument do I pass to {}?",
            "Which command line option can {}?", "On the command line, how do I {} with a flag?", "What parameter lets me {}?",
-           "tessera serve: how do I {}?", "How do I start the server to {}?", "Which setting do I need to {}?", "Can the server {}?", "Do you have a flag to {}?",
+           "tessera serve: how do I {}?", "How do I start the server to {}?", "Which setting do I need to {}?", "Can the server {}?",
+           "Do you have a flag to {}?",
            "What switch do I need to {}?", "Do I need a flag to {}?"]
 DO_COMMAND = ["Which command do I use to {}?", "Which command do I need to {}?", "What is the command to {}?", "What command do I type to {}?",
               "Is there a command to {}?", "Which command lets me {}?", "Command to {}?", "Does Tessera let me {}?", "Can I {} with Tessera?",
