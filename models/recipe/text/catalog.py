@@ -155,11 +155,8 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     name = restyled(rng, f)
     required = [shown[p.names[0]] for p in parameters if not p.optional]
     description = rng.choice(f.says) + ("." if rng.random() < 0.2 else "")
-    schema: dict = {"type": "function", "function": {"name": name, "description": description, "parameters": {
+    schema = {"type": "function", "function": {"name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": required}}}
-    if rng.random() < 0.08:  # as some clients add
-        schema["function"]["parameters"]["additionalProperties"] = False
-        schema["function"] |= {"strict": True} if rng.random() < 0.5 else {}
     return name, schema, shown, choices
 
 
