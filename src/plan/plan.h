@@ -236,9 +236,9 @@ struct Plan {
 
 // The program itself, its libraries, thread stacks and the engine's queues (measured,
 // docs/results.md).
-inline constexpr std::int64_t kProgramBytes = std::int64_t{14} << 20;
+inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 // The same of a worker, which has jobs on their way besides (measured, docs/results.md).
-inline constexpr std::int64_t kWorkerBytes = std::int64_t{16} << 20;
+inline constexpr std::int64_t kWorkerBytes = std::int64_t{14} << 20;
 
 // Rows of a prompt that go together through the shards of so many devices.
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);

@@ -97,7 +97,7 @@ TEST(Plan, ShortensAContextThatNobodyAskedFor) {
 TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
   const Model model = golden("qwen3");
   Inventory inventory = machine(kPlenty);
-  inventory.devices.front().budget = 40 << 20;
+  inventory.devices.front().budget = 38 << 20;
   Result<Plan> plan = make_plan(model, inventory, {.context = 4096, .parallel = 64});
   ASSERT_FALSE(plan);
   EXPECT_EQ(plan.error().code, ErrorCode::exhausted);

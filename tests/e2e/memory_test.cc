@@ -115,7 +115,7 @@ TEST_P(PlannedMemory, IsWhatTheProcessesUse) {
     }
     std::printf("%s, %s: planned %.1f MB, peak %.1f MB, peak / planned %.3f\n", GetParam().name,
                 what, planned / 1e6, peak / 1e6, peak / planned);
-    EXPECT_NEAR(peak / planned, 1.0, 0.03);  // 2 % on a quiet machine, docs/results.md
+    EXPECT_NEAR(peak / planned, 1.0, 0.02);
   }
   EXPECT_EQ(peaks.size(), 1 + served.children().size());
 }
