@@ -71,6 +71,7 @@ Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
                        PlanOptions& options) {
   TESSERA_ASSIGN(options.expert_resident, expert_resident(config));
   options.expert_job_rows = config.small("experts.ipc_batch_capacity");
+  options.expert_workers_required = config.flag("experts.ipc_required");
   TESSERA_ASSIGN(options.expert_spare, expert_spare(config));
   const std::string& path = config.text("experts.profile");
   if (path.empty()) return {};

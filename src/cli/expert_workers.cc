@@ -58,14 +58,8 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
   for (std::size_t i = 0; i < sites.size(); ++i) {
     const ExpertSite& site = sites[i];
     auto& connection = workers.connections_->emplace_back();
-    if (plan.expert_workers[i].experts == 0 && plan.experts_host() > 0) {
-      if (options.required)
-        return Error::make(ErrorCode::exhausted,
-                           "--expert-ipc-required: {} has no room for an expert in its {}; give it "
-                           "more memory",
-                           site.site.name, format_bytes(plan.expert_workers[i].budget_bytes));
+    if (plan.expert_workers[i].experts == 0 && plan.experts_host() > 0)
       continue;  // the plan's warnings say so
-    }
     if (plan.expert_workers[i].experts == 0) {
       log_info("{} has no experts to compute: all have their place with their layers",
                site.site.name);

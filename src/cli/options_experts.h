@@ -83,7 +83,8 @@ inline constexpr auto kExpertOptions = [] {
        .type = boolean,
        .fallback = "false",
        .commands = kModelCommands,
-       .help = "fail a request whose experts a worker fails, instead of computing them here",
+       .help = "never compute experts of workers here: fail requests whose worker fails, and refuse a "
+               "plan whose workers have no room",
        .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED"},
   });
 }();

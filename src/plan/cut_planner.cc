@@ -146,7 +146,8 @@ std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const RangeLimits& l
 
 bool ShardPlanner::fit(const Ends& ends) const {
   const std::vector<ShardPlan> all = shards(ends);
-  return std::all_of(all.begin(), all.end(),
+  return homeless(all).experts == 0 &&
+         std::all_of(all.begin(), all.end(),
                      [](const ShardPlan& shard) { return shard.free_bytes() >= 0; });
 }
 

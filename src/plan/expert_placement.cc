@@ -52,12 +52,15 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
     }
     hull.push_back(n);
   }
+  double gain_before = std::numeric_limits<double>::infinity();
   for (std::size_t i = 1; i < hull.size(); ++i) {
     const int from = hull[i - 1], to = hull[i];
     const std::int64_t bytes = load.expert_bytes * (to - from);
     const double gain = cost[static_cast<std::size_t>(from)] - cost[static_cast<std::size_t>(to)];
-    steps.push_back(
-        {layer, to, bytes, gain / static_cast<double>(std::max<std::int64_t>(bytes, 1))});
+    // On a straight line rounding would make a later step gain more, and sort it first.
+    gain_before =
+        std::min(gain_before, gain / static_cast<double>(std::max<std::int64_t>(bytes, 1)));
+    steps.push_back({layer, to, bytes, gain_before});
   }
 }
 
@@ -146,6 +149,19 @@ double cold_share(const ExpertLoad& load, std::span<const int> residents) {
     }
   }
   return all > 0.0 ? away / all : 0.0;
+}
+
+HomeUse use_of(const ExpertLayerLoad& layer, std::span<const ExpertHome> homes, ExpertHome home) {
+  HomeUse use;
+  double none = 1.0;
+  for (std::size_t e = 0; e < homes.size(); ++e) {
+    if (homes[e] != home) continue;
+    const double chance = std::clamp(layer.chance[e], 0.0, 1.0);
+    none *= 1.0 - chance;
+    use.pairs += chance;
+  }
+  use.any = 1.0 - none;
+  return use;
 }
 
 std::vector<ExpertHome> homes_of(const ExpertLayerLoad& layer, int resident,

@@ -69,6 +69,13 @@ std::vector<int> residents_by_percent(const ExpertLoad& load, double percent);
 // Chances of the pairs away, over all layers: the share of a row's pairs that are not resident.
 double cold_share(const ExpertLoad& load, std::span<const int> residents);
 
+// The chance that a row chooses an expert of this home, and how many of them it does, expected.
+struct HomeUse {
+  double any = 0.0;
+  double pairs = 0.0;
+};
+HomeUse use_of(const ExpertLayerLoad& layer, std::span<const ExpertHome> homes, ExpertHome home);
+
 // A process that takes experts of other devices' layers.
 struct ExpertWorker {
   std::int64_t budget = 0;  // bytes of experts

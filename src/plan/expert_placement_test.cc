@@ -151,5 +151,18 @@ TEST(ExpertPlacement, WorkersShareALayerUntilTheyAreFull) {
   EXPECT_EQ(std::count(shared.begin(), shared.end(), ExpertHome::worker(0)), 9);
 }
 
+// Where calls cost nothing every step gains as much, but for rounding.
+TEST(ExpertPlacement, StaysWithinABudgetWhereAllStepsGainAlike) {
+  ExpertLayerLoad layer{.expert_bytes = 1000, .floor = 8};
+  layer.chance.assign(256, 8.0 / 256.0);
+  const ExpertLoad load{.layers = {layer, layer, layer, layer},
+                        .costs = {{.call_s = 0.0, .bytes_per_s = 1e9}}};
+  for (const int experts : {32, 100, 500, 700, 1000, 1024}) {
+    const auto residents = residents_within(load, experts * 1000);
+    ASSERT_TRUE(residents);
+    EXPECT_EQ(std::accumulate(residents->begin(), residents->end(), 0), experts);
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -68,11 +68,26 @@ int ShardPlanner::job_rows() const {
 ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
   const auto layers = layer_loads_.begin();
   ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
-                  .costs = {options_.expert_costs}};
-  if (shard.remote) return load;
-  for (std::size_t w = 0; w < workers_.size(); ++w)
+                  .costs = {}};
+  for (std::size_t w = 0; !shard.remote && w < workers_.size(); ++w)
     if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w]));
+  if (shard.remote || !options_.expert_workers_required || load.costs.empty())
+    load.costs.push_back(options_.expert_costs);
   return load;
+}
+
+// What a worker with layers does not keep in memory it computes itself, so that nobody is missing.
+ShardPlanner::Homeless ShardPlanner::homeless(const std::vector<ShardPlan>& shards) const {
+  Homeless all;
+  if (!options_.expert_workers_required) return all;
+  for (const ShardPlan& shard : shards)
+    for (std::size_t l = 0; !shard.remote && l < shard.layout.experts.size(); ++l) {
+      const std::vector<ExpertHome>& homes = shard.layout.experts[l].home;
+      const auto n = std::count(homes.begin(), homes.end(), ExpertHome::host());
+      all.experts += static_cast<int>(n);
+      all.bytes += n * expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
+    }
+  return all;
 }
 
 // What was not measured is taken to be as with the host.
@@ -109,6 +124,22 @@ std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad&
   return residents_within(load, none.free_bytes());
 }
 
+void ShardPlanner::set_worker_uses(const ExpertLoad& load, ShardPlan& shard) const {
+  shard.worker_uses.clear();
+  if (shard.experts_worker == 0) return;
+  shard.worker_uses.resize(workers_.size());
+  double pairs = 0.0;
+  for (const ExpertLayerLoad& layer : load.layers)
+    for (const double chance : layer.chance) pairs += chance;
+  for (std::size_t w = 0; w < workers_.size(); ++w)
+    for (std::size_t l = 0; l < load.layers.size(); ++l) {
+      const HomeUse use = use_of(load.layers[l], shard.layout.experts[l].home,
+                                 ExpertHome::worker(static_cast<int>(w)));
+      shard.worker_uses[w].share += use.pairs / pairs;
+      shard.worker_uses[w].calls += use.any;
+    }
+}
+
 void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> residents,
                                std::vector<std::int64_t>& room, ShardPlan& shard) const {
   std::vector<ExpertWorker> workers;
@@ -136,6 +167,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
   }
   if (shard.experts_host + shard.experts_worker == 0) shard.layout.experts.clear();
   shard.cold_share = cold_share(load, residents);
+  set_worker_uses(load, shard);
   set_bytes(shard);
 }
 

@@ -35,6 +35,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                                  .threads = worker.threads,
                                                                  .job_rows = job_rows,
                                                                  .call_s = worker.call_s,
+                                                                 .bytes_per_s = worker.bytes_per_s,
                                                                  .weight_bytes = bytes.weights,
                                                                  .scratch_bytes = bytes.scratch,
                                                                  .budget_bytes = worker.budget});

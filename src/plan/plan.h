@@ -117,6 +117,9 @@ struct PlanOptions {
   // Percent of every layer's; absent: all where they fit, else those that make a token cheapest.
   std::optional<double> expert_resident;
   ExpertSpare expert_spare;
+  // What leaves the devices of this process goes to workers of experts, none to the host; and where
+  // these have no room for it, there is no plan.
+  bool expert_workers_required = false;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;
@@ -125,6 +128,12 @@ struct PlanOptions {
 
 // Pieces of a batch between two shards: one is computed on, the next waits.
 inline constexpr int kPiecesPerBoundary = 2;
+
+// What a row is expected to want of a worker of experts, in the layers of a shard.
+struct ExpertWorkerUse {
+  double share = 0.0;  // of its pairs
+  double calls = 0.0;  // layers with a pair there
+};
 
 struct ShardPlan {
   std::string device;
@@ -143,11 +152,12 @@ struct ShardPlan {
   // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
   // one.
   std::int64_t host_bytes = 0;
-  std::int64_t budget_bytes = 0;   // for all of these
-  int experts = 0;                 // resident, over its layers
-  int experts_host = 0;            // away from the device: in the mapped file
-  int experts_worker = 0;          // and at workers
-  double cold_share = 0.0;         // of a row's pairs, expected: those of experts away
+  std::int64_t budget_bytes = 0;             // for all of these
+  int experts = 0;                           // resident, over its layers
+  int experts_host = 0;                      // away from the device: in the mapped file
+  int experts_worker = 0;                    // and at workers
+  double cold_share = 0.0;                   // of a row's pairs, expected: those of experts away
+  std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
   std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
@@ -168,9 +178,10 @@ struct ExpertWorkerPlan {
   std::string device;
   bool here = false;  // ExpertWorkerInventory::here
   int threads = 0;
-  int experts = 0;      // over all layers
-  int job_rows = 0;     // of a job, at most
-  double call_s = 0.0;  // ExpertWorkerInventory::call_s
+  int experts = 0;           // over all layers
+  int job_rows = 0;          // of a job, at most
+  double call_s = 0.0;       // ExpertWorkerInventory::call_s
+  double bytes_per_s = 0.0;  // and its bytes_per_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
   std::int64_t host_bytes = 0;  // its program, where it is `here`; beside the budget
@@ -191,6 +202,12 @@ struct ShardPrediction {
   double token_s = 0.0;  // of each token that is generated
   std::string token_bound;
 };
+// A worker of experts' part of each token that is generated.
+struct ExpertWorkerPrediction {
+  double calls = 0.0;
+  double bytes = 0.0;  // of experts that it reads
+  double token_s = 0.0;
+};
 struct Prediction {
   bool measured = false;  // from the layers' times; else the most that the machine allows
   SpeedBound prefill;     // of a long prompt
@@ -198,7 +215,8 @@ struct Prediction {
   // The last shard begins with a prompt after the first piece went through the others: seconds that
   // this takes besides, for each row of the piece.
   double fill_row_s = 0.0;
-  std::vector<ShardPrediction> shards;  // of Plan::shards
+  std::vector<ShardPrediction> shards;                 // of Plan::shards
+  std::vector<ExpertWorkerPrediction> expert_workers;  // of Plan::expert_workers
 };
 
 // What decided where the layers are cut.

@@ -87,14 +87,16 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
 }
 
 nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
-  nlohmann::ordered_json round_trip;  // null: not measured
+  nlohmann::ordered_json round_trip, read_speed;  // null: not measured
   if (worker.call_s > 0.0) round_trip = worker.call_s * 1e6;
+  if (worker.bytes_per_s > 0.0) read_speed = worker.bytes_per_s;
   return {{"device", worker.device},
           {"here", worker.here},
           {"threads", worker.threads},
           {"experts", worker.experts},
           {"job_rows", worker.job_rows},
           {"round_trip_us", round_trip},
+          {"read_bytes_per_s", read_speed},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
           {"host_bytes", worker.host_bytes},
@@ -125,10 +127,16 @@ nlohmann::ordered_json prediction_json(const Plan& plan) {
   for (const ShardPrediction& shard : plan.predicted->shards)
     shards.push_back({{"prefill", json(shard.prefill)},
                       {"decode", {{"s_per_token", shard.token_s}, {"bound", shard.token_bound}}}});
+  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
+  for (const ExpertWorkerPrediction& worker : plan.predicted->expert_workers)
+    workers.push_back({{"calls_per_token", worker.calls},
+                       {"bytes_per_token", worker.bytes},
+                       {"s_per_token", worker.token_s}});
   return {{"measured", plan.predicted->measured},
           {"prefill", json(plan.predicted->prefill)},
           {"decode", json(plan.predicted->decode)},
-          {"shards", shards}};
+          {"shards", shards},
+          {"expert_workers", workers}};
 }
 
 // What each device's part takes, where there are several.
@@ -143,7 +151,35 @@ std::string shard_speeds(const Plan& plan) {
                       plan.shards[i].device, shard.prefill.tokens_per_s, bound(shard.prefill.bound),
                       1e3 * shard.token_s, bound(shard.token_bound));
     }
+  for (std::size_t w = 0; w < plan.predicted->expert_workers.size(); ++w) {
+    const ExpertWorkerPrediction& part = plan.predicted->expert_workers[w];
+    const ExpertWorkerPlan& worker = plan.expert_workers[w];
+    if (part.token_s <= 0.0) continue;
+    text += fmt::format(
+        "  {}: {:.2f} ms of each token, beside the others: reads {} at {:.1f} GB/s; {:.1f} "
+        "calls{}\n",
+        worker.device, 1e3 * part.token_s, format_bytes(static_cast<std::int64_t>(part.bytes)),
+        worker.bytes_per_s / 1e9, part.calls,
+        worker.call_s > 0.0 ? fmt::format(" of {:.0f} us", 1e6 * worker.call_s)
+                            : ", whose time is not known");
+  }
   return text;
+}
+
+// Why there is no prediction, and what would bring one.
+std::string no_prediction(const Plan& plan) {
+  const bool away = std::any_of(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
+    return !shard.layout.experts.empty() || shard.layout.file_parts != 0;
+  });
+  if (!beyond_the_machine(plan))
+    return "Speed: not measured; tessera bench measures this machine.\n";
+  if (!away) return "Speed: not measured; --layer-times measure does it.\n";
+  if (const ExpertWorkerPlan* worker = unknown_worker(plan))
+    return fmt::format("Speed: not predicted; {} has not said how fast it reads.\n",
+                       worker->device);
+  return "Speed: not predicted; layers are in a worker or on a GPU, and weights are away from "
+         "their "
+         "layers' devices.\n";
 }
 
 // What of the plan is worth a sentence.
@@ -165,23 +201,7 @@ std::string remarks(const Plan& plan) {
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)
     text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";
-  if (!plan.predicted) {
-    const auto any = [&](auto is) {
-      return std::any_of(plan.shards.begin(), plan.shards.end(), is);
-    };
-    const bool foreign = any([](const ShardPlan& shard) {
-      return shard.remote || shard.kind != DeviceKind::cpu || shard.experts_worker > 0;
-    });
-    const bool away = any([](const ShardPlan& shard) {
-      return !shard.layout.experts.empty() || shard.layout.file_parts != 0;
-    });
-    if (foreign && away)
-      return text +
-             "Speed: not predicted; a worker or a GPU takes part, and weights are away from "
-             "their layers' devices.\n";
-    return text + (foreign ? "Speed: not measured; --layer-times measure does it.\n"
-                           : "Speed: not measured; tessera bench measures this machine.\n");
-  }
+  if (!plan.predicted) return text + no_prediction(plan);
   return text +
          fmt::format("Prompts: {}. Generation: {}.\n",
                      prediction_text(*plan.predicted, plan.predicted->prefill),

@@ -18,9 +18,16 @@ constexpr const char* kArithmetic = "arithmetic";
 // What one step of `rows` rows, each of its own sequence, takes of a shard.
 struct Demand {
   double resident_bytes = 0.0;  // and what is no expert
-  double away_bytes = 0.0;
-  double operations = 0.0;
+  double away_bytes = 0.0;      // with the host
+  double worker_bytes = 0.0;    // times each worker's share of the pairs
+  double operations = 0.0;      // without those of workers
 };
+
+double workers_share(const ShardPlan& shard) {
+  double share = 0.0;
+  for (const ExpertWorkerUse& use : shard.worker_uses) share += use.share;
+  return share;
+}
 
 Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
   const ModelSpec& spec = model.spec();
@@ -42,9 +49,11 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     const int used = spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used;
     const double count = static_cast<double>(slice.matrices);
     const double touched = count * (1.0 - std::pow(1.0 - used / count, rows));
+    const double at_workers = workers_share(shard);
     demand.resident_bytes += bytes * touched * (1.0 - shard.cold_share);
-    demand.away_bytes += bytes * touched * shard.cold_share;
-    demand.operations += 2.0 * elements * used * rows;
+    demand.away_bytes += bytes * touched * (shard.cold_share - at_workers);
+    demand.worker_bytes += bytes * touched;
+    demand.operations += 2.0 * elements * used * rows * (1.0 - at_workers);
   }
   ShardLayout state = shard.layout;
   demand.resident_bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, state)) * rows;
@@ -55,10 +64,36 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
 struct ShardTime {
   StepTime time;
   double away_s = 0.0;  // of a token: reading experts that are away
-  const char* prompt_bound = kReading;
-  const char* token_bound() const { return 2.0 * away_s > time.token_s ? kExperts : kReading; }
+  std::string prompt_bound = kReading;
+  std::string token_bound = kReading;
 };
 
+// What a worker takes of a step: its calls, where their round trip is known, and reading.
+double worker_time(const ExpertWorkerPlan& worker, double calls, double bytes) {
+  return calls * worker.call_s + bytes / worker.bytes_per_s;
+}
+
+// The worker that takes longest with a step of a shard.
+struct Slowest {
+  double seconds = 0.0;
+  std::string name;
+};
+
+Slowest slowest_worker(const Plan& plan, const ShardPlan& shard, const Demand& demand, bool token) {
+  Slowest slowest;
+  for (std::size_t w = 0; w < shard.worker_uses.size(); ++w) {
+    const ExpertWorkerUse& use = shard.worker_uses[w];
+    if (use.share <= 0.0) continue;
+    const ExpertWorkerPlan& worker = plan.expert_workers[w];
+    // Every layer of a chunk has pairs for it; how many jobs that makes depends on the cut.
+    const double seconds =
+        worker_time(worker, token ? use.calls : 0.0, demand.worker_bytes * use.share);
+    if (seconds > slowest.seconds) slowest = {seconds, worker.device};
+  }
+  return slowest;
+}
+
+// Workers of experts compute at the same time as the shard, so the slower of both counts.
 ShardTime by_machine(const Model& model, const Plan& plan, const ShardPlan& shard,
                      const MeasuredSpeed& speed) {
   const int rows = plan.prefill_chunk;
@@ -68,12 +103,39 @@ ShardTime by_machine(const Model& model, const Plan& plan, const ShardPlan& shar
   const Demand chunk = demand_of(model, shard, rows);
   const double read_s = (chunk.resident_bytes + chunk.away_bytes) / bytes_per_s;
   const double compute_s = chunk.operations / (speed.op_per_s * share);
-  return {.time = {.prompt_row_s = std::max(read_s, compute_s) / rows,
-                   .token_s = (token.resident_bytes + token.away_bytes) / bytes_per_s},
-          .away_s = token.away_bytes / bytes_per_s,
-          .prompt_bound = compute_s > read_s                        ? kArithmetic
-                          : chunk.away_bytes > chunk.resident_bytes ? kExperts
-                                                                    : kReading};
+  ShardTime part{.time = {.prompt_row_s = std::max(read_s, compute_s) / rows,
+                          .token_s = (token.resident_bytes + token.away_bytes) / bytes_per_s},
+                 .away_s = token.away_bytes / bytes_per_s,
+                 .prompt_bound = compute_s > read_s                        ? kArithmetic
+                                 : chunk.away_bytes > chunk.resident_bytes ? kExperts
+                                                                           : kReading};
+  if (2.0 * part.away_s > part.time.token_s) part.token_bound = kExperts;
+  if (const Slowest with = slowest_worker(plan, shard, token, true);
+      with.seconds > part.time.token_s) {
+    part.time.token_s = with.seconds;
+    part.token_bound = "experts at " + with.name;
+  }
+  if (const Slowest with = slowest_worker(plan, shard, chunk, false);
+      with.seconds / rows > part.time.prompt_row_s) {
+    part.time.prompt_row_s = with.seconds / rows;
+    part.prompt_bound = "experts at " + with.name;
+  }
+  return part;
+}
+
+std::vector<ExpertWorkerPrediction> worker_parts(const Model& model, const Plan& plan) {
+  std::vector<ExpertWorkerPrediction> parts(plan.expert_workers.size());
+  for (const ShardPlan& shard : plan.shards) {
+    const double bytes = demand_of(model, shard, 1).worker_bytes;
+    for (std::size_t w = 0; w < shard.worker_uses.size(); ++w) {
+      parts[w].calls += shard.worker_uses[w].calls;
+      parts[w].bytes += bytes * shard.worker_uses[w].share;
+    }
+  }
+  for (std::size_t w = 0; w < parts.size(); ++w)
+    if (parts[w].bytes > 0.0)
+      parts[w].token_s = worker_time(plan.expert_workers[w], parts[w].calls, parts[w].bytes);
+  return parts;
 }
 
 // The times add up to a prediction; what bounds it is named by the callers.
@@ -81,14 +143,12 @@ struct Totals {
   StepTime sum;
   std::size_t slowest = 0;  // shard with a prompt
   std::size_t longest = 0;  // with a token
-  double away_s = 0.0;
 };
 
 Totals total(const std::vector<ShardTime>& shards) {
   Totals totals;
   for (std::size_t i = 0; i < shards.size(); ++i) {
     totals.sum += shards[i].time;
-    totals.away_s += shards[i].away_s;
     if (shards[i].time.prompt_row_s > shards[totals.slowest].time.prompt_row_s) totals.slowest = i;
     if (shards[i].time.token_s > shards[totals.longest].time.token_s) totals.longest = i;
   }
@@ -100,20 +160,42 @@ std::vector<ShardTime> shard_times(const Model& model, const Plan& plan,
   const auto known = [](const ShardPlan& shard) {
     return shard.time && shard.layout.experts.empty() && shard.layout.file_parts == 0;
   };
-  const auto foreign = [](const ShardPlan& shard) {
-    return shard.remote || shard.kind != DeviceKind::cpu || shard.experts_worker > 0;
-  };
   measured = std::all_of(plan.shards.begin(), plan.shards.end(), known);
   std::vector<ShardTime> times;
-  if (!measured && (!speed || std::any_of(plan.shards.begin(), plan.shards.end(), foreign)))
-    return times;
+  if (!measured && (!speed || beyond_the_machine(plan))) return times;
   for (const ShardPlan& shard : plan.shards)
     times.push_back(measured ? ShardTime{.time = *shard.time}
                              : by_machine(model, plan, shard, *speed));
   return times;
 }
 
+// What bounds the tokens where that is one thing for more than half of each one's time, else the
+// reading of weights.
+std::string token_bound(const std::vector<ShardTime>& shards, double token_s) {
+  for (const ShardTime& one : shards) {
+    double seconds = 0.0;
+    for (const ShardTime& shard : shards)
+      if (shard.token_bound == one.token_bound) seconds += shard.time.token_s;
+    if (2.0 * seconds > token_s) return one.token_bound;
+  }
+  return kReading;
+}
+
 }  // namespace
+
+bool beyond_the_machine(const Plan& plan) {
+  return std::any_of(plan.shards.begin(), plan.shards.end(),
+                     [](const ShardPlan& shard) {
+                       return shard.remote || shard.kind != DeviceKind::cpu;
+                     }) ||
+         unknown_worker(plan) != nullptr;
+}
+
+const ExpertWorkerPlan* unknown_worker(const Plan& plan) {
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    if (worker.experts > 0 && worker.bytes_per_s <= 0.0) return &worker;
+  return nullptr;
+}
 
 std::optional<Prediction> predict(const Model& model, const Plan& plan,
                                   const std::optional<MeasuredSpeed>& speed) {
@@ -126,13 +208,15 @@ std::optional<Prediction> predict(const Model& model, const Plan& plan,
       .measured = measured,
       .prefill = {.tokens_per_s = 1.0 / slowest.time.prompt_row_s, .bound = slowest.prompt_bound},
       .decode = {.tokens_per_s = 1.0 / totals.sum.token_s,
-                 .bound = 2.0 * totals.away_s > totals.sum.token_s ? kExperts : kReading},
+                 .bound = token_bound(shards, totals.sum.token_s)},
       .fill_row_s = totals.sum.prompt_row_s - slowest.time.prompt_row_s};
+  if (!measured) prediction.expert_workers = worker_parts(model, plan);
   for (const ShardTime& shard : shards)
-    prediction.shards.push_back({.prefill = {.tokens_per_s = 1.0 / shard.time.prompt_row_s,
-                                             .bound = measured ? "" : shard.prompt_bound},
-                                 .token_s = shard.time.token_s,
-                                 .token_bound = measured ? "" : shard.token_bound()});
+    prediction.shards.push_back(
+        {.prefill = {.tokens_per_s = 1.0 / shard.time.prompt_row_s,
+                     .bound = measured ? std::string() : shard.prompt_bound},
+         .token_s = shard.time.token_s,
+         .token_bound = measured ? std::string() : shard.token_bound});
   if (!measured) return prediction;
   prediction.prefill.bound = plan.shards[totals.slowest].device;
   prediction.decode.bound =

@@ -6,7 +6,9 @@
 // By the machine: a token that is generated reads every weight of its path once; a chunk of a
 // prompt reads each weight that any of its rows needs once and computes with it for every row.
 // Nothing else is counted, so a run is slower: tessera bench prints by how much. Shards take turns
-// with a token and work at the same time on a prompt.
+// with a token and work at the same time on a prompt. A worker of experts computes while its shard
+// does, so the slower of both counts; of it are known what it reads, how fast, and with a token the
+// round trips, where these were measured.
 #pragma once
 
 #include <optional>
@@ -22,8 +24,14 @@ struct MeasuredSpeed {
   double op_per_s = 0.0;  // of matrix products; a multiply and an add are 2
 };
 
+// Whether somebody takes part whom the machine's speed says nothing of: a GPU, a worker of layers,
+// or a worker of experts that has not said how fast it reads.
+bool beyond_the_machine(const Plan& plan);
+// That worker; null: each has said it.
+const ExpertWorkerPlan* unknown_worker(const Plan& plan);
+
 // Nothing where neither is known: layer times say nothing of shards whose experts are away, and the
-// machine's speed nothing of GPUs and workers, of experts too.
+// machine's speed nothing where it is beyond_the_machine.
 std::optional<Prediction> predict(const Model& model, const Plan& plan,
                                   const std::optional<MeasuredSpeed>& speed);
 

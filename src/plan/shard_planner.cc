@@ -71,6 +71,7 @@ Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   std::vector<ShardPlan> result = shards(ends);
   for (const ShardPlan& shard : result)
     if (shard.free_bytes() < 0) return does_not_fit(result);
+  if (const Homeless left = homeless(result); left.experts > 0) return workers_lack(left);
   return result;
 }
 

@@ -91,8 +91,15 @@ class ShardPlanner {
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardPlan& shard) const;
   ExpertCosts worker_costs(const ExpertWorkerInventory& worker) const;
+  // Experts that would be the host's, where workers are required.
+  struct Homeless {
+    int experts = 0;
+    std::int64_t bytes = 0;
+  };
+  Homeless homeless(const std::vector<ShardPlan>& shards) const;
   std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
                                                    const ShardPlan& shard) const;
+  void set_worker_uses(const ExpertLoad& load, ShardPlan& shard) const;
   void set_experts(const ExpertLoad& load, std::span<const int> residents,
                    std::vector<std::int64_t>& room, ShardPlan& shard) const;
 
@@ -102,6 +109,8 @@ class ShardPlanner {
   // shortage.cc
   std::string budget_text(int device, std::int64_t budget) const;
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
+  Error workers_lack(const Homeless& homeless) const;
+  std::string enough_workers() const;
   int layers_that_fit() const;
   int longest_range(int device, int begin, std::int64_t shared, ShardPlan& range) const;
 

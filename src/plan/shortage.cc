@@ -50,6 +50,32 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
   return Error::make(ErrorCode::exhausted, "{}", text);
 }
 
+Error ShardPlanner::workers_lack(const Homeless& homeless) const {
+  std::vector<std::string> texts;
+  for (const ExpertWorkerInventory& worker : workers_)
+    texts.push_back(
+        fmt::format("{} with a budget of {}", worker.name, format_bytes(worker.budget)));
+  return Error::make(ErrorCode::exhausted,
+                     "--expert-ipc-required: {} experts ({}) fit neither their layers' devices nor "
+                     "the workers ({})",
+                     homeless.experts, format_bytes(homeless.bytes), fmt::join(texts, ", "));
+}
+
+// A budget of the first worker that takes what has no place: the others may be left with less than
+// an expert each.
+std::string ShardPlanner::enough_workers() const {
+  const Result<Ends> ends = choose_ends();
+  if (!ends || workers_.empty()) return {};
+  const Homeless left = homeless(shards(*ends));
+  if (left.experts == 0) return {};
+  const std::int64_t rest = *std::max_element(expert_bytes_.begin(), expert_bytes_.end()) *
+                            static_cast<std::int64_t>(workers_.size() - 1);
+  const std::int64_t bytes = workers_.front().budget + left.bytes + rest +
+                             std::max<std::int64_t>(0, -worker_room_.front());
+  return fmt::format("a budget of {} MiB for {}", ceil_div(bytes, std::int64_t{1} << 20),
+                     workers_.front().name);
+}
+
 std::string ShardPlanner::enough() const {
   const Result<Ends> ends = choose_ends();
   if (!ends) return {};
@@ -75,6 +101,7 @@ std::string ShardPlanner::enough() const {
       texts.push_back(
           fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
   }
+  if (texts.empty()) return enough_workers();
   return fmt::format("{}", fmt::join(texts, " and "));
 }
 

@@ -285,7 +285,7 @@ Result<nlohmann::json> try_plan(const Settings& settings) {
   for (nlohmann::json& worker : json["expert_workers"]) {
     worker.erase("free_bytes");
     worker.erase("budget_bytes");
-    worker.erase("round_trip_us");
+    for (const char* measured : {"round_trip_us", "read_bytes_per_s"}) worker.erase(measured);
   }
   return json;
 }
