@@ -24,7 +24,7 @@ WireError wire_error(ErrorCode code) {
   return WireError::internal;
 }
 
-class Server {
+class Server final : public FrameTaker {
  public:
   Server(Channel& channel, const WorkerOffer& offer, const HelloAck& ack, JobHandler& handler,
          Stats& stats)
@@ -33,18 +33,27 @@ class Server {
         patience_(offer.client_silence),
         handler_(handler),
         stats_(stats),
-        queue_(ack.credits) {}
+        queue_(ack.credits) {
+    // A client may send a job while the result of another is on its way to it.
+    channel_.take_while_sending(this);
+  }
+  ~Server() override { channel_.take_while_sending(nullptr); }
 
   Result<ServeEnd> run() {
     for (;;) {
+      if (const auto asked = std::exchange(beat_asked_, std::nullopt)) {
+        TESSERA_TRY(answer_beat(*asked));
+        continue;
+      }
       const std::size_t begun = channel_.begun();
       const Deadline wait = queue_.empty() ? after(patience_.value_or(kIdleWait)) : Deadline::min();
-      Result<bool> came = channel_.receive(incoming_, wait);
+      Result<bool> came =
+          std::exchange(set_aside_, false) ? true : channel_.receive(incoming_, wait);
       if (!came && came.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
       if (!came) return std::move(came).error();
       if (*came) {
         if (incoming_.header.op == Op::bye) return ServeEnd::bye;
-        TESSERA_TRY(take());
+        TESSERA_TRY(handle());
         continue;
       }
       if (!queue_.empty()) {
@@ -55,12 +64,29 @@ class Server {
     }
   }
 
+  // While an answer is on its way: a frame goes where all do, so that no more jobs are in memory
+  // than there are credits, and two. What wants an answer itself waits; a client that keeps to its
+  // credits has one beat under way at most, and nothing else that would.
+  Frame* place() override { return set_aside_ || queue_.full() ? nullptr : &incoming_; }
+  void take() override {
+    const FrameHeader& header = incoming_.header;
+    if (is_job(header.op)) return enqueue();
+    if (header.op == Op::cancel) return cancel(header.sequence);
+    if (is_beat(header.op) && !beat_asked_) {
+      beat_asked_ = header;
+    } else {
+      set_aside_ = true;
+    }
+  }
+
  private:
   struct Job {
     Frame frame;
     Deadline arrival;
     bool cancelled = false;
   };
+  static bool is_job(Op op) { return op == Op::compute_experts || op == Op::forward_layers; }
+  static bool is_beat(Op op) { return op == Op::ping || op == Op::stats; }
 
   Status reply(FrameHeader header, std::span<const std::byte> body = {}) {
     header.version = version_;
@@ -71,43 +97,44 @@ class Server {
     return reply({.op = Op::error}, encode(ErrorReply{.code = code, .text = std::move(text)}));
   }
 
-  Status take() {
+  Status handle() {
     answering_ = incoming_.header.sequence;
-    switch (incoming_.header.op) {
-      case Op::compute_experts:
-      case Op::forward_layers:
-        return enqueue();
-      case Op::cancel:
-        for (std::size_t i = 0; i < queue_.size(); ++i)
-          if (queue_[i].frame.header.sequence == incoming_.header.sequence)
-            queue_[i].cancelled = true;
-        return {};
-      case Op::ping:
-        return reply({.op = Op::pong});
-      case Op::stats:
-        stats_.experts = handler_.expert_counts();
-        return reply({.op = Op::stats}, encode(stats_));
-      case Op::error:
-        return {};
-      default:
-        return reply_error(WireError::unknown_op, op_name(incoming_.header.op));
-    }
-  }
-
-  Status enqueue() {
-    if (queue_.full()) {
+    const Op op = incoming_.header.op;
+    if (is_beat(op)) return answer_beat(incoming_.header);
+    if (op == Op::cancel) {
+      cancel(answering_);
+    } else if (is_job(op) && queue_.full()) {
       ++stats_.failed;
       return reply_error(WireError::no_credit, "no credit left");
+    } else if (is_job(op)) {
+      enqueue();
+    } else if (op != Op::error) {
+      return reply_error(WireError::unknown_op, op_name(op));
     }
+    return {};
+  }
+
+  Status answer_beat(const FrameHeader& asked) {
+    answering_ = asked.sequence;
+    if (asked.op == Op::ping) return reply({.op = Op::pong});
+    stats_.experts = handler_.expert_counts();
+    return reply({.op = Op::stats}, encode(stats_));
+  }
+
+  void cancel(std::uint64_t sequence) {
+    for (std::size_t i = 0; i < queue_.size(); ++i)
+      if (queue_[i].frame.header.sequence == sequence) queue_[i].cancelled = true;
+  }
+
+  void enqueue() {
     // The memory of frames goes round, so that a steady stream allocates nothing.
     Job& job = queue_.push();
     std::swap(job.frame, incoming_);
     job.arrival = Clock::now();
     job.cancelled = false;
-    return {};
   }
 
-  // Frames that come meanwhile stay in the channel.
+  // The job that is answered counts among the others until it is.
   Status run_front() {
     const Status status = answer(queue_.front());
     queue_.pop();
@@ -155,6 +182,9 @@ class Server {
   Stats& stats_;
   Frame incoming_;
   FixedQueue<Job> queue_;  // as many as there are credits
+  // Taken while an answer was on its way, to be answered next.
+  std::optional<FrameHeader> beat_asked_;
+  bool set_aside_ = false;  // what incoming_ holds
   std::uint64_t answering_ = 0;
 };
 
@@ -170,8 +200,6 @@ Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& h
   if (!agreement && agreement.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
   if (!agreement) return agreement.error();
   const HelloAck& ack = agreement->ack;
-  // A client that sends a job while the result of another is on its way to it.
-  channel.receive_while_sending(std::size_t{2} * ack.credits);
   Server server(channel, offer, ack, handler, stats);
   Result<ServeEnd> end = server.run();
   channel.close();

@@ -109,13 +109,13 @@ Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
 }
 
 Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
-  const bool takes = !ahead_.full();
-  const Readiness room =
-      wait_for(socket_.get(), static_cast<short>(takes ? POLLOUT | POLLIN : POLLOUT), deadline);
+  Frame* const place = taker_ != nullptr ? taker_->place() : nullptr;
+  const int events = place != nullptr ? POLLOUT | POLLIN : POLLOUT;
+  const Readiness room = wait_for(socket_.get(), static_cast<short>(events), deadline);
   if (room.hung_up) return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
-  if (takes && room.ready) {
-    TESSERA_ASSIGN(const bool came, receive_frame(ahead_.next(), Deadline::min(), nullptr));
-    if (came) ahead_.push();
+  if (place != nullptr && room.ready) {
+    TESSERA_ASSIGN(const bool came, receive_frame(*place, Deadline::min(), nullptr));
+    if (came) taker_->take();
   }
   // A peer that sends and does not read makes the socket ready for ever.
   if (room.ready && Clock::now() < deadline) return {};
@@ -211,11 +211,6 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
 }
 
 Result<bool> StreamChannel::receive(Frame& frame, Deadline deadline) {
-  if (!ahead_.empty()) {
-    std::swap(frame, ahead_.front());
-    ahead_.pop();
-    return true;
-  }
   return receive_frame(frame, deadline, nullptr);
 }
 

@@ -11,7 +11,6 @@
 #include <memory>
 #include <string>
 
-#include "base/fixed_queue.h"
 #include "worker/fd.h"
 #include "worker/transport.h"
 
@@ -28,7 +27,7 @@ class StreamChannel final : public Channel {
   void close() override;
   std::size_t begun() const override { return header_have_ + (in_body_ ? body_have_ : 0); }
   bool reserves_room() const override { return false; }
-  void receive_while_sending(std::size_t frames) override { ahead_ = FixedQueue<Frame>(frames); }
+  void take_while_sending(FrameTaker* taker) override { taker_ = taker; }
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
   int descriptor() const override { return socket_.get(); }
   std::string describe() const override { return description_; }
@@ -62,7 +61,7 @@ class StreamChannel final : public Channel {
   std::size_t header_have_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
-  FixedQueue<Frame> ahead_;  // that send() took
+  FrameTaker* taker_ = nullptr;
 };
 
 }  // namespace tessera::worker

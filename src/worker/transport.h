@@ -59,6 +59,16 @@ class Frame {
 
 using Parts = std::span<const std::span<const std::byte>>;
 
+// Who takes the frames that come while send() waits for room.
+class FrameTaker {
+ public:
+  virtual ~FrameTaker() = default;
+  // Where the next frame may go; null: nothing is taken now.
+  virtual Frame* place() = 0;
+  // It is there.
+  virtual void take() = 0;
+};
+
 class Channel {
  public:
   virtual ~Channel() = default;
@@ -88,9 +98,9 @@ class Channel {
   // Whether a frame that a credit allows has room at once, whatever the peer does.
   virtual bool reserves_room() const = 0;
   // Where not, two ends that both send more than the connection holds would wait for each other,
-  // unless one of them calls this: its send() then takes up to `frames` frames that come while it
-  // waits for room, and receive() returns them later. One thread may use that end at a time.
-  virtual void receive_while_sending(std::size_t frames) { (void)frames; }
+  // unless one of them calls this: while its send() waits for room, frames that come go to `taker`.
+  // One thread may use that end at a time.
+  virtual void take_while_sending(FrameTaker* taker) { (void)taker; }
 
   // Ends the connection for both ends; idempotent.
   virtual void close() = 0;

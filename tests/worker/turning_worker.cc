@@ -73,7 +73,7 @@ class TurningChannel final : public Channel {
     return inner_->receive(frame, deadline);
   }
   bool reserves_room() const override { return inner_->reserves_room(); }
-  void receive_while_sending(std::size_t frames) override { inner_->receive_while_sending(frames); }
+  void take_while_sending(FrameTaker* taker) override { inner_->take_while_sending(taker); }
   void close() override { inner_->close(); }
   bool closed() const override { return inner_->closed(); }
   int descriptor() const override { return inner_->descriptor(); }

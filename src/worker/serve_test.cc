@@ -1,0 +1,223 @@
+// serve(): what a worker answers, and clients that do not keep to the rules.
+#include "worker/serve.h"
+
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "worker/channel_pair.h"
+#include "worker/scale_handler.h"
+#include "worker/session.h"
+#include "worker/socket_io.h"
+#include "worker/stream_channel.h"
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A worker that does not wait for ever for a client that hangs.
+class GivingUp : public testing::TestWithParam<AttachKind> {
+ protected:
+  static constexpr auto kSilence = 200ms;
+  void SetUp() override {
+    pair_ = make_pair({.kind = GetParam()});
+    worker_ = std::thread([this] {
+      WorkerOffer offer = scale_offer();
+      offer.client_silence = kSilence;
+      end_ = serve(*pair_.worker, offer, handler_, stats_);
+      ended_ = true;
+    });
+    ASSERT_TRUE(client_handshake(*pair_.client, scale_hello(), after(5s)).ok());
+  }
+  void TearDown() override {
+    pair_.client->close();
+    worker_.join();
+  }
+
+  ChannelPair pair_;
+  ScaleHandler handler_;
+  Stats stats_;
+  Result<ServeEnd> end_ = ServeEnd::bye;
+  std::atomic<bool> ended_{false};
+  std::thread worker_;
+};
+
+TEST_P(GivingUp, OneThatSaysNothing) {
+  const Deadline begin = Clock::now();
+  while (!ended_ && Clock::now() < begin + 20s) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(ended_);
+  EXPECT_GE(Clock::now() - begin, kSilence - 50ms);
+  ASSERT_TRUE(end_.ok());
+  EXPECT_EQ(*end_, ServeEnd::silent);
+}
+
+TEST_P(GivingUp, NotOneThatBeatsNorOneWhoseJobTakesLong) {
+  for (const Deadline until = after(3 * kSilence); Clock::now() < until;) {
+    ASSERT_TRUE(pair_.client->send({.op = Op::ping}, after(5s)).ok());
+    std::this_thread::sleep_for(kSilence / 10);
+  }
+  EXPECT_FALSE(ended_);
+  handler_.set_before_job([](const FrameHeader&) { std::this_thread::sleep_for(2 * kSilence); });
+  const ScaleJob job;
+  const auto parts = job.parts();
+  ASSERT_TRUE(pair_.client->send(job.header, Parts(parts), after(5s)).ok());
+  Frame frame;
+  Result<bool> came = true;
+  do {
+    came = pair_.client->receive(frame, after(20s));
+  } while (came.ok() && *came && frame.header.op == Op::pong);
+  ASSERT_TRUE(came.ok() && *came);
+  EXPECT_EQ(frame.header.op, Op::result);
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, GivingUp, testing::Values(AttachKind::stream, AttachKind::rings),
+                         [](const auto& info) {
+                           return info.param == AttachKind::stream ? "stream" : "rings";
+                         });
+
+// A job that comes slowly comes all the same, and one that stops in the middle does not.
+TEST(GivingUpOfStreams, CountsTheBytesOfAFrame) {
+  static constexpr auto kSilence = 200ms;
+  for (const bool stops : {false, true}) {
+    auto [mine, theirs] = socket_pair();
+    Result<ServeEnd> end = ServeEnd::bye;
+    std::thread worker([&end, fd = std::move(theirs)]() mutable {
+      const auto channel = *StreamChannel::adopt(std::move(fd), "slow");
+      WorkerOffer offer = scale_offer();
+      offer.client_silence = kSilence;
+      ScaleHandler handler;
+      Stats stats;
+      end = serve(*channel, offer, handler, stats);
+    });
+    const int fd = mine.get();
+    const auto channel = *StreamChannel::adopt(std::move(mine), "slow");
+    ASSERT_TRUE(client_handshake(*channel, scale_hello(), after(5s)).ok());
+    std::array<std::byte, kHeaderBytes> ping;
+    encode_header({.version = kVersionMax, .op = Op::ping}, ping);
+    const std::size_t sent = stops ? ping.size() / 2 : ping.size();
+    for (std::size_t i = 0; i < sent; ++i) {
+      ASSERT_EQ(::send(fd, &ping[i], 1, MSG_NOSIGNAL), 1) << i;
+      std::this_thread::sleep_for(kSilence / 10);
+    }
+    Frame frame;
+    const Result<bool> came = channel->receive(frame, after(20s));
+    EXPECT_EQ(came.ok(), !stops);
+    channel->close();
+    worker.join();
+    ASSERT_TRUE(end.ok());
+    EXPECT_EQ(*end, stops ? ServeEnd::silent : ServeEnd::peer_gone);
+  }
+}
+
+// Frames that a Session would not send.
+TEST(Serve, StatsUnknownOpsAndTooManyJobs) {
+  ChannelPair pair = make_pair({});
+  Stats stats;
+  ScaleHandler handler;
+  Result<ServeEnd> end = ServeEnd::bye;
+  std::thread worker([&] { end = serve(*pair.worker, scale_offer(), handler, stats); });
+  Channel& client = *pair.client;
+  ASSERT_TRUE(client_handshake(client, scale_hello(), after(5s)).ok());
+  Frame frame;
+  const auto answer = [&](const FrameHeader& header) {
+    EXPECT_TRUE(client.send(header, after(1s)).ok());
+    EXPECT_TRUE(*client.receive(frame, after(5s)));
+    EXPECT_EQ(frame.header.sequence, header.sequence);
+    return frame.header.op;
+  };
+  EXPECT_EQ(answer({.op = Op::stats, .sequence = 4}), Op::stats);
+  EXPECT_EQ(decode_stats(frame.body())->jobs, 0u);
+  EXPECT_EQ(answer({.op = static_cast<Op>(999), .sequence = 5}), Op::error);
+  EXPECT_EQ(decode_error(frame.body())->code, WireError::unknown_op);
+  std::promise<void> go;
+  std::shared_future<void> future = go.get_future().share();
+  handler.set_before_job([future](const FrameHeader&) { future.wait(); });
+  ScaleJob job;
+  for (job.header.sequence = 10; job.header.sequence < 17; ++job.header.sequence) {
+    const auto parts = job.parts();
+    ASSERT_TRUE(client.send(job.header, Parts(parts), after(1s)).ok());
+  }
+  go.set_value();
+  int results = 0, refused = 0;
+  for (int i = 0; i < 7; ++i) {
+    ASSERT_TRUE(*client.receive(frame, after(5s)));
+    (frame.header.op == Op::result ? results : refused) += 1;
+  }
+  EXPECT_GE(refused, 2);
+  EXPECT_GE(results, 4);
+  ASSERT_TRUE(client.send({.op = Op::bye}, after(1s)).ok());
+  worker.join();
+  EXPECT_EQ(*end, ServeEnd::bye);
+}
+
+// A job and a result of a megabyte each, several times what a socket holds, on their way to each
+// other: the worker takes the job while it sends.
+TEST(Streams, LargeJobsAndResultsCross) {
+  Hello hello = scale_hello();
+  hello.max_rows = 4096;
+  ChannelPair pair = make_pair({.kind = AttachKind::stream});
+  Stats stats;
+  ScaleHandler handler;
+  std::thread worker([&, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
+    (void)serve(*channel, scale_offer(), handler, stats);
+  });
+  const Result<HandshakeReply> reply = client_handshake(*pair.client, hello, after(5s));
+  ASSERT_TRUE(reply.ok());
+  Session session(std::move(pair.client), hello, std::get<HelloAck>(*reply));
+  ScaleJob job;
+  job.header.rows = 4096;
+  job.rows.resize(std::size_t{4096} * 64 * 4);
+  const auto parts = job.parts();
+  std::vector<Ticket> tickets;
+  for (int i = 0; i < session.agreed().credits; ++i) {
+    const Result<Ticket> ticket = session.submit(job.header, Parts(parts), 5s);
+    ASSERT_TRUE(ticket.ok()) << ticket.error().message;
+    tickets.push_back(*ticket);
+  }
+  ASSERT_GE(tickets.size(), 2u);
+  JobReply answer;
+  for (const Ticket& ticket : tickets) {
+    ASSERT_TRUE(*session.wait(ticket, answer, after(5s)));
+    EXPECT_TRUE(all_nines(answer.body.first(64 * 4)));
+  }
+  session.close();
+  worker.join();
+}
+
+// A client that reads nothing and sends more jobs than it has credits for: no more are taken into
+// memory while an answer has no room.
+TEST(Streams, NoMoreJobsThanCreditsAreReadAhead) {
+  Hello hello = scale_hello();
+  hello.max_rows = 4096;
+  ChannelPair pair = make_pair({.kind = AttachKind::stream});
+  Stats stats;
+  ScaleHandler handler;
+  std::thread worker([&, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
+    (void)serve(*channel, scale_offer(), handler, stats);
+  });
+  const Result<HandshakeReply> reply = client_handshake(*pair.client, hello, after(5s));
+  ASSERT_TRUE(reply.ok());
+  const int credits = std::get<HelloAck>(*reply).credits;
+  ScaleJob job;
+  job.header.rows = 4096;
+  job.rows.resize(std::size_t{4096} * 64 * 4);
+  const auto parts = job.parts();
+  ASSERT_TRUE(pair.client->send(job.header, Parts(parts), after(5s)).ok());
+  // Its result is on the way.
+  ASSERT_TRUE(wait_for(pair.client->descriptor(), POLLIN, after(20s)).ready);
+  int taken = 1;
+  while (taken < 3 * credits && pair.client->send(job.header, Parts(parts), after(300ms)).ok())
+    ++taken;
+  // The socket itself holds less than one.
+  EXPECT_GE(taken, credits);
+  EXPECT_LE(taken, credits + 1);
+  pair.client->close();
+  worker.join();
+}
+
+}  // namespace
+}  // namespace tessera::worker
