@@ -9,12 +9,20 @@
 
 namespace tessera::testing {
 
-inline int open_descriptors() {
-  int count = -1;  // the folder's own
-  DIR* folder = ::opendir("/proc/self/fd");
+inline int entries_of(const char* path) {
+  int count = 0;
+  DIR* folder = ::opendir(path);
   while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
   ::closedir(folder);
   return count;
+}
+
+inline int open_descriptors() {
+  return entries_of("/proc/self/fd") - 1;  // the folder's own
+}
+
+inline int running_threads() {
+  return entries_of("/proc/self/task");
 }
 
 inline std::vector<int> child_processes() {
