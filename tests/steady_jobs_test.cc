@@ -2,57 +2,18 @@
 // with all credits in use.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
+#include "tests/allocation_counter.h"
 #include "worker/channel_pair.h"
 #include "worker/scale_handler.h"
 #include "worker/session.h"
-
-namespace {
-
-std::atomic<std::int64_t> g_allocations{0};
-
-void* counted(std::size_t size, std::size_t alignment) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* data = nullptr;
-  if (::posix_memalign(&data, alignment, size) != 0) throw std::bad_alloc();
-  return data;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return counted(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return counted(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* data) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::size_t) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::align_val_t) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept {
-  std::free(data);
-}
-// AlignedBuffer's.
-extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* data = nullptr;
-  return ::posix_memalign(&data, alignment, size) == 0 ? data : nullptr;
-}
 
 namespace tessera::worker {
 namespace {
 
 using namespace std::chrono_literals;
+using tessera::testing::allocations;
 
 // Takes a job apart, as the roles do, and answers with its rows.
 class EchoHandler final : public JobHandler {
@@ -87,7 +48,7 @@ TEST_P(SteadyJobs, AllocateNothing) {
   std::vector<JobReply> replies(credits);
   std::int64_t before = 0;
   for (int round = 0; round < 2000; ++round) {
-    if (round == 200) before = g_allocations;
+    if (round == 200) before = allocations();
     for (Ticket& ticket : tickets) {
       const Result<Ticket> taken = session.submit(job.header, Parts(parts), 5s);
       ASSERT_TRUE(taken.ok());
@@ -99,7 +60,7 @@ TEST_P(SteadyJobs, AllocateNothing) {
   }
   // Where frames meet differs from round to round, so that one of the frames that go round may come
   // late to its first body.
-  EXPECT_LE(g_allocations - before, 8);
+  EXPECT_LE(allocations() - before, 8);
   session.close();
   worker.join();
 }
