@@ -256,7 +256,7 @@ struct Plan {
 // docs/results.md).
 inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 // The same of a worker, which has jobs on their way besides (measured, docs/results.md).
-inline constexpr std::int64_t kWorkerBytes = std::int64_t{14} << 20;
+inline constexpr std::int64_t kWorkerBytes = std::int64_t{13} << 20;
 
 // Rows of a prompt that go together through the shards of so many devices.
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);
