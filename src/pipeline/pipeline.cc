@@ -35,8 +35,10 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
 }
 
 Pipeline::~Pipeline() {
+  // First, so that a piece that waits for a worker is not waited for; and all workers end at the
+  // same time, and not one after the other.
+  give_up();
   stop();
-  give_up();  // all workers end at the same time, and not one after the other
 }
 
 void Pipeline::start_threads(const Plan& plan) {

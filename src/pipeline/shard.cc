@@ -50,7 +50,11 @@ Status LocalShard::ready() const {
 
 Status LocalShard::prepare(Piece& piece) {
   for (const StateChange& change : piece.changes) apply(change);
-  if (dispatcher_ != nullptr) TESSERA_TRY(dispatcher_->between_steps(*device_));
+  if (dispatcher_ != nullptr)
+    if (Status moved = dispatcher_->between_steps(*device_); !moved) {
+      lost_ = true;  // the model's file: later pieces would fail as well
+      return moved;
+    }
   device_->begin(piece.view());
   if (layout_.embedding) device_->embed();
   return {};

@@ -62,6 +62,15 @@ Status ExpertsHandler::load(const ExpertSetLayout& layout) {
   return {};
 }
 
+void ExpertsHandler::release() {
+  set_.reset();
+  wire_ = {};
+  pairs_ = {};
+  rows_ = {};
+  sums_ = {};
+  result_ = {};
+}
+
 Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ExpertSetLayout layout, layout_of(hello, ack));
   if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout));

@@ -39,7 +39,7 @@ class ExpertsHandler final : public JobHandler {
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits) override;
 
-  void release() { set_.reset(); }  // its memory; prepare() loads again
+  void release();  // its memory; prepare() loads again
 
  private:
   Result<ExpertSetLayout> layout_of(const Hello& hello, const HelloAck& ack) const;

@@ -86,6 +86,7 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
   return ack;
 }
 
+// No frame of the other role has room for more than rows.
 WireLimits agreed_limits(const Hello& hello, const HelloAck& ack) {
   return {.version = ack.version,
           .n_layer = hello.dims.n_layer,
@@ -94,8 +95,8 @@ WireLimits agreed_limits(const Hello& hello, const HelloAck& ack) {
           .n_expert = hello.dims.n_expert,
           .max_rows = ack.max_rows,
           .max_logit_rows = std::min(hello.max_logit_rows, ack.max_rows),
-          .max_pairs = ack.max_pairs,
-          .max_page_changes = ack.max_page_changes,
+          .max_pairs = hello.role == Role::experts ? ack.max_pairs : 0,
+          .max_page_changes = hello.role == Role::layers ? ack.max_page_changes : 0,
           .in_types = ack.in_types,
           .out_types = ack.out_types};
 }

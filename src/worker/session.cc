@@ -8,6 +8,7 @@ namespace {
 
 // Enough that 64 bytes are never left half written; what a stopped worker can hold up.
 constexpr auto kBeatTime = std::chrono::milliseconds(20);
+constexpr auto kByeTime = std::chrono::milliseconds(100);
 constexpr auto kBreachTime = std::chrono::milliseconds(100);
 constexpr std::uint64_t kBeatSequence = 0;
 
@@ -226,7 +227,13 @@ std::string Session::given_up() const {
 }
 
 Status Session::say_bye() {
-  return send({.op = Op::bye}, {}, after(std::chrono::milliseconds(100)));
+  const std::unique_lock sending(send_mutex_, std::try_to_lock);
+  if (sending.owns_lock())
+    return channel_->send({.version = ack_.version, .op = Op::bye}, after(kByeTime));
+  // A job is going out, perhaps to a worker that reads no more: only this ends that.
+  close();
+  return Error::make(ErrorCode::unavailable, "{}: closed while a job was sent",
+                     channel_->describe());
 }
 
 }  // namespace tessera::worker

@@ -83,6 +83,7 @@ class Session {
   };
   Health health() const;
 
+  // Closes the session where a job is being sent: nothing is waited for.
   Status say_bye();
   void close() { channel_->close(); }
   // The same for a worker that is not worth keeping; the first reason is kept for the supervisor.
