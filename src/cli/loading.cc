@@ -21,13 +21,9 @@ namespace {
 constexpr const char* kSyntheticName = "synthetic-1.gguf";
 
 DeviceOptions device_options(const Config& config) {
-  const std::string& isa = config.text("placement.cpu_isa");
-  return {.cpu_isa = isa == "auto" ? std::string() : isa,
-          .chunked_delta = config.text("placement.delta_form") == "chunked",
-          .gpu_plugins = config.text("placement.gpu_plugins"),
-          .gpu_wait_s = config.number("placement.gpu_wait"),
-          .gpu_graphs = config.text("placement.gpu_graphs") != "off",
-          .gpu_chained = config.text("placement.gpu_graphs") != "plain"};
+  DeviceOptions options = opening_options(config);
+  options.chunked_delta = config.text("placement.delta_form") == "chunked";
+  return options;
 }
 
 Result<DeviceOptions> device_options(const Config& config, const ExpertRuntime& experts) {

@@ -47,7 +47,8 @@ Result<Placement> placement_of(const Config& config) {
 }
 
 Result<Placement> worker_placement(const Config& config) {
-  PlacementText text{.devices = config.text("worker.device")};
+  PlacementText text{.devices = config.text("worker.device"),
+                     .gpu_plugins = config.text("placement.gpu_plugins")};
   for (const std::string& entry : config.list("placement.budget")) {
     TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
     text.budgets.push_back(std::move(budget));
@@ -56,9 +57,6 @@ Result<Placement> worker_placement(const Config& config) {
   if (placement && (placement->devices.size() != 1 || !placement->devices[0].worker.empty()))
     return Error::make(ErrorCode::invalid, "--device {}: a worker has one device of its own",
                        text.devices);
-  if (placement && placement->devices[0].gpu())
-    return Error::make(ErrorCode::unsupported,
-                       "--device {}: a worker computes on cpu, or cpu:0,cpu:1,...", text.devices);
   return placement;
 }
 
@@ -66,6 +64,16 @@ Result<cpu::Isa> chosen_isa(const Config& config) {
   const std::string& name = config.text("placement.cpu_isa");
   if (name == "auto") return cpu::detect_isa();
   return cpu::parse_isa(name);
+}
+
+DeviceOptions opening_options(const Config& config) {
+  const std::string& isa = config.text("placement.cpu_isa");
+  const std::string& graphs = config.text("placement.gpu_graphs");
+  return {.cpu_isa = isa == "auto" ? std::string() : isa,
+          .gpu_plugins = config.text("placement.gpu_plugins"),
+          .gpu_wait_s = config.number("placement.gpu_wait"),
+          .gpu_graphs = graphs != "off",
+          .gpu_chained = graphs != "plain"};
 }
 
 Status check_placement(const Config& config) {

@@ -30,7 +30,6 @@ namespace {
 
 using namespace worker;
 
-constexpr std::uint32_t kRoles = role_bit(Role::layers) | role_bit(Role::experts);
 constexpr std::uint16_t kCredits = 16;
 constexpr auto kAttach = std::chrono::seconds(10);
 constexpr auto kRefuse = std::chrono::seconds(1);
@@ -40,42 +39,57 @@ constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
 // Rings are made by the client and filled as they are used.
 constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
-// The device that the worker computes on, with what it may use.
-Result<ShardPlan> worker_device(const Config& config) {
+// Experts are computed by a CPU.
+std::uint32_t roles_of(const DeviceInventory& device) {
+  const std::uint32_t layers = role_bit(Role::layers);
+  return device.kind == DeviceKind::cpu ? layers | role_bit(Role::experts) : layers;
+}
+
+// The device that the worker computes on, with what it may use of it as its budget.
+Result<DeviceInventory> worker_device(const Config& config) {
   TESSERA_ASSIGN(const Placement placement, worker_placement(config));
   TESSERA_ASSIGN(const Inventory inventory,
                  probe_inventory(placement, config.small("placement.threads")));
-  const DeviceInventory& device = inventory.devices.front();
-  return ShardPlan{.device = device.name,
-                   .threads = device.threads,
-                   .cpus = device.cpus,
-                   .budget_bytes = device.budget.value_or(device.memory_free)};
+  DeviceInventory device = inventory.devices.front();
+  device.budget = device.budget.value_or(device.memory_free);
+  return device;
+}
+
+ShardPlan shard_on(const DeviceInventory& device) {
+  return {.device = device.name,
+          .kind = device.kind,
+          .number = device.number,
+          .threads = device.threads,
+          .cpus = device.cpus,
+          .budget_bytes = *device.budget};
 }
 
 // What tessera bench measured, or a quick look: the planner gives more to the faster. 0 where there
 // is no memory to look with.
-double reading_speed(const ShardPlan& device, cpu::Isa isa) {
+double reading_speed(const DeviceInventory& device, cpu::Isa isa) {
+  if (device.kind != DeviceKind::cpu) return device.speed * kThreadBytesPerSecond;
   if (const auto saved = saved_speed(device.threads, isa)) return saved->read_bytes_per_s;
   ThreadTeam team({.threads = device.threads, .cpus = device.cpus});
-  const Result<double> measured = measure_reading(team, isa, device.budget_bytes);
+  const Result<double> measured = measure_reading(team, isa, *device.budget);
   return measured ? *measured : 0.0;
 }
 
-Probe describe(const ShardPlan& device, const Model* model, cpu::Isa isa) {
-  const Inventory machine = probe_inventory(device.threads);
-  Probe probe{.roles = kRoles,
+Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) {
+  Probe probe{.roles = roles_of(device),
               .threads = static_cast<std::uint32_t>(device.threads),
-              .memory_total = static_cast<std::uint64_t>(machine.devices.front().memory_total),
-              .memory_free = static_cast<std::uint64_t>(device.budget_bytes),
+              .device = static_cast<std::uint16_t>(device.kind),
+              .memory_total = static_cast<std::uint64_t>(device.memory_total),
+              .memory_free = static_cast<std::uint64_t>(*device.budget),
               .bytes_per_second = reading_speed(device, isa)};
   if (model != nullptr) probe.model = model_digest(model->file());
-  probe.isa = 1 + static_cast<std::uint32_t>(isa);
+  probe.isa = static_cast<std::uint16_t>(1 + static_cast<int>(isa));
   return probe;
 }
 
 std::string how_it_left(ServeEnd end) {
   if (end == ServeEnd::bye) return "the client said goodbye";
   if (end == ServeEnd::peer_gone) return "the client is gone";
+  if (end == ServeEnd::lost) return "what this worker computes on is lost";
   return fmt::format("the client is given up: not even a heartbeat for {} s",
                      std::chrono::duration_cast<std::chrono::seconds>(kClientSilence).count());
 }
@@ -85,9 +99,9 @@ class Host {
  public:
   // Without a model it takes the clients'. One that is given must outlive the host. A worker that
   // listens has clients after this one, and gives up one that is silent.
-  Host(const Model* model, const ShardPlan& device, cpu::Isa isa, const Probe& probe,
-       std::optional<std::chrono::milliseconds> client_silence)
-      : offer_{.roles = kRoles,
+  Host(const Model* model, const DeviceInventory& device, const DeviceOptions& opening,
+       cpu::Isa isa, const Probe& probe, std::optional<std::chrono::milliseconds> client_silence)
+      : offer_{.roles = roles_of(device),
                .receives = model == nullptr,
                .max_rows = kMaxWireRows,
                .max_pairs = kMaxPairs,
@@ -95,13 +109,13 @@ class Host {
                .credits = kCredits,
                .probe = probe,
                .client_silence = client_silence} {
+    const ShardPlan shard = shard_on(device);
     const LayersHandlerOptions layers{
-        .device = device, .budget = device.budget_bytes, .cpu_isa = cpu::isa_name(isa)};
-    const ExpertsHandlerOptions experts{
-        .device = device, .budget = device.budget_bytes, .isa = isa};
+        .device = shard, .budget = shard.budget_bytes, .opening = opening};
+    const ExpertsHandlerOptions experts{.device = shard, .budget = shard.budget_bytes, .isa = isa};
     if (model == nullptr) {
       receiving_ = std::make_unique<ReceivingHandler>(ReceivingHandlerOptions{
-          .layers = layers, .experts = experts, .budget = device.budget_bytes});
+          .layers = layers, .experts = experts, .budget = shard.budget_bytes});
       return;
     }
     owning_ = std::make_unique<RoleHandler>(*model, layers, experts);
@@ -109,13 +123,20 @@ class Host {
     offer_.dims = model_dims(model->spec());
   }
 
-  // Until the client leaves.
+  // Until the client leaves, or the device is lost: see usable() then.
   Status serve_one(Channel& channel) {
     if (receiving_) receiving_->connect(channel);
     JobHandler& handler = receiving_ ? static_cast<JobHandler&>(*receiving_) : *owning_;
     TESSERA_ASSIGN(const ServeEnd end, serve(channel, offer_, handler, stats_));
     log_info("{}: {}", channel.describe(), how_it_left(end));
+    lost_ = end == ServeEnd::lost;
     return {};
+  }
+  // Any thread. A device that failed stays so while this process lives.
+  Status usable() const {
+    if (!lost_) return {};
+    return Error::make(ErrorCode::unavailable, "{}; start the worker again",
+                       how_it_left(ServeEnd::lost));
   }
 
  private:
@@ -123,6 +144,7 @@ class Host {
   std::unique_ptr<RoleHandler> owning_;  // one of the two
   std::unique_ptr<ReceivingHandler> receiving_;
   Stats stats_;
+  std::atomic<bool> lost_{false};
 };
 
 // Serves those who connect, one at a time; others are told that it is busy.
@@ -191,6 +213,7 @@ class ListeningWorker {
   }
   void leave(const Status& status) {
     if (!status) log_warn("{}", status.error().message);
+    if (!host_.usable()) listener_.stop();
     const std::lock_guard lock(mutex_);
     client_.reset();
     busy_ = false;
@@ -221,18 +244,19 @@ Status listen(const Config& config, Host& host) {
   print_out("worker ready at {}\n", where);
   flush_out();
   server.run();
-  return {};
+  return host.usable();
 }
 
 Status answer_parent(Host& host, Fd socket) {
   TESSERA_ASSIGN(const std::unique_ptr<Channel> channel,
                  attach_worker(std::move(socket), SocketKind::unix_socket,
                                {.max_arena_bytes = kMostArena}, after(kAttach)));
-  return host.serve_one(*channel);
+  TESSERA_TRY(host.serve_one(*channel));
+  return host.usable();
 }
 
 Status run(const Config& config) {
-  TESSERA_ASSIGN(const ShardPlan device, worker_device(config));
+  TESSERA_ASSIGN(const DeviceInventory device, worker_device(config));
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   if (config.flag("worker.probe")) {
     TESSERA_ASSIGN(Fd socket, start_as_worker());
@@ -246,6 +270,9 @@ Status run(const Config& config) {
   std::optional<Model> model;
   if (!config.arguments().empty()) {
     TESSERA_ASSIGN(model, Model::open(config.arguments().front()));
+  } else if (device.kind != DeviceKind::cpu) {
+    return Error::make(ErrorCode::invalid, "--device {}: a worker on a GPU needs the model's file",
+                       device.name);
   } else if (listening) {
     log_info("no model was named: servers that connect send what this worker is to hold");
   } else {
@@ -253,10 +280,11 @@ Status run(const Config& config) {
   }
   const Model* held = model ? &*model : nullptr;
   if (!listening) {  // it was probed before it was started
-    Host host(held, device, isa, {}, std::nullopt);
+    Host host(held, device, opening_options(config), isa, {}, std::nullopt);
     return answer_parent(host, std::move(parent));
   }
-  Host host(held, device, isa, describe(device, held, isa), kClientSilence);
+  Host host(held, device, opening_options(config), isa, describe(device, held, isa),
+            kClientSilence);
   return listen(config, host);
 }
 

@@ -43,8 +43,10 @@ Status take_setting(std::string_view part, SpawnRequest& request) {
     request.binary = value;
   } else if (key == "device") {
     Result<DeviceName> name = parse_device_name(value);
-    if (!name || !name->worker.empty() || name->gpu())
-      return wrong_spawn(part, "a worker computes on cpu, or cpu:0,cpu:1,...");
+    if (!name || !name->worker.empty())
+      return wrong_spawn(part, "a worker computes on cpu, cpu:0, cuda:1 and the like");
+    if (name->gpu() && request.role != Role::layers)
+      return wrong_spawn(part, "a GPU computes layers; experts are computed on cpu");
     request.device = value;
   } else if (key == "threads") {
     const auto [end, error] =
@@ -84,10 +86,22 @@ Result<WorkerSite> make_site(const Config& config, std::string name, Role role) 
   return site;
 }
 
-void set_spawn(const SpawnRequest& request, WorkerSite& site) {
+// What a worker on a GPU is told of it.
+std::vector<std::string> gpu_words(const Config& config) {
+  std::vector<std::string> words = {"--gpu-graphs", config.text("placement.gpu_graphs"),
+                                    "--gpu-wait",
+                                    fmt::format("{}s", config.number("placement.gpu_wait"))};
+  if (const std::string& folder = config.text("placement.gpu_plugins"); !folder.empty())
+    words.insert(words.end(), {"--gpu-plugins", folder});
+  return words;
+}
+
+void set_spawn(const Config& config, const SpawnRequest& request, WorkerSite& site) {
   site.spawn = worker::SpawnOptions{
       .binary = request.binary.empty() ? this_program() : request.binary, .log_prefix = site.name};
   site.probe_arguments = {"--config", "/dev/null", "--device", request.device};
+  if (const Result<DeviceName> device = parse_device_name(request.device); device && device->gpu())
+    for (std::string& word : gpu_words(config)) site.probe_arguments.push_back(std::move(word));
   if (request.threads > 0)
     site.probe_arguments.insert(site.probe_arguments.end(),
                                 {"--threads", std::to_string(request.threads)});
@@ -127,6 +141,16 @@ bool is_here(const WorkerSite& site) {
   return site.spawn || site.address.kind == worker::Address::Kind::unix_path;
 }
 
+// A GPU's memory and speed are no part of this machine's.
+void take_device(const worker::Probe& probe, WorkerInventory& inventory) {
+  inventory.kind = static_cast<DeviceKind>(probe.device);
+  if (inventory.kind == DeviceKind::cpu) return;
+  inventory.threads = std::max(1, static_cast<int>(probe.threads));
+  inventory.bytes_per_s = probe.bytes_per_second;
+  inventory.memory_total = static_cast<std::int64_t>(probe.memory_total);
+  inventory.memory_free = static_cast<std::int64_t>(probe.memory_free);
+}
+
 // Of a worker that listens: what it may use is for it to say.
 WorkerInventory inventory_at(const DeviceName& name, const WorkerSite& site,
                              const worker::Probe& probe, std::int64_t free) {
@@ -136,7 +160,9 @@ WorkerInventory inventory_at(const DeviceName& name, const WorkerSite& site,
                             .threads = std::max(1, static_cast<int>(probe.threads)),
                             .memory_total = static_cast<std::int64_t>(probe.memory_total),
                             .memory_free = free};
-  (inventory.here ? inventory.most : inventory.budget) = free;
+  take_device(probe, inventory);
+  const bool shares = inventory.here && inventory.kind == DeviceKind::cpu;
+  (shares ? inventory.most : inventory.budget) = free;
   return inventory;
 }
 
@@ -251,7 +277,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     } else {
       std::size_t number = 0;
       std::from_chars(name.worker.data(), name.worker.data() + name.worker.size(), number);
-      set_spawn(requests[number], found.site);
+      set_spawn(config, requests[number], found.site);
       found.inventory = {.name = name, .threads = requests[number].threads};
       if (requests[number].budget > 0) found.inventory.budget = requests[number].budget;
     }
@@ -260,8 +286,11 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
     TESSERA_TRY(check_isa(config, found.site, probe));
     TESSERA_TRY(check_model(found.site, probe, model));
-    if (!found.site.spawn)
+    if (!found.site.spawn) {
       found.inventory = inventory_at(name, found.site, probe, free_memory(probe, model));
+    } else {
+      take_device(probe, found.inventory);
+    }
     workers.push_back(std::move(found));
   }
   return workers;
@@ -319,7 +348,7 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     request.threads = std::max(1, request.threads);
     ExpertSite found{.threads = request.threads};
     TESSERA_ASSIGN(found.site, make_site(config, numbered(i).text(), Role::experts));
-    set_spawn(request, found.site);
+    set_spawn(config, request, found.site);
     workers.push_back(std::move(found));
     budgets.push_back(request.budget);
   }

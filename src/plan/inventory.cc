@@ -128,13 +128,14 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   for (const DeviceName& name : placement.devices) {
     const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
     if (name.gpu()) continue;
+    if (worker != nullptr && worker->kind != DeviceKind::cpu) continue;
     if (name.worker.empty() || (worker != nullptr && worker->threads == 0)) ++sharing.devices;
     if (worker != nullptr && worker->threads == 0) ++sharing_workers;
     sharing.teams = std::max(sharing.teams, name.team.value_or(0) + 1);
   }
   // The cores of a worker here are not for others.
   for (const WorkerInventory& worker : workers)
-    if (worker.here) sharing.cores -= worker.threads;
+    if (worker.here && worker.kind == DeviceKind::cpu) sharing.cores -= worker.threads;
   sharing.teams += sharing_workers;
   sharing.cores = std::max(sharing.cores, 1);
   return sharing;
@@ -153,6 +154,10 @@ void add_local(const DeviceName& name, const Sharing& sharing, const std::vector
       device.cpus.push_back(cores[static_cast<std::size_t>(t) % cores.size()]);
 }
 
+double speed_of(double bytes_per_s) {
+  return std::max(1.0, bytes_per_s / kThreadBytesPerSecond);
+}
+
 // `number`: of the memory, where it is elsewhere.
 void add_worker(const WorkerInventory& worker, DeviceInventory& device, int number) {
   device.remote = true;
@@ -160,7 +165,9 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.budget = worker.budget;
   device.most = worker.most;
   device.has_file = worker.has_file;
-  if (worker.here) return;
+  device.kind = worker.kind;
+  if (worker.kind != DeviceKind::cpu) device.speed = speed_of(worker.bytes_per_s);
+  if (worker.here && worker.kind == DeviceKind::cpu) return;
   device.memory = number + 1;
   device.memory_total = worker.memory_total;
   device.memory_free = worker.memory_free;
@@ -170,8 +177,6 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
 
 namespace {
 
-// What one CPU thread reads a second, about; a GPU's speed is told in such threads.
-constexpr double kThreadBytesPerSecond = 8e9;
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
 
 Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement& placement,
@@ -182,7 +187,7 @@ Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement
   device.kind = name.kind;
   device.number = *name.team;
   device.threads = std::max(1, cores);  // they repack its weights
-  device.speed = std::max(1.0, static_cast<double>(info.bytes_per_second) / kThreadBytesPerSecond);
+  device.speed = speed_of(static_cast<double>(info.bytes_per_second));
   device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
   device.memory_total = info.memory_total;
   device.memory_free = info.memory_free;

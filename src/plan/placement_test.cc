@@ -130,5 +130,31 @@ TEST(Inventory, BudgetsGoToTheirDevices) {
   EXPECT_EQ(inventory->devices[1].budget, 12345);
 }
 
+// A worker's GPU has a memory and a speed of its own, and takes no core.
+TEST(Inventory, AWorkersGpuIsNoPartOfThisMachine) {
+  constexpr std::int64_t kMemory = std::int64_t{80} << 30;
+  const Result<Placement> placement = parse_placement({.devices = "cpu,worker:0"});
+  ASSERT_TRUE(placement);
+  const WorkerInventory worker{.name = placement->devices[1],
+                               .kind = DeviceKind::cuda,
+                               .threads = 16,
+                               .bytes_per_s = 4e12,
+                               .memory_total = kMemory,
+                               .memory_free = kMemory - 1,
+                               .budget = kMemory / 2};
+  const Result<Inventory> inventory = probe_inventory(*placement, 7, {&worker, 1});
+  ASSERT_TRUE(inventory) << inventory.error().message;
+  const DeviceInventory& cpu = inventory->devices[0];
+  const DeviceInventory& gpu = inventory->devices[1];
+  EXPECT_EQ(cpu.threads, 7);
+  EXPECT_EQ(gpu.kind, DeviceKind::cuda);
+  EXPECT_TRUE(gpu.remote);
+  EXPECT_NE(gpu.memory, cpu.memory);
+  EXPECT_EQ(gpu.memory_total, kMemory);
+  EXPECT_EQ(gpu.memory_free, kMemory - 1);
+  EXPECT_EQ(gpu.budget, kMemory / 2);
+  EXPECT_EQ(gpu.speed, 4e12 / kThreadBytesPerSecond);
+}
+
 }  // namespace
 }  // namespace tessera

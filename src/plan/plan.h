@@ -32,6 +32,9 @@ namespace tessera {
 // DeviceInventory::memory of this machine.
 inline constexpr int kHostMemory = 0;
 
+// What one CPU thread reads a second, about; a GPU's speed is told in such threads.
+inline constexpr double kThreadBytesPerSecond = 8e9;
+
 struct DeviceInventory {
   std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
   bool remote = false;   // in another process
@@ -77,11 +80,13 @@ Inventory probe_inventory(int threads);
 // name: one that holds no layers and takes cores all the same.
 struct WorkerInventory {
   DeviceName name;
-  bool here = true;  // on this machine: shares its memory
+  bool here = true;  // on this machine: a CPU there shares its memory and cores
   bool has_file = true;
+  DeviceKind kind = DeviceKind::cpu;
   int threads = 0;  // 0: a share of this machine's cores, like the devices of this process
-  std::int64_t memory_total = 0;       // elsewhere
-  std::int64_t memory_free = 0;        // elsewhere
+  double bytes_per_s = 0.0;       // of a GPU: at which it reads its memory; 0: not known
+  std::int64_t memory_total = 0;  // of a GPU, or elsewhere
+  std::int64_t memory_free = 0;   // the same
   std::optional<std::int64_t> budget;  // what it may use, kept free for it
   std::optional<std::int64_t> most;    // the same of one here that shares what is free
 };

@@ -5,6 +5,7 @@
 
 #include <limits>
 
+#include "device/gpu/gpu_layout.h"
 #include "plan/planner_rig.h"
 
 namespace tessera {
@@ -136,6 +137,24 @@ TEST(SharedMemory, WarnsOfBudgetsThatAreMoreThanThereIs) {
       warnings(kPlenty / 2, std::numeric_limits<std::int64_t>::max());
   ASSERT_EQ(alone.size(), 1u);
   EXPECT_NE(alone[0].find("The budget of cpu:1"), std::string::npos) << alone[0];
+}
+
+// The bytes of a worker's GPU are those of a GPU, and the process of the worker is not on it.
+TEST(SharedMemory, AWorkersGpuIsPlannedAsAGpu) {
+  const Model& model = deep();
+  Inventory inventory = machine(2);
+  DeviceInventory& gpu = inventory.devices[1];
+  gpu.name = "worker:0";
+  gpu.remote = true;
+  gpu.kind = DeviceKind::cuda;
+  gpu.memory = 1;
+  const Result<Plan> plan = make_plan(model, inventory, {.context = 256, .prefill_chunk = 16});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const ShardPlan& shard = plan->shards[1];
+  EXPECT_EQ(shard.kind, DeviceKind::cuda);
+  EXPECT_TRUE(shard.remote);
+  EXPECT_EQ(shard.total_bytes(), gpu_footprint(model, shard.layout).total());
+  EXPECT_EQ(shard.host_bytes, 0);
 }
 
 // A worker on this machine that has no file to leave experts to takes what its layers need of the

@@ -7,6 +7,7 @@
 #include "base/checked.h"
 #include "base/log.h"
 #include "device/cpu/cpu_device.h"
+#include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
 #include "experts/offload_bytes.h"
 #include "plan/layer_cuts.h"
@@ -150,12 +151,17 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
 }
 
 Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
-                                  int threads, std::int64_t budget) {
+                                  const ShardPlan& device, std::int64_t budget) {
   const auto tables =
       PageTables::bytes(layout.slots, static_cast<int>(layout.kv_pages.size()), max_positions);
-  const std::int64_t shard =
-      cpu_footprint(model, layout, threads).total() + offload_bytes(model, layout, threads);
-  const auto bytes = checked_add(shard, tables.value_or(std::numeric_limits<std::int64_t>::max()));
+  std::optional<std::int64_t> bytes;
+  if (device.kind == DeviceKind::cpu) {
+    const std::int64_t shard = cpu_footprint(model, layout, device.threads).total() +
+                               offload_bytes(model, layout, device.threads);
+    bytes = checked_add(shard, tables.value_or(std::numeric_limits<std::int64_t>::max()));
+  } else {
+    bytes = gpu_footprint(model, layout).total();
+  }
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
                      layout.first_layer, layout.end_layer - 1,
@@ -168,19 +174,20 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
   if ((!layout.experts.empty() || layout.file_parts > 0) && options_.source != nullptr)
     return Error::make(ErrorCode::invalid,
                        "a client leaves weights to the model's file, which is not here");
+  if (options_.device.kind != DeviceKind::cpu) TESSERA_TRY(gpu_supports(model_.spec()));
   TESSERA_ASSIGN(const std::int64_t bytes,
                  check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
-                              options_.device.threads, options_.budget));
+                              options_.device, options_.budget));
   if (!shard_ || !same_layout(layout, layout_) || delta_form_ != hello.layers.delta_form) {
     shard_.reset();
     TESSERA_ASSIGN(const FetchedWeights fetched,
                    FetchedWeights::get(options_.source, shard_ranges(model_, layout)));
-    TESSERA_ASSIGN(auto device,
-                   open_device(options_.device, {.cpu_isa = options_.cpu_isa,
-                                                 .chunked_delta = hello.layers.delta_form == 1}));
-    LocalExperts experts{.metrics = &expert_metrics_};
-    if (!options_.cpu_isa.empty()) {
-      TESSERA_ASSIGN(experts.isa, cpu::parse_isa(options_.cpu_isa));
+    DeviceOptions opening = options_.opening;
+    opening.chunked_delta = hello.layers.delta_form == 1;
+    TESSERA_ASSIGN(auto device, open_device(options_.device, opening));
+    LocalExperts experts{.metrics = &expert_metrics_, .threads = options_.device.threads};
+    if (!opening.cpu_isa.empty()) {
+      TESSERA_ASSIGN(experts.isa, cpu::parse_isa(opening.cpu_isa));
     }
     auto shard = std::make_unique<LocalShard>(std::move(device), layout, options_.device.cpus,
                                               std::move(experts));
@@ -239,15 +246,22 @@ Status LayersHandler::take_job(const FrameHeader& header, const ForwardBody& job
   return {};
 }
 
+Status LayersHandler::compute() {
+  TESSERA_TRY(shard_->prepare(piece_));
+  TESSERA_TRY(shard_->start(piece_));
+  return shard_->finish(piece_, ignore_near);
+}
+
 Result<JobOutput> LayersHandler::run(const FrameHeader& header, std::span<const std::byte> body,
                                      const WireLimits& limits) {
   if (header.op != Op::forward_layers)
     return Error::make(ErrorCode::not_found, "{} at a worker of layers", op_name(header.op));
   TESSERA_TRY(decode_forward(header, body, limits, limits_, job_));
   TESSERA_TRY(take_job(header, job_));
-  TESSERA_TRY(shard_->prepare(piece_));
-  TESSERA_TRY(shard_->start(piece_));
-  TESSERA_TRY(shard_->finish(piece_, ignore_near));
+  if (Status computed = compute(); !computed) {
+    lost_ = !shard_->keeps_state();
+    return std::move(computed).error();
+  }
   if (!layout_.head)
     return JobOutput{
         .rows = header.rows, .columns = limits.n_embd, .body = std::as_bytes(piece_.hidden())};

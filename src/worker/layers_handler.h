@@ -26,9 +26,9 @@
 namespace tessera::worker {
 
 struct LayersHandlerOptions {
-  ShardPlan device;                // its name, threads and cores
-  std::int64_t budget = 0;         // bytes for the shard
-  std::string cpu_isa;             // DeviceOptions
+  ShardPlan device;                // its kind, number, name, threads and cores
+  std::int64_t budget = 0;         // bytes for the shard, of the device's memory
+  DeviceOptions opening;           // chunked_delta is the client's
   WeightSource* source = nullptr;  // of the weights; null: the model's file
 };
 
@@ -43,8 +43,11 @@ class LayersHandler final : public JobHandler {
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits) override;
   ExpertCounts expert_counts() const override;
+  // A GPU that failed stays so while the process lives.
+  bool lost() const override { return lost_; }
 
  private:
+  Status compute();
   Status take_job(const FrameHeader& header, const ForwardBody& job);
 
   const Model& model_;
@@ -56,6 +59,7 @@ class LayersHandler final : public JobHandler {
   std::unique_ptr<Shard> shard_;  // of layout_ and delta_form_
   ShardLayout layout_;
   std::uint8_t delta_form_ = 0;
+  bool lost_ = false;
 
   // The client's.
   ExpertCounts counted_before_{};
@@ -68,10 +72,10 @@ class LayersHandler final : public JobHandler {
 };
 
 // What a client asks for, held against the model before anything is made for it, and the bytes that
-// it takes, page tables and all, held against the budget. Pure.
+// it takes of the device's memory, on a CPU with page tables and all, held against the budget. Pure.
 Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, const HelloAck& ack);
 Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
-                                  int threads, std::int64_t budget);
+                                  const ShardPlan& device, std::int64_t budget);
 
 // What of a shard travels in HELLO, and back.
 Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta);

@@ -13,7 +13,8 @@ constexpr std::uint32_t kMaxColumns = 1 << 24;
 constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
 constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{4} << 30;
 constexpr std::uint32_t kMaxThreads = 65536;
-constexpr std::uint32_t kMaxIsa = 3;
+constexpr std::uint16_t kMaxIsa = 3;
+constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
 // Pages and positions stay far from the end of an int.
 constexpr std::uint32_t kMaxPages = 1 << 28;
@@ -170,7 +171,8 @@ std::vector<std::byte> encode(const Probe& probe) {
   out.u16(probe.version_max);
   out.u32(probe.roles);
   out.u32(probe.threads);
-  out.u32(probe.isa);
+  out.u16(probe.isa);
+  out.u16(probe.device);
   out.u64(probe.memory_total);
   out.u64(probe.memory_free);
   out.f64(probe.bytes_per_second);
@@ -185,13 +187,15 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   probe.version_max = in.u16();
   probe.roles = in.u32();
   probe.threads = in.u32();
-  probe.isa = in.u32();
+  probe.isa = in.u16();
+  probe.device = in.u16();
   probe.memory_total = in.u64();
   probe.memory_free = in.u64();
   probe.bytes_per_second = in.f64();
   read_array(in, probe.model);
   const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
-                        probe.isa <= kMaxIsa && probe.memory_total <= kMaxMemory &&
+                        probe.isa <= kMaxIsa && probe.device <= kMaxDeviceKind &&
+                        probe.memory_total <= kMaxMemory &&
                         probe.memory_free <= kMaxMemory && std::isfinite(probe.bytes_per_second) &&
                         probe.bytes_per_second >= 0;
   if (!in.done() || !sensible) return malformed("PROBE");

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "experts/expert_metrics.h"
 #include "model/identity.h"
+#include "plan/placement.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -59,8 +60,9 @@ struct Probe {
   std::uint16_t version_max = kVersionMax;
   std::uint32_t roles = 0;         // role_bit()s
   std::uint32_t threads = 0;       // of its device
-  std::uint32_t isa = 0;           // of its kernels: 1 + cpu::Isa; 0: not told
-  std::uint64_t memory_total = 0;  // bytes
+  std::uint16_t isa = 0;           // of its CPU kernels: 1 + cpu::Isa; 0: not told
+  std::uint16_t device = 0;        // DeviceKind: what its layers are computed on
+  std::uint64_t memory_total = 0;  // bytes of that device
   std::uint64_t memory_free = 0;   // what it may use of them
   double bytes_per_second = 0;     // at which it reads weights, measured; 0: not
   ModelDigest model{};             // zeros: none yet

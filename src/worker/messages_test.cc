@@ -60,8 +60,10 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
   const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
-  const Probe probe{.version_min = 1, .version_max = 3, .roles = 6};
+  Probe probe{.version_min = 1, .version_max = 3, .roles = 6, .isa = 3, .device = 2};
   EXPECT_EQ(*decode_probe(encode(probe)), probe);
+  probe.device = 3;
+  EXPECT_FALSE(decode_probe(encode(probe)).ok()) << "no such device";
   Attach attach{.kind = AttachKind::rings, .region_id = 7, .to_worker_bytes = 1 << 20};
   attach.nonce[31] = std::byte{9};
   EXPECT_EQ(*decode_attach(encode(attach)), attach);

@@ -36,6 +36,7 @@ class ReceivingHandler final : public JobHandler {
     return role_->run(header, body, limits);
   }
   ExpertCounts expert_counts() const override { return role_->expert_counts(); }
+  bool lost() const override { return role_->lost(); }
 
  private:
   Status receive(const Hello& hello);

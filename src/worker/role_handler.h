@@ -28,6 +28,7 @@ class RoleHandler final : public JobHandler {
     return current_->run(header, body, limits);
   }
   ExpertCounts expert_counts() const override { return current_->expert_counts(); }
+  bool lost() const override { return current_->lost(); }
 
  private:
   LayersHandler layers_;

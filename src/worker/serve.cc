@@ -58,6 +58,7 @@ class Server final : public FrameTaker {
       }
       if (!queue_.empty()) {
         TESSERA_TRY(run_front());
+        if (handler_.lost()) return ServeEnd::lost;
       } else if (patience_ && channel_.begun() == begun) {
         return ServeEnd::silent;
       }

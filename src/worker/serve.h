@@ -32,13 +32,15 @@ class JobHandler {
                                 const WireLimits& limits) = 0;
   // Of the experts of its layers, since prepare().
   virtual ExpertCounts expert_counts() const { return {}; }
+  // Whether nothing can be computed any more, by this handler and in this process.
+  virtual bool lost() const { return false; }
 };
 
-enum class ServeEnd { bye, peer_gone, silent };
+enum class ServeEnd { bye, peer_gone, silent, lost };
 
 // Handshake, then jobs until the client leaves, or is silent for as long as the offer says: one
 // that is idle sends heartbeats, and bytes of a long frame are signs of life too. An Error when the
-// client was refused or broke the protocol.
+// client was refused or broke the protocol. `lost`: the handler is, and has told the client so.
 Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& handler,
                        Stats& stats);
 

@@ -22,7 +22,7 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--spawn-worker", "layers,threads=0"}, "threads go from 1"},
       {{"--spawn-worker", "layers,threads"}, "lacks a value"},
       {{"--spawn-worker", "layers,device=tpu"}, "computes on cpu"},
-      {{"--spawn-worker", "layers,device=cuda:0"}, "computes on cpu"},
+      {{"--spawn-worker", "experts,device=cuda:0"}, "experts are computed on cpu"},
       {{"--spawn-worker", "layers,budget=much"}, "give bytes"},
       {{"--spawn-worker", "layers,speed=3"}, "not known"},
       {{"--spawn-worker", "layers,bin=/nonexistent"}, "/nonexistent"},
@@ -117,9 +117,9 @@ TEST(WorkerUsage, AloneItAsksForAnAddress) {
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("--listen"), std::string::npos) << outcome.err;
   const Outcome gpu =
-      run_program({{"worker", kModel, "--device", "cuda:0", "--listen", "unix:/x"}});
-  EXPECT_EQ(gpu.code, 2);
-  EXPECT_NE(gpu.err.find("computes on cpu"), std::string::npos) << gpu.err;
+      run_program({{"worker", kModel, "--device", "cuda:99", "--listen", "unix:/x"}});
+  EXPECT_EQ(gpu.code, 1);
+  EXPECT_NE(gpu.err.find("cuda"), std::string::npos) << gpu.err;
   const Outcome open = run_program({{"worker", kModel, "--listen", "tcp:127.0.0.1:0"}});
   EXPECT_EQ(open.code, 2);
   EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;

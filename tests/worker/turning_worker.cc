@@ -218,7 +218,7 @@ int turning_worker(const std::string& how, std::span<char*> words) {
     isa = *cpu::parse_isa(options["--cpu-isa"]);
   constexpr std::int64_t kBudget = std::int64_t{1} << 30;
   Owner owner(model ? &*model : nullptr,
-              {.device = device, .budget = kBudget, .cpu_isa = cpu::isa_name(isa)},
+              {.device = device, .budget = kBudget, .opening = {.cpu_isa = cpu::isa_name(isa)}},
               {.device = device, .budget = kBudget, .isa = isa});
   SlowlyLoading slow(owner.handler(), how == "loads_slowly" ? 600ms : 0ms);
   Turning worker{.how = how.substr(how.find('_') + 1),
