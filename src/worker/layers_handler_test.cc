@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
 #include "worker/job_layout.h"
 
@@ -55,14 +56,25 @@ TEST_F(AskingForLayers, NoMorePositionsThanTheModelHas) {
 TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
   const std::int64_t most = std::int64_t{1} << 40;
-  const std::int64_t bytes = *check_budget(model_, layout, model_.spec().context_length, 2, most);
-  EXPECT_EQ(bytes - *check_budget(model_, layout, kPageTokens, 2, most),
+  const ShardPlan two{.threads = 2};
+  const std::int64_t bytes = *check_budget(model_, layout, model_.spec().context_length, two, most);
+  EXPECT_EQ(bytes - *check_budget(model_, layout, kPageTokens, two, most),
             *PageTables::bytes(1, 1, model_.spec().context_length) -
                 *PageTables::bytes(1, 1, kPageTokens));
   EXPECT_TRUE(handler(bytes).prepare(hello_, ack()).ok());
   const Result<Prepared> ready = handler(bytes - 1).prepare(hello_, ack());
   ASSERT_FALSE(ready.ok());
   EXPECT_EQ(ready.error().code, ErrorCode::exhausted);
+}
+
+// Of a GPU the budget is the card's memory, which page tables are no part of.
+TEST_F(AskingForLayers, AGpusBytesAreHeldAgainstTheBudget) {
+  const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
+  const std::int64_t bytes = gpu_footprint(model_, layout).total();
+  const ShardPlan gpu{.kind = DeviceKind::cuda};
+  const int context = model_.spec().context_length;
+  EXPECT_EQ(*check_budget(model_, layout, context, gpu, bytes), bytes);
+  EXPECT_FALSE(check_budget(model_, layout, context, gpu, bytes - 1).ok());
 }
 
 // Experts that leave the worker's memory for its file.
@@ -77,7 +89,7 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
     layout.kv_pages.push_back(group.layers.empty() ? 0 : 1);
   const std::int64_t most = std::int64_t{1} << 40;
   const auto bytes_of = [&](const ShardLayout& asked) {
-    return *check_budget(model, asked, kPageTokens, 1, most);
+    return *check_budget(model, asked, kPageTokens, {.threads = 1}, most);
   };
   const std::int64_t all = bytes_of(layout);
   for (const LayerSpec& layer : spec.layers) {
@@ -122,7 +134,7 @@ TEST_F(AskingForLayers, PartsOfTheFileAreHeldAgainstTheModel) {
   const int parts = file_part_count(model_.spec(), layout);
   const auto bytes_with = [&](int n) {
     layout.file_parts = n;
-    return *check_budget(model_, layout, kPageTokens, 1, std::int64_t{1} << 40);
+    return *check_budget(model_, layout, kPageTokens, {.threads = 1}, std::int64_t{1} << 40);
   };
   EXPECT_LT(bytes_with(parts), bytes_with(0));
   hello_.layers.max_positions = kPageTokens;
