@@ -83,10 +83,10 @@ struct WorkerInventory {
   bool here = true;  // on this machine: a CPU there shares its memory and cores
   bool has_file = true;
   DeviceKind kind = DeviceKind::cpu;
-  int threads = 0;  // 0: a share of this machine's cores, like the devices of this process
-  double bytes_per_s = 0.0;       // of a GPU: at which it reads its memory; 0: not known
-  std::int64_t memory_total = 0;  // of a GPU, or elsewhere
-  std::int64_t memory_free = 0;   // the same
+  int threads = 0;           // 0: a share of this machine's cores, like the devices of this process
+  double bytes_per_s = 0.0;  // of a GPU: at which it reads its memory; 0: not known
+  std::int64_t memory_total = 0;       // of a GPU, or elsewhere
+  std::int64_t memory_free = 0;        // the same
   std::optional<std::int64_t> budget;  // what it may use, kept free for it
   std::optional<std::int64_t> most;    // the same of one here that shares what is free
 };

@@ -72,7 +72,8 @@ class LayersHandler final : public JobHandler {
 };
 
 // What a client asks for, held against the model before anything is made for it, and the bytes that
-// it takes of the device's memory, on a CPU with page tables and all, held against the budget. Pure.
+// it takes of the device's memory, on a CPU with page tables and all, held against the budget.
+// Pure.
 Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, const HelloAck& ack);
 Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
                                   const ShardPlan& device, std::int64_t budget);

@@ -195,9 +195,8 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   read_array(in, probe.model);
   const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
                         probe.isa <= kMaxIsa && probe.device <= kMaxDeviceKind &&
-                        probe.memory_total <= kMaxMemory &&
-                        probe.memory_free <= kMaxMemory && std::isfinite(probe.bytes_per_second) &&
-                        probe.bytes_per_second >= 0;
+                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
+                        std::isfinite(probe.bytes_per_second) && probe.bytes_per_second >= 0;
   if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }
