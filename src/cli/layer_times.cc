@@ -6,10 +6,9 @@
 
 #include "base/log.h"
 #include "cli/machine_file.h"
-#include "device/cpu/cpu_device.h"
-#include "device/gpu/gpu_layout.h"
 #include "model/identity.h"
 #include "pipeline/measure_layers.h"
+#include "plan/footprint.h"
 
 namespace tessera::cli {
 namespace {
@@ -76,9 +75,7 @@ class DeviceTimes {
 
  private:
   bool fits(const DeviceInventory& device, const ShardLayout& layout) const {
-    const std::int64_t bytes = device.kind == DeviceKind::cpu
-                                   ? cpu_footprint(needs_.model, layout, device.threads).total()
-                                   : gpu_footprint(needs_.model, layout).total();
+    const std::int64_t bytes = footprint(needs_.model, layout, device.kind, device.threads).total();
     return bytes <= std::min({device.budget.value_or(device.memory_free), device.memory_free,
                               device.most.value_or(device.memory_free)});
   }

@@ -8,8 +8,8 @@
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
-#include "device/gpu/gpu_layout.h"
 #include "plan/expert_workers.h"
+#include "plan/footprint.h"
 #include "plan/plan_advice.h"
 #include "plan/shard_planner.h"
 
@@ -167,7 +167,7 @@ Status check_all(const Model& model, const Inventory& inventory, const PlanOptio
   TESSERA_TRY(check_files(spec, inventory, options));
   if (inventory.devices.empty()) return Error::make(ErrorCode::invalid, "no device to plan for");
   for (const DeviceInventory& device : inventory.devices)
-    TESSERA_TRY(device.kind == DeviceKind::cpu ? cpu_supports(spec) : gpu_supports(spec));
+    TESSERA_TRY(device_supports(device.kind, spec));
   return {};
 }
 

@@ -178,8 +178,7 @@ std::string no_prediction(const Plan& plan) {
     return fmt::format("Speed: not predicted; {} has not said how fast it reads.\n",
                        worker->device);
   return "Speed: not predicted; layers are in a worker or on a GPU, and weights are away from "
-         "their "
-         "layers' devices.\n";
+         "their layers' devices.\n";
 }
 
 // What of the plan is worth a sentence.

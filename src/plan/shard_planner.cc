@@ -7,6 +7,7 @@
 #include "device/gpu/gpu_layout.h"
 #include "experts/offload_bytes.h"
 #include "plan/expert_workers.h"
+#include "plan/footprint.h"
 #include "plan/layer_cuts.h"
 
 namespace tessera {
@@ -154,17 +155,11 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
 
 // The bytes of the layout as it is.
 void ShardPlanner::set_bytes(ShardPlan& shard) const {
-  const auto take = [&](const auto& bytes) {
-    shard.weight_bytes = bytes.weights;
-    shard.kv_bytes = bytes.kv;
-    shard.recurrent_bytes = bytes.recurrent;
-    shard.scratch_bytes = bytes.scratch;
-  };
-  if (shard.kind == DeviceKind::cpu) {
-    take(cpu_footprint(model_, shard.layout, shard.threads));
-  } else {
-    take(gpu_footprint(model_, shard.layout));
-  }
+  const Footprint bytes = footprint(model_, shard.layout, shard.kind, shard.threads);
+  shard.weight_bytes = bytes.weights;
+  shard.kv_bytes = bytes.kv;
+  shard.recurrent_bytes = bytes.recurrent;
+  shard.scratch_bytes = bytes.scratch;
   shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
 }
 

@@ -6,10 +6,9 @@
 #include "base/check.h"
 #include "base/checked.h"
 #include "base/log.h"
-#include "device/cpu/cpu_device.h"
-#include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
 #include "experts/offload_bytes.h"
+#include "plan/footprint.h"
 #include "plan/layer_cuts.h"
 #include "worker/model_ranges.h"
 #include "worker/owned_experts.h"
@@ -154,14 +153,10 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
                                   const ShardPlan& device, std::int64_t budget) {
   const auto tables =
       PageTables::bytes(layout.slots, static_cast<int>(layout.kv_pages.size()), max_positions);
-  std::optional<std::int64_t> bytes;
-  if (device.kind == DeviceKind::cpu) {
-    const std::int64_t shard = cpu_footprint(model, layout, device.threads).total() +
-                               offload_bytes(model, layout, device.threads);
-    bytes = checked_add(shard, tables.value_or(std::numeric_limits<std::int64_t>::max()));
-  } else {
-    bytes = gpu_footprint(model, layout).total();
-  }
+  std::optional<std::int64_t> bytes = footprint(model, layout, device.kind, device.threads).total();
+  if (device.kind == DeviceKind::cpu)  // the process's memory is the device's
+    bytes = checked_add(*bytes + offload_bytes(model, layout, device.threads),
+                        tables.value_or(std::numeric_limits<std::int64_t>::max()));
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
                      layout.first_layer, layout.end_layer - 1,
@@ -174,7 +169,7 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
   if ((!layout.experts.empty() || layout.file_parts > 0) && options_.source != nullptr)
     return Error::make(ErrorCode::invalid,
                        "a client leaves weights to the model's file, which is not here");
-  if (options_.device.kind != DeviceKind::cpu) TESSERA_TRY(gpu_supports(model_.spec()));
+  TESSERA_TRY(device_supports(options_.device.kind, model_.spec()));
   TESSERA_ASSIGN(const std::int64_t bytes,
                  check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
                               options_.device, options_.budget));

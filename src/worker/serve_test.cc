@@ -154,27 +154,45 @@ TEST(Serve, StatsUnknownOpsAndTooManyJobs) {
   EXPECT_EQ(*end, ServeEnd::bye);
 }
 
-// A job and a result of a megabyte each, several times what a socket holds, on their way to each
-// other: the worker takes the job while it sends.
-TEST(Streams, LargeJobsAndResultsCross) {
-  Hello hello = scale_hello();
-  hello.max_rows = 4096;
-  ChannelPair pair = make_pair({.kind = AttachKind::stream});
-  Stats stats;
-  ScaleHandler handler;
-  std::thread worker([&, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
-    (void)serve(*channel, scale_offer(), handler, stats);
-  });
-  const Result<HandshakeReply> reply = client_handshake(*pair.client, hello, after(5s));
-  ASSERT_TRUE(reply.ok());
-  Session session(std::move(pair.client), hello, std::get<HelloAck>(*reply));
-  ScaleJob job;
-  job.header.rows = 4096;
-  job.rows.resize(std::size_t{4096} * 64 * 4);
-  const auto parts = job.parts();
+// A worker over a socket, and jobs of a megabyte, several times what the socket holds.
+class Streams : public testing::Test {
+ protected:
+  void SetUp() override {
+    hello_.max_rows = kRows;
+    ChannelPair pair = make_pair({.kind = AttachKind::stream});
+    worker_ = std::thread([this, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
+      (void)serve(*channel, scale_offer(), handler_, stats_);
+    });
+    client_ = std::move(pair.client);
+    const Result<HandshakeReply> reply = client_handshake(*client_, hello_, after(5s));
+    ASSERT_TRUE(reply.ok());
+    ack_ = std::get<HelloAck>(*reply);
+    job_.header.rows = kRows;
+    job_.rows.resize(std::size_t{kRows} * 64 * 4);
+    parts_ = job_.parts();
+  }
+  void TearDown() override {
+    if (client_) client_->close();
+    worker_.join();
+  }
+
+  static constexpr int kRows = 4096;
+  Hello hello_ = scale_hello();
+  HelloAck ack_;
+  ScaleHandler handler_;
+  Stats stats_;
+  std::unique_ptr<Channel> client_;
+  std::thread worker_;
+  ScaleJob job_;
+  decltype(job_.parts()) parts_;
+};
+
+// A job and a result on their way to each other: the worker takes the job while it sends.
+TEST_F(Streams, LargeJobsAndResultsCross) {
+  Session session(std::move(client_), hello_, ack_);
   std::vector<Ticket> tickets;
   for (int i = 0; i < session.agreed().credits; ++i) {
-    const Result<Ticket> ticket = session.submit(job.header, Parts(parts), 5s);
+    const Result<Ticket> ticket = session.submit(job_.header, Parts(parts_), 5s);
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
     tickets.push_back(*ticket);
   }
@@ -185,38 +203,22 @@ TEST(Streams, LargeJobsAndResultsCross) {
     EXPECT_TRUE(all_nines(answer.body.first(64 * 4)));
   }
   session.close();
-  worker.join();
 }
 
 // A client that reads nothing and sends more jobs than it has credits for: no more are taken into
 // memory while an answer has no room.
-TEST(Streams, NoMoreJobsThanCreditsAreReadAhead) {
-  Hello hello = scale_hello();
-  hello.max_rows = 4096;
-  ChannelPair pair = make_pair({.kind = AttachKind::stream});
-  Stats stats;
-  ScaleHandler handler;
-  std::thread worker([&, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
-    (void)serve(*channel, scale_offer(), handler, stats);
-  });
-  const Result<HandshakeReply> reply = client_handshake(*pair.client, hello, after(5s));
-  ASSERT_TRUE(reply.ok());
-  const int credits = std::get<HelloAck>(*reply).credits;
-  ScaleJob job;
-  job.header.rows = 4096;
-  job.rows.resize(std::size_t{4096} * 64 * 4);
-  const auto parts = job.parts();
-  ASSERT_TRUE(pair.client->send(job.header, Parts(parts), after(5s)).ok());
+TEST_F(Streams, NoMoreJobsThanCreditsAreReadAhead) {
+  const int credits = ack_.credits;
+  ASSERT_TRUE(client_->send(job_.header, Parts(parts_), after(5s)).ok());
   // Its result is on the way.
-  ASSERT_TRUE(wait_for(pair.client->descriptor(), POLLIN, after(20s)).ready);
+  ASSERT_TRUE(wait_for(client_->descriptor(), POLLIN, after(20s)).ready);
   int taken = 1;
-  while (taken < 3 * credits && pair.client->send(job.header, Parts(parts), after(300ms)).ok())
+  while (taken < 3 * credits && client_->send(job_.header, Parts(parts_), after(300ms)).ok())
     ++taken;
   // The socket itself holds less than one.
   EXPECT_GE(taken, credits);
   EXPECT_LE(taken, credits + 1);
-  pair.client->close();
-  worker.join();
+  client_->close();
 }
 
 }  // namespace

@@ -1,0 +1,28 @@
+// What a shard takes of a device's memory, and whether the device computes such a model: the
+// device's own count and word, whatever its kind.
+//
+//   TESSERA_TRY(device_supports(device.kind, spec));
+//   std::int64_t bytes = footprint(model, layout, device.kind, device.threads).total();
+#pragma once
+
+#include "device/device.h"
+#include "model/model.h"
+#include "plan/placement.h"
+
+namespace tessera {
+
+struct Footprint {
+  std::int64_t weights = 0;
+  std::int64_t kv = 0;
+  std::int64_t recurrent = 0;
+  std::int64_t scratch = 0;
+  std::int64_t total() const { return weights + kv + recurrent + scratch; }
+};
+
+// `threads`: of a CPU device; others take the same with any number.
+Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind kind, int threads);
+
+// One line that says what it cannot compute otherwise.
+Status device_supports(DeviceKind kind, const ModelSpec& spec);
+
+}  // namespace tessera
