@@ -196,8 +196,9 @@ Result<Probe> probe_worker(const std::string& binary, const std::vector<std::str
   if (!came || !*came || frame.header.op != Op::probe)
     return Error::make(
         came ? ErrorCode::unsupported : came.error().code,
-        "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program", binary,
-        came ? "" : fmt::format(" ({})", came.error().message));
+        "{} does not answer 'worker --probe'{}; its own line above says why, unless it is "
+        "another program: bin= is the path of a tessera program",
+        binary, came ? "" : fmt::format(" ({})", came.error().message));
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));
   if (probe.version_max < kVersionMin || probe.version_min > kVersionMax)
     return Error::make(ErrorCode::unsupported,
