@@ -4,12 +4,21 @@
 //
 // "sleep" pauses before each round, longer than either end spins, so that both must be woken; the
 // pause is not counted. A body of 8192 bytes is one f32 row of 2048 columns each way.
+//
+// "floor" is what this machine takes to put two processes to sleep and wake them, with nothing else
+// around it: a word that each hands to the other by futex, or a count by eventfd.
 #include <fmt/core.h>
+#include <linux/futex.h>
 #include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
+#include <climits>
 #include <cstdlib>
 #include <vector>
 
@@ -88,6 +97,23 @@ std::unique_ptr<Channel> start(const Case& c) {
   return *attach_client(std::move(a), kind, options, after(5s));
 }
 
+// `round` is a round trip.
+template <typename Round>
+void time_rounds(const char* name, bool pause, int rounds, Round round) {
+  std::vector<double> us;
+  const int warm = pause ? 10 : 1000;
+  for (int i = -warm; i < rounds; ++i) {
+    if (pause) ::usleep(2000);
+    const Deadline begin = Clock::now();
+    round();
+    if (i >= 0)
+      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
+  }
+  std::sort(us.begin(), us.end());
+  fmt::print("{:<34} {:>8.2f} {:>8.2f} {:>9.1f}\n", name, us[us.size() / 2],
+             us[us.size() * 99 / 100], us.back());
+}
+
 void measure(const Case& c, int rounds) {
   cpu_set_t all;
   ::sched_getaffinity(0, sizeof(all), &all);
@@ -96,23 +122,60 @@ void measure(const Case& c, int rounds) {
   channel->set_limits(limits());
   const std::vector<std::byte> body(std::size_t{c.rows} * kColumns * 4, std::byte{1});
   Frame frame;
-  std::vector<double> us;
-  const int warm = c.pause ? 10 : 1000;
-  for (int i = -warm; i < rounds; ++i) {
-    if (c.pause) ::usleep(2000);
-    const Deadline begin = Clock::now();
+  time_rounds(c.name, c.pause, rounds, [&] {
     CHECK(channel->send(header_of(c), body, after(1s)).ok());
     const Result<bool> came = channel->receive(frame, after(1s));
     CHECK(came.ok() && *came);
-    if (i >= 0)
-      us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-  }
+  });
   channel->close();
   ::sched_setaffinity(0, sizeof(all), &all);
   ::wait(nullptr);
-  std::sort(us.begin(), us.end());
-  fmt::print("{:<34} {:>8.2f} {:>8.2f} {:>9.1f}\n", c.name, us[us.size() / 2],
-             us[us.size() * 99 / 100], us.back());
+}
+
+// Two ends that hand each other a turn; the second one runs in a process of its own.
+void measure_floor(const char* name, int rounds, auto pass, auto await) {
+  const pid_t other = ::fork();
+  if (other == 0) {
+    for (;;) {
+      await(1);
+      pass(0);
+    }
+  }
+  time_rounds(name, true, rounds, [&] {
+    pass(1);
+    await(0);
+  });
+  ::kill(other, SIGKILL);
+  ::waitpid(other, nullptr, 0);
+}
+
+void measure_futex(int rounds) {
+  void* const page =
+      ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  CHECK(page != MAP_FAILED);
+  auto* const turn = new (page) std::atomic<int>(0);
+  measure_floor(
+      "floor: futex, sleep", rounds,
+      [&](int whose) {
+        turn->store(whose);
+        ::syscall(SYS_futex, turn, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+      },
+      [&](int whose) {
+        while (turn->load() != whose)
+          ::syscall(SYS_futex, turn, FUTEX_WAIT, 1 - whose, nullptr, nullptr, 0);
+      });
+  ::munmap(page, 4096);
+}
+
+void measure_eventfd(int rounds) {
+  const int turns[] = {::eventfd(0, EFD_CLOEXEC), ::eventfd(0, EFD_CLOEXEC)};
+  CHECK(turns[0] >= 0 && turns[1] >= 0);
+  std::uint64_t count = 1;
+  measure_floor(
+      "floor: eventfd, sleep", rounds,
+      [&](int whose) { CHECK(::write(turns[whose], &(count = 1), sizeof(count)) > 0); },
+      [&](int whose) { CHECK(::read(turns[whose], &count, sizeof(count)) > 0); });
+  for (const int turn : turns) ::close(turn);
 }
 
 }  // namespace
@@ -128,6 +191,7 @@ int main(int argc, char** argv) {
       {"rings, default, 8 KiB", AttachKind::rings, false, SpinOptions{}.max_spin, 1, false},
       {"rings, sleep, no body", AttachKind::rings, false, 0us, 0, true},
       {"rings, sleep, 8 KiB", AttachKind::rings, false, 0us, 1, true},
+      {"rings, default, 8 KiB, paused", AttachKind::rings, false, SpinOptions{}.max_spin, 1, true},
       {"rings, never spin, 8 KiB", AttachKind::rings, false, 0us, 1, false},
       {"unix stream, no body", AttachKind::stream, false, 0us, 0, false},
       {"unix stream, 8 KiB", AttachKind::stream, false, 0us, 1, false},
@@ -135,6 +199,13 @@ int main(int argc, char** argv) {
       {"tcp stream (loopback), 8 KiB", AttachKind::stream, true, 0us, 1, false},
   };
   fmt::print("{:<34} {:>8} {:>8} {:>9}\n", "round trip, us", "p50", "p99", "max");
-  for (const Case& c : cases) measure(c, c.pause ? std::max(100, rounds / 100) : rounds);
+  const int paused = std::max(100, rounds / 100);
+  for (const Case& c : cases) {
+    if (c.pause && c.rows == 0) {  // what sleeping costs beside what it costs us
+      measure_futex(paused);
+      measure_eventfd(paused);
+    }
+    measure(c, c.pause ? paused : rounds);
+  }
   return 0;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <thread>
@@ -232,13 +233,29 @@ TEST(HostileRings, BodyLongerThanTheArena) {
   r.expect_broken();
 }
 
-TEST(HostileRings, BellsWithoutFrames) {
+TEST(HostileRings, WakesWithoutFrames) {
   RawRings r;
-  char bells[10] = {};
-  while (::send(r.socket.get(), bells, sizeof(bells), MSG_DONTWAIT) > 0) {
-  }
+  std::atomic<bool> over{false};
+  std::thread peer([&] {
+    while (!over) rouse_both(*r.mine->to_worker().words);
+  });
   EXPECT_FALSE(*r.channel->receive(r.frame, after(20ms)));
+  over = true;
+  peer.join();
   EXPECT_FALSE(r.channel->closed());
+}
+
+// It could wake nobody.
+TEST(HostileRings, TheEndOfAKilledPeerWakesASleeper) {
+  RawRings r;
+  std::thread kill([&] {
+    std::this_thread::sleep_for(5ms);
+    r.socket.reset();
+  });
+  const Result<bool> came = r.channel->receive(r.frame, after(10s));
+  kill.join();
+  ASSERT_FALSE(came.ok());
+  EXPECT_EQ(came.error().code, ErrorCode::unavailable);
 }
 
 TEST(HostileRings, IndicesWrapAround) {

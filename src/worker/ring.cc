@@ -27,7 +27,7 @@ void RingSender::copy_in(std::span<const std::byte> bytes) {
   head_ += bytes.size();
 }
 
-Result<bool> RingSender::try_send(const FrameHeader& header, Parts parts, bool& wake_peer) {
+Result<bool> RingSender::try_send(const FrameHeader& header, Parts parts) {
   const std::uint32_t consumed = ring_.words->consumed.load(std::memory_order_acquire);
   // The receiver moves forward, and not past what was produced.
   if (consumed - consumed_ > produced_ - consumed_)
@@ -48,8 +48,7 @@ Result<bool> RingSender::try_send(const FrameHeader& header, Parts parts, bool& 
   // Sequentially consistent, against announce_sleep: either the receiver's second look sees the
   // frame or this end sees the receiver asleep.
   ring_.words->produced.store(produced_);
-  if (ring_.words->receiver_asleep.load() != 0)
-    wake_peer = ring_.words->receiver_asleep.exchange(0) != 0;
+  wake(ring_.words->receiver_asleep);
   return true;
 }
 
@@ -60,7 +59,7 @@ void RingReceiver::copy_out(std::span<std::byte> bytes) const {
   std::copy_n(ring_.arena, bytes.size() - first, bytes.data() + first);
 }
 
-Result<bool> RingReceiver::try_receive(Frame& frame, const WireLimits& limits, bool& wake_peer) {
+Result<bool> RingReceiver::try_receive(Frame& frame, const WireLimits& limits) {
   const std::uint32_t produced = ring_.words->produced.load();
   if (produced == consumed_) return false;
   if (produced - consumed_ > kRingSlots) return wild_index("produced", produced, consumed_);
@@ -77,7 +76,7 @@ Result<bool> RingReceiver::try_receive(Frame& frame, const WireLimits& limits, b
   tail_ += round_up(header.body_bytes, kArenaAlign);
   ++consumed_;
   ring_.words->consumed.store(consumed_);
-  if (ring_.words->sender_waits.load() != 0) wake_peer = ring_.words->sender_waits.exchange(0) != 0;
+  wake(ring_.words->sender_asleep);
   return true;
 }
 

@@ -1,11 +1,8 @@
 #include "worker/ring_channel.h"
 
-#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <thread>
 
 #include "worker/socket_io.h"
@@ -16,8 +13,8 @@ namespace {
 constexpr std::chrono::nanoseconds kLeastSpin = std::chrono::microseconds(1);
 // Every so many waits this long a spin is tried, whatever was learnt.
 constexpr std::uint32_t kTrialEvery = 16;
-// A full ring is rare (credits keep it from filling), so a lost wake-up there may cost this much.
-constexpr auto kFullRingNap = std::chrono::milliseconds(1);
+// The end of a peer that could not close is noticed so late at most.
+constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 
 inline void pause() {
 #if defined(__x86_64__)
@@ -55,32 +52,28 @@ Status RingChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
   if (header.body_bytes > sender_.capacity())
     return Error::make(ErrorCode::invalid, "{}: {} of {} bytes, the arena holds {}", describe(),
                        op_name(header.op), header.body_bytes, sender_.capacity());
-  for (bool waited = false;;) {
-    bool wake_peer = false;
-    Result<bool> sent = sender_.try_send(header, parts, wake_peer);
+  for (bool announced = false;;) {
+    Result<bool> sent = sender_.try_send(header, parts);
     if (!sent) return fail(std::move(sent).error());
-    if (wake_peer) ring_bell();
     if (*sent) return {};
     if (closed()) return Error::make(ErrorCode::unavailable, "{}: closed", describe());
     const Deadline now = Clock::now();
     if (now >= deadline)
       return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline", describe(),
                          op_name(header.op));
-    if (!waited) {
-      sender_.announce_wait();
-      waited = true;
-      continue;
+    if (announced) {
+      sender_.sleep(std::min(deadline, now + kLongestSleep));
+      if (wait_for(socket_.get(), 0, Deadline::min()).hung_up) return gone();
+    } else {
+      sender_.announce_sleep();
     }
-    // The receiving thread owns the bells of the socket, so only its end is waited for here.
-    if (wait_for(socket_.get(), 0, std::min(deadline, now + kFullRingNap)).hung_up) return gone();
+    announced = !announced;
   }
 }
 
 Result<bool> RingChannel::take(Frame& frame) {
-  bool wake_peer = false;
-  Result<bool> came = receiver_.try_receive(frame, limits(), wake_peer);
+  Result<bool> came = receiver_.try_receive(frame, limits());
   if (!came) return fail(std::move(came).error());
-  if (wake_peer) ring_bell();
   return *came;
 }
 
@@ -121,35 +114,24 @@ Result<bool> RingChannel::spin(Frame& frame, Deadline until) {
 Result<bool> RingChannel::sleep(Frame& frame, Deadline deadline) {
   for (;;) {
     receiver_.announce_sleep();
-    Result<bool> came = take(frame);
-    if (!came || *came) {
-      receiver_.wake_up();
-      return came;
-    }
-    const Readiness woken = wait_for(socket_.get(), POLLIN, deadline);
+    Result<bool> before = take(frame);
+    if (before.ok() && !*before && !closed_.load())
+      receiver_.sleep(std::min(deadline, Clock::now() + kLongestSleep));
     receiver_.wake_up();
-    const bool open = !woken.ready || drain_bells();
+    if (!before || *before) return before;
     TESSERA_ASSIGN(const bool after, take(frame));
     if (after) return true;
-    if (!open || woken.hung_up || closed()) return gone();
+    TESSERA_ASSIGN(const bool last, peek(frame));
+    if (last) return true;
     if (Clock::now() >= deadline) return false;
   }
 }
 
-bool RingChannel::drain_bells() {
-  std::array<std::byte, 256> bells;
-  const ssize_t n = ::recv(socket_.get(), bells.data(), bells.size(), MSG_DONTWAIT);
-  return n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR));
-}
-
-void RingChannel::ring_bell() {
-  // A full socket has been rung already; a dead peer is noticed by who waits for it.
-  const std::byte bell{1};
-  (void)!::send(socket_.get(), &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-}
-
 void RingChannel::close() {
-  if (!closed_.exchange(true)) ::shutdown(socket_.get(), SHUT_RDWR);
+  if (closed_.exchange(true)) return;
+  ::shutdown(socket_.get(), SHUT_RDWR);
+  sender_.rouse();
+  receiver_.rouse();
 }
 
 }  // namespace tessera::worker

@@ -1,10 +1,11 @@
 // RingChannel: frames through shared memory, for two processes of one host.
 //
-// A receiver spins for a while and then sleeps in poll() on the connection's socket; a sender that
-// finds it asleep writes one byte there. The socket also tells when the peer is gone, so sleeping,
-// waking and the end of the peer are one wait without a helper thread. How long to spin follows
-// what came of it: `max_spin` while frames end the spin, nearly nothing on an idle connection or
-// where both ends share a core; now and then `max_spin` is tried again.
+// A receiver spins for a while and then sleeps on a word of the shared memory, where a sender wakes
+// it: the cheapest sleep that two processes can have. The socket only tells that the peer is gone:
+// one that closes wakes this end, for one that was killed a sleeper looks now and then, and when
+// look_around() says so. How long to spin follows what came of it: `max_spin` while frames end the
+// spin, nearly nothing on an idle connection or where both ends share a core; now and then
+// `max_spin` is tried again.
 #pragma once
 
 #include <atomic>
@@ -33,6 +34,7 @@ class RingChannel final : public Channel {
   Status send(FrameHeader header, Parts parts, Deadline deadline) override;
   Result<bool> receive(Frame& frame, Deadline deadline) override;
   bool reserves_room() const override { return true; }
+  void look_around() override { receiver_.rouse(); }
   void close() override;
   bool closed() const override { return closed_.load(std::memory_order_relaxed); }
   int descriptor() const override { return socket_.get(); }
@@ -43,8 +45,6 @@ class RingChannel final : public Channel {
   Result<bool> peek(Frame& frame);  // without waiting, but seeing the end of the peer
   Result<bool> spin(Frame& frame, Deadline deadline);
   Result<bool> sleep(Frame& frame, Deadline deadline);
-  bool drain_bells();  // false at the end of the socket
-  void ring_bell();
   Error fail(Error error);
   Error gone();
 

@@ -25,7 +25,9 @@ std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
 }
 
 Result<std::byte*> map(int fd, std::uint64_t bytes) {
-  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  // With its pages, or each of the first bodies would wait for some.
+  constexpr int kFlags = MAP_SHARED | MAP_POPULATE;
+  void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, fd, 0);
   if (at == MAP_FAILED) return system_error("mapping the shared memory of a worker");
   return static_cast<std::byte*>(at);
 }

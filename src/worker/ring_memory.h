@@ -6,7 +6,7 @@
 //
 //      0  u64 region id, as in ATTACH
 //     64  to worker: produced u32 | 64 bytes on: consumed u32 | 64 bytes on: receiver asleep u32,
-//         sender waits u32
+//         sender asleep u32
 //    256  to client: the same
 //    512  64 headers to worker, 64 headers to client
 //   then  from the next page: arena to worker, arena to client
@@ -34,7 +34,7 @@ struct RingWords {
   alignas(64) std::atomic<std::uint32_t> produced;
   alignas(64) std::atomic<std::uint32_t> consumed;
   alignas(64) std::atomic<std::uint32_t> receiver_asleep;
-  std::atomic<std::uint32_t> sender_waits;
+  std::atomic<std::uint32_t> sender_asleep;
 };
 static_assert(sizeof(RingWords) == 192);
 static_assert(std::atomic<std::uint32_t>::is_always_lock_free);

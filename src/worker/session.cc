@@ -177,6 +177,7 @@ Status Session::look_and_ask() {
       TESSERA_ASSIGN(const bool came, receive_one(lock, Deadline::min()));
       if (!came) break;
     }
+    if (receiving_) channel_->look_around();
     // While a job computes nothing is read, and they would pile up.
     if (beat_out_) return {};
   }

@@ -102,6 +102,9 @@ class Channel {
   // One thread may use that end at a time.
   virtual void take_while_sending(FrameTaker* taker) { (void)taker; }
 
+  // Whoever waits in receive() looks at once whether the peer is still there; any thread.
+  virtual void look_around() {}
+
   // Ends the connection for both ends; idempotent.
   virtual void close() = 0;
   virtual bool closed() const = 0;

@@ -23,8 +23,8 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 3;
-inline constexpr std::uint16_t kVersionMax = 3;
+inline constexpr std::uint16_t kVersionMin = 4;
+inline constexpr std::uint16_t kVersionMax = 4;
 inline constexpr std::uint16_t kFirstVersionWithSums = 2;  // of bodies, over sockets
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 

@@ -31,7 +31,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-const FrameHeader kExperts{.version = 3,
+const FrameHeader kExperts{.version = 4,
                            .op = Op::compute_experts,
                            .sequence = 0x0102030405060708,
                            .body_bytes = 2 * 8 + 3 * 64 * 2,
@@ -43,7 +43,7 @@ const FrameHeader kExperts{.version = 3,
                            .deadline_us = 50000,
                            .body_sum = 9};
 
-const WireLimits kLimits{.version = 3,
+const WireLimits kLimits{.version = 4,
                          .n_layer = 5,
                          .n_embd = 64,
                          .n_vocab = 1000,
@@ -74,7 +74,7 @@ TEST(Crc32c, PublishedValues) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0300"
+            "0400"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -90,7 +90,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "f043aefc");
+            "0bc96e29");
 }
 
 TEST(Wire, RoundTripsEveryOp) {
@@ -152,7 +152,7 @@ TEST(Wire, HoldsJobsAgainstLimits) {
   EXPECT_TRUE(refused([](FrameHeader& h) { h.layer = kNoLayer; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.in_type = WireType::none; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.out_type = WireType::f16; }));
-  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 4; }));
+  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 5; }));
   EXPECT_FALSE(check_frame(kExperts, WireLimits{}).ok());  // before the handshake
 }
 
