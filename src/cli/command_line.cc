@@ -1,5 +1,7 @@
 #include "cli/command_line.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 
@@ -21,12 +23,28 @@ std::string flag_in_words(const Option& option, const std::vector<std::string>& 
   return names.back();
 }
 
+// "run, bench": the commands that take the flag.
+std::string takers(const std::string& flag) {
+  std::uint32_t commands = 0;
+  for (const Option& option : option_table()) {
+    const std::vector<std::string> names = flag_names(option);
+    if (std::find(names.begin(), names.end(), flag) != names.end()) commands |= option.commands;
+  }
+  std::vector<std::string_view> names;
+  for (const CommandInfo& command : command_table())
+    if ((commands & command.command) != 0) names.push_back(command.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 Error unknown_word(const CommandInfo& command, const std::string& word) {
   std::vector<std::string> known = {"--config", "--print-config", "--help"};
   for (const Option& option : option_table())
     if ((option.commands & command.command) != 0 && !option.flags.empty())
       for (std::string& name : flag_names(option)) known.push_back(std::move(name));
   const std::string flag = word.substr(0, word.find('='));
+  if (const std::string others = takers(flag); !others.empty())
+    return Error::make(ErrorCode::invalid, "{} is no option of 'tessera {}', but of {}", flag,
+                       command.name, others);
   return Error::make(ErrorCode::invalid, "{} is no option of 'tessera {}'{}", flag, command.name,
                      did_you_mean(flag, known));
 }

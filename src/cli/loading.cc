@@ -51,6 +51,7 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
   options.f32_weights = config.text("placement.compute") == "f32";
   options.layer_weights = placement.layer_weights;
   options.prompt_ratio = config.number("placement.prompt_ratio");
+  options.drafter = needs.drafter;
   return options;
 }
 

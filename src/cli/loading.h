@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/metrics.h"
@@ -27,6 +28,7 @@ struct LoadNeeds {
   MeasureLayers measure = MeasureLayers::asked;  // of several devices
   // Of experts, and unless they are required: the host computes in their place meanwhile.
   bool begin_without_workers = false;
+  std::optional<DrafterSpec> drafter = std::nullopt;  // PlanOptions::drafter
 };
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs);

@@ -33,6 +33,7 @@ constexpr auto kGroups = std::to_array<std::pair<std::string_view, std::string_v
     {"text", "This call"},
     {"bench", "This call"},
     {"calibrate", "This call"},
+    {"plan", "This call"},
     {"synth", "This call"},
     {"output", "This call"},
     {"placement", "Model and memory"},

@@ -5,9 +5,19 @@
 namespace tessera::cli {
 namespace {
 
+Result<std::optional<DrafterSpec>> drafter_of(const Config& config, const Model& model) {
+  const std::string& path = config.text("plan.draft");
+  if (path.empty()) return std::optional<DrafterSpec>();
+  TESSERA_ASSIGN(const gguf::File file, gguf::File::open(path));
+  Result<DrafterSpec> drafter = read_drafter(file, model.spec());
+  if (!drafter) return std::move(drafter).error().in(path);
+  return std::optional(*std::move(drafter));
+}
+
 Status print_plan(const Config& config) {
   TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
-  TESSERA_ASSIGN(const Plan plan, plan_model(config, model, {}));
+  TESSERA_ASSIGN(const std::optional<DrafterSpec> drafter, drafter_of(config, model));
+  TESSERA_ASSIGN(const Plan plan, plan_model(config, model, {.drafter = drafter}));
   print_out(config.flag("output.json") ? json_text(plan_json(plan), 2) + "\n" : plan_table(plan));
   return {};
 }

@@ -245,6 +245,11 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.piece_rows = plan.shards.front().layout.max_rows;
   plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
                                             expert_job_rows(plan.piece_rows, options));
+  if (const auto& drafter = options.drafter)
+    plan.drafter =
+        DrafterPlan{.name = drafter->name,
+                    .block_rows = drafter->block_rows,
+                    .reserve = drafter_reserve(*drafter, drafter_use(spec, options, plan.context))};
   plan.kv_type = plan.shards.front().layout.kv_type;
   for (const KvGroup& group : kv_groups(spec)) plan.kv_windows.push_back(group.window);
   plan.process_bytes = sizes.process_bytes;

@@ -23,6 +23,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "model/model.h"
+#include "plan/drafter_reserve.h"
 #include "plan/expert_placement.h"
 #include "plan/layer_times.h"
 #include "plan/placement.h"
@@ -129,6 +130,8 @@ struct PlanOptions {
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;
   int expert_job_rows = 1024;  // of a job for a worker of experts, at most
+
+  std::optional<DrafterSpec> drafter;  // memory is kept free for it beside the head
 };
 
 // Pieces of a batch between two shards: one is computed on, the next waits.
@@ -164,13 +167,15 @@ struct ShardPlan {
   double cold_share = 0.0;                   // of a row's pairs, expected: those of experts away
   std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
+  std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
   std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
   std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
 
   std::int64_t total_bytes() const {
-    const std::int64_t device = weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes;
+    const std::int64_t device =
+        weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes + drafter_bytes;
     return kind == DeviceKind::cpu ? device + buffer_bytes() : device;
   }
   // In its process's memory, whatever the device.
@@ -194,6 +199,13 @@ struct ExpertWorkerPlan {
 
   std::int64_t total_bytes() const { return weight_bytes + scratch_bytes; }
   std::int64_t free_bytes() const { return budget_bytes - total_bytes(); }
+};
+
+// A drafter that memory is kept free for: ShardPlan::drafter_bytes, taken apart.
+struct DrafterPlan {
+  std::string name;
+  int block_rows = 0;  // DrafterSpec::block_rows
+  DrafterReserve reserve;
 };
 
 // How fast a plan is (prediction.h).
@@ -243,6 +255,7 @@ struct Plan {
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
+  std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
   std::optional<Prediction> predicted;  // absent: nothing was measured

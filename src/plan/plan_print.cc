@@ -79,6 +79,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
           {"handoff_bytes", shard.handoff_bytes},
           {"connection_bytes", shard.connection_bytes},
           {"offload_bytes", shard.offload_bytes},
+          {"drafter_bytes", shard.drafter_bytes},
           {"host_bytes", shard.host_bytes},
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
@@ -103,6 +104,19 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"total_bytes", worker.total_bytes()},
           {"budget_bytes", worker.budget_bytes},
           {"free_bytes", worker.free_bytes()}};
+}
+
+nlohmann::ordered_json drafter_json(const std::optional<DrafterPlan>& drafter) {
+  if (!drafter) return nullptr;
+  const DrafterReserve& reserve = drafter->reserve;
+  return {{"name", drafter->name},
+          {"block_rows", drafter->block_rows},
+          {"rows", reserve.rows},
+          {"weight_bytes", reserve.weights},
+          {"kv_bytes", reserve.kv},
+          {"feature_bytes", reserve.features},
+          {"scratch_bytes", reserve.scratch},
+          {"total_bytes", reserve.total()}};
 }
 
 // "128", or "64 +192 host" where some are away.
@@ -181,9 +195,20 @@ std::string no_prediction(const Plan& plan) {
          "their layers' devices.\n";
 }
 
+std::string drafter_text(const Plan& plan) {
+  if (!plan.drafter) return {};
+  const DrafterReserve& reserve = plan.drafter->reserve;
+  return fmt::format(
+      "{} keeps {} free for a drafter{}: weights {}, KV {}, features {}, scratch {}.\n",
+      plan.shards.back().device, format_bytes(reserve.total()),
+      plan.drafter->name.empty() ? "" : fmt::format(" ({})", plan.drafter->name),
+      format_bytes(reserve.weights), format_bytes(reserve.kv), format_bytes(reserve.features),
+      format_bytes(reserve.scratch));
+}
+
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
-  std::string text;
+  std::string text = drafter_text(plan);
   for (const std::string& warning : plan.warnings) text += warning + "\n";
   std::int64_t mapped = 0;
   for (const ShardPlan& shard : plan.shards) mapped += shard.mapped_bytes;
@@ -255,7 +280,8 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"predicted", prediction_json(plan)},
           {"warnings", plan.warnings},
           {"shards", shards},
-          {"expert_workers", workers}};
+          {"expert_workers", workers},
+          {"drafter", drafter_json(plan.drafter)}};
 }
 
 std::string plan_table(const Plan& plan) {

@@ -43,6 +43,13 @@ int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices) {
   return std::min({round_up(rows, 64), kMostPieceRows, prefill_chunk});
 }
 
+DrafterUse drafter_use(const ModelSpec& spec, const PlanOptions& options, int context) {
+  return {.n_vocab = spec.n_vocab,
+          .context = context,
+          .parallel = options.parallel,
+          .step_rows = options.prefill_chunk + options.parallel};
+}
+
 KvType default_kv_type(const Model& model, bool f32_weights) {
   if (f32_weights) return KvType::f32;
   for (const TensorSlice& slice : model.tensors())
@@ -62,6 +69,9 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       workers_(inventory.expert_workers),
       expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))),
       measured_(all_measured(devices_, spec_.n_layer())) {
+  if (const auto& drafter = options_.drafter)
+    drafter_bytes_ =
+        drafter_reserve(*drafter, drafter_use(spec_, options_, sizes_.context)).total();
   load_layers();
   size_workers();
 }
@@ -120,6 +130,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   if (measured_) shard.time = span_time(*on.times, begin, end, spec_.n_layer());
   set_bytes(shard);
   shard.connection_bytes = on.connection_bytes;
+  if (shard.layout.head) shard.drafter_bytes = drafter_bytes_;
   if (devices_.size() > 1) {
     const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
     shard.handoff_bytes =

@@ -16,6 +16,9 @@
 
 namespace tessera {
 
+// How much of a drafter's work the plan allows.
+DrafterUse drafter_use(const ModelSpec& spec, const PlanOptions& options, int context);
+
 class ShardPlanner {
  public:
   // What may leave the devices' memory: nothing; experts, for the file or workers; and then, of CPU
@@ -127,6 +130,7 @@ class ShardPlanner {
   std::vector<std::int64_t> expert_file_bytes_;  // likewise, of one expert in the model's file
   std::vector<std::int64_t> worker_room_;        // for experts, of each of workers_
   std::int64_t kept_for_workers_ = 0;            // of this machine's memory
+  std::int64_t drafter_bytes_ = 0;               // kept for a drafter, with the head
   bool measured_;                                // every device has its times
 };
 

@@ -19,6 +19,7 @@ const char* largest_part(const ShardPlan& shard) {
       {shard.kv_bytes, "the KV is"},
       {shard.recurrent_bytes, "the recurrent state is"},
       {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
+      {shard.drafter_bytes, "the drafter is"},
       {shard.host_bytes, "the program is"}};
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
@@ -45,7 +46,8 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
       worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
       format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
-      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.host_bytes),
+      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
+                   worst.host_bytes),
       budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));
   return Error::make(ErrorCode::exhausted, "{}", text);
 }

@@ -157,6 +157,7 @@ inline constexpr Entry kEntries[] = {
     {"bench.batch", Effect::call},
     {"calibrate.text", Effect::call},
     {"calibrate.out", Effect::call},
+    {"plan.draft", Effect::call},
     {"synth.preset", Effect::call},
     {"synth.types", Effect::call},
     {"synth.hollow", Effect::call},

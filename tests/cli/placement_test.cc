@@ -52,6 +52,21 @@ TEST(PlacementOptions, ThePlanShowsEveryShard) {
   EXPECT_EQ(plan["shards"][1]["budget_bytes"], 1 << 30);
 }
 
+TEST(PlacementOptions, ADrafterHasItsMemoryKeptFree) {
+  const std::string models = TESSERA_SOURCE_DIR "/models/";
+  const std::string drafter = models + "tessera-mini-dflash.gguf";
+  const Outcome outcome =
+      run_program({{"plan", models + "tessera-mini.gguf", "--draft", drafter, "--json"}});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const auto plan = nlohmann::json::parse(outcome.out);
+  EXPECT_EQ(plan["drafter"]["name"], "Tessera Mini drafter");
+  EXPECT_EQ(plan["drafter"]["weight_bytes"], 2725376);
+  EXPECT_EQ(plan["drafter"]["total_bytes"], plan["shards"][0]["drafter_bytes"]);
+  const Outcome other = run_program({{"plan", kModel, "--draft", drafter}});
+  EXPECT_EQ(other.code, 1);
+  EXPECT_NE(other.err.find("dflash.embedding_length: 256"), std::string::npos) << other.err;
+}
+
 TEST(PlacementOptions, WhatDoesNotFitSaysWho) {
   const Outcome outcome = run_program({{"plan", kModel, "--target-devices", kTwo, "-t", "2",
                                         "--budget", "cpu:1=100KiB", "-c", "256"}});

@@ -23,6 +23,8 @@ TEST(Usage, EachMistakeIsOneLine) {
       {{"srve"}, "did you mean serve?"},
       {{"run", "--contxt", "3"}, "--contxt is no option of 'tessera run'"},
       {{"run", "--ctxx", "3"}, "did you mean --ctx?"},
+      {{"serve", "--draft", "x"}, "--draft is no option of 'tessera serve', but of plan"},
+      {{"serve", "-n", "3"}, "-n is no option of 'tessera serve', but of run, bench"},
       {{"run", "-c", "many"}, "-c many: give a whole number from 0 to 16777216"},
       {{"run", "-p"}, "-p needs a value"},
       {{"serve", "--port", "70000"}, "--port 70000: give a whole number from 0 to 65535"},
