@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cgroup.h"
 #include "device/gpu/plugin.h"
 #include "plan/plan.h"
 
@@ -25,45 +26,6 @@ std::int64_t meminfo_bytes(const std::string& key) {
   return 0;
 }
 
-// The folder of this process's control group (version 2).
-std::string cgroup_folder() {
-  std::ifstream file("/proc/self/cgroup");
-  std::string line;
-  while (std::getline(file, line))
-    if (line.starts_with("0::")) {
-      const std::string folder = "/sys/fs/cgroup" + line.substr(3);
-      if (std::ifstream(folder + "/memory.max")) return folder + "/";
-    }
-  return "/sys/fs/cgroup/";
-}
-
-// A number from a file of the cgroup; -1 for "max" or nothing.
-std::int64_t cgroup_number(const char* name) {
-  std::ifstream file(cgroup_folder() + name);
-  std::int64_t number = -1;
-  file >> number;
-  return file ? number : -1;
-}
-
-// One line "key number" of the cgroup's memory.stat; 0 if it is not there.
-std::int64_t cgroup_memory_stat(const std::string& key) {
-  std::ifstream file(cgroup_folder() + "memory.stat");
-  std::string name;
-  std::int64_t bytes = 0;
-  while (file >> name >> bytes)
-    if (name == key) return bytes;
-  return 0;
-}
-
-// Processors' worth of time that the cgroup may use; 0 where that is not limited.
-int cgroup_processors() {
-  std::ifstream file(cgroup_folder() + "cpu.max");
-  std::int64_t quota = 0;
-  std::int64_t period = 0;
-  if (!(file >> quota >> period) || period <= 0) return 0;
-  return static_cast<int>(std::max<std::int64_t>(1, (quota + period - 1) / period));
-}
-
 // Those this process may run on, and no more than its share of time keeps busy.
 std::vector<int> usable_processors() {
   cpu_set_t set;
@@ -72,24 +34,17 @@ std::vector<int> usable_processors() {
     for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
       if (CPU_ISSET(static_cast<std::size_t>(cpu), &set)) cpus.push_back(cpu);
   if (cpus.empty()) cpus.push_back(0);
-  const auto quota = static_cast<std::size_t>(cgroup_processors());
-  if (quota > 0 && quota < cpus.size()) cpus.resize(quota);
+  const auto share = static_cast<std::size_t>(cgroup_limits().processors);
+  if (share < cpus.size()) cpus.resize(share);
   return cpus;
 }
 
 DeviceInventory probe_memory() {
   DeviceInventory cpu;
   cpu.name = "cpu";
-  cpu.memory_total = meminfo_bytes("MemTotal");
-  cpu.memory_free = meminfo_bytes("MemAvailable");
-  const std::int64_t limit = cgroup_number("memory.max");
-  if (limit > 0 && limit < cpu.memory_total) {
-    cpu.memory_total = limit;
-    // The page cache counts as used there, but gives way.
-    const std::int64_t used = std::max<std::int64_t>(
-        0, cgroup_number("memory.current") - cgroup_memory_stat("inactive_file"));
-    cpu.memory_free = std::min(cpu.memory_free, std::max<std::int64_t>(0, limit - used));
-  }
+  const CgroupLimits limits = cgroup_limits();
+  cpu.memory_total = std::min(meminfo_bytes("MemTotal"), limits.memory);
+  cpu.memory_free = std::min(meminfo_bytes("MemAvailable"), limits.memory_free);
   return cpu;
 }
 
@@ -172,10 +127,6 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.memory_total = worker.memory_total;
   device.memory_free = worker.memory_free;
 }
-
-}  // namespace
-
-namespace {
 
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
 
