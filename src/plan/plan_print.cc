@@ -15,110 +15,6 @@ std::string layers_text(const ShardPlan& shard) {
   return text;
 }
 
-nlohmann::ordered_json time_json(const std::optional<StepTime>& time) {
-  if (!time) return nullptr;
-  return {{"prompt_row_s", time->prompt_row_s}, {"token_s", time->token_s}};
-}
-
-// "0-3,7": numbers that rise.
-std::string ranges_text(const std::vector<int>& numbers) {
-  std::string text;
-  for (std::size_t i = 0, next; i < numbers.size(); i = next) {
-    for (next = i + 1; next < numbers.size() && numbers[next] == numbers[next - 1] + 1;) ++next;
-    text += fmt::format("{}{}", text.empty() ? "" : ",", numbers[i]);
-    if (next > i + 1) text += fmt::format("-{}", numbers[next - 1]);
-  }
-  return text;
-}
-
-// Of the layers that have experts away, who has which.
-nlohmann::ordered_json homes_json(const ShardPlan& shard, const Plan& plan) {
-  nlohmann::ordered_json layers = nlohmann::ordered_json::array();
-  for (std::size_t l = 0; l < shard.layout.experts.size(); ++l) {
-    const LayerExperts& experts = shard.layout.experts[l];
-    if (experts.all_resident()) continue;
-    nlohmann::ordered_json layer = {{"layer", shard.layout.first_layer + static_cast<int>(l)}};
-    const auto add = [&](const std::string& who, ExpertHome home) {
-      std::vector<int> numbers;
-      for (std::size_t e = 0; e < experts.home.size(); ++e)
-        if (experts.home[e] == home) numbers.push_back(static_cast<int>(e));
-      if (!numbers.empty()) layer[who] = ranges_text(numbers);
-    };
-    add("resident", ExpertHome::resident());
-    add("host", ExpertHome::host());
-    for (std::size_t w = 0; w < plan.expert_workers.size(); ++w)
-      add(plan.expert_workers[w].device, ExpertHome::worker(static_cast<int>(w)));
-    layers.push_back(std::move(layer));
-  }
-  return layers;
-}
-
-nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
-  return {{"device", shard.device},
-          {"remote", shard.remote},
-          {"threads", shard.threads},
-          {"cpus", shard.cpus},
-          {"first_layer", shard.layout.first_layer},
-          {"end_layer", shard.layout.end_layer},
-          {"embedding", shard.layout.embedding},
-          {"head", shard.layout.head},
-          {"experts_resident", shard.experts},
-          {"experts_host", shard.experts_host},
-          {"experts_worker", shard.experts_worker},
-          {"experts_away", homes_json(shard, plan)},
-          {"experts_away_share", shard.cold_share},
-          {"experts_mapped_bytes", shard.mapped_bytes},
-          {"weights_file_bytes", shard.file_bytes},
-          {"weights_file", shard.file_parts},
-          {"kv_pages", shard.layout.kv_pages},
-          {"slots", shard.layout.slots},
-          {"weight_bytes", shard.weight_bytes},
-          {"kv_bytes", shard.kv_bytes},
-          {"recurrent_bytes", shard.recurrent_bytes},
-          {"scratch_bytes", shard.scratch_bytes},
-          {"handoff_bytes", shard.handoff_bytes},
-          {"connection_bytes", shard.connection_bytes},
-          {"offload_bytes", shard.offload_bytes},
-          {"drafter_bytes", shard.drafter_bytes},
-          {"host_bytes", shard.host_bytes},
-          {"total_bytes", shard.total_bytes()},
-          {"budget_bytes", shard.budget_bytes},
-          {"free_bytes", shard.free_bytes()},
-          {"measured_time", time_json(shard.time)}};
-}
-
-nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
-  nlohmann::ordered_json round_trip, read_speed;  // null: not measured
-  if (worker.call_s > 0.0) round_trip = worker.call_s * 1e6;
-  if (worker.bytes_per_s > 0.0) read_speed = worker.bytes_per_s;
-  return {{"device", worker.device},
-          {"here", worker.here},
-          {"threads", worker.threads},
-          {"experts", worker.experts},
-          {"job_rows", worker.job_rows},
-          {"round_trip_us", round_trip},
-          {"read_bytes_per_s", read_speed},
-          {"weight_bytes", worker.weight_bytes},
-          {"scratch_bytes", worker.scratch_bytes},
-          {"host_bytes", worker.host_bytes},
-          {"total_bytes", worker.total_bytes()},
-          {"budget_bytes", worker.budget_bytes},
-          {"free_bytes", worker.free_bytes()}};
-}
-
-nlohmann::ordered_json drafter_json(const std::optional<DrafterPlan>& drafter) {
-  if (!drafter) return nullptr;
-  const DrafterReserve& reserve = drafter->reserve;
-  return {{"name", drafter->name},
-          {"block_rows", drafter->block_rows},
-          {"rows", reserve.rows},
-          {"weight_bytes", reserve.weights},
-          {"kv_bytes", reserve.kv},
-          {"feature_bytes", reserve.features},
-          {"scratch_bytes", reserve.scratch},
-          {"total_bytes", reserve.total()}};
-}
-
 // "128", or "64 +192 host" where some are away.
 std::string experts_text(const ShardPlan& shard) {
   std::string text = fmt::format("{}", shard.experts);
@@ -130,27 +26,6 @@ std::string experts_text(const ShardPlan& shard) {
 const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
   if (worker.experts > 0) return "experts";
   return plan.experts_host() > 0 ? "too small" : "not needed";
-}
-
-nlohmann::ordered_json prediction_json(const Plan& plan) {
-  if (!plan.predicted) return nullptr;
-  const auto json = [](const SpeedBound& speed) -> nlohmann::ordered_json {
-    return {{"tokens_per_s", speed.tokens_per_s}, {"bound", speed.bound}};
-  };
-  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
-  for (const ShardPrediction& shard : plan.predicted->shards)
-    shards.push_back({{"prefill", json(shard.prefill)},
-                      {"decode", {{"s_per_token", shard.token_s}, {"bound", shard.token_bound}}}});
-  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
-  for (const ExpertWorkerPrediction& worker : plan.predicted->expert_workers)
-    workers.push_back({{"calls_per_token", worker.calls},
-                       {"bytes_per_token", worker.bytes},
-                       {"s_per_token", worker.token_s}});
-  return {{"measured", plan.predicted->measured},
-          {"prefill", json(plan.predicted->prefill)},
-          {"decode", json(plan.predicted->decode)},
-          {"shards", shards},
-          {"expert_workers", workers}};
 }
 
 // What each device's part takes, where there are several.
@@ -257,31 +132,6 @@ std::string format_bytes(std::int64_t bytes) {
   if (value >= kUnit * kUnit) return fmt::format("{:.1f} MiB", value / (kUnit * kUnit));
   if (value >= kUnit) return fmt::format("{:.1f} KiB", value / kUnit);
   return fmt::format("{} B", bytes);
-}
-
-nlohmann::ordered_json plan_json(const Plan& plan) {
-  nlohmann::ordered_json shards = nlohmann::ordered_json::array();
-  for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard, plan));
-  nlohmann::ordered_json workers = nlohmann::ordered_json::array();
-  for (const ExpertWorkerPlan& worker : plan.expert_workers) workers.push_back(worker_json(worker));
-  return {{"model", plan.model},
-          {"architecture", plan.architecture},
-          {"layers", plan.n_layer},
-          {"context", plan.context},
-          {"parallel", plan.parallel},
-          {"prefill_chunk", plan.prefill_chunk},
-          {"kv_type", kv_type_name(plan.kv_type)},
-          {"compute", plan.f32_weights ? "f32" : "auto"},
-          {"kv_windows", plan.kv_windows},
-          {"decode_bytes_per_token", plan.decode_bytes_per_token},
-          {"process_bytes", plan.process_bytes},
-          {"total_bytes", plan.total_bytes()},
-          {"cut_by", cut_by_name(plan.cut_by)},
-          {"predicted", prediction_json(plan)},
-          {"warnings", plan.warnings},
-          {"shards", shards},
-          {"expert_workers", workers},
-          {"drafter", drafter_json(plan.drafter)}};
 }
 
 std::string plan_table(const Plan& plan) {
