@@ -11,6 +11,7 @@
 #include "cli/progress.h"
 #include "cli/worker_options.h"
 #include "model/synth.h"
+#include "plan/footprint.h"
 #include "worker/layers_handler.h"
 #include "worker/remote_shard.h"
 
@@ -159,13 +160,15 @@ Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const M
   std::vector<std::int64_t> bytes(shards.size());
   std::int64_t here = 0;
   for (std::size_t i = 0; i < shards.size(); ++i) {
-    for (const LayerWorker& worker : placed.workers)
-      if (worker.site.name == shards[i].device)
-        bytes[i] += worker::shared_bytes(
-            worker.site, worker::layers_hello(model, shards[i].layout, placed.plan.context, false));
-    here += bytes[i];
-    // The rows that wait for a worker and the answer that comes are here, the logits' copy too.
-    if (shards[i].remote) here += 2 * shards[i].handoff_bytes;
+    for (const LayerWorker& worker : placed.workers) {
+      if (worker.site.name != shards[i].device) continue;
+      const worker::Hello hello =
+          worker::layers_hello(model, shards[i].layout, placed.plan.context, false);
+      const std::int64_t shared = worker::shared_bytes(worker.site, hello);
+      bytes[i] += shared + worker::serving_bytes(hello, worker::all_granted(hello)).value_or(0);
+      // The rows that wait for a worker and the answer that comes are here, the logits' copy too.
+      here += shared + 2 * handoff_bytes(model.spec(), shards[i].layout);
+    }
   }
   if (!placed.expert_workers.empty()) {
     TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));

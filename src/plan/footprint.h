@@ -22,6 +22,9 @@ struct Footprint {
 // `threads`: of a CPU device; others take the same with any number.
 Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind kind, int threads);
 
+// Buffers of one of several shards: rows on their way to the next, logits of several pieces.
+std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout);
+
 // One line that says what it cannot compute otherwise.
 Status device_supports(DeviceKind kind, const ModelSpec& spec);
 

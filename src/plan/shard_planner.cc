@@ -131,14 +131,8 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   set_bytes(shard);
   shard.connection_bytes = on.connection_bytes;
   if (shard.layout.head) shard.drafter_bytes = drafter_bytes_;
-  if (devices_.size() > 1) {
-    const std::int64_t pieces = begin > 0 ? kPiecesPerBoundary : 1;  // the first fills one
-    shard.handoff_bytes =
-        pieces * shard.layout.max_rows * spec_.n_embd * std::int64_t{sizeof(float)};
-    if (shard.layout.head)
-      shard.handoff_bytes +=
-          std::int64_t{shard.layout.max_logit_rows} * spec_.n_vocab * std::int64_t{sizeof(float)};
-  }
+  // A worker has its connection instead.
+  if (devices_.size() > 1 && !on.remote) shard.handoff_bytes = handoff_bytes(spec_, shard.layout);
   const bool before =
       std::any_of(devices_.begin(), devices_.begin() + device,
                   [](const DeviceInventory& d) { return !d.remote && d.kind == DeviceKind::cpu; });

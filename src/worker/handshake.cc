@@ -101,17 +101,21 @@ WireLimits agreed_limits(const Hello& hello, const HelloAck& ack) {
           .out_types = ack.out_types};
 }
 
+HelloAck all_granted(const Hello& hello) {
+  return {.version = hello.version_max,
+          .credits = hello.credits,
+          .in_types = hello.in_types,
+          .out_types = hello.out_types,
+          .max_rows = hello.max_rows,
+          .max_pairs = hello.max_pairs,
+          .max_page_changes = hello.max_page_changes};
+}
+
 AttachOptions ring_sizes(const Hello& hello) {
-  const HelloAck all{.credits = hello.credits,
-                     .in_types = hello.in_types,
-                     .out_types = hello.out_types,
-                     .max_rows = hello.max_rows,
-                     .max_pairs = hello.max_pairs,
-                     .max_page_changes = hello.max_page_changes};
   const auto bytes = [&](const WireLimits& limits) {
     return hello.credits * round_up(max_body_bytes(limits), kArenaAlign) + kMaxHelloBytes;
   };
-  const WireLimits limits = agreed_limits(hello, all);
+  const WireLimits limits = agreed_limits(hello, all_granted(hello));
   WireLimits jobs = limits;
   jobs.out_types &= kFloatTypes;  // sums in f64 only come back
   return {.to_worker_bytes = bytes(jobs), .to_client_bytes = bytes(limits)};

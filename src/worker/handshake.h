@@ -66,6 +66,9 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer);
 // Limits of both ends after a handshake.
 WireLimits agreed_limits(const Hello& hello, const HelloAck& ack);
 
+// The answer of a worker that grants whatever is asked for.
+HelloAck all_granted(const Hello& hello);
+
 // Rings in which `hello`'s credits all have room for the largest job and the largest result.
 AttachOptions ring_sizes(const Hello& hello);
 

@@ -10,6 +10,7 @@
 #include "experts/offload_bytes.h"
 #include "plan/footprint.h"
 #include "plan/layer_cuts.h"
+#include "worker/job_layout.h"
 #include "worker/model_ranges.h"
 #include "worker/owned_experts.h"
 
@@ -149,14 +150,30 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
   return layout;
 }
 
-Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
-                                  const ShardPlan& device, std::int64_t budget) {
-  const auto tables =
-      PageTables::bytes(layout.slots, static_cast<int>(layout.kv_pages.size()), max_positions);
+std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ack) {
+  const auto tables = PageTables::bytes(static_cast<int>(hello.slots),
+                                        static_cast<int>(hello.layers.kv_pages.size()),
+                                        static_cast<int>(hello.layers.max_positions));
+  const ForwardCounts most{.rows = ack.max_rows,
+                           .sequences = ack.max_rows,
+                           .page_changes = ack.max_page_changes,
+                           .logit_rows = ack.max_rows,
+                           .state_changes = ack.max_page_changes};
+  const std::uint64_t frame = forward_body_bytes(most, hello.dims.n_embd, WireType::f32);
+  // One frame a credit, the one that comes and the one that is read; the job that is computed, in
+  // numbers, with its rows.
+  const std::uint64_t jobs = (ack.credits + kFramesBesideCredits + 1) * frame;
+  return tables ? checked_add(*tables, static_cast<std::int64_t>(jobs)) : std::nullopt;
+}
+
+Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, const Hello& hello,
+                                  const HelloAck& ack, const ShardPlan& device,
+                                  std::int64_t budget) {
   std::optional<std::int64_t> bytes = footprint(model, layout, device.kind, device.threads).total();
   if (device.kind == DeviceKind::cpu)  // the process's memory is the device's
-    bytes = checked_add(*bytes + offload_bytes(model, layout, device.threads),
-                        tables.value_or(std::numeric_limits<std::int64_t>::max()));
+    bytes =
+        checked_add(*bytes + offload_bytes(model, layout, device.threads),
+                    serving_bytes(hello, ack).value_or(std::numeric_limits<std::int64_t>::max()));
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
                      layout.first_layer, layout.end_layer - 1,
@@ -171,8 +188,7 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
                        "a client leaves weights to the model's file, which is not here");
   TESSERA_TRY(device_supports(options_.device.kind, model_.spec()));
   TESSERA_ASSIGN(const std::int64_t bytes,
-                 check_budget(model_, layout, static_cast<int>(hello.layers.max_positions),
-                              options_.device, options_.budget));
+                 check_budget(model_, layout, hello, ack, options_.device, options_.budget));
   if (!shard_ || !same_layout(layout, layout_) || delta_form_ != hello.layers.delta_form) {
     shard_.reset();
     TESSERA_ASSIGN(const FetchedWeights fetched,

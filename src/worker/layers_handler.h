@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "model/model.h"
@@ -72,11 +73,16 @@ class LayersHandler final : public JobHandler {
 };
 
 // What a client asks for, held against the model before anything is made for it, and the bytes that
-// it takes of the device's memory, on a CPU with page tables and all, held against the budget.
-// Pure.
+// it takes of the device's memory, on a CPU with serving_bytes, held against the budget. Pure.
 Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, const HelloAck& ack);
-Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, int max_positions,
-                                  const ShardPlan& device, std::int64_t budget);
+Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, const Hello& hello,
+                                  const HelloAck& ack, const ShardPlan& device,
+                                  std::int64_t budget);
+
+// What serving such a client takes of the worker's memory besides the shard, and so of its place in
+// the plan: page tables, the largest jobs under all credits and the one that is computed. Nothing
+// where it is no number.
+std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ack);
 
 // What of a shard travels in HELLO, and back.
 Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta);

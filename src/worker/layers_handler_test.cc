@@ -5,6 +5,7 @@
 
 #include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
+#include "plan/plan.h"
 #include "worker/job_layout.h"
 
 namespace tessera::worker {
@@ -57,8 +58,10 @@ TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
   const std::int64_t most = std::int64_t{1} << 40;
   const ShardPlan two{.threads = 2};
-  const std::int64_t bytes = *check_budget(model_, layout, model_.spec().context_length, two, most);
-  EXPECT_EQ(bytes - *check_budget(model_, layout, kPageTokens, two, most),
+  Hello shorter = hello_;
+  shorter.layers.max_positions = kPageTokens;
+  const std::int64_t bytes = *check_budget(model_, layout, hello_, ack(), two, most);
+  EXPECT_EQ(bytes - *check_budget(model_, layout, shorter, ack(), two, most),
             *PageTables::bytes(1, 1, model_.spec().context_length) -
                 *PageTables::bytes(1, 1, kPageTokens));
   EXPECT_TRUE(handler(bytes).prepare(hello_, ack()).ok());
@@ -67,14 +70,54 @@ TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   EXPECT_EQ(ready.error().code, ErrorCode::exhausted);
 }
 
+TEST_F(AskingForLayers, JobsUnderAllCreditsAreHeldAgainstTheBudget) {
+  const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
+  const auto bytes_with = [&](int credits) {
+    HelloAck granted = ack();
+    granted.credits = static_cast<std::uint16_t>(credits);
+    return *check_budget(model_, layout, hello_, granted, {.threads = 2}, std::int64_t{1} << 40);
+  };
+  const std::uint64_t job = forward_body_bytes(
+      {.rows = 1, .sequences = 1, .page_changes = 1000, .logit_rows = 1, .state_changes = 1000},
+      hello_.dims.n_embd, WireType::f32);
+  EXPECT_EQ(bytes_with(7) - bytes_with(2), static_cast<std::int64_t>(5 * job));
+}
+
 // Of a GPU the budget is the card's memory, which page tables are no part of.
 TEST_F(AskingForLayers, AGpusBytesAreHeldAgainstTheBudget) {
   const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
   const std::int64_t bytes = gpu_footprint(model_, layout).total();
   const ShardPlan gpu{.kind = DeviceKind::cuda};
-  const int context = model_.spec().context_length;
-  EXPECT_EQ(*check_budget(model_, layout, context, gpu, bytes), bytes);
-  EXPECT_FALSE(check_budget(model_, layout, context, gpu, bytes - 1).ok());
+  EXPECT_EQ(*check_budget(model_, layout, hello_, ack(), gpu, bytes), bytes);
+  EXPECT_FALSE(check_budget(model_, layout, hello_, ack(), gpu, bytes - 1).ok());
+}
+
+// What the planner counts for a worker of layers is what the worker says that it takes.
+TEST(PlannedLayers, AreWhatTheWorkerTakes) {
+  for (const char* name : {"qwen35moe", "qwen3", "gemma4"}) {
+    const Model model =
+        *Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/" + std::string(name) + "-bf16.gguf");
+    const std::int64_t most = std::int64_t{1} << 40;
+    const DeviceInventory here{.name = "cpu", .threads = 1, .memory_free = most};
+    DeviceInventory there{.name = "worker:0", .remote = true, .threads = 2, .memory = 1};
+    there.memory_free = most;
+    const PlanOptions options{.context = 512, .parallel = 3, .prefill_chunk = 200};
+    Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    const Hello hello = layers_hello(model, plan->shards[1].layout, plan->context, false);
+    const HelloAck ack = all_granted(hello);
+    there.connection_bytes = *serving_bytes(hello, ack);
+    plan = make_plan(model, {.devices = {here, there}}, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    const std::int64_t planned = plan->shards[1].total_bytes();
+    const ShardPlan device{.device = "cpu", .threads = 2};
+    LayersHandler worker(model, {.device = device, .budget = planned});
+    const Result<Prepared> ready = worker.prepare(hello, ack);
+    ASSERT_TRUE(ready) << name << ": " << ready.error().message;
+    EXPECT_EQ(ready->memory_used, static_cast<std::uint64_t>(planned)) << name;
+    LayersHandler smaller(model, {.device = device, .budget = planned - 1});
+    EXPECT_FALSE(smaller.prepare(hello, ack)) << name;
+  }
 }
 
 // Experts that leave the worker's memory for its file.
@@ -89,7 +132,8 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
     layout.kv_pages.push_back(group.layers.empty() ? 0 : 1);
   const std::int64_t most = std::int64_t{1} << 40;
   const auto bytes_of = [&](const ShardLayout& asked) {
-    return *check_budget(model, asked, kPageTokens, {.threads = 1}, most);
+    const Hello hello = layers_hello(model, asked, kPageTokens, false);
+    return *check_budget(model, asked, hello, all_granted(hello), {.threads = 1}, most);
   };
   const std::int64_t all = bytes_of(layout);
   for (const LayerSpec& layer : spec.layers) {
@@ -99,10 +143,7 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
     experts.spare = layer.moe ? 1 : 0;
   }
   Hello hello = layers_hello(model, layout, kPageTokens, false);
-  const HelloAck ack{.in_types = hello.in_types,
-                     .out_types = hello.out_types,
-                     .max_rows = hello.max_rows,
-                     .max_page_changes = hello.max_page_changes};
+  const HelloAck ack = all_granted(hello);
   EXPECT_EQ(*decode_hello(encode(hello)), hello);
   const Result<ShardLayout> got = hello_layout(spec, hello, ack);
   ASSERT_TRUE(got) << got.error().message;
@@ -134,10 +175,9 @@ TEST_F(AskingForLayers, PartsOfTheFileAreHeldAgainstTheModel) {
   const int parts = file_part_count(model_.spec(), layout);
   const auto bytes_with = [&](int n) {
     layout.file_parts = n;
-    return *check_budget(model_, layout, kPageTokens, {.threads = 1}, std::int64_t{1} << 40);
+    return *check_budget(model_, layout, hello_, ack(), {.threads = 1}, std::int64_t{1} << 40);
   };
   EXPECT_LT(bytes_with(parts), bytes_with(0));
-  hello_.layers.max_positions = kPageTokens;
   hello_.layers.file_parts = static_cast<std::uint16_t>(parts);
   EXPECT_EQ(*decode_hello(encode(hello_)), hello_);
   EXPECT_EQ(hello_layout(model_.spec(), hello_, ack())->file_parts, parts);

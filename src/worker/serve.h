@@ -38,6 +38,9 @@ class JobHandler {
 
 enum class ServeEnd { bye, peer_gone, silent, lost };
 
+// Frames in memory besides those that credits are for: the one that comes and the one that is read.
+inline constexpr int kFramesBesideCredits = 2;
+
 // Handshake, then jobs until the client leaves, or is silent for as long as the offer says: one
 // that is idle sends heartbeats, and bytes of a long frame are signs of life too. An Error when the
 // client was refused or broke the protocol. `lost`: the handler is, and has told the client so.
