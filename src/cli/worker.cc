@@ -108,7 +108,8 @@ class Host {
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,
                .probe = probe,
-               .client_silence = client_silence} {
+               .client_silence = client_silence,
+               .refusals = &refusals_} {
     const ShardPlan shard = shard_on(device);
     const LayersHandlerOptions layers{
         .device = shard, .budget = shard.budget_bytes, .opening = opening};
@@ -132,6 +133,7 @@ class Host {
     lost_ = end == ServeEnd::lost;
     return {};
   }
+  Refusals& refusals() { return refusals_; }
   // Any thread. A device that failed stays so while this process lives.
   Status usable() const {
     if (!lost_) return {};
@@ -140,6 +142,7 @@ class Host {
   }
 
  private:
+  Refusals refusals_;
   WorkerOffer offer_;
   std::unique_ptr<RoleHandler> owning_;  // one of the two
   std::unique_ptr<ReceivingHandler> receiving_;
@@ -154,6 +157,7 @@ class ListeningWorker {
       : listener_(std::move(listener)), host_(host) {
     options_.token = std::move(token);
     options_.max_arena_bytes = kMostArena;
+    options_.refusals = &host.refusals();
   }
   ~ListeningWorker() {
     if (serving_.joinable()) serving_.join();
@@ -186,12 +190,12 @@ class ListeningWorker {
 
   // It asks first, and is answered: a connection that ended with its question unread would not
   // bring it the answer.
-  static void turn_away(Channel& client) {
-    log_warn("{}: another client is refused: one is served", client.describe());
+  void turn_away(Channel& client) {
     Frame question;
     (void)client.receive(question, after(kRefuse));
-    (void)client.send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
-                      after(kRefuse));
+    log_warn(
+        "{}: one is served, and another client was {}", client.describe(),
+        refuse_client(client, {.reason = RefuseReason::busy}, after(kRefuse), options_.refusals));
   }
 
   // Called by several threads at a time; the first has it.
@@ -244,6 +248,8 @@ Status listen(const Config& config, Host& host) {
   print_out("worker ready at {}\n", where);
   flush_out();
   server.run();
+  if (const std::string refused = host.refusals().text(); !refused.empty())
+    log_info("clients that were refused: {}", refused);
   return host.usable();
 }
 

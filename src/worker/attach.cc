@@ -69,20 +69,16 @@ Status prove_client(StreamChannel& channel, const AttachOptions& options, const 
   return {};
 }
 
-Status refuse(StreamChannel& channel, RefuseReason reason, Deadline deadline) {
-  return channel.send({.op = Op::refuse}, encode(Refuse{.reason = reason}), deadline);
-}
-
 Status prove_worker(StreamChannel& channel, const AcceptOptions& options, const Nonce& theirs,
                     Deadline deadline) {
   const Nonce nonce = random_nonce();
   TESSERA_TRY(channel.send({.op = Op::challenge}, nonce, deadline));
   Frame frame;
   TESSERA_TRY(expect(channel, frame, Op::proof, deadline));
-  if (!same_proof(make_proof(options.token, ProofOf::client, theirs, nonce), frame.body())) {
-    (void)refuse(channel, RefuseReason::authentication, deadline);
-    return Error::make(ErrorCode::invalid, "a client that does not know the token was refused");
-  }
+  if (!same_proof(make_proof(options.token, ProofOf::client, theirs, nonce), frame.body()))
+    return Error::make(ErrorCode::invalid, "a client that does not know the token was {}",
+                       refuse_client(channel, {.reason = RefuseReason::authentication}, deadline,
+                                     options.refusals));
   return channel.send({.op = Op::attached},
                       make_proof(options.token, ProofOf::worker, theirs, nonce), deadline);
 }
@@ -151,12 +147,11 @@ Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind
     return std::unique_ptr<Channel>(std::move(channel));
   }
   const std::uint64_t most = std::max(attach.to_worker_bytes, attach.to_client_bytes);
-  if (tcp || most > options.max_arena_bytes) {
-    (void)refuse(*channel, RefuseReason::limits, deadline);
-    return Error::make(ErrorCode::invalid,
-                       "a client that asked for shared memory of {} bytes each way was refused{}",
-                       most, tcp ? " (it came by tcp)" : "");
-  }
+  if (tcp || most > options.max_arena_bytes)
+    return Error::make(
+        ErrorCode::invalid, "a client that asked for shared memory of {} bytes each way{} was {}",
+        most, tcp ? ", by tcp," : "",
+        refuse_client(*channel, {.reason = RefuseReason::limits}, deadline, options.refusals));
   TESSERA_ASSIGN(RingMemory memory, RingMemory::open(attach, descriptor));
   TESSERA_TRY(channel->send({.op = Op::attached}, deadline));
   return std::unique_ptr<Channel>(std::make_unique<RingChannel>(

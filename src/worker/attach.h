@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "worker/fd.h"
 #include "worker/messages.h"
+#include "worker/refusals.h"
 #include "worker/ring_channel.h"
 #include "worker/transport.h"
 
@@ -45,6 +46,7 @@ struct AcceptOptions {
   std::string token;                                       // tcp
   std::uint64_t max_arena_bytes = std::uint64_t{1} << 30;  // each way
   SpinOptions spin;
+  Refusals* refusals = nullptr;  // counts who is turned away; may be null
 };
 
 Result<std::unique_ptr<Channel>> attach_worker(Fd socket, SocketKind socket_kind,

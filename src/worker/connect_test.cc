@@ -236,10 +236,12 @@ TEST(ListeningTcp, ARefusalSaysWhyInWordsAndAsAValue) {
     EXPECT_NE(client.error().message.find("(authentication: give both"), std::string::npos)
         << client.error().message;
   });
-  EXPECT_FALSE(listener.accept({.token = kToken}, after(5s)).ok());
+  Refusals refusals;
+  EXPECT_FALSE(listener.accept({.token = kToken, .refusals = &refusals}, after(5s)).ok());
   other.join();
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->reason, RefuseReason::authentication);
+  EXPECT_EQ(refusals.text(), "1 authentication");
 }
 
 // The name has an address of each family, and the worker listens at one of them.

@@ -210,9 +210,9 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
     reply = refuse(refuse_reason(ready.error().code));
   }
   const Refuse& refused = std::get<Refuse>(reply);
-  TESSERA_TRY(channel.send({.op = Op::refuse}, encode(refused), after(std::chrono::seconds(5))));
-  return Error::make(ErrorCode::unsupported, "{}: a client was refused ({})", channel.describe(),
-                     refuse_reason_name(refused.reason));
+  return Error::make(
+      ErrorCode::unsupported, "{}: a client was {}", channel.describe(),
+      refuse_client(channel, refused, after(std::chrono::seconds(5)), offer.refusals));
 }
 
 }  // namespace tessera::worker

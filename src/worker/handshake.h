@@ -46,6 +46,7 @@ struct WorkerOffer {
   // A client that sends nothing for so long while none of its jobs is here is given up, for the
   // next one. None: it is waited for as long as it lives.
   std::optional<std::chrono::milliseconds> client_silence;
+  Refusals* refusals = nullptr;  // counts clients that are refused; may be null
 };
 
 // What the worker found out while it loaded.

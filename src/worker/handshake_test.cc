@@ -114,6 +114,30 @@ TEST(Handshake, NoMemory) {
   }
 }
 
+TEST(Handshake, RefusalsAreCountedByReason) {
+  Refusals refusals;
+  WorkerOffer offer = scale_offer();
+  offer.refusals = &refusals;
+  EXPECT_EQ(refusals.text(), "");
+  const auto refused = [&](const Hello& hello) {
+    ChannelPair pair = make_pair({.kind = AttachKind::stream});
+    std::thread other([&] { (void)client_handshake(*pair.client, hello, after(5s)); });
+    const auto agreement = worker_handshake(*pair.worker, offer, kReady, after(5s));
+    other.join();
+    return agreement ? std::string() : agreement.error().message;
+  };
+  Hello other_dims = scale_hello();
+  other_dims.dims.n_ff_expert += 1;
+  Hello other_model = scale_hello();
+  other_model.model[31] = std::byte{1};
+  EXPECT_NE(refused(other_dims).find("refused (dims, 1 so far)"), std::string::npos);
+  EXPECT_NE(refused(other_dims).find("refused (dims, 2 so far)"), std::string::npos);
+  EXPECT_NE(refused(other_model).find("refused (model, 1 so far)"), std::string::npos);
+  EXPECT_EQ(refused(scale_hello()), "");
+  EXPECT_EQ(refusals.of(RefuseReason::dims), 2u);
+  EXPECT_EQ(refusals.text(), "1 model, 2 dims");
+}
+
 TEST(Handshake, GreedyWorkersAndStrangers) {
   for (int kind = 0; kind < 3; ++kind) {
     ChannelPair pair = make_pair({.kind = AttachKind::stream});

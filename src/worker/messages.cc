@@ -327,8 +327,7 @@ Result<Refuse> decode_refuse(std::span<const std::byte> body) {
   in.u32();
   refuse.need = in.u64();
   refuse.have = in.u64();
-  if (!in.done() || reason == 0 || reason > static_cast<int>(RefuseReason::loading))
-    return malformed("REFUSE");
+  if (!in.done() || reason == 0 || reason > kMostRefuseReason) return malformed("REFUSE");
   refuse.reason = static_cast<RefuseReason>(reason);
   return refuse;
 }

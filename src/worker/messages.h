@@ -143,6 +143,7 @@ enum class RefuseReason : std::uint16_t {
   authentication = 10,
   loading = 11,  // what was asked for could not be loaded; the worker's log says why
 };
+inline constexpr std::size_t kMostRefuseReason = static_cast<std::size_t>(RefuseReason::loading);
 const char* refuse_reason_name(RefuseReason reason);
 
 struct Refuse {

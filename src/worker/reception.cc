@@ -27,15 +27,25 @@ void Reception::run() {
     Result<Fd> socket = listener_.take(after(kAcceptFor));
     if (!socket) {
       log_warn("{}", socket.error().message);
-      if (socket.error().code == ErrorCode::exhausted) std::this_thread::sleep_for(kPause);
+      if (socket.error().code == ErrorCode::exhausted)
+        std::this_thread::sleep_for(kPause);
+      else
+        count(RefuseReason::authentication);  // of another user
       continue;
     }
     if (listener_.stopped()) return;
     if (!*socket) continue;
     make_room();
     const Status admitted = within_memory([&] { return admit(*std::move(socket)); });
-    if (!admitted) log_warn("a client was turned away: {}", admitted.error().message);
+    if (admitted) continue;
+    log_warn("a client was turned away: {}", admitted.error().message);
+    count(RefuseReason::memory);
   }
+}
+
+// Of a client that is told nothing.
+void Reception::count(RefuseReason reason) {
+  if (options_.refusals != nullptr) options_.refusals->count(reason);
 }
 
 void Reception::make_room() {

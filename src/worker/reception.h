@@ -38,6 +38,7 @@ class Reception {
     std::atomic<bool> done{false};
     std::thread thread;
   };
+  void count(RefuseReason reason);
   void make_room();
   Status admit(Fd socket);
   void attach(Guest& guest, Fd socket);

@@ -117,8 +117,14 @@ TEST_P(WorkerAtAnAddress, ServesOneServerAndKeepsItsWeightsForTheNext) {
     EXPECT_EQ(text_of(again.complete(body_)), expected);
     EXPECT_EQ(worker.loads(), 1) << worker.output();
   }
+  EXPECT_NE(worker.output().find("another client was refused (busy, "), std::string::npos)
+      << worker.output();
   worker.signal(SIGTERM);
   EXPECT_EQ(worker.wait(), 0) << worker.output();
+  const std::string refused = "clients that were refused: ";
+  const std::size_t at = worker.output().find(refused);
+  ASSERT_NE(at, std::string::npos) << worker.output();
+  EXPECT_GE(std::stoi(worker.output().substr(at + refused.size())), 2) << worker.output();
 }
 
 TEST_P(WorkerAtAnAddress, DiesAndComesBack) {
@@ -224,7 +230,11 @@ TEST(WorkerToken, AWrongOneIsRefusedByBothEnds) {
                                         "cpu,worker:" + worker.address(), "--token-file", other}});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("authentication"), std::string::npos) << outcome.err;
-  EXPECT_TRUE(worker.says("does not know the token")) << worker.output();
+  EXPECT_TRUE(worker.says("does not know the token was refused (authentication, 1 so far)"))
+      << worker.output();
+  worker.signal(SIGTERM);
+  EXPECT_EQ(worker.wait(), 0) << worker.output();
+  EXPECT_TRUE(worker.says("clients that were refused: 1 authentication")) << worker.output();
 }
 
 }  // namespace
