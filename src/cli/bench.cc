@@ -280,7 +280,8 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   MetricsRegistry metrics;
   needs.measure = MeasureLayers::missing;
   TESSERA_ASSIGN(LoadedModel loaded, load_model(config, model, needs, metrics));
-  if (!plan.has_gpu())  // the speed was not kept where the cache cannot be written
+  if (!plan.has_gpu() &&
+      host_threads(plan) == threads)  // the speed was not kept where the cache cannot be written
     loaded.plan.predicted = predict(model, loaded.plan, measured_speed(speed, threads));
   add_costs(model, loaded.plan, tests);
   BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));

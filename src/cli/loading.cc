@@ -79,7 +79,8 @@ void warn_of_threads(const Plan& plan) {
 // From the layers' times, or from what tessera bench measured of the machine.
 Status add_prediction(const Config& config, const Model& model, Plan& plan) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
-  plan.predicted = predict(model, plan, saved_speed(plan.threads(), isa));
+  const int threads = host_threads(plan);
+  plan.predicted = predict(model, plan, saved_speed(threads > 0 ? threads : usable_cores(), isa));
   return {};
 }
 

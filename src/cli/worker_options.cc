@@ -144,9 +144,9 @@ bool is_here(const WorkerSite& site) {
 // A GPU's memory and speed are no part of this machine's.
 void take_device(const worker::Probe& probe, WorkerInventory& inventory) {
   inventory.kind = static_cast<DeviceKind>(probe.device);
+  inventory.bytes_per_s = probe.bytes_per_second;
   if (inventory.kind == DeviceKind::cpu) return;
   inventory.threads = std::max(1, static_cast<int>(probe.threads));
-  inventory.bytes_per_s = probe.bytes_per_second;
   inventory.memory_total = static_cast<std::int64_t>(probe.memory_total);
   inventory.memory_free = static_cast<std::int64_t>(probe.memory_free);
 }

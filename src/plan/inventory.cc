@@ -121,6 +121,7 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.most = worker.most;
   device.has_file = worker.has_file;
   device.kind = worker.kind;
+  device.bytes_per_s = worker.bytes_per_s;
   if (worker.kind != DeviceKind::cpu) device.speed = speed_of(worker.bytes_per_s);
   if (worker.here && worker.kind == DeviceKind::cpu) return;
   device.memory = number + 1;
@@ -138,7 +139,8 @@ Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement
   device.kind = name.kind;
   device.number = *name.team;
   device.threads = std::max(1, cores);  // they repack its weights
-  device.speed = speed_of(static_cast<double>(info.bytes_per_second));
+  device.bytes_per_s = static_cast<double>(info.bytes_per_second);
+  device.speed = speed_of(device.bytes_per_s);
   device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
   device.memory_total = info.memory_total;
   device.memory_free = info.memory_free;

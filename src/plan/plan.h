@@ -44,6 +44,7 @@ struct DeviceInventory {
   int number = 0;                 // of a GPU, its driver's
   int threads = 0;                // of a GPU: that drive it
   double speed = 0.0;             // in CPU threads; 0: `threads`
+  double bytes_per_s = 0.0;       // at which it reads its memory, as it says; 0: not known
   std::vector<int> cpus;          // where they run; empty: wherever the system puts them
   int memory = kHostMemory;       // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
@@ -85,7 +86,7 @@ struct WorkerInventory {
   bool has_file = true;
   DeviceKind kind = DeviceKind::cpu;
   int threads = 0;           // 0: a share of this machine's cores, like the devices of this process
-  double bytes_per_s = 0.0;  // of a GPU: at which it reads its memory; 0: not known
+  double bytes_per_s = 0.0;  // at which it reads its memory; 0: not known
   std::int64_t memory_total = 0;       // of a GPU, or elsewhere
   std::int64_t memory_free = 0;        // the same
   std::optional<std::int64_t> budget;  // what it may use, kept free for it
@@ -172,6 +173,7 @@ struct ShardPlan {
   std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
   std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
+  double bytes_per_s = 0.0;        // DeviceInventory::bytes_per_s
 
   std::int64_t total_bytes() const {
     const std::int64_t device =

@@ -11,6 +11,11 @@ nlohmann::ordered_json time_json(const std::optional<StepTime>& time) {
   return {{"prompt_row_s", time->prompt_row_s}, {"token_s", time->token_s}};
 }
 
+nlohmann::ordered_json speed_json(double bytes_per_s) {
+  if (bytes_per_s > 0.0) return bytes_per_s;
+  return nullptr;  // not known
+}
+
 // "0-3,7": numbers that rise.
 std::string ranges_text(const std::vector<int>& numbers) {
   std::string text;
@@ -97,20 +102,20 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
           {"free_bytes", shard.free_bytes()},
-          {"measured_time", time_json(shard.time)}};
+          {"measured_time", time_json(shard.time)},
+          {"read_bytes_per_s", speed_json(shard.bytes_per_s)}};
 }
 
 nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
-  nlohmann::ordered_json round_trip, read_speed;  // null: not measured
+  nlohmann::ordered_json round_trip;  // null: not measured
   if (worker.call_s > 0.0) round_trip = worker.call_s * 1e6;
-  if (worker.bytes_per_s > 0.0) read_speed = worker.bytes_per_s;
   return {{"device", worker.device},
           {"here", worker.here},
           {"threads", worker.threads},
           {"experts", worker.experts},
           {"job_rows", worker.job_rows},
           {"round_trip_us", round_trip},
-          {"read_bytes_per_s", read_speed},
+          {"read_bytes_per_s", speed_json(worker.bytes_per_s)},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
           {"host_bytes", worker.host_bytes},

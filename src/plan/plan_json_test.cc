@@ -56,7 +56,8 @@ ShardPlan some_shard() {
           .mapped_bytes = 220,
           .file_bytes = 221,
           .file_parts = "layers 2-3",
-          .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223}};
+          .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223},
+          .bytes_per_s = 224.0};
 }
 
 ExpertWorkerPlan some_worker() {
@@ -145,7 +146,8 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, experts, experts_host, experts_worker, cold_share, worker_uses,
-               offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts, time] = shard;
+               offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts, time,
+               bytes_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
@@ -176,6 +178,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const auto& [prompt_row_s, token_s] = *time;
   EXPECT_EQ(json.at("measured_time").at("prompt_row_s"), prompt_row_s);
   EXPECT_EQ(json.at("measured_time").at("token_s"), token_s);
+  EXPECT_EQ(json.at("read_bytes_per_s"), bytes_per_s);
   EXPECT_EQ(json.at("total_bytes"), shard.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), shard.free_bytes());
 }

@@ -57,17 +57,15 @@ std::string shard_speeds(const Plan& plan) {
 
 // Why there is no prediction, and what would bring one.
 std::string no_prediction(const Plan& plan) {
-  const bool away = std::any_of(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
-    return !shard.layout.experts.empty() || shard.layout.file_parts != 0;
-  });
-  if (!beyond_the_machine(plan))
-    return "Speed: not measured; tessera bench measures this machine.\n";
-  if (!away) return "Speed: not measured; --layer-times measure does it.\n";
-  if (const ExpertWorkerPlan* worker = unknown_worker(plan))
-    return fmt::format("Speed: not predicted; {} has not said how fast it reads.\n",
-                       worker->device);
-  return "Speed: not predicted; layers are in a worker or on a GPU, and weights are away from "
-         "their layers' devices.\n";
+  bool away = false, elsewhere = false;
+  for (const ShardPlan& shard : plan.shards) {
+    away |= !shard.layout.experts.empty() || shard.layout.file_parts != 0;
+    elsewhere |= shard.remote || shard.kind != DeviceKind::cpu;
+  }
+  if (elsewhere && !away) return "Speed: not measured; --layer-times measure does it.\n";
+  if (const std::string unknown = unknown_speed(plan); !unknown.empty())
+    return fmt::format("Speed: not predicted; {}.\n", unknown);
+  return "Speed: not measured; tessera bench measures this machine.\n";
 }
 
 std::string drafter_text(const Plan& plan) {

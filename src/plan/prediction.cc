@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "device/cpu/cpu_device.h"
 #include "device/shard_tensors.h"
@@ -60,10 +61,52 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
   return demand;
 }
 
+bool on_host(const ShardPlan& shard) {
+  return !shard.remote && shard.kind == DeviceKind::cpu;
+}
+
+// Whether the processors of this process read weights: of a shard, or of experts away from a GPU.
+bool takes_host(const ShardPlan& shard) {
+  return on_host(shard) || (!shard.remote && shard.experts_host > 0);
+}
+
+// How fast a shard's weights are read, and those that are away from it.
+struct Readers {
+  double bytes_per_s = 0.0;
+  double away_bytes_per_s = 0.0;
+  double op_per_s = std::numeric_limits<double>::infinity();  // not known but of the host
+  bool at_once = false;                                       // what is away is read meanwhile
+};
+
+Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host) {
+  if (on_host(shard)) {
+    const double share = shard.threads / std::max(1.0, static_cast<double>(host_threads(plan)));
+    const double bytes_per_s = host.read_bytes_per_s * share;
+    return {.bytes_per_s = bytes_per_s,
+            .away_bytes_per_s = bytes_per_s,
+            .op_per_s = host.op_per_s * share};
+  }
+  if (shard.remote)
+    return {.bytes_per_s = shard.bytes_per_s, .away_bytes_per_s = shard.bytes_per_s};
+  return {
+      .bytes_per_s = shard.bytes_per_s, .away_bytes_per_s = host.read_bytes_per_s, .at_once = true};
+}
+
+// Seconds that the weights of a step take, and how much of it are those that are away.
+struct Reading {
+  double seconds = 0.0;
+  double away_s = 0.0;
+};
+
+Reading reading_of(const Demand& demand, const Readers& readers) {
+  const double resident_s = demand.resident_bytes / readers.bytes_per_s;
+  const double away_s = demand.away_bytes > 0.0 ? demand.away_bytes / readers.away_bytes_per_s : 0;
+  return {readers.at_once ? std::max(resident_s, away_s) : resident_s + away_s, away_s};
+}
+
 // A shard's part of the work.
 struct ShardTime {
   StepTime time;
-  double away_s = 0.0;  // of a token: reading experts that are away
   std::string prompt_bound = kReading;
   std::string token_bound = kReading;
 };
@@ -97,19 +140,18 @@ Slowest slowest_worker(const Plan& plan, const ShardPlan& shard, const Demand& d
 ShardTime by_machine(const Model& model, const Plan& plan, const ShardPlan& shard,
                      const MeasuredSpeed& speed) {
   const int rows = plan.prefill_chunk;
-  const double share = shard.threads / std::max(1.0, static_cast<double>(plan.threads()));
-  const double bytes_per_s = speed.read_bytes_per_s * share;
+  const Readers readers = readers_of(plan, shard, speed);
   const Demand token = demand_of(model, shard, 1);
   const Demand chunk = demand_of(model, shard, rows);
-  const double read_s = (chunk.resident_bytes + chunk.away_bytes) / bytes_per_s;
-  const double compute_s = chunk.operations / (speed.op_per_s * share);
-  ShardTime part{.time = {.prompt_row_s = std::max(read_s, compute_s) / rows,
-                          .token_s = (token.resident_bytes + token.away_bytes) / bytes_per_s},
-                 .away_s = token.away_bytes / bytes_per_s,
-                 .prompt_bound = compute_s > read_s                        ? kArithmetic
-                                 : chunk.away_bytes > chunk.resident_bytes ? kExperts
-                                                                           : kReading};
-  if (2.0 * part.away_s > part.time.token_s) part.token_bound = kExperts;
+  const Reading of_token = reading_of(token, readers), of_chunk = reading_of(chunk, readers);
+  const double compute_s = chunk.operations / readers.op_per_s;
+  const auto bound = [](const Reading& reading) {
+    return 2.0 * reading.away_s > reading.seconds ? kExperts : kReading;
+  };
+  ShardTime part{.time = {.prompt_row_s = std::max(of_chunk.seconds, compute_s) / rows,
+                          .token_s = of_token.seconds},
+                 .prompt_bound = compute_s > of_chunk.seconds ? kArithmetic : bound(of_chunk),
+                 .token_bound = bound(of_token)};
   if (const Slowest with = slowest_worker(plan, shard, token, true);
       with.seconds > part.time.token_s) {
     part.time.token_s = with.seconds;
@@ -162,10 +204,11 @@ std::vector<ShardTime> shard_times(const Model& model, const Plan& plan,
   };
   measured = std::all_of(plan.shards.begin(), plan.shards.end(), known);
   std::vector<ShardTime> times;
-  if (!measured && (!speed || beyond_the_machine(plan))) return times;
+  const bool hosted = std::any_of(plan.shards.begin(), plan.shards.end(), takes_host);
+  if (!measured && ((hosted && !speed) || !unknown_speed(plan).empty())) return times;
   for (const ShardPlan& shard : plan.shards)
     times.push_back(measured ? ShardTime{.time = *shard.time}
-                             : by_machine(model, plan, shard, *speed));
+                             : by_machine(model, plan, shard, speed.value_or(MeasuredSpeed())));
   return times;
 }
 
@@ -183,18 +226,25 @@ std::string token_bound(const std::vector<ShardTime>& shards, double token_s) {
 
 }  // namespace
 
-bool beyond_the_machine(const Plan& plan) {
-  return std::any_of(plan.shards.begin(), plan.shards.end(),
-                     [](const ShardPlan& shard) {
-                       return shard.remote || shard.kind != DeviceKind::cpu;
-                     }) ||
-         unknown_worker(plan) != nullptr;
+int host_threads(const Plan& plan) {
+  int threads = 0;
+  for (const ShardPlan& shard : plan.shards) threads += on_host(shard) ? shard.threads : 0;
+  return threads;
 }
 
-const ExpertWorkerPlan* unknown_worker(const Plan& plan) {
+std::string unknown_speed(const Plan& plan) {
+  constexpr const char* kSilent = "{} has not said how fast it reads{}";
+  for (const ShardPlan& shard : plan.shards) {
+    if (on_host(shard)) continue;
+    if (shard.bytes_per_s <= 0.0) return fmt::format(kSilent, shard.device, "");
+    // It tells the speed of its GPU alone.
+    if (shard.remote && shard.kind != DeviceKind::cpu && shard.experts_host > 0)
+      return fmt::format(kSilent, shard.device, " what is away from its GPU");
+  }
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
-    if (worker.experts > 0 && worker.bytes_per_s <= 0.0) return &worker;
-  return nullptr;
+    if (worker.experts > 0 && worker.bytes_per_s <= 0.0)
+      return fmt::format(kSilent, worker.device, "");
+  return {};
 }
 
 std::optional<Prediction> predict(const Model& model, const Plan& plan,

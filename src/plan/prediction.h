@@ -8,7 +8,8 @@
 // Nothing else is counted, so a run is slower: tessera bench prints by how much. Shards take turns
 // with a token and work at the same time on a prompt. A worker of experts computes while its shard
 // does, so the slower of both counts; of it are known what it reads, how fast, and with a token the
-// round trips, where these were measured.
+// round trips, where these were measured. A GPU, or a worker of layers, reads as fast as it says;
+// what is away from a GPU the host reads meanwhile, what is away from a worker that worker itself.
 #pragma once
 
 #include <optional>
@@ -18,20 +19,22 @@
 
 namespace tessera {
 
-// Of this process's threads together.
+// Of host_threads() together.
 struct MeasuredSpeed {
   double read_bytes_per_s = 0.0;
   double op_per_s = 0.0;  // of matrix products; a multiply and an add are 2
 };
 
-// Whether somebody takes part whom the machine's speed says nothing of: a GPU, a worker of layers,
-// or a worker of experts that has not said how fast it reads.
-bool beyond_the_machine(const Plan& plan);
-// That worker; null: each has said it.
-const ExpertWorkerPlan* unknown_worker(const Plan& plan);
+// Threads of the CPU shards of this process.
+int host_threads(const Plan& plan);
 
-// Nothing where neither is known: layer times say nothing of shards whose experts are away, and the
-// machine's speed nothing where it is beyond_the_machine.
+// Who has not said how fast it reads, as the beginning of a sentence: "worker:0 has not said how
+// fast it reads". Empty: all have that take part, but for this process's processors.
+std::string unknown_speed(const Plan& plan);
+
+// Nothing where neither is known: layer times say nothing of shards whose experts are away, and a
+// bound wants every speed: nobody's is unknown_speed, and `speed` is there where this process's
+// processors take part.
 std::optional<Prediction> predict(const Model& model, const Plan& plan,
                                   const std::optional<MeasuredSpeed>& speed);
 

@@ -64,7 +64,69 @@ TEST(ExpertWorkerPrediction, IsNotMadeUp) {
   elsewhere.shards[0].kind = DeviceKind::cuda;
   EXPECT_FALSE(predict(golden("qwen35moe"), elsewhere, kMachine));
   elsewhere.predicted.reset();
-  EXPECT_NE(plan_table(elsewhere).find("not predicted; layers are in a worker or on a GPU"),
+  EXPECT_NE(plan_table(elsewhere).find("not predicted; cpu:0 has not said how fast it reads."),
+            std::string::npos)
+      << plan_table(elsewhere);
+}
+
+// Half of the experts away from their layers' device, which is not the host's processors.
+Plan half_away(const DeviceInventory& device) {
+  Result<Plan> plan = make_plan(golden("qwen35moe"), {.devices = {device}},
+                                {.context = 256, .expert_resident = 50.0});
+  EXPECT_TRUE(plan) << plan.error().message;
+  return *std::move(plan);
+}
+
+DeviceInventory elsewhere(const char* name, bool remote, DeviceKind kind) {
+  return {.name = name,
+          .remote = remote,
+          .kind = kind,
+          .threads = 1,
+          .bytes_per_s = 1e11,
+          .memory = 1,
+          .memory_free = kPlenty};
+}
+
+// The host reads what is away while the GPU reads the rest.
+TEST(AwayPrediction, OfAGpuIsTheSlowerOfItAndTheHost) {
+  const Model model = golden("qwen35moe");
+  const Plan plan = half_away(elsewhere("cuda:0", false, DeviceKind::cuda));
+  const auto token_s = [&](double gpu, double host) {
+    Plan other = plan;
+    other.shards[0].bytes_per_s = gpu;
+    const auto predicted = predict(model, other, MeasuredSpeed{host, 1e12});
+    EXPECT_TRUE(predicted);
+    return predicted ? 1.0 / predicted->decode.tokens_per_s : 0.0;
+  };
+  const double gpu_bytes = token_s(1.0, 1e15), host_bytes = token_s(1e15, 1.0);
+  EXPECT_GT(gpu_bytes, host_bytes);
+  EXPECT_NEAR(gpu_bytes + host_bytes, decode_bytes(model, plan.kv_type, 0), 1.0);
+  EXPECT_NEAR(token_s(1e11, 1e10), std::max(gpu_bytes / 1e11, host_bytes / 1e10), 1e-12);
+  const auto predicted = predict(model, plan, kMachine);
+  ASSERT_TRUE(predicted);
+  EXPECT_FALSE(predicted->measured);
+  EXPECT_EQ(predicted->decode.bound, "reading experts that are away");
+  EXPECT_FALSE(predict(model, plan, std::nullopt)) << "the host's speed is not known";
+  EXPECT_NE(plan_table(plan).find("tessera bench measures this machine"), std::string::npos);
+}
+
+// A worker reads all of its layers' weights itself, wherever they lie.
+TEST(AwayPrediction, OfAWorkerOfLayersIsItsOwnReading) {
+  const Model model = golden("qwen35moe");
+  Plan plan = half_away(elsewhere("worker:0", true, DeviceKind::cpu));
+  const auto predicted = predict(model, plan, std::nullopt);
+  ASSERT_TRUE(predicted);
+  EXPECT_NEAR(predicted->decode.tokens_per_s, 1e11 / decode_bytes(model, plan.kv_type, 0), 1.0);
+  plan.shards[0].bytes_per_s = 0.0;
+  EXPECT_FALSE(predict(model, plan, kMachine));
+  EXPECT_NE(plan_table(plan).find("worker:0 has not said how fast it reads."), std::string::npos);
+}
+
+// What the host of somebody else's GPU does is not known.
+TEST(AwayPrediction, OfAWorkersGpuIsNotMadeUp) {
+  const Plan plan = half_away(elsewhere("worker:0", true, DeviceKind::cuda));
+  EXPECT_FALSE(predict(golden("qwen35moe"), plan, kMachine));
+  EXPECT_NE(plan_table(plan).find("how fast it reads what is away from its GPU"),
             std::string::npos);
 }
 

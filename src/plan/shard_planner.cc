@@ -126,6 +126,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   shard.number = on.number;
   shard.threads = on.threads;
   shard.cpus = on.cpus;
+  shard.bytes_per_s = on.bytes_per_s;
   shard.layout = layout(begin, end);
   if (measured_) shard.time = span_time(*on.times, begin, end, spec_.n_layer());
   set_bytes(shard);

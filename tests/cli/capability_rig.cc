@@ -279,7 +279,7 @@ Result<nlohmann::json> try_plan(const Settings& settings) {
   TESSERA_ASSIGN(const Plan plan, cli::plan_model(config, model, {}));
   nlohmann::json json = plan_json(plan);
   for (nlohmann::json& shard : json["shards"]) {
-    shard.erase("free_bytes");
+    for (const char* passing : {"free_bytes", "read_bytes_per_s"}) shard.erase(passing);
     if (shard["budget_bytes"] != std::int64_t{1} << 30) shard.erase("budget_bytes");
   }
   for (nlohmann::json& worker : json["expert_workers"]) {
