@@ -60,6 +60,7 @@ enum class Effect : std::uint8_t {
   layers,    // how workers of layers are reached; nothing where there are none
   experts,   // how workers of experts are reached and what they are sent; nothing without any
   topology,  // is where layers and experts lie
+  pages,     // what is locked in memory of the file, where experts are away
   gpu,       // how GPUs compute, of which these topologies have none: nothing
   process,   // HTTP, sampling, text, logging: nothing of the plan, the logits or the workers
   call,      // one call of a command, beside the model or instead of it
@@ -86,14 +87,14 @@ inline constexpr Entry kEntries[] = {
     {"placement.gpu_graphs", Effect::gpu, "off"},
     {"placement.gpu_wait", Effect::gpu, "5s"},
     {"placement.layer_times", Effect::plan, "measure"},
-    {"placement.prompt_ratio", Effect::plan, "2"},
+    {"placement.prompt_ratio", Effect::plan, "0.5"},
     {"kv.ctx", Effect::plan, "200"},
     {"kv.type", Effect::logits, "q8_0"},
     {"engine.parallel", Effect::plan, "3"},
     {"engine.prefill_chunk", Effect::plan, "16"},
 
     {"experts.resident", Effect::plan, "50%"},
-    {"experts.prefault", Effect::plan, "on"},
+    {"experts.prefault", Effect::pages, "lock"},
     {"experts.cache", Effect::plan, "2"},
     {"experts.profile", Effect::plan, "{profile}"},
     {"experts.ipc_mode", Effect::experts, "stream"},
@@ -181,6 +182,7 @@ inline constexpr Refusal kRefusals[] = {
     {"placement.compute", "f32", kWorkers, "workers compute in the file's own formats"},
     {"experts.resident", "50%", of(Topology::layers_sent), "has no model file"},
     {"experts.prefault", "on", of(Topology::both_roles), "from its own file"},
+    {"experts.prefault", "lock", of(Topology::both_roles), "from its own file"},
     {"worker.transport", "shared", of(Topology::layers_tcp), "no shared memory over tcp"},
     {"experts.ipc_transport", "shared", of(Topology::experts_tcp), "no shared memory over tcp"},
     {"experts.ipc_required", "true", ~kExpertWorkers, "no worker of experts is named"},

@@ -1,6 +1,8 @@
 #include "tests/cli/capability_rig.h"
 
 #include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +13,6 @@
 #include <thread>
 
 #include "base/log.h"
-#include "cli/option_table.h"
 #include "cli/placement_options.h"
 #include "tests/cli/program.h"
 
@@ -28,11 +29,11 @@ void replace(std::string& text, std::string_view part, const std::string& by) {
     text.replace(at, part.size(), by);
 }
 
-std::string last_flag(const cli::Option& option) {
-  std::string_view flags = option.flags;
-  if (const std::size_t comma = flags.rfind(','); comma != std::string_view::npos)
-    flags.remove_prefix(comma + 1);
-  return std::string(flags);
+double locked_bytes() {
+  std::istringstream lines(read_file("/proc/self/status"));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with("VmLck:")) return 1024 * std::stod(line.substr(6));
+  return 0;
 }
 
 double sum_of(const std::string& page, const std::string& name) {
@@ -91,6 +92,13 @@ Status forward(const cli::LoadedModel& loaded, int chunk, std::vector<float>& lo
 }
 
 }  // namespace
+
+std::string last_flag(const cli::Option& option) {
+  std::string_view flags = option.flags;
+  if (const std::size_t comma = flags.rfind(','); comma != std::string_view::npos)
+    flags.remove_prefix(comma + 1);
+  return std::string(flags);
+}
 
 Settings joined(Settings settings, const Settings& others) {
   for (const auto& [key, values] : others) settings[key] = values;
@@ -173,6 +181,25 @@ Rig::Rig()
 
 void Rig::keep_measurements_apart(bool apart) const {
   ::setenv("XDG_CACHE_HOME", (folder_ + (apart ? "/measured" : "/empty")).c_str(), 1);
+}
+
+void Rig::make_times_uneven(Topology topology) const {
+  keep_measurements_apart(true);
+  const Result<nlohmann::json> plan =
+      plan_of(joined(this->topology(topology), {{"placement.layer_times", {"measure"}}}));
+  EXPECT_TRUE(plan) << plan.error().message;
+  const std::string first = devices(topology).front();
+  const std::string path = folder_ + "/measured/tessera/machine.json";
+  nlohmann::json entries = nlohmann::json::parse(read_file(path));
+  for (nlohmann::json& entry : entries) {
+    if (!entry.contains("layers")) continue;
+    const bool is_first = entry["key"]["device"] == first;
+    for (nlohmann::json& layer : entry["layers"])
+      layer = is_first ? nlohmann::json{1.0, 1e-6} : nlohmann::json{1e-6, 1.0};
+    entry["call"] = {0.0, 0.0};
+    entry["head_s"] = 0.0;
+  }
+  write_file(path, entries.dump());
 }
 
 Settings Rig::topology(Topology topology) const {
@@ -295,9 +322,11 @@ Result<Computed> try_compute(const Settings& settings) {
   const Model& model = capability_model();
   MetricsRegistry metrics;
   Computed computed;
+  ::munlockall();  // what those before have locked
   {
     TESSERA_ASSIGN(const cli::LoadedModel loaded,
                    cli::load_model(config, model, {.logit_rows = kRows}, metrics));
+    computed.locked = locked_bytes();
     TESSERA_TRY(forward(loaded, std::min(kRows, loaded.plan.prefill_chunk), computed.logits));
   }
   const std::string page = metrics.render();

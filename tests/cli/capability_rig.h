@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/loading.h"
+#include "cli/option_table.h"
 #include "cli/worker_options.h"
 #include "tests/cli/capability_matrix.h"
 
@@ -44,6 +45,9 @@ class Rig {
 
   // What is measured of this machine is kept where other plans do not see it.
   void keep_measurements_apart(bool apart) const;
+  // Measures the layers on the topology's devices, kept apart, and says that tokens pass the first
+  // device soonest and prompts the others.
+  void make_times_uneven(Topology topology) const;
 
  private:
   Rig();
@@ -54,6 +58,7 @@ class Rig {
 };
 
 const char* name_of(Topology topology);
+std::string last_flag(const cli::Option& option);  // "--ctx"; empty where it has none
 const Model& capability_model();
 
 Result<cli::Config> resolve(const Settings& settings);
@@ -65,6 +70,7 @@ struct Computed {
   double calls = 0;       // jobs for workers of experts
   double bytes_sent = 0;  // to workers of experts
   double fallbacks = 0;   // jobs that the host took over
+  double locked = 0;      // bytes in memory, after loading
 };
 Result<Computed> compute(const Settings& settings);
 

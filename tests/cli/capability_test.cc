@@ -13,6 +13,7 @@
 //                   counts of jobs and bytes; without such workers they change nothing
 //   Effect::gpu, Effect::process      change nothing: all set together, the plan and the bits are
 //                   those without
+//   Effect::pages   shows in what the process has locked in memory
 //   Effect::call    is refused by serve and the configuration file, or by every command that loads
 //                   a model
 //   Effect::topology                  is what some topology here is made of
@@ -27,6 +28,7 @@
 #include "cli/placement_options.h"
 #include "device/cpu/isa.h"
 #include "tests/cli/capability_rig.h"
+#include "tests/cli/program.h"
 #include "tests/cli/reluctant_worker.h"
 
 namespace tessera::testing {
@@ -38,6 +40,19 @@ const Entry* find_entry(std::string_view key) {
   for (const Entry& entry : kEntries)
     if (entry.key == key) return &entry;
   return nullptr;
+}
+
+// Of every option of the table.
+template <typename Use>
+void for_each_entry(const Use& use) {
+  for (const cli::Option& option : cli::option_table()) {
+    const Entry* entry = find_entry(option.key);
+    if (entry == nullptr)
+      ADD_FAILURE() << option.key << ": capability_matrix.h does not say what it means where "
+                    << "layers or experts are elsewhere";
+    else
+      use(*entry);
+  }
 }
 
 const Refusal* find_refusal(const Entry& entry, Topology topology) {
@@ -86,8 +101,7 @@ bool is_over_address(const std::string& device) {
 TEST(Capabilities, EveryOptionHasAnEntry) {
   for (const cli::Option& option : cli::option_table()) {
     const Entry* entry = find_entry(option.key);
-    ASSERT_NE(entry, nullptr) << option.key << ": capability_matrix.h does not say what it means "
-                              << "where layers or experts are elsewhere";
+    ASSERT_NE(entry, nullptr) << option.key;
     const bool of_models = (option.commands & cli::kModelCommands) != 0;
     const bool one_call = entry->effect == Effect::call;
     EXPECT_TRUE(one_call || of_models) << option.key;
@@ -105,10 +119,10 @@ TEST(Capabilities, EveryOptionAloneIsTakenOrRefused) {
   for (const Topology topology : kTopologies) {
     const Result<json> base = plan_of(Rig::get().topology(topology));
     ASSERT_TRUE(base) << name_of(topology) << ": " << base.error().message;
-    for (const Entry& entry : kEntries) {
+    for_each_entry([&](const Entry& entry) {
       // Those that change nothing are tried together below.
-      if (entry.effect != Effect::logits && entry.effect != Effect::plan) continue;
-      if (is_default_here(entry) || entry.key == "placement.layer_times") continue;
+      if (entry.effect != Effect::logits && entry.effect != Effect::plan) return;
+      if (is_default_here(entry) || entry.key == "placement.layer_times") return;
       SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
       const Result<json> plan = plan_of(with(entry, topology));
       if (const Refusal* refusal = find_refusal(entry, topology)) {
@@ -118,7 +132,7 @@ TEST(Capabilities, EveryOptionAloneIsTakenOrRefused) {
       } else {
         EXPECT_TRUE(plan) << plan.error().message;
       }
-    }
+    });
   }
 }
 
@@ -160,8 +174,11 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
       for (const json& shard : shards) EXPECT_FALSE(shard["measured_time"].is_null());
     }
   } else if (key == "placement.prompt_ratio") {
-    // What it weighs is the planner's alone (layer_times_test); no shard hears of it.
-    EXPECT_EQ(got["layers"], base["layers"]);
+    // By Rig::make_times_uneven: prompts that are long want all they can on the others.
+    const int n = got["layers"], devices = static_cast<int>(shards.size());
+    EXPECT_EQ(got["cut_by"], devices > 1 ? "times" : "nothing");
+    EXPECT_EQ(base["shards"][0]["end_layer"], devices > 1 ? 1 : n);
+    EXPECT_EQ(shards[0]["end_layer"], n + 1 - devices);
   } else if (key == "kv.ctx") {
     EXPECT_EQ(got["context"], 200);
     for (std::size_t i = 0; i < shards.size(); ++i)
@@ -181,8 +198,6 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
       EXPECT_EQ(shard["experts_worker"].get<int>() > 0,
                 (of(topology) & kExpertWorkers) != 0 && !shard["remote"].get<bool>());
     }
-  } else if (key == "experts.prefault") {
-    EXPECT_EQ(got, base);  // pages of the file, which the plan counts as mapped either way
   } else if (key == "experts.cache") {
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
@@ -196,30 +211,80 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
 
 TEST(Capabilities, PlansShowTheOption) {
   for (const Topology topology : kTopologies)
-    for (const Entry& entry : kEntries) {
-      if (entry.effect != Effect::plan || find_refusal(entry, topology) != nullptr) continue;
+    for_each_entry([&](const Entry& entry) {
+      if (entry.effect != Effect::plan || find_refusal(entry, topology) != nullptr) return;
       SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
       // These say something where experts are away.
       Settings away;
-      if (entry.key == "experts.cache" || entry.key == "experts.profile" ||
-          entry.key == "experts.prefault") {
-        if (topology == Topology::layers_sent) continue;  // none can be
+      if (entry.key == "experts.cache" || entry.key == "experts.profile") {
+        if (topology == Topology::layers_sent) return;  // none can be
         away = {{"experts.resident", {"50%"}}};
       }
+      if (entry.key == "placement.prompt_ratio") Rig::get().make_times_uneven(topology);
       const Result<json> base = plan_of(joined(Rig::get().topology(topology), away));
       if (entry.key == "placement.layer_times") Rig::get().keep_measurements_apart(true);
       const Result<json> plan = plan_of(joined(with(entry, topology), away));
       Rig::get().keep_measurements_apart(false);
       ASSERT_TRUE(base) << base.error().message;
-      if (entry.key == "experts.prefault" && (of(topology) & kLayerWorkers) != 0) {
-        ASSERT_FALSE(plan);
-        EXPECT_NE(plan.error().message.find("from its own file"), std::string::npos)
-            << plan.error().message;
-        continue;
-      }
       ASSERT_TRUE(plan) << plan.error().message;
       check_plan(entry.key, topology, *plan, *base);
-    }
+    });
+}
+
+// Experts that the host reads are locked in its memory; a worker of layers reads its own, and says
+// so.
+TEST(Capabilities, PagesOfTheFileAreLockedAsSaid) {
+  for (const Topology topology : kTopologies)
+    for_each_entry([&](const Entry& entry) {
+      if (entry.effect != Effect::pages || topology == Topology::layers_sent) return;
+      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      const Settings away = {{"experts.resident", {"50%"}}};
+      const Result<Computed> plain = compute(joined(Rig::get().topology(topology), away));
+      const Result<Computed> locked = compute(joined(with(entry, topology), away));
+      ASSERT_TRUE(plain) << plain.error().message;
+      EXPECT_EQ(plain->locked, 0);
+      if ((of(topology) & kLayerWorkers) != 0) {
+        ASSERT_FALSE(locked);
+        EXPECT_NE(locked.error().message.find("from its own file"), std::string::npos)
+            << locked.error().message;
+      } else if (locked) {
+        EXPECT_GT(locked->locked, 0);
+        EXPECT_TRUE(locked->logits == plain->logits);
+      } else {  // this user may not
+        EXPECT_NE(locked.error().message.find("cannot be locked"), std::string::npos)
+            << locked.error().message;
+      }
+    });
+}
+
+// A flag that a command does not have is refused by it, and the file has no place for what is of
+// one call.
+TEST(Capabilities, EveryCommandRefusesTheOptionsOfOthers) {
+  const auto takes = [](const cli::CommandInfo& command, const std::string& flag) {
+    for (const cli::Option& option : cli::option_table())
+      if ((option.commands & command.command) != 0 && last_flag(option) == flag) return true;
+    return false;
+  };
+  const auto expect_refused = [](const cli::CommandInfo& command,
+                                 const std::vector<std::string>& words, const std::string& part) {
+    const Result<cli::Config> config = cli::Config::resolve(command, words);
+    ASSERT_FALSE(config) << command.name << ": " << words.front();
+    EXPECT_EQ(config.error().code, ErrorCode::invalid);
+    EXPECT_NE(config.error().message.find(part), std::string::npos) << config.error().message;
+  };
+  const std::string file = scratch_folder() + "/of_one_call.toml";
+  for (const cli::Option& option : cli::option_table()) {
+    const std::string flag = last_flag(option), key(option.key);
+    for (const cli::CommandInfo& command : cli::command_table())
+      if (!flag.empty() && !takes(command, flag))
+        expect_refused(command, {flag, "1"},
+                       fmt::format("{} is no option of 'tessera {}'", flag, command.name));
+    if (option.file) continue;
+    const std::size_t dot = key.find('.');
+    write_file(file, fmt::format("[{}]\n{} = 1\n", key.substr(0, dot), key.substr(dot + 1)));
+    expect_refused(cli::command_info(cli::kServe), {"--config", file},
+                   "belongs on the command line");
+  }
 }
 
 TEST(Capabilities, OtherOptionsChangeNoPlan) {
@@ -248,11 +313,12 @@ float distance(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
   const std::vector<float> plain = logits_of({});
-  for (const Entry& entry : kEntries)
+  for_each_entry([&](const Entry& entry) {
     if (entry.effect == Effect::logits && !is_default_here(entry)) {
       EXPECT_GT(distance(logits_of(with(entry, Topology::one)), plain), 0.0f)
           << entry.key << " changes nothing, so nothing shows whether it is honoured";
     }
+  });
   for (const Topology topology : kTopologies) {
     SCOPED_TRACE(name_of(topology));
     const Settings here = Rig::get().topology(topology);
@@ -266,6 +332,16 @@ TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
 
 // --- Workers ---
 
+void check_layer_worker(std::string_view key, const cli::LayerWorker& worker) {
+  if (key == "worker.transport") {
+    EXPECT_EQ(worker.site.transport, worker::TransportChoice::stream);
+  } else if (key == "worker.timeout") {
+    EXPECT_EQ(worker.site.job_limit, std::chrono::seconds(7));
+  } else {
+    ADD_FAILURE() << key << ": say here where it shows";
+  }
+}
+
 TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
   for (const Topology topology : kTopologies) {
     if ((of(topology) & kLayerWorkers) == 0) continue;
@@ -277,12 +353,30 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
         cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->size(), topology == Topology::layers_chain ? 2u : 1u);
-    for (const cli::LayerWorker& worker : *found) {
-      EXPECT_EQ(worker.site.transport, worker::TransportChoice::stream);
-      EXPECT_EQ(worker.site.job_limit, std::chrono::seconds(7));
-    }
+    for (const cli::LayerWorker& worker : *found)
+      for_each_entry([&](const Entry& entry) {
+        if (entry.effect == Effect::layers) check_layer_worker(entry.key, worker);
+      });
     EXPECT_TRUE(logits_of(joined(Rig::get().topology(topology),
                                  all_of({Effect::layers}, topology))) == logits_of({}));
+  }
+}
+
+// `streamed`: with jobs one by one.
+void check_expert_jobs(std::string_view key, const Computed& got, const Computed& base,
+                       const Computed& streamed) {
+  if (key == "experts.ipc_mode") {
+    EXPECT_GT(got.calls, base.calls);
+  } else if (key == "experts.ipc_batch_capacity") {
+    EXPECT_GT(got.calls, streamed.calls);
+  } else if (key == "experts.ipc_dtype") {
+    EXPECT_EQ(got.calls, base.calls);
+    EXPECT_LT(got.bytes_sent, 0.6 * base.bytes_sent);
+    EXPECT_GT(distance(got.logits, base.logits), 0.0f);
+  } else if (key == "experts.ipc_required" || key == "experts.ipc_transport") {
+    EXPECT_TRUE(got.logits == base.logits);  // and below
+  } else {
+    ADD_FAILURE() << key << ": say here where it shows";
   }
 }
 
@@ -303,14 +397,11 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
     };
     const Computed base = run("");
     EXPECT_EQ(base.fallbacks, 0);
-    EXPECT_GT(run("experts.ipc_mode").calls, base.calls);
-    EXPECT_GT(run("experts.ipc_batch_capacity").calls, run("experts.ipc_mode").calls);
-    const Computed half = run("experts.ipc_dtype");
-    EXPECT_EQ(half.calls, base.calls);
-    EXPECT_LT(half.bytes_sent, 0.6 * base.bytes_sent);
-    EXPECT_GT(distance(half.logits, base.logits), 0.0f);
-    EXPECT_TRUE(run("experts.ipc_required").logits == base.logits);
-    EXPECT_TRUE(run("experts.ipc_transport").logits == base.logits);
+    const Computed streamed = run("experts.ipc_mode");
+    for_each_entry([&](const Entry& entry) {
+      if (entry.effect == Effect::experts)
+        check_expert_jobs(entry.key, run(entry.key), base, streamed);
+    });
     const Result<cli::Config> config =
         resolve(with(*find_entry("experts.ipc_transport"), topology));
     ASSERT_TRUE(config) << config.error().message;
