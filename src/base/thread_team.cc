@@ -3,16 +3,10 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "base/pause.h"
+
 namespace tessera {
 namespace {
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 template <typename Done>
 bool spin_for(std::chrono::microseconds limit, Done done) {

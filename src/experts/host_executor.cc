@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/step_counter.h"
 
 namespace tessera {
 namespace {
@@ -29,24 +30,6 @@ ExpertSetLayout set_layout(const ModelSpec& spec, const HostExecutorOptions& opt
   }
   return layout;
 }
-
-// Counts up on one thread, is waited for on another.
-class Count {
- public:
-  std::uint32_t value() const { return value_.load(std::memory_order_acquire); }
-  void advance() {
-    value_.fetch_add(1, std::memory_order_release);
-    value_.notify_all();
-  }
-  void wait_beyond(std::uint32_t old) const {
-    for (const auto end = Clock::now() + kSpin; Clock::now() < end;)
-      if (value() != old) return;
-    value_.wait(old, std::memory_order_acquire);
-  }
-
- private:
-  std::atomic<std::uint32_t> value_{0};
-};
 
 class HostExecutor final : public ExpertExecutor {
  public:
@@ -79,7 +62,7 @@ class HostExecutor final : public ExpertExecutor {
     if (!thread_.joinable()) {
       compute(sums);
     } else {
-      done_.wait_beyond(jobs_done_++);
+      done_.wait_for(++jobs_done_, kSpin);
       std::copy_n(own_sums_.begin(), sums.size(), sums.begin());
     }
     open_ = false;
@@ -88,7 +71,7 @@ class HostExecutor final : public ExpertExecutor {
   }
 
   void drop() override {
-    if (open_ && thread_.joinable()) done_.wait_beyond(jobs_done_++);
+    if (open_ && thread_.joinable()) done_.wait_for(++jobs_done_, kSpin);
     open_ = false;
   }
 
@@ -96,8 +79,8 @@ class HostExecutor final : public ExpertExecutor {
     own_sums_.resize(static_cast<std::size_t>(set_->layout().max_rows) *
                      static_cast<std::size_t>(set_->n_embd()));
     thread_ = std::thread([this] {
-      for (std::uint32_t seen = 0;; ++seen) {
-        submitted_.wait_beyond(seen);
+      for (std::uint32_t next = 1;; ++next) {
+        submitted_.wait_for(next, kSpin);
         if (stop_.load(std::memory_order_relaxed)) return;
         compute(std::span(own_sums_).first(job_.rows.size()));
         done_.advance();
@@ -121,7 +104,7 @@ class HostExecutor final : public ExpertExecutor {
 
   // With a thread of its own.
   std::vector<double> own_sums_;
-  Count submitted_, done_;
+  StepCounter submitted_, done_;
   std::uint32_t jobs_done_ = 0;
   std::atomic<bool> stop_{false};
   std::thread thread_;

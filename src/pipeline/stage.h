@@ -16,9 +16,9 @@
 #include <memory>
 #include <vector>
 
+#include "base/step_counter.h"
 #include "pipeline/piece.h"
 #include "pipeline/shard.h"
-#include "pipeline/stage_counter.h"
 
 namespace tessera {
 
@@ -44,8 +44,8 @@ class StageProgress {
   bool is_done(std::uint64_t count) const;
 
  private:
-  StageCounter announced_;
-  StageCounter done_;
+  StepCounter announced_;
+  StepCounter done_;
 };
 
 class Stage {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/pause.h"
 #include "worker/socket_io.h"
 
 namespace tessera::worker {
@@ -15,14 +16,6 @@ constexpr std::chrono::nanoseconds kLeastSpin = std::chrono::microseconds(1);
 constexpr std::uint32_t kTrialEvery = 16;
 // The end of a peer that could not close is noticed so late at most.
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
-
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 }  // namespace
 

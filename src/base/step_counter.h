@@ -1,11 +1,10 @@
-// StageCounter: how far a stage of the pipeline has come. One thread counts up, others wait for a
-// number.
+// StepCounter: how far a thread has come. It counts up, others wait for a number.
 //
-//   announced.advance();            // the stage: piece 7 will be ready soon
-//   announced.wait_for(8);          // the next one: eight pieces were announced
+//   done.advance();                 // one more piece
+//   done.wait_for(8, spin);         // elsewhere: until eight are done
 //
 // A wait spins for a while and then sleeps until the counter moves, so that a hand-over costs no
-// system call while both sides run and an idle stage costs no processor time. What was written
+// system call while both sides run and an idle one costs no processor time. What was written
 // before advance() is visible after the wait. Numbers may wrap.
 #pragma once
 
@@ -15,7 +14,7 @@
 
 namespace tessera {
 
-class StageCounter {
+class StepCounter {
  public:
   void advance();
   // Until advance() was called `count` times in all.

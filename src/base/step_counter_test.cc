@@ -1,4 +1,4 @@
-#include "pipeline/stage_counter.h"
+#include "base/step_counter.h"
 
 #include <gtest/gtest.h>
 
@@ -9,8 +9,8 @@ namespace {
 
 using std::chrono::microseconds;
 
-TEST(StageCounter, WaitsForTheNumber) {
-  StageCounter counter;
+TEST(StepCounter, WaitsForTheNumber) {
+  StepCounter counter;
   counter.wait_for(0, microseconds(0));
   int value = 0;
   std::thread other([&] {
@@ -26,9 +26,9 @@ TEST(StageCounter, WaitsForTheNumber) {
 }
 
 // Two threads hand a number back and forth, sleeping as often as spinning.
-TEST(StageCounter, NoHandOverIsLost) {
+TEST(StepCounter, NoHandOverIsLost) {
   for (const microseconds spin : {microseconds(0), microseconds(5), microseconds(1000)}) {
-    StageCounter there, back;
+    StepCounter there, back;
     constexpr std::uint32_t kRounds = 3000;
     std::uint32_t value = 0;
     std::thread other([&] {

@@ -1,32 +1,23 @@
-#include "pipeline/stage_counter.h"
+#include "base/step_counter.h"
 
 #include <thread>
 
+#include "base/pause.h"
+
 namespace tessera {
-namespace {
 
-inline void pause() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
-}  // namespace
-
-bool StageCounter::reached(std::uint32_t count) const {
+bool StepCounter::reached(std::uint32_t count) const {
   // Wrapping: the two are never far apart. Sequentially consistent, together with advance(): a
   // waiter that parks either sees the new count or is seen there.
   return static_cast<std::int32_t>(count_.load(std::memory_order_seq_cst) - count) >= 0;
 }
 
-void StageCounter::advance() {
+void StepCounter::advance() {
   count_.fetch_add(1, std::memory_order_seq_cst);
   if (parked_.load(std::memory_order_seq_cst) > 0) count_.notify_all();
 }
 
-void StageCounter::wait_for(std::uint32_t count, std::chrono::microseconds spin) {
+void StepCounter::wait_for(std::uint32_t count, std::chrono::microseconds spin) {
   if (reached(count)) return;
   const auto end = std::chrono::steady_clock::now() + spin;
   do {
