@@ -12,12 +12,8 @@ namespace tessera::worker {
 namespace {
 
 bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
-  const auto same_homes = [](const LayerExperts& x, const LayerExperts& y) {
-    return x.home == y.home;
-  };
   return a.first_layer == b.first_layer && a.max_rows == b.max_rows && a.max_pairs == b.max_pairs &&
-         std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
-                    same_homes);
+         same_experts(a.experts, b.experts);
 }
 
 // Jobs that wait are kept in memory. One is always taken: its rows are among what was counted.

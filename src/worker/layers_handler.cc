@@ -21,17 +21,12 @@ constexpr std::uint32_t kMaxSlots = 4096;
 
 void ignore_near() {}
 
-bool same_experts(const LayerExperts& a, const LayerExperts& b) {
-  return a.home == b.home && a.spare == b.spare;
-}
-
 bool same_layout(const ShardLayout& a, const ShardLayout& b) {
   return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
          a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
          a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.kv_type == b.kv_type &&
          a.kv_pages == b.kv_pages && a.file_parts == b.file_parts &&
-         std::equal(a.experts.begin(), a.experts.end(), b.experts.begin(), b.experts.end(),
-                    same_experts);
+         same_experts(a.experts, b.experts);
 }
 
 // Which experts stay in memory; none where all do.

@@ -1,5 +1,7 @@
 #include "worker/owned_experts.h"
 
+#include <algorithm>
+
 namespace tessera::worker {
 namespace {
 
@@ -23,6 +25,13 @@ bool owns(const Hello& hello, std::size_t layer, int expert) {
   const std::size_t stride = (hello.dims.n_expert + 7) / 8;
   const auto e = static_cast<std::size_t>(expert);
   return (hello.owned[layer * stride + e / 8] & bit(e)) != std::byte{0};
+}
+
+bool same_experts(std::span<const LayerExperts> a, std::span<const LayerExperts> b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](const LayerExperts& x, const LayerExperts& y) {
+                      return x.home == y.home && x.spare == y.spare;
+                    });
 }
 
 }  // namespace tessera::worker

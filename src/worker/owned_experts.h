@@ -20,4 +20,7 @@ std::vector<std::byte> owned_bits(std::span<const LayerExperts> layers, ExpertHo
 // Of a HELLO that was decoded; `layer` counts from its first one.
 bool owns(const Hello& hello, std::size_t layer, int expert);
 
+// Whether both hold the same experts, with as much room for more.
+bool same_experts(std::span<const LayerExperts> a, std::span<const LayerExperts> b);
+
 }  // namespace tessera::worker
