@@ -6,17 +6,17 @@ namespace tessera {
 namespace {
 
 // Small numbers of which no product is another's.
-constexpr DrafterSpec kSpec{.name = "",
-                            .n_layer = 2,
-                            .n_embd = 32,
-                            .n_ff = 48,
-                            .n_head = 4,
-                            .n_kv_head = 2,
-                            .key_dim = 16,
-                            .value_dim = 8,
-                            .block_rows = 5,
-                            .captures = 3,
-                            .weight_bytes = 1000};
+const DrafterSpec kSpec{.name = "",
+                        .n_layer = 2,
+                        .n_embd = 32,
+                        .n_ff = 48,
+                        .n_head = 4,
+                        .n_kv_head = 2,
+                        .key_dim = 16,
+                        .value_dim = 8,
+                        .block_rows = 5,
+                        .captures = 3,
+                        .weight_bytes = 1000};
 
 TEST(DrafterReserve, CountsEveryByte) {
   const DrafterReserve reserve =
