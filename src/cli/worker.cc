@@ -36,7 +36,7 @@ constexpr auto kRefuse = std::chrono::seconds(1);
 constexpr auto kPatience = std::chrono::milliseconds(300);
 // 200 heartbeats: a client that hangs, and none that is slow.
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
-// Rings are made by the client and filled as they are used.
+// Rings are made by the client, which takes their memory.
 constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
 // Experts are computed by a CPU.

@@ -8,10 +8,10 @@
 //
 // A pool is redundant where all experts are resident beside the KV of the whole context. It is not
 // where they are so only because of the pool. kv_pool_tokens() is the one place that sizes a pool:
-// its result goes into the plan, and reservation and allocation both read it there. Bytes a token
-// are those of the layers that store KV, in the cache's own type (kv_token_bytes()); layers with a
-// window and recurrent state do not grow with the context and belong to `fixed`. Subtractions stop
-// at 0, since a probe may report more free than there is. All functions are pure.
+// no plan has one yet; its result belongs into the plan, where reservation and allocation read it.
+// Bytes a token are those of the layers that store KV, in the cache's own type (kv_token_bytes());
+// layers with a window and recurrent state do not grow with the context and belong to `fixed`.
+// Subtractions stop at 0, since a probe may report more free than there is. All functions are pure.
 #pragma once
 
 #include <cstdint>

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 #include <atomic>
 #include <cstdio>
@@ -277,6 +278,20 @@ TEST(StaleMemory, AnotherRegionIsRefused) {
   Fd memory;
   const RingMemory made = *RingMemory::create({4096, 4096}, 8, memory);
   EXPECT_FALSE(RingMemory::open(ring_attach(), memory).ok());
+}
+
+TEST(StaleMemory, MemoryThatNobodyHasTakenIsRefused) {
+  const Fd memory(::memfd_create("sparse", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  Fd made;
+  { const RingMemory sized = *RingMemory::create({4096, 4096}, 7, made); }
+  struct stat status {};
+  ASSERT_EQ(::fstat(made.get(), &status), 0);
+  ASSERT_EQ(::ftruncate(memory.get(), status.st_size), 0);
+  ASSERT_EQ(::pwrite(memory.get(), "\7", 1, 0), 1);  // the region's id
+  ASSERT_EQ(::fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW), 0);
+  const auto opened = RingMemory::open(ring_attach(), memory);
+  ASSERT_FALSE(opened.ok());
+  EXPECT_NE(opened.error().message.find("not backed"), std::string::npos);
 }
 
 TEST(StaleMemory, UsedMemoryIsRefused) {

@@ -25,7 +25,7 @@ std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
 }
 
 Result<std::byte*> map(int fd, std::uint64_t bytes) {
-  // With its pages, or each of the first bodies would wait for some.
+  // With its pages, which create() took, or each of the first bodies would wait to have some mapped.
   constexpr int kFlags = MAP_SHARED | MAP_POPULATE;
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, fd, 0);
   if (at == MAP_FAILED) return system_error("mapping the shared memory of a worker");
@@ -52,8 +52,8 @@ Result<RingMemory> RingMemory::create(const Sizes& sizes, std::uint64_t region_i
   Fd fd(::memfd_create("tessera-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return system_error("creating the shared memory of a worker");
   const std::uint64_t bytes = region_bytes(sizes);
-  if (::ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0)
-    return system_error("sizing the shared memory of a worker");
+  if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0)
+    return system_error("taking the shared memory of a worker");
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
     return system_error("sealing the shared memory of a worker");
   TESSERA_ASSIGN(std::byte* const base, map(fd.get(), bytes));
@@ -76,6 +76,10 @@ Result<RingMemory> RingMemory::open(const Attach& attach, const Fd& descriptor) 
       static_cast<std::uint64_t>(status.st_size) != bytes)
     return Error::make(ErrorCode::invalid, "the peer's shared memory has {} bytes instead of {}",
                        status.st_size, bytes);
+  constexpr std::uint64_t kBlock = 512;  // of st_blocks, whatever the file system's is
+  if (static_cast<std::uint64_t>(status.st_blocks) * kBlock < bytes)
+    return Error::make(ErrorCode::invalid,
+                       "the peer's shared memory is not backed: using it would take memory here");
   TESSERA_ASSIGN(std::byte* const base, map(descriptor.get(), bytes));
   RingMemory memory(base, bytes, sizes);
   if (load_le<std::uint64_t>(base) != attach.region_id || !unused(memory.to_worker()) ||

@@ -1,8 +1,9 @@
 // RingMemory: the shared memory of a RingChannel, and what each end may rely on about it.
 //
-// The client creates a memory file, seals its size, maps it and hands the descriptor over with
-// ATTACH; the worker checks the seals (a file that could shrink would kill who reads it), the size
-// and the region's id, and that nobody has used it yet. Layout, all little-endian:
+// The client creates a memory file, takes all its pages, seals its size, maps it and hands the
+// descriptor over with ATTACH; the worker checks the seals (a file that could shrink would kill who
+// reads it), the size and the region's id, that the pages are there (or a client could make the
+// worker take them) and that nobody has used it yet. Layout, all little-endian:
 //
 //      0  u64 region id, as in ATTACH
 //     64  to worker: produced u32 | 64 bytes on: consumed u32 | 64 bytes on: receiver asleep u32,
