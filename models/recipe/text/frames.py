@@ -26,7 +26,11 @@ DO = ["How do I {}?", "How do I {}?", "How do I {}?", "How can I {}?", "How can 
       "How exactly do I {}?", "What is the trick to {}?", "What is the right way to {}?", "Could you help me to {}?", "My boss wants me to {}.",
       "I have to {} today.", "I must {}.", "How can we {}?", "What should one do to {}?", "Am I allowed to {}?", "Is one able to {}?",
       "Where does one {}?", "I plan to {}.", "I try to {}.", "It would help me to {}.", "How might I {}?", "Why can I not {}?",
-      "I am unable to {}."]
+      "I am unable to {}.", "How come I cannot {}?", "Is there some way to {}?", "Is it at all possible to {}?", "What would I do to {}?",
+      "How hard is it to {}?", "I am looking for a way to {}.", "Does anyone know how to {}?", "I was told to {}.", "I should {}, but how?",
+      "I failed to {}. How is it done?", "Is it OK to {}?", "I am struggling to {}.", "If I want to {}, what do I do?", "My goal is to {}.",
+      "Need to {}.", "A way to {}?", "How can a beginner {}?", "How on earth do I {}?", "What do you do to {}?", "Is there a trick to {}?",
+      "What do I have to do to {}?", "I tried to {} and could not.", "How would you {}?", "Can somebody {}?", "How do I go about it: {}?"]
 # Only about programs: a flag, an option or Tessera is named.
 DO_FLAG = ["Which flag do I need to {}?", "Which flag should I use to {}?", "Which flag lets me {}?", "Which flag is there to {}?",
            "Which flag do I set to {}?", "Which option do I need to {}?", "Which option lets me {}?", "Which option do I use to {}?",
@@ -72,7 +76,10 @@ THING = ["Which flag sets {}?", "Which flag changes {}?", "Which flag controls {
          "I want to choose {}.", "May I choose {}?", "Who decides {}?", "How do I tell it {}?", "How do I give it {}?", "Where do I change {}?",
          "Where do I enter {}?", "Where do I give {}?", "What determines {}?", "What do I do about {}?", "How can {} be changed?",
          "How would I change {}?", "Must I set {}?", "Do I have to set {}?", "Do I need to set {}?", "Can I raise {}?", "Can I lower {}?",
-         "I have to set {}.", "Could I change {}?", "Please change {}.", "Set {} for me.", "What can I do about {}?", "How does one set {}?"]
+         "I have to set {}.", "Could I change {}?", "Please change {}.", "Set {} for me.", "What can I do about {}?", "How does one set {}?",
+         "Is there a knob for {}?", "Which knob is for {}?", "How come I cannot change {}?", "Can I have a say in {}?", "Where do I put {}?",
+         "Must I live with {}?", "What is responsible for {}?", "Is there a way to change {}?", "Is there a way to set {}?",
+         "Is there a limit to {}?", "I want to play with {}.", "How do I influence {}?", "How much can I change {}?"]
 ENDPOINT_DO = ["Which endpoint do I use to {}?", "Which endpoint do I call to {}?", "Which endpoint lets me {}?", "Which path do I call to {}?",
                "Which URL do I need to {}?", "How do I {} over HTTP?", "How can I {} over HTTP?", "How can a client {}?", "How does a client {}?",
                "Is there an endpoint to {}?", "What is the endpoint to {}?", "Which request do I send to {}?", "Where do I send a request to {}?",
@@ -105,7 +112,9 @@ SUPPORT = ["Does Tessera support {}?", "Does Tessera support {}?", "Does Tessera
            "When will {} be supported?", "When will {} come?", "I need {}.", "I want {}.", "I want to use {}.", "I would like to use {}.",
            "Can I have {}?", "Do you have {}?", "Do you offer {}?", "How well does it support {}?", "Is {} there?", "Is {} planned?",
            "Are there plans for {}?", "Does the project support {}?", "Can the server do {}?", "Can the server use {}?", "What about {}?",
-           "Is {} an option?", "Could I use {}?", "May I use {}?", "Why is there no {}?", "Can this program do {}?", "Does this server have {}?"]
+           "Is {} an option?", "Could I use {}?", "May I use {}?", "Why is there no {}?", "Can this program do {}?", "Does this server have {}?",
+           "Any chance of {}?", "Will {} work?", "Is {} OK?", "Does it take {}?", "Can it cope with {}?", "Is it fine with {}?",
+           "How come there is no {}?", "Can it work with {}?", "Are {} OK?", "Would {} work?", "I hope for {}."]
 WHAT = ["What is {}?", "What is {}?", "What are {}?", "What does {} mean?", "Explain {}.", "Explain {} to me.", "Tell me about {}.",
         "Tell me what {} is.", "Describe {}.", "Define {}.", "What is meant by {}?", "What do you mean by {}?", "What is the meaning of {}?",
         "What do I need {} for?", "What is {} good for?", "What is {} for?", "What is the idea of {}?", "What is {} in Tessera?",
@@ -129,7 +138,9 @@ WHEN = ["What happens when {}?", "What happens when {}?", "What happens if {}?",
         "Help, {}.", "What is done when {}?", "What must I do when {}?", "How bad is it if {}?", "What is the effect when {}?",
         "Does something break if {}?", "Does anything happen when {}?", "Is there a problem if {}?", "What can I expect when {}?",
         "What occurs if {}?", "Tell me what it does if {}.", "Do running answers of the server end when {}?", "Does the server stop when {}?",
-        "I wonder what happens when {}.", "Will the server survive if {}?", "How does the server react if {}?", "And when {}?"]
+        "I wonder what happens when {}.", "Will the server survive if {}?", "How does the server react if {}?", "And when {}?",
+        "Should I worry if {}?", "How does it cope when {}?", "Am I in trouble if {}?", "Can I carry on if {}?", "What do users see when {}?",
+        "What am I to do when {}?", "Is it a disaster if {}?"]
 THAT = ["Is it true that {}?", "Is it so that {}?", "Do you know whether {}?", "Do you know if {}?", "I wonder if {}.", "Tell me whether {}.",
         "Tell me if {}.", "Can you tell me if {}?", "Could you say whether {}?", "I think {}.", "I heard that {}.", "Someone said that {}.",
         "{}, right?", "{}, is that so?", "{}, yes or no?", "{}?", "Is it right that {}?", "Can it be that {}?", "Does it mean that {}?", "So {}?",

@@ -5,6 +5,7 @@ how they say it; what is said of one flag, endpoint or column is written here.
 """
 
 import random
+from itertools import accumulate
 from pathlib import Path
 
 from .asked import drawn, phrased
@@ -101,6 +102,8 @@ def load_options() -> list:
 
 
 OPTIONS = load_options()
+WHOLE = ["{}"]  # the frame of what is a question already
+SIZES = {id(topics): list(accumulate(sum(map(len, topic.wordings())) ** 0.5 for topic in topics)) for topics in (FLAGS, PATHS, FACTS)}
 KNOWN = [name for option in OPTIONS for name in option["flags"].split(",")] + ["--version"]
 ABOUT_FLAG = FLAG_QUESTIONS * 2 + DEFAULT_QUESTIONS + COMMAND_QUESTIONS + CHOICE_QUESTIONS + KEY_QUESTIONS
 
@@ -221,13 +224,19 @@ def and_purpose(rng: random.Random) -> tuple:
     return ask(rng, AND, rng.choice(topic.thing)), purpose(topic)
 
 
+def worded(rng: random.Random, topics: list, frames_of) -> tuple:
+    """A topic, the kind of one of its wordings, and that wording as a question. What has more wordings is asked for more often."""
+    topic = rng.choices(topics, cum_weights=SIZES[id(topics)])[0]
+    frames = frames_of(topic)
+    kinds = [kind for kind in frames if getattr(topic, kind)]
+    kind = rng.choices(kinds, [len(getattr(topic, kind)) ** 0.5 for kind in kinds])[0]
+    return topic, kind, ask(rng, frames[kind], rng.choice(getattr(topic, kind)))
+
+
 def flag_by_purpose(rng: random.Random) -> tuple:
-    topic = rng.choice(FLAGS)
-    if topic.ask and rng.random() < 0.12:
-        return rng.choice(topic.ask), purpose(topic), and_purpose
-    if topic.thing and (not topic.do or rng.random() < 0.45):
-        return ask(rng, THING, rng.choice(topic.thing)), purpose(topic), and_purpose
-    return ask(rng, DO if rng.random() < 0.6 else DO_FLAG, rng.choice(topic.do)), purpose(topic), and_purpose
+    do = DO if rng.random() < 0.6 else DO_FLAG
+    topic, _, asked = worded(rng, FLAGS, lambda topic: {"do": do, "thing": THING, "ask": WHOLE})
+    return asked, purpose(topic), and_purpose
 
 
 def path_meaning(rng: random.Random) -> tuple:
@@ -252,12 +261,11 @@ def endpoint_questions(rng: random.Random) -> tuple:
     if kind < 0.45:
         path = rng.choice(list(ENDPOINTS))
         return rng.choice(METHOD_QUESTIONS).format(path), f"{path} takes {ENDPOINTS[path][0]}.", None
-    topic = rng.choice(PATHS)
-    if rng.random() < 0.5:
-        return ask(rng, ENDPOINT_THING, rng.choice(topic.thing)), purpose(topic), and_path
     # The commands do what POST does, so only what is looked at is asked for without a word of HTTP.
-    frames = DO if topic.head.startswith("GET") and rng.random() < 0.4 else ENDPOINT_DO
-    return ask(rng, frames, rng.choice(topic.do)), purpose(topic), and_path
+    plain = rng.random() < 0.4
+    topic, _, asked = worded(rng, PATHS, lambda topic: {"do": DO if plain and topic.head.startswith("GET") else ENDPOINT_DO,
+                                                        "thing": ENDPOINT_THING, "ask": WHOLE})
+    return asked, purpose(topic), and_path
 
 
 def command_meaning(rng: random.Random) -> tuple:
@@ -278,17 +286,17 @@ def command_questions(rng: random.Random) -> tuple:
     return rng.choice(COMMAND_QUESTIONS_OF).format(command), answer, AND_COMMAND
 
 
-FACT_FRAMES = {"thing": THING, "about": SUPPORT, "what": WHAT, "when": WHEN, "that": THAT, "line": LINE, "ask": ["{}"]}
+FACT_FRAMES = {"thing": THING, "about": SUPPORT, "what": WHAT, "when": WHEN, "that": THAT, "line": LINE, "ask": WHOLE}
+
+
+def fact_do(topic: Topic) -> list:
+    return DO_COMMAND if topic.head.startswith(("Use tessera", "Run ")) else DO_FLAG if "--" in topic.head else DO
 
 
 def facts(rng: random.Random) -> tuple:
-    topic = rng.choice(FACTS)
-    kinds = [kind for kind in ("do", *FACT_FRAMES) if getattr(topic, kind)]
-    kind = rng.choices(kinds, [len(getattr(topic, kind)) ** 0.5 for kind in kinds])[0]
-    special = DO_COMMAND if topic.head.startswith(("Use tessera", "Run ")) else DO_FLAG if "--" in topic.head else DO
-    frames = FACT_FRAMES[kind] if kind != "do" else DO if rng.random() < 0.7 else special
-    more = {"thing": and_purpose, "about": and_about, "what": and_what}.get(kind)
-    return ask(rng, frames, rng.choice(getattr(topic, kind))), topic.head, more
+    plain = rng.random() < 0.7
+    topic, kind, asked = worded(rng, FACTS, lambda topic: {"do": DO if plain else fact_do(topic), **FACT_FRAMES})
+    return asked, topic.head, {"thing": and_purpose, "about": and_about, "what": and_what}.get(kind)
 
 
 def and_what(rng: random.Random) -> tuple:

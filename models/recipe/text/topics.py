@@ -23,6 +23,9 @@ class Topic:
     clause: list = field(default_factory=list)
     ask: list = field(default_factory=list)
 
+    def wordings(self) -> list:
+        return [self.do, self.thing, self.about, self.what, self.when, self.that, self.line, self.clause, self.ask]
+
 
 def read_topics(path: Path) -> list:
     topics: list = []
