@@ -71,7 +71,7 @@ CODES = {
     "exit code 130": "it was ended at once by Ctrl-C", "exit code 143": "it was ended at once by SIGTERM",
     "status 400": "the request was wrong, which its message explains", "status 401": "a valid API key is missing",
     "status 404": "there is no such endpoint or model", "status 405": "the endpoint takes another method",
-    "status 408": "the request's header took longer than --header-timeout allows",
+    "status 408": "the request did not arrive in time",
     "status 413": "the request's body is larger than --max-body allows",
     "status 431": "the request's header is larger than --max-header allows", "status 500": "something failed inside the server",
     "status 429": "more requests wait than --max-queue allows",
@@ -82,7 +82,8 @@ CODE_QUESTIONS = ["What does {} mean?", "What is {}?", "I get {}. What does it m
                   "Why {}?", "It gives me {}.", "Suddenly I get {}.", "My client reports {}.", "What causes {}?", "What is wrong when I see {}?",
                   "What do I do about {}?", "My script sees {}. Why?"]
 CALLED = {"exit": ["exit code {}", "exit code {}", "exit status {}", "return code {}", "the exit code {}", "the return value {}"],
-          "status": ["status {}", "status {}", "HTTP {}", "HTTP status {}", "status code {}", "an HTTP {}", "HTTP error {}", "the response code {}"]}
+          "status": ["status {}", "status {}", "HTTP {}", "HTTP status {}", "status code {}", "an HTTP {}",
+                     "HTTP error {}", "the response code {}"]}
 
 
 def plan_meaning(rng: random.Random) -> tuple:
