@@ -103,7 +103,6 @@ def load_options() -> list:
 
 OPTIONS = load_options()
 WHOLE = ["{}"]  # the frame of what is a question already
-SIZES = {id(topics): list(accumulate(sum(map(len, topic.wordings())) ** 0.5 for topic in topics)) for topics in (FLAGS, PATHS, FACTS)}
 KNOWN = [name for option in OPTIONS for name in option["flags"].split(",")] + ["--version"]
 ABOUT_FLAG = FLAG_QUESTIONS * 2 + DEFAULT_QUESTIONS + COMMAND_QUESTIONS + CHOICE_QUESTIONS + KEY_QUESTIONS
 
@@ -224,18 +223,25 @@ def and_purpose(rng: random.Random) -> tuple:
     return ask(rng, AND, rng.choice(topic.thing)), purpose(topic)
 
 
-def worded(rng: random.Random, topics: list, frames_of) -> tuple:
-    """A topic, the kind of one of its wordings, and that wording as a question. What has more wordings is asked for more often."""
-    topic = rng.choices(topics, cum_weights=SIZES[id(topics)])[0]
-    frames = frames_of(topic)
+def by_size(topics: list):
+    """Draws a topic: what has more wordings is asked for more often."""
+    sizes = list(accumulate(sum(map(len, topic.wordings())) ** 0.5 for topic in topics))
+    return lambda rng: rng.choices(topics, cum_weights=sizes)[0]
+
+
+some_purpose, some_path, some_fact = map(by_size, (FLAGS, PATHS, FACTS))
+
+
+def worded(rng: random.Random, topic: Topic, frames: dict) -> tuple:
+    """The kind of one of the topic's wordings, and that wording as a question."""
     kinds = [kind for kind in frames if getattr(topic, kind)]
     kind = rng.choices(kinds, [len(getattr(topic, kind)) ** 0.5 for kind in kinds])[0]
-    return topic, kind, ask(rng, frames[kind], rng.choice(getattr(topic, kind)))
+    return kind, ask(rng, frames[kind], rng.choice(getattr(topic, kind)))
 
 
 def flag_by_purpose(rng: random.Random) -> tuple:
-    do = DO if rng.random() < 0.6 else DO_FLAG
-    topic, _, asked = worded(rng, FLAGS, lambda topic: {"do": do, "thing": THING, "ask": WHOLE})
+    topic = some_purpose(rng)
+    _, asked = worded(rng, topic, {"do": DO if rng.random() < 0.6 else DO_FLAG, "thing": THING, "ask": WHOLE})
     return asked, purpose(topic), and_purpose
 
 
@@ -261,10 +267,10 @@ def endpoint_questions(rng: random.Random) -> tuple:
     if kind < 0.45:
         path = rng.choice(list(ENDPOINTS))
         return rng.choice(METHOD_QUESTIONS).format(path), f"{path} takes {ENDPOINTS[path][0]}.", None
+    topic = some_path(rng)
     # The commands do what POST does, so only what is looked at is asked for without a word of HTTP.
-    plain = rng.random() < 0.4
-    topic, _, asked = worded(rng, PATHS, lambda topic: {"do": DO if plain and topic.head.startswith("GET") else ENDPOINT_DO,
-                                                        "thing": ENDPOINT_THING, "ask": WHOLE})
+    do = DO if topic.head.startswith("GET") and rng.random() < 0.4 else ENDPOINT_DO
+    _, asked = worded(rng, topic, {"do": do, "thing": ENDPOINT_THING, "ask": WHOLE})
     return asked, purpose(topic), and_path
 
 
@@ -289,13 +295,10 @@ def command_questions(rng: random.Random) -> tuple:
 FACT_FRAMES = {"thing": THING, "about": SUPPORT, "what": WHAT, "when": WHEN, "that": THAT, "line": LINE, "ask": WHOLE}
 
 
-def fact_do(topic: Topic) -> list:
-    return DO_COMMAND if topic.head.startswith(("Use tessera", "Run ")) else DO_FLAG if "--" in topic.head else DO
-
-
 def facts(rng: random.Random) -> tuple:
-    plain = rng.random() < 0.7
-    topic, kind, asked = worded(rng, FACTS, lambda topic: {"do": DO if plain else fact_do(topic), **FACT_FRAMES})
+    topic = some_fact(rng)
+    special = DO_COMMAND if topic.head.startswith(("Use tessera", "Run ")) else DO_FLAG if "--" in topic.head else DO
+    kind, asked = worded(rng, topic, {"do": DO if rng.random() < 0.7 else special, **FACT_FRAMES})
     return asked, topic.head, {"thing": and_purpose, "about": and_about, "what": and_what}.get(kind)
 
 
