@@ -284,8 +284,9 @@ class Model:
         self.gated_delta, self.experts = wrap(gated_delta), Experts(c, wrap)
         self.attention_in, self.attention_out = wrap(attention_in), wrap(attention_out)
 
-    def hidden(self, w: dict, ids: Tensor, starts: Tensor, dtype: torch.dtype, keep: bool = False) -> tuple:
-        """ids [rows, T] int64, starts [rows, T] bool (a document starts here); T % 64 == 0.
+    def hidden(self, w: dict, ids: Tensor, starts: Tensor, dtype: torch.dtype, keep: bool = False, documents: Tensor | None = None) -> tuple:
+        """ids [rows, T] int64, starts [rows, T] bool (a document starts here); T % 64 == 0. `documents` are the offsets of the
+        starts and the end in the flat batch, int32; without them the host waits until it has counted them.
 
         Returns the normed hidden rows, the mean balance loss, and with `keep` the outputs and the
         expert weights of all layers.
@@ -294,8 +295,8 @@ class Model:
         rows, length = ids.shape
         t = torch.arange(length, device=ids.device)
         place = t - torch.cummax(torch.where(starts, t, 0), 1).values
-        first = starts.flatten().nonzero()[:, 0].int()
-        documents = torch.cat((first, torch.tensor([rows * length], device=ids.device, dtype=torch.int32)))
+        if documents is None:
+            documents = F.pad(starts.flatten().nonzero()[:, 0].int(), (0, 1), value=rows * length)
         frequency = c.rope_base ** (-torch.arange(0, c.rotary, 2, device=ids.device, dtype=torch.float64) / c.rotary)
         angle = (place[..., None].double() * frequency)[:, :, None]
         cos, sin = angle.cos().float(), angle.sin().float()
