@@ -27,11 +27,11 @@ encrypt the model file|sign the model file|compress the log|reorder the attentio
 average two checkpoints|resume a download|evaluate a model on a test set|compute the perplexity|record a trace|
 generate pictures|clone a voice|draw the graph of a model|print the weights of a neuron|freeze a layer|
 edit the vocabulary|add a token to the vocabulary|load two models into one server|switch models without a restart|
-unload the model|warm up the prompt cache|share the server with friends""".replace("\n", "").split("|")
+unload the model|warm up the prompt cache""".replace("\n", "").split("|")
 FEATURES = """LoRA|LoRA adapters|beam search|flash attention|tensor parallelism|Docker|Kubernetes|TPUs|Vulkan|Metal|
 fine-tuning|training|YaRN|mirostat|gRPC|websockets|plugins|user accounts|rate limits|web search|retrieval|
-a web interface|themes|a dark mode|voice input|telemetry|updates|model merging|pruning|distillation|sparse attention|
-ring attention|medusa heads|classifier-free guidance|contrastive search|a scheduler|checkpoints|perplexity|
+a web interface|themes|a dark mode|updates|model merging|pruning|distillation|sparse attention|
+ring attention|classifier-free guidance|contrastive search|a scheduler|checkpoints|perplexity|
 quantization-aware training|federated learning|blockchain|payments|single sign-on|LDAP|Ollama|PyTorch|TensorFlow|JAX|
 NPUs|FPGAs|a REPL in Lua|Python bindings|Java bindings|a phone app|a tray icon|mouse input|printing|fax""".replace("\n", "").split("|")
 PARAMETERS = """size limit count width depth mode rate threshold timeout level type format interval ratio factor order window policy weight range
@@ -50,10 +50,14 @@ TURNS = """set change limit raise lower adjust configure choose increase reduce 
 SWITCHES = ["enable", "disable", "turn on", "turn off", "use", "activate", "switch on", "try", "allow", "skip", "avoid"]
 
 
+THEIRS = ("key", "window", "shell", "table", "box", "engine", "field")  # words of the manual too
+FOREIGN = [word for word in NOUNS + THINGS if word not in THEIRS]
+
+
 def foreign(rng: random.Random) -> str:
     """A word that no flag, option or subject of Tessera is called by."""
     kind = rng.random()
-    return rng.choice(NOUNS + THINGS) if kind < 0.45 else pseudo_word(rng) if kind < 0.65 else letters(rng) if kind < 0.8 else compound(rng)
+    return rng.choice(FOREIGN) if kind < 0.45 else pseudo_word(rng) if kind < 0.65 else letters(rng) if kind < 0.8 else compound(rng)
 
 
 def unknown_thing(rng: random.Random) -> str:
