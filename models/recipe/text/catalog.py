@@ -7,11 +7,13 @@
     out: result fields with their kinds; the answer
 
 A kind is one of values.py, "boolean", or "a/b/c" of a closed set. A line "# shops" begins a field of functions that lie near each other.
+A line "any:" is a parameter that any function may have and no request gives a value: an unknown unit is left out, not filled with a city.
 """
 
 import json
 import random
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from string import Formatter
 
@@ -43,6 +45,12 @@ class Function:
     results: dict = field(default_factory=dict)
     answer: str = ""
 
+    @cached_property
+    def short_asks(self) -> list:
+        """The requests that leave out the most."""
+        said = [len(named_in(template) | set(constants)) for template, constants in self.asks]
+        return [ask for ask, count in zip(self.asks, said) if count == min(said)]
+
 
 def named_in(template: str) -> set:
     return {name for _, name, _, _ in Formatter().parse(template) if name}
@@ -52,6 +60,11 @@ def _request(text: str) -> tuple:
     template, _, constants = text.partition(" => ")
     values = dict(pair.split("=") for pair in constants.split()) if constants else {}
     return template, {name: {"true": True, "false": False}.get(value, value) for name, value in values.items()}
+
+
+def _parameter(rest: str) -> Parameter:
+    names, value, about = rest.split("; ")
+    return Parameter(names.lstrip("?").split(), value, about, names.startswith("?"))
 
 
 def _checked(f: Function) -> Function:
@@ -70,8 +83,10 @@ def _checked(f: Function) -> Function:
     return f
 
 
-def read_catalog(path: Path) -> list:
+def read_catalog(path: Path) -> tuple:
+    """The functions, and the parameters that any function may have."""
     functions: list = []
+    spare: list = []
     group = ""
     for line in path.read_text().splitlines():
         kind, _, rest = line.partition(" ")
@@ -83,8 +98,9 @@ def read_catalog(path: Path) -> list:
         elif kind == "says:":
             functions[-1].says = rest.split(" | ")
         elif kind == "par:":
-            names, value, about = rest.split("; ")
-            functions[-1].parameters.append(Parameter(names.lstrip("?").split(), value, about, names.startswith("?")))
+            functions[-1].parameters.append(_parameter(rest))
+        elif kind == "any:":
+            spare.append(_parameter(rest))
         elif kind == "ask:":
             functions[-1].asks += [_request(text) for text in rest.split(" | ")]
         elif kind == "out:":
@@ -93,10 +109,10 @@ def read_catalog(path: Path) -> list:
         else:
             assert not line, f"{path.name}: no such line: {line}"
     assert len({f.topic for f in functions}) == len(functions), "two functions of one topic"
-    return [_checked(f) for f in functions]
+    return [_checked(f) for f in functions], spare
 
 
-CATALOG = read_catalog(Path(__file__).parent / "catalog.txt")
+CATALOG, SPARE = read_catalog(Path(__file__).parent / "catalog.txt")
 GROUPS: dict = {}
 for _function in CATALOG:
     GROUPS.setdefault(_function.group, []).append(_function)
@@ -104,7 +120,13 @@ QUOTED = ("text", "title", "query", "problem", "song", "movie", "event", "task")
 FOLLOWS = ["And {}?", "And {}?", "What about {}?", "How about {}?", "And for {}?", "and {}", "The same for {}.", "Now for {}.", "Also {}, please."]
 FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "flight", "product_word", "topic", "coin", "file", "table", "domain",
             "league", "company", "road", "account", "url", "service", "namespace", "path", "device")
+TAILED = [kind for kind in FOLLOWED if kind not in ("topic", "product_word", "full")]
 PREFIXES = ["my", "api", "do", "tool", "x"]
+SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.13, 0.3, 0.15
+# Said at the end of a request, and no value; the second ones not where a parameter may be a time.
+TAILS = [" please", ", please", " for me", ", thanks", " if you can", ", will you", " this time"]
+TIMELY = [" now", " right now", " today", " at the moment", " today", " right now, please"]
+TIMES = ("date", "time", "minutes", "year", "month")
 
 
 def restyled(rng: random.Random, f: Function) -> str:
@@ -133,6 +155,10 @@ def shown_choices(rng: random.Random, p: Parameter) -> list:
 def shown_schema(rng: random.Random, f: Function) -> tuple:
     """Name, schema, {the catalog's name of a parameter: its name here} in the schema's order, {that name: what may be chosen}."""
     parameters = list(f.parameters)
+    if rng.random() < SPARE_SHARE:
+        more = rng.choice(SPARE)
+        if not any(name in p.names for p in parameters for name in more.names):
+            parameters.append(more)
     if rng.random() < 0.35:
         rng.shuffle(parameters)
     shown = {p.names[0]: p.names[0] for p in parameters}
@@ -160,6 +186,17 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     return name, schema, shown, choices
 
 
+def tailed(rng: random.Random, f: Function, template: str) -> str:
+    """With words at the end that are no value: where the last value ends is clear, or the request ends in other words."""
+    body, mark = (template[:-1], template[-1]) if template[-1] in "?." else (template, "")
+    last = body.rpartition("{")[2].rstrip("}")
+    kinds = {p.names[0]: p.kind for p in f.parameters}
+    if " please" in body.lower() or (body[-1] == "}" and kinds[last] not in TAILED) or not body[-1].isalpha() and body[-1] != "}":
+        return template
+    tails = TAILS if any(kind in TIMES for kind in kinds.values()) else TAILS + TIMELY
+    return body + rng.choice(tails) + mark
+
+
 def values_for(rng: random.Random, f: Function, template: str, constants: dict, choices: dict) -> dict:
     said = named_in(template)
     while True:
@@ -178,11 +215,13 @@ def in_quotes(rng: random.Random, f: Function, values: dict) -> dict:
 
 def ask(rng: random.Random, f: Function, shown: dict, choices: dict) -> tuple:
     """What is said, the arguments in the schema's order, the values by the catalog's names."""
-    template, constants = rng.choice(f.asks)
+    asks = f.short_asks if rng.random() < LEFT_OUT else f.asks
+    template, constants = rng.choice(asks)
     values = values_for(rng, f, template, constants, choices)
     said = in_quotes(rng, f, values) if rng.random() < 0.3 else values
     core = template.format(**values)
-    typed = casual(rng, template) if rng.random() < 0.5 else template
+    typed = tailed(rng, f, template) if rng.random() < TAIL_SHARE else template
+    typed = casual(rng, typed) if rng.random() < 0.5 else typed
     text = typed.format(**said)
     if template[0] != "{" and rng.random() < 0.8:  # a value stays as it is
         text = text[0].upper() + text[1:]

@@ -5,7 +5,8 @@ import random
 import re
 
 from .catalog import CATALOG
-from .words import EVERYDAY, NOUNS, THINGS, any_word, code, distinct, new_name, new_word
+from .values import ENDINGS, file_path, identifier, version, web_host
+from .words import EVERYDAY, LETTERS, NOUNS, THINGS, any_word, code, distinct, letters, new_name, new_word
 
 VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
 wash pack ship weigh mix heat cool dim archive publish merge split label block build install store load invite assign approve
@@ -33,6 +34,13 @@ PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Pl
               "{V} the {n} {text} by {number}.", "Can you {v} the {n} {text} with {number}?", "{V} {number} for the {n} {text}.",
               "{V} {text} to {number}, it is a {n}.", "With {number}, {v} the {n} {text}.", "I want to {v} {n} {text} to {number}.",
               "{N} {text}: {v} it to {number}."]
+# Several values without their names, in the schema's order
+UNNAMED_ASKS = ["{V} the {n} {w}.", "{V} {n}: {w}", "Please {v} a {n}, {w}", "Can you {v} the {n} with {w}?", "{N}: {v} it with {w}.",
+                "I want to {v} a {n}: {w}", "{V} {w}, it is a {n}.", "{V} my {n} ({w})."]
+TAILS = [" please", ", please", " for me", " now", " right now", " today", ", thanks", " if you can"]
+LEFT_OUT = 0.65  # of what is not required
+HEX, SIGNS = "0123456789abcdef", LETTERS + LETTERS.upper() + "0123456789"
+FORMS = [identifier, version, web_host, lambda rng: file_path(rng, ENDINGS), lambda rng: f"{new_word(rng)}@{web_host(rng)}"]
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
 
 
@@ -70,11 +78,11 @@ def third(verb: str) -> str:
 
 def name_of(rng: random.Random, verb: str, noun: str) -> str:
     kind = rng.random()
-    if kind < 0.5:
+    if kind < 0.42:
         return f"{verb}_{noun}"
-    if kind < 0.7:
+    if kind < 0.6:
         return verb + noun.capitalize()
-    return rng.choice((f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
+    return rng.choice((f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
                        f"{verb}_{noun}_v{rng.randint(1, 9)}", f"{rng.choice(EVERYDAY)}.{verb}_{noun}"))
 
 
@@ -86,9 +94,29 @@ def spoken_list(rng: random.Random, pairs: list) -> str:
     return ", ".join(pairs[:-1]) + " and " + pairs[-1]
 
 
+def mixed(rng: random.Random) -> str:
+    """Letters of both cases and digits, or hexadecimal: what only exact copying gets right."""
+    signs = HEX if rng.random() < 0.4 else SIGNS
+    return "".join(rng.choice(signs) for _ in range(rng.randint(4, 9)))
+
+
 def text_value(rng: random.Random) -> str:
+    """One word without a space, most of them never written before."""
     kind = rng.random()
-    return new_word(rng) if kind < 0.3 else new_name(rng) if kind < 0.45 else code(rng) if kind < 0.65 else any_word(rng)
+    if kind < 0.25:
+        return new_word(rng)
+    if kind < 0.35:
+        return new_name(rng)
+    if kind < 0.55:
+        return code(rng)
+    if kind < 0.68:
+        return letters(rng)
+    return mixed(rng) if kind < 0.76 else rng.choice(FORMS)(rng) if kind < 0.82 else any_word(rng)
+
+
+def number_value(rng: random.Random) -> object:
+    kind = rng.random()
+    return rng.randint(1, 9999) if kind < 0.9 else rng.randint(-99, 0) if kind < 0.95 else rng.randint(10000, 9999999)
 
 
 def open_result(rng: random.Random) -> tuple:
@@ -110,8 +138,57 @@ def open_result(rng: random.Random) -> tuple:
     return json.dumps(dict(zip(fields, values)), ensure_ascii=False), "The " + " and the ".join(spoken) + "."
 
 
+def schema(name: str, description: str, entries: dict, required: list) -> dict:
+    return {"type": "function", "function": {
+        "name": name, "description": description, "parameters": {"type": "object", "properties": entries, "required": required}}}
+
+
+def entry(rng: random.Random, name: str, noun: str, optional: bool) -> dict:
+    """A parameter as a schema has it."""
+    if optional and rng.random() < 0.15:
+        return {"type": "boolean", "description": rng.choice(MEANINGS).format(p=name, n=noun)}
+    kind = "integer" if name in NUMBERS or (name not in STRINGS and rng.random() < 0.4) else "string"
+    found = {"type": kind, "description": rng.choice(MEANINGS).format(p=name, n=noun)}
+    if kind == "string" and rng.random() < (0.4 if optional else 0.06):
+        found["enum"] = distinct(rng, rng.choice((2, 2, 3)), any_word)
+    return found
+
+
+def value_of(rng: random.Random, entry: dict) -> object:
+    if entry["type"] == "boolean":
+        return rng.random() < 0.5
+    return rng.choice(entry["enum"]) if "enum" in entry else number_value(rng) if entry["type"] == "integer" else text_value(rng)
+
+
+def given_values(rng: random.Random, entries: dict, required: list) -> dict:
+    """In the schema's order; what is not required is mostly left out. No value is there twice."""
+    while True:
+        values = {p: value_of(rng, entry) for p, entry in entries.items() if p in required or rng.random() > LEFT_OUT}
+        if len(set(map(str, values.values()))) == len(values):
+            return values
+
+
+def asked_for(rng: random.Random, words: dict, entries: dict, required: list, values: dict) -> str:
+    """Values stand with their names, in any order; or without, in the schema's, when they are all or the required ones."""
+    kinds = [entries[p]["type"] for p in values]
+    unnamed = len(values) > 1 and len(values) in (len(required), len(entries)) and "boolean" not in kinds
+    if unnamed and sorted(kinds) == ["integer", "string"] and rng.random() < 0.4:
+        number, text = sorted(values.values(), key=lambda v: isinstance(v, str))
+        return rng.choice(PLAIN_ASKS).format(**words, text=text, number=number)
+    if unnamed and rng.random() < 0.25:
+        return rng.choice(UNNAMED_ASKS).format(**words, w=spoken_list(rng, [str(value) for value in values.values()]))
+    said = list(values.items())
+    if rng.random() < 0.3:
+        rng.shuffle(said)
+    style, spaces = rng.choice(PAIRS), rng.random() < 0.5
+    pairs = spoken_list(rng, [style.format(p=p.replace("_", " ") if spaces else p, v=json.dumps(v) if isinstance(v, bool) else v)
+                              for p, v in said])
+    asks = ASKS[2 if len(said) > 1 else 1]
+    return rng.choice(asks).format(**words, w=pairs, W="The " + pairs, only=said[0][1])
+
+
 def open_tool(rng: random.Random, near: list) -> tuple:
-    """name, topic "verb noun", description, {parameter: (type, description)}, request.
+    """name, topic "verb noun", its schema, request.
 
     A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
     verb = rng.choice(VERBS) if rng.random() < 0.6 else rng.choice(rng.choice(ALIKE)) if rng.random() < 0.92 else new_word(rng)
@@ -120,27 +197,20 @@ def open_tool(rng: random.Random, near: list) -> tuple:
     if near:
         other = rng.choice(near).split(" ")
         verb, noun = (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
-    names = distinct(rng, rng.choice((1, 1, 2, 2, 3)), parameter)
+    names = distinct(rng, rng.choice((1, 1, 2, 2, 2, 3, 3)), parameter)
+    optional = set(rng.sample(names, rng.randint(1, len(names) - 1))) if len(names) > 1 and rng.random() < 0.45 else set()
     words = {"v": verb, "V": verb.capitalize(), "s": third(verb), "S": third(verb).capitalize(), "n": noun, "N": noun.capitalize()}
-    description = rng.choice(DESCRIPTIONS).format(**words)
-    kinds = {p: "integer" if p in NUMBERS or (p not in STRINGS and rng.random() < 0.4) else "string" for p in names}
+    entries = {p: entry(rng, p, noun, p in optional) for p in names}
+    required = [p for p in names if p not in optional]
+    name = name_of(rng, verb, noun)
     alike = SAME.get(verb, [verb])
-    parameters = {p: (kind, rng.choice(MEANINGS).format(p=p, n=noun)) for p, kind in kinds.items()}
 
     def request(rng: random.Random) -> tuple:
-        values = {p: rng.randint(1, 9999) if kind == "integer" else text_value(rng) for p, kind in kinds.items()}
-        said = list(values.items())
-        if rng.random() < 0.3:
-            rng.shuffle(said)
-        style = rng.choice(PAIRS)
-        spaces = rng.random() < 0.5
-        pairs = spoken_list(rng, [style.format(p=p.replace("_", " ") if spaces else p, v=v) for p, v in said])
+        values = given_values(rng, entries, required)
         other = rng.choice(alike) if rng.random() < 0.4 else verb
-        asks, named = ASKS[min(len(said), 2)], words | {"v": other, "V": other.capitalize()}
-        if sorted(kinds.values()) == ["integer", "string"] and rng.random() < 0.4:
-            asks = PLAIN_ASKS
-            named |= {"text": next(v for p, v in said if kinds[p] == "string"), "number": next(v for p, v in said if kinds[p] == "integer")}
-        asked = rng.choice(asks).format(**named, w=pairs, W="The " + pairs, only=said[0][1])
+        asked = asked_for(rng, words | {"v": other, "V": other.capitalize()}, entries, required, values)
+        if asked[-1] in ".?" and rng.random() < 0.1:
+            asked = asked[:-1] + rng.choice(TAILS) + asked[-1]
         return asked, f"{other} {noun}", values, *open_result(rng)
 
-    return name_of(rng, verb, noun), f"{verb} {noun}", description, parameters, request
+    return name, f"{verb} {noun}", schema(name, rng.choice(DESCRIPTIONS).format(**words), entries, required), request

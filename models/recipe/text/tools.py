@@ -37,14 +37,6 @@ class Tool:
     follow: Callable | None = None  # request() for "and ...?" after it
 
 
-def schema(name: str, description: str, parameters: dict) -> dict:
-    return {"type": "function", "function": {
-        "name": name, "description": description, "parameters": {
-            "type": "object",
-            "properties": {p: {"type": t, "description": d} for p, (t, d) in parameters.items()},
-            "required": list(parameters)}}}
-
-
 def has_fields(result: str, fields: dict) -> bool:
     return result.startswith("{") and list(json.loads(result)) == list(fields)
 
@@ -67,8 +59,8 @@ def any_tool(rng: random.Random, near: list, group: str) -> Tool:
     """`near`: tools with whose topics a made-up one may share half, so that the other half must be read."""
     if rng.random() < CATALOG_SHARE:
         return catalog_tool(rng, group)
-    name, topic, description, parameters, request = open_tool(rng, [tool.topic for tool in near if tool.made_up])
-    return Tool(name, topic, schema(name, description, parameters), request, True)
+    name, topic, shown, request = open_tool(rng, [tool.topic for tool in near if tool.made_up])
+    return Tool(name, topic, shown, request, True)
 
 
 def several(rng: random.Random, count: int, taken: list) -> list:

@@ -17,7 +17,7 @@ def _lists() -> dict:
 
 
 LISTS = _lists()
-CLOSED = ("month", "code_text", "sql", "program_language")  # nobody makes up one of these
+CLOSED = ("month", "code_text", "program_language")  # nobody makes up one of these
 FROM_LIST = 0.55
 SENTENCES = ("text", "title", "query", "event", "task", "problem", "scene")
 CURRENCIES = "USD EUR GBP JPY CHF CAD AUD SEK NOK DKK PLN CZK INR CNY BRL dollars euros pounds yen francs rupees crowns pesos".split()
@@ -112,6 +112,21 @@ def invented(rng: random.Random, kind: str) -> str:
     return rng.choice(NOUNS) if rng.random() < 0.3 else rng.choice(EVERYDAY) if rng.random() < 0.4 else new_word(rng)
 
 
+def statement(rng: random.Random) -> str:
+    """Of SQL, in either case."""
+    table, column = (rng.choice(LISTS["table"]) if rng.random() < 0.5 else new_word(rng), rng.choice(EVERYDAY))
+    kind = rng.random()
+    if kind < 0.2:
+        text = rng.choice((f"DELETE FROM {table}", f"UPDATE {table} SET {column} = {rng.randint(0, 99)}", f"SELECT DISTINCT {column} FROM {table}"))
+    else:
+        text = f"SELECT {rng.choice(('*', '*', column, f'count({column})', f'{column}, {rng.choice(EVERYDAY)}'))} FROM {table}"
+    if rng.random() < 0.3:
+        text += f" WHERE {rng.choice(EVERYDAY)} {rng.choice('=<>')} {rng.randint(0, 999)}"
+    if kind > 0.5:
+        text += rng.choice((f" LIMIT {rng.randint(1, 99)}", f" ORDER BY {column}"))
+    return text.lower() if rng.random() < 0.4 else text
+
+
 def version(rng: random.Random) -> str:
     return rng.choice(("", "", "v")) + ".".join(str(rng.randint(0, 20)) for _ in range(rng.choice((2, 3, 3))))
 
@@ -130,7 +145,7 @@ MADE = {
     "archive": lambda r: file_path(r, ("zip", "tar.gz", "tar", "7z")), "code": code,
     "ip": lambda r: ".".join(str(r.randint(1, 254)) for _ in range(4)),
     "currency": lambda r: r.choice(CURRENCIES), "unit": lambda r: r.choice(UNITS), "color": lambda r: r.choice(COLORS),
-    "version": version, "username": lambda r: person(r).lower() + (digits(r, r.randint(1, 2)) if r.random() < 0.3 else ""),
+    "sql": lambda r: r.choice(LISTS["sql"]) if r.random() < 0.2 else statement(r), "version": version, "username": lambda r: person(r).lower() + (digits(r, r.randint(1, 2)) if r.random() < 0.3 else ""),
     "account": lambda r: r.choice(("savings", "checking", "my savings account")) if r.random() < 0.2 else identifier(r),
     "flight": lambda r: "".join(r.choice(LETTERS) for _ in range(2)).upper() + r.choice(("", "", " ")) + digits(r, r.randint(2, 4)),
     "sky": lambda r: r.choice(SKIES) if r.random() < 0.7 else new_word(r),
