@@ -10,7 +10,6 @@ A kind is one of values.py, "boolean", or "a/b/c" of a closed set. A line "# sho
 A line "any:" is a parameter that any function may have and no request gives a value: an unknown unit is left out, not filled with a city.
 """
 
-import json
 import random
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +17,7 @@ from pathlib import Path
 from string import Formatter
 
 from .asked import casual
+from .results import spoken
 from .values import LISTS, MADE, NUMBERS, draw_value
 from .words import EVERYDAY, NOUNS, Asked, any_word, distinct
 
@@ -240,8 +240,6 @@ def can_follow(f: Function) -> bool:
     return sum(not p.optional for p in f.parameters) == 1 and not f.parameters[0].optional and f.parameters[0].kind in FOLLOWED
 
 
-def result(rng: random.Random, f: Function, values: dict) -> tuple:
-    """Result as text and the answer that uses it."""
-    fields = {name: draw_value(rng, kind) for name, kind in f.results.items()}
-    spoken = {name: ", ".join(value) if isinstance(value, list) else value for name, value in fields.items()}
-    return json.dumps(fields, ensure_ascii=False), f.answer.format(**values, **spoken)
+def answer(f: Function, values: dict, result: dict) -> str:
+    """What uses a result that has the function's own fields."""
+    return f.answer.format(**values, **{name: spoken(value) for name, value in result.items()})

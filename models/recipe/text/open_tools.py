@@ -5,19 +5,14 @@ import random
 import re
 
 from .catalog import CATALOG
-from .values import ENDINGS, file_path, identifier, version, web_host
-from .words import EVERYDAY, LETTERS, NOUNS, THINGS, any_word, code, distinct, letters, new_name, new_word
+from .made_up import NUMBERS, STRINGS, number_value, parameter, text_value
+from .results import answer_to, open_result
+from .words import EVERYDAY, NOUNS, THINGS, any_word, distinct, new_word
 
 VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
 wash pack ship weigh mix heat cool dim archive publish merge split label block build install store load invite assign approve
 reject share hide rotate refill polish fold inspect register export import track join mark tune empty fill scale deploy send
 resize restore upgrade ping compile monitor sync mute zoom enable disable schedule validate""".split()
-STRINGS = "id name place owner user target label mode color path group status kind tag source shelf zone code title type".split()
-NUMBERS = "level amount count size speed limit weight price width height seconds hours days pages priority volume year distance".split()
-RESULTS = """temperature condition price total count status id result name value title message url time date currency humidity wind
-distance duration rate balance score summary location""".split()
-ERRORS = ["not found", "{w} not found", "permission denied", "timeout", "no connection", "invalid {w}", "internal error", "{w} does not exist",
-          "too many requests", "access denied", "service unavailable", "no such {w}", "quota exceeded", "{w} is locked"]
 # One deed in several words: a request may say another than the function. No two groups share a word.
 ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
                                      "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
@@ -39,8 +34,6 @@ UNNAMED_ASKS = ["{V} the {n} {w}.", "{V} {n}: {w}", "Please {v} a {n}, {w}", "Ca
                 "I want to {v} a {n}: {w}", "{V} {w}, it is a {n}.", "{V} my {n} ({w})."]
 TAILS = [" please", ", please", " for me", " now", " right now", " today", ", thanks", " if you can"]
 LEFT_OUT = 0.65  # of what is not required
-HEX, SIGNS = "0123456789abcdef", LETTERS + LETTERS.upper() + "0123456789"
-FORMS = [identifier, version, web_host, lambda rng: file_path(rng, ENDINGS), lambda rng: f"{new_word(rng)}@{web_host(rng)}"]
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
 
 
@@ -54,20 +47,6 @@ def topics_like(topic: str) -> list:
     """The topic said with each verb that means the same."""
     verb, noun = topic.split(" ")
     return [f"{other} {noun}" for other in SAME.get(verb, [verb])]
-
-
-def parameter(rng: random.Random) -> str:
-    """A name as programs have them."""
-    kind = rng.random()
-    if kind < 0.35:
-        return rng.choice(STRINGS + NUMBERS)
-    if kind < 0.6:
-        return rng.choice(EVERYDAY)
-    if kind < 0.76:
-        return f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}"
-    if kind < 0.85:
-        return rng.choice(EVERYDAY) + rng.choice(EVERYDAY).capitalize()
-    return new_word(rng)
 
 
 def third(verb: str) -> str:
@@ -92,50 +71,6 @@ def spoken_list(rng: random.Random, pairs: list) -> str:
     if rng.random() < 0.5:
         return ", ".join(pairs)
     return ", ".join(pairs[:-1]) + " and " + pairs[-1]
-
-
-def mixed(rng: random.Random) -> str:
-    """Letters of both cases and digits, or hexadecimal: what only exact copying gets right."""
-    signs = HEX if rng.random() < 0.4 else SIGNS
-    return "".join(rng.choice(signs) for _ in range(rng.randint(4, 9)))
-
-
-def text_value(rng: random.Random) -> str:
-    """One word without a space, most of them never written before."""
-    kind = rng.random()
-    if kind < 0.25:
-        return new_word(rng)
-    if kind < 0.35:
-        return new_name(rng)
-    if kind < 0.55:
-        return code(rng)
-    if kind < 0.68:
-        return letters(rng)
-    return mixed(rng) if kind < 0.76 else rng.choice(FORMS)(rng) if kind < 0.82 else any_word(rng)
-
-
-def number_value(rng: random.Random) -> object:
-    kind = rng.random()
-    return rng.randint(1, 9999) if kind < 0.9 else rng.randint(-99, 0) if kind < 0.95 else rng.randint(10000, 9999999)
-
-
-def open_result(rng: random.Random) -> tuple:
-    """Result as text and the answer that uses it, whatever the function."""
-    kind = rng.random()
-    if kind < 0.08:
-        error = rng.choice(ERRORS).format(w=any_word(rng)) if rng.random() < 0.7 else f"{any_word(rng)} {any_word(rng)}"
-        return json.dumps({"error": error}, ensure_ascii=False), f"The function failed: {error}."
-    if kind < 0.15:
-        text = " ".join(text_value(rng) for _ in range(rng.randint(1, 5)))
-        return text, f"The result: {text}"
-    if kind < 0.3:
-        done = rng.random() < 0.85
-        return json.dumps({rng.choice(("ok", "done", "success")): done}), "That is done." if done else "That did not work."
-    fields = distinct(rng, rng.choice((1, 1, 2, 2, 3)), lambda r: r.choice(RESULTS) if r.random() < 0.4 else parameter(r))
-    values = [[any_word(rng) for _ in range(rng.randint(1, 4))] if rng.random() < 0.1 else
-              text_value(rng) if field in STRINGS or rng.random() < 0.4 else rng.randint(1, 9999) for field in fields]
-    spoken = [f"{field} is {', '.join(value) if isinstance(value, list) else value}" for field, value in zip(fields, values)]
-    return json.dumps(dict(zip(fields, values)), ensure_ascii=False), "The " + " and the ".join(spoken) + "."
 
 
 def schema(name: str, description: str, entries: dict, required: list) -> dict:
@@ -211,6 +146,7 @@ def open_tool(rng: random.Random, near: list) -> tuple:
         asked = asked_for(rng, words | {"v": other, "V": other.capitalize()}, entries, required, values)
         if asked[-1] in ".?" and rng.random() < 0.1:
             asked = asked[:-1] + rng.choice(TAILS) + asked[-1]
-        return asked, f"{other} {noun}", values, *open_result(rng)
+        result = open_result(rng)
+        return asked, f"{other} {noun}", values, result, answer_to(result)
 
     return name, f"{verb} {noun}", schema(name, rng.choice(DESCRIPTIONS).format(**words), entries, required), request

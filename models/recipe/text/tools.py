@@ -3,7 +3,6 @@
 Three of five functions are of the catalog, as other people name them; the others are made up (open_tools.py).
 """
 
-import json
 import random
 import re
 from dataclasses import dataclass
@@ -13,13 +12,15 @@ from . import catalog
 from .catalog import CATALOG, GROUPS
 from .chat import Conversation, Turn
 from .identity import greeting_turns
-from .open_tools import open_result, open_tool, topics_like
+from .open_tools import open_tool, topics_like
 from .outside import outside
+from .results import almost, answer_to, open_result, written
+from .values import draw_value
 from .words import Asked
 
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
-CATALOG_SHARE, OWN_RESULTS, FOLLOW_SHARE = 0.6, 0.6, 0.4
+CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
 population|currency|picture|summar|search|where|synonym|remember|program|record|temperature|travel|get to|\b(song|alarm|call|mail|find|team|
@@ -32,13 +33,9 @@ class Tool:
     name: str
     topic: str  # what it does in one form; two tools of one topic are not told apart
     schema: dict
-    request: Callable  # what a user says, the topic in these words, the arguments, the result as text, the answer that uses it
+    request: Callable  # what a user says, the topic in these words, the arguments, the result, the answer that uses it
     made_up: bool
     follow: Callable | None = None  # request() for "and ...?" after it
-
-
-def has_fields(result: str, fields: dict) -> bool:
-    return result.startswith("{") and list(json.loads(result)) == list(fields)
 
 
 def catalog_tool(rng: random.Random, group: str) -> Tool:
@@ -46,10 +43,12 @@ def catalog_tool(rng: random.Random, group: str) -> Tool:
     name, shown, names, choices = catalog.shown_schema(rng, f)
 
     def answered(asked: str, arguments: dict, values: dict) -> tuple:
-        result, answer = open_result(rng)
-        if rng.random() < OWN_RESULTS or has_fields(result, f.results):  # the same fields always give the same answer
-            result, answer = catalog.result(rng, f, values)
-        return asked, f.topic, arguments, result, answer
+        fields = {name: draw_value(rng, kind) for name, kind in f.results.items()}
+        kind = rng.random()
+        found = fields if kind < OWN_RESULTS else almost(rng, fields) if kind < OWN_RESULTS + ALMOST_RESULTS else open_result(rng)
+        if isinstance(found, dict) and list(found) == list(fields):  # the same fields always give the same answer
+            return asked, f.topic, arguments, fields, catalog.answer(f, values, fields)
+        return asked, f.topic, arguments, found, answer_to(found)
 
     return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices)), False,
                 (lambda rng: answered(*catalog.follow(rng, f, names))) if catalog.can_follow(f) else None)
@@ -123,11 +122,11 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
         asked, topic, arguments, result, answer = rng.user(ask)
         turns.append(Turn("user", asked))
         wanted = f"{topic}. {looked_through(offered, tool if fits else None)}"
-        thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if result else ("", "")
+        thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if answer else ("", "")
         if fits:
             before = tool if len(arguments) == 1 else None
             kind = "made-up" if tool.made_up or kind == "made-up" else "catalog"
-            turns += [Turn("assistant", "" if thinking else said.strip(), thought, [(tool.name, arguments)]), Turn("tool", result),
+            turns += [Turn("assistant", "" if thinking else said.strip(), thought, [(tool.name, arguments)]), Turn("tool", written(result)),
                       Turn("assistant", answer, "Use the result.")]
         else:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
