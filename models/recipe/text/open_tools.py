@@ -17,7 +17,7 @@ resize restore upgrade ping compile monitor sync mute zoom enable disable schedu
 ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
                                      "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
 SAME = {verb: group for group in ALIKE for verb in group}
-DESCRIPTIONS = ["{S} a {n}", "{S} the {n}.", "{V} a {n}", "This function {s} a {n}", "Use it to {v} a {n}.", "To {v} the {n} of a user"]
+DESCRIPTIONS = ["{S} {a} {n}", "{S} the {n}.", "{V} {a} {n}", "This function {s} {a} {n}", "Use it to {v} {a} {n}.", "To {v} the {n} of a user"]
 MEANINGS = ["the {p} of the {n}", "{p}", "which {p}", "{p} to use", "the {p}", "{p} of it"]
 # {v} and {V} the verb, {n} the noun, {w} the values with their names
 ASKS = {1: ["{V} the {n} {only}.", "{V} the {n} with the {w}.", "Please {v} a {n}: {w}", "Can you {v} the {n} {only}?", "{V} {n}, {w}",
@@ -32,7 +32,7 @@ PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Pl
 # Several values without their names, in the schema's order
 UNNAMED_ASKS = ["{V} the {n} {w}.", "{V} {n}: {w}", "Please {v} a {n}, {w}", "Can you {v} the {n} with {w}?", "{N}: {v} it with {w}.",
                 "I want to {v} a {n}: {w}", "{V} {w}, it is a {n}.", "{V} my {n} ({w})."]
-TAILS = [" please", ", please", " for me", " now", " right now", " today", ", thanks", " if you can"]
+TAILS = [" please", ", thanks", " if you can", ", please", " for me", " now", " right now", " today"]
 LEFT_OUT = 0.65  # of what is not required
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
 
@@ -63,6 +63,11 @@ def name_of(rng: random.Random, verb: str, noun: str) -> str:
         return verb + noun.capitalize()
     return rng.choice((f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
                        f"{verb}_{noun}_v{rng.randint(1, 9)}", f"{rng.choice(EVERYDAY)}.{verb}_{noun}"))
+
+
+def described(rng: random.Random, verb: str, noun: str) -> str:
+    return rng.choice(DESCRIPTIONS).format(v=verb, V=verb.capitalize(), s=third(verb), S=third(verb).capitalize(), n=noun,
+                                            a="an" if noun[0] in "aeiou" else "a")
 
 
 def spoken_list(rng: random.Random, pairs: list) -> str:
@@ -134,7 +139,7 @@ def open_tool(rng: random.Random, near: list) -> tuple:
         verb, noun = (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
     names = distinct(rng, rng.choice((1, 1, 2, 2, 2, 3, 3)), parameter)
     optional = set(rng.sample(names, rng.randint(1, len(names) - 1))) if len(names) > 1 and rng.random() < 0.45 else set()
-    words = {"v": verb, "V": verb.capitalize(), "s": third(verb), "S": third(verb).capitalize(), "n": noun, "N": noun.capitalize()}
+    words = {"v": verb, "V": verb.capitalize(), "n": noun, "N": noun.capitalize()}
     entries = {p: entry(rng, p, noun, p in optional) for p in names}
     required = [p for p in names if p not in optional]
     name = name_of(rng, verb, noun)
@@ -149,4 +154,4 @@ def open_tool(rng: random.Random, near: list) -> tuple:
         result = open_result(rng)
         return asked, f"{other} {noun}", values, result, answer_to(result)
 
-    return name, f"{verb} {noun}", schema(name, rng.choice(DESCRIPTIONS).format(**words), entries, required), request
+    return name, f"{verb} {noun}", schema(name, described(rng, verb, noun), entries, required), request

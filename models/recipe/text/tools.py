@@ -1,6 +1,6 @@
 """Choosing a function from a list, calling it, and using its result.
 
-Three of five functions are of the catalog, as other people name them; the others are made up (open_tools.py).
+Three of five functions are of the catalog, as other people name them; the others are made up (open_tools.py, plain_tools.py).
 """
 
 import random
@@ -14,13 +14,14 @@ from .chat import Conversation, Turn
 from .identity import greeting_turns
 from .open_tools import open_tool, topics_like
 from .outside import outside
+from .plain_tools import plain_tool
 from .results import almost, answer_to, open_result, written
 from .values import draw_value
 from .words import Asked
 
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
-CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
+CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE, PLAIN_SHARE = 0.6, 0.58, 0.07, 0.4, 0.25
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
 population|currency|picture|summar|search|where|synonym|remember|program|record|temperature|travel|get to|\b(song|alarm|call|mail|find|team|
@@ -58,7 +59,8 @@ def any_tool(rng: random.Random, near: list, group: str) -> Tool:
     """`near`: tools with whose topics a made-up one may share half, so that the other half must be read."""
     if rng.random() < CATALOG_SHARE:
         return catalog_tool(rng, group)
-    name, topic, shown, request = open_tool(rng, [tool.topic for tool in near if tool.made_up])
+    name, topic, shown, request = \
+        plain_tool(rng) if rng.random() < PLAIN_SHARE else open_tool(rng, [tool.topic for tool in near if tool.made_up])
     return Tool(name, topic, shown, request, True)
 
 
