@@ -27,6 +27,7 @@ from routing import report as routing_report
 from text.bpe import Tokenizer
 from text.chat import each_answer
 from text.corpus import LONG, TESTS, test_set
+from text.tools import KINDS
 
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
 MOST_KL = 0.01
@@ -56,9 +57,9 @@ def evenly(sets: dict, count: int) -> list:
 
 
 def of_tools(right: list, conversations: list) -> dict:
-    """Right of all, by what was called: a function of the catalog, a made-up one, or none because none fits."""
+    """Right of all, by what was called: a function of the catalog, a made-up one, none because none fits, or one after asking back."""
     kinds = [conversation.kind for conversation in conversations]
-    return {kind: [sum(r for r, k in zip(right, kinds) if k == kind), kinds.count(kind)] for kind in ("catalog", "made-up", "none fits")}
+    return {kind: [sum(r for r, k in zip(right, kinds) if k == kind), kinds.count(kind)] for kind in KINDS}
 
 
 def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:

@@ -122,7 +122,7 @@ FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "f
             "league", "company", "road", "account", "url", "service", "namespace", "path", "device")
 TAILED = [kind for kind in FOLLOWED if kind not in ("topic", "product_word", "full")]
 PREFIXES = ["my", "api", "do", "tool", "x"]
-SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.13, 0.3, 0.15
+SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.1, 0.3, 0.15
 # Said at the end of a request, and no value; the second ones not where a parameter may be a time.
 TAILS = [" please", ", please", " for me", ", thanks", " if you can", ", will you", " this time"]
 TIMELY = [" now", " right now", " today", " at the moment", " today", " right now, please"]

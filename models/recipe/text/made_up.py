@@ -1,4 +1,4 @@
-"""Names of parameters as programs have them, and values that nobody wrote before."""
+"""Names of parameters as programs have them, values that nobody wrote before, and how several are said."""
 
 import random
 
@@ -48,3 +48,11 @@ def text_value(rng: random.Random) -> str:
 def number_value(rng: random.Random) -> object:
     kind = rng.random()
     return rng.randint(1, 9999) if kind < 0.9 else rng.randint(-99, 0) if kind < 0.95 else rng.randint(10000, 9999999)
+
+
+def spoken_list(rng: random.Random, pairs: list) -> str:
+    if len(pairs) == 1:
+        return pairs[0]
+    if rng.random() < 0.5:
+        return ", ".join(pairs)
+    return ", ".join(pairs[:-1]) + " and " + pairs[-1]

@@ -5,7 +5,7 @@ import random
 import re
 
 from .catalog import CATALOG
-from .made_up import NUMBERS, STRINGS, number_value, parameter, text_value
+from .made_up import NUMBERS, STRINGS, number_value, parameter, spoken_list, text_value
 from .results import answer_to, open_result
 from .words import EVERYDAY, NOUNS, THINGS, any_word, distinct, new_word
 
@@ -68,14 +68,6 @@ def name_of(rng: random.Random, verb: str, noun: str) -> str:
 def described(rng: random.Random, verb: str, noun: str) -> str:
     return rng.choice(DESCRIPTIONS).format(v=verb, V=verb.capitalize(), s=third(verb), S=third(verb).capitalize(), n=noun,
                                             a="an" if noun[0] in "aeiou" else "a")
-
-
-def spoken_list(rng: random.Random, pairs: list) -> str:
-    if len(pairs) == 1:
-        return pairs[0]
-    if rng.random() < 0.5:
-        return ", ".join(pairs)
-    return ", ".join(pairs[:-1]) + " and " + pairs[-1]
 
 
 def schema(name: str, description: str, entries: dict, required: list) -> dict:

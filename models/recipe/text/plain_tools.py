@@ -72,7 +72,7 @@ def asked_for(rng: random.Random, words: dict, said: list, tails: list) -> str:
     if rng.random() < SHUFFLED:
         rng.shuffle(said)
     said.sort(key=lambda part: part[0] != "{}" or part[1] == "date")
-    article = "the" if said[0][:2] == ("{}", "word") or rng.random() < 0.4 else "an" if words["n"][0] in "aeiou" else "a"
+    article = "the" if (said[0][0] == "{}" and said[0][1] != "date") or rng.random() < 0.4 else "an" if words["n"][0] in "aeiou" else "a"
     start = rng.choice(STARTS).format(**words, a=article)
     asked = start + "".join(" " + text.format(value) for text, _, value in said)
     if rng.random() < 0.15 and said[-1][1] not in NO_END:

@@ -12,6 +12,7 @@ from . import catalog
 from .catalog import CATALOG, GROUPS
 from .chat import Conversation, Turn
 from .identity import greeting_turns
+from .lacking import lacking
 from .open_tools import open_tool, topics_like
 from .outside import outside
 from .plain_tools import plain_tool
@@ -21,7 +22,9 @@ from .words import Asked
 
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
-CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE, PLAIN_SHARE = 0.6, 0.58, 0.07, 0.4, 0.25
+CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
+PLAIN_SHARE, LACKING_SHARE = 0.25, 0.05
+KINDS = ("catalog", "made-up", "none fits", "lacking")
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
 population|currency|picture|summar|search|where|synonym|remember|program|record|temperature|travel|get to|\b(song|alarm|call|mail|find|team|
@@ -37,6 +40,10 @@ class Tool:
     request: Callable  # what a user says, the topic in these words, the arguments, the result, the answer that uses it
     made_up: bool
     follow: Callable | None = None  # request() for "and ...?" after it
+
+    @property
+    def parameters(self) -> dict:
+        return self.schema["function"]["parameters"]
 
 
 def catalog_tool(rng: random.Random, group: str) -> Tool:
@@ -112,23 +119,28 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
         tool = before if again else rng.choice(offered) if fits else several(rng, 1, offered)[0]
         fits = fits or again
+        lacks = fits and not turns and rng.random() < LACKING_SHARE and bool(tool.parameters["required"])
 
         def ask() -> tuple:
             if again:
                 return tool.follow(rng)
             if not fits and elsewhere:
                 return foreign_request(rng), None, None, None, None
-            asked, *rest = tool.request(rng)
-            return Asked(rng.choice(ASIDES) + asked, getattr(asked, "core", asked)), *rest
+            asked, topic, arguments, result, answer = tool.request(rng)
+            asked, arguments, *back = lacking(rng, asked, topic, arguments, tool.parameters) if lacks else (asked, arguments)
+            return Asked(rng.choice(ASIDES) + asked, getattr(asked, "core", asked)), topic, arguments, result, answer, *back
 
-        asked, topic, arguments, result, answer = rng.user(ask)
+        asked, topic, arguments, result, answer, *back = rng.user(ask)
         turns.append(Turn("user", asked))
         wanted = f"{topic}. {looked_through(offered, tool if fits else None)}"
         thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if answer else ("", "")
         if fits:
             before = tool if len(arguments) == 1 else None
-            kind = "made-up" if tool.made_up or kind == "made-up" else "catalog"
-            turns += [Turn("assistant", "" if thinking else said.strip(), thought, [(tool.name, arguments)]), Turn("tool", written(result)),
+            kind = "lacking" if lacks or kind == "lacking" else "made-up" if tool.made_up or kind == "made-up" else "catalog"
+            if lacks:
+                question, reply = back
+                turns += [Turn("assistant", ("" if thinking else f"{said} ") + question, f"{thought} Something is missing."), Turn("user", reply)]
+            turns += [Turn("assistant", "" if thinking else said, thought, [(tool.name, arguments)]), Turn("tool", written(result)),
                       Turn("assistant", answer, "Use the result.")]
         else:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
