@@ -1,12 +1,12 @@
 """Functions that are made up: name, description and parameters are new, so choosing and calling means reading them."""
 
-import json
 import random
 import re
 
 from .catalog import CATALOG
 from .made_up import NUMBERS, STRINGS, number_value, parameter, spoken_list, text_value
-from .results import answer_to, open_result
+from .results import answer_to, open_result, spoken
+from .values import phrase
 from .words import EVERYDAY, NOUNS, THINGS, any_word, distinct, new_word
 
 VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
@@ -34,6 +34,7 @@ UNNAMED_ASKS = ["{V} the {n} {w}.", "{V} {n}: {w}", "Please {v} a {n}, {w}", "Ca
                 "I want to {v} a {n}: {w}", "{V} {w}, it is a {n}.", "{V} my {n} ({w})."]
 TAILS = [" please", ", thanks", " if you can", ", please", " for me", " now", " right now", " today"]
 LEFT_OUT = 0.65  # of what is not required
+PHRASES = 0.08  # of texts
 PAIRS = ["{p} {v}", "{p} {v}", "{p} = {v}", "{p}: {v}", "{p} is {v}"]
 
 
@@ -61,7 +62,9 @@ def name_of(rng: random.Random, verb: str, noun: str) -> str:
         return f"{verb}_{noun}"
     if kind < 0.6:
         return verb + noun.capitalize()
-    return rng.choice((f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
+    if kind < 0.7:
+        return f"{rng.choice(EVERYDAY)}_{verb}_{noun}"
+    return rng.choice((f"{noun}_{verb}", f"{verb}-{noun}", f"{rng.choice(EVERYDAY)}_{verb}_{noun}", f"{noun}{verb.capitalize()}",
                        f"{verb}_{noun}_v{rng.randint(1, 9)}", f"{rng.choice(EVERYDAY)}.{verb}_{noun}"))
 
 
@@ -89,7 +92,14 @@ def entry(rng: random.Random, name: str, noun: str, optional: bool) -> dict:
 def value_of(rng: random.Random, entry: dict) -> object:
     if entry["type"] == "boolean":
         return rng.random() < 0.5
-    return rng.choice(entry["enum"]) if "enum" in entry else number_value(rng) if entry["type"] == "integer" else text_value(rng)
+    if entry["type"] == "integer":
+        return number_value(rng)
+    return rng.choice(entry["enum"]) if "enum" in entry else phrase(rng, "title") if rng.random() < PHRASES else text_value(rng)
+
+
+def quoted(value: object) -> str:
+    """As it is said: several words in quotes, so that it is clear where they end."""
+    return f'"{value}"' if " " in str(value) else spoken(value)
 
 
 def given_values(rng: random.Random, entries: dict, required: list) -> dict:
@@ -106,17 +116,16 @@ def asked_for(rng: random.Random, words: dict, entries: dict, required: list, va
     unnamed = len(values) > 1 and len(values) in (len(required), len(entries)) and "boolean" not in kinds
     if unnamed and sorted(kinds) == ["integer", "string"] and rng.random() < 0.4:
         number, text = sorted(values.values(), key=lambda v: isinstance(v, str))
-        return rng.choice(PLAIN_ASKS).format(**words, text=text, number=number)
+        return rng.choice(PLAIN_ASKS).format(**words, text=quoted(text), number=number)
     if unnamed and rng.random() < 0.25:
-        return rng.choice(UNNAMED_ASKS).format(**words, w=spoken_list(rng, [str(value) for value in values.values()]))
+        return rng.choice(UNNAMED_ASKS).format(**words, w=spoken_list(rng, [quoted(value) for value in values.values()]))
     said = list(values.items())
     if rng.random() < 0.3:
         rng.shuffle(said)
     style, spaces = rng.choice(PAIRS), rng.random() < 0.5
-    pairs = spoken_list(rng, [style.format(p=p.replace("_", " ") if spaces else p, v=json.dumps(v) if isinstance(v, bool) else v)
-                              for p, v in said])
+    pairs = spoken_list(rng, [style.format(p=p.replace("_", " ") if spaces else p, v=quoted(v)) for p, v in said])
     asks = ASKS[2 if len(said) > 1 else 1]
-    return rng.choice(asks).format(**words, w=pairs, W="The " + pairs, only=said[0][1])
+    return rng.choice(asks).format(**words, w=pairs, W="The " + pairs, only=quoted(said[0][1]))
 
 
 def open_tool(rng: random.Random, near: list) -> tuple:
