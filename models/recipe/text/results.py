@@ -22,7 +22,8 @@ ERRORS = ["not found", "{w} not found", "permission denied", "timeout", "no conn
 # As programs write for people
 SENTENCES = ["{W}, {i} degrees", "{i} {w} found", "The {w} {t} is {w2}.", "{N} was moved to {t}", "Done: {t}", "{t} -> {t2}", "{W} since {d}",
              "{c}: {w}, {i} %", "No {w} for {t}.", "{i}", "{t}", "{t}: {i}", "{i} of {i2} done", "{N} ({c}), {w} {i}", "OK", "{W} {w2} {i}.",
-             "Your {w} is {w2}. See {t}.", "Saved as {t}", "{d}, {i}:{i2}", "{w}={i} {w2}={t}", "{N} said: {w} {w2}!", "Total: {i}.{i2} euros"]
+             "Your {w} is {w2}. See {t}.", "Saved as {t}", "{d}, {i}:{i2}", "{w}={i} {w2}={t}", "{N} said: {w} {w2}!",
+             "{w}: {i}\n{w2}: {t}", "{i} {w}:\n- {t}\n- {t2}", "Total: {i}.{i2} euros"]
 DONE = ("ok", "done", "success")
 # Up to which share of all results; the rest are plain objects
 KINDS = ((0.08, "error"), (0.12, "words"), (0.17, "sentence"), (0.29, "done"), (0.34, "list"), (0.38, "objects"), (0.43, "nested"))
@@ -85,7 +86,7 @@ def nested(rng: random.Random) -> dict:
     """An object with an inner one, or with a list of objects."""
     found = plain_object(rng, rng.choice((1, 2)))
     name = rng.choice(list(found))
-    found[name] = objects(rng) if rng.random() < 0.3 else plain_object(rng, rng.choice((1, 2, 2)))
+    found[name] = objects(rng) if rng.random() < 0.3 else some_object(rng) if rng.random() < 0.3 else plain_object(rng, rng.choice((1, 2, 2)))
     return found
 
 

@@ -105,7 +105,8 @@ def looked_through(offered: list, chosen: Tool | None) -> str:
 
 
 def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
-    """One or two requests with calls, results and answers; the share `unfit` of them fits no function.
+    """One or two requests with calls, results and answers; the share `unfit` of them fits no function, and a few leave out
+    what the function requires.
 
     What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
     it is then found by going through them name by name."""
