@@ -11,7 +11,7 @@ from .results import spoken
 from .words import Asked
 
 # What hangs on a value and says nothing without it
-LOOSE = re.compile(r"""([\s,:(#"'=?-]|\b(with|to|for|the|a|an|in|into|at|on|of|by|from|is|its|and|called|titled|named|about|it|saying|my|The)\b)+$""")
+LOOSE = re.compile(r"""([\s.,:(#"'=?-]|\b(with|to|for|the|a|an|in|into|at|on|of|by|from|is|its|and|called|titled|named|about|it|saying|my|The)\b)+$""")
 STARTS = ["{}", "{}, please", "I want to {}", "I need to {}", "Can you {}", "Please {}", "Could you {} for me"]
 REPLIES = ["{}", "{}.", "OK, {}", "Here you are: {}", "Sure: {}", "{}, please."]
 PAIRS = ["{p} {v}", "{p}: {v}", "{p} is {v}", "the {p} is {v}", "{p} = {v}", "the {p}: {v}"]

@@ -2,13 +2,13 @@
 
 import random
 
-from .values import ENDINGS, file_path, identifier, version, web_host
+from .values import ENDINGS, file_path, url, version, web_host
 from .words import EVERYDAY, LETTERS, any_word, code, letters, new_name, new_word
 
 STRINGS = "id name place owner user target label mode color path group status kind tag source shelf zone code title type".split()
 NUMBERS = "level amount count size speed limit weight price width height seconds hours days pages priority volume year distance".split()
-HEX, SIGNS = "0123456789abcdef", LETTERS + LETTERS.upper() + "0123456789"
-FORMS = [identifier, version, web_host, lambda rng: file_path(rng, ENDINGS), lambda rng: f"{new_word(rng)}@{web_host(rng)}"]
+HEX, SIGNS = "0123456789abcdef", "0123456789" + LETTERS + LETTERS.upper()
+FORMS = [version, web_host, url, lambda rng: file_path(rng, ENDINGS), lambda rng: f"{new_word(rng)}@{web_host(rng)}"]
 
 
 def parameter(rng: random.Random) -> str:
@@ -28,7 +28,7 @@ def parameter(rng: random.Random) -> str:
 def mixed(rng: random.Random) -> str:
     """Letters of both cases and digits, or hexadecimal: what only exact copying gets right."""
     signs = HEX if rng.random() < 0.4 else SIGNS
-    return "".join(rng.choice(signs) for _ in range(rng.randint(4, 9)))
+    return rng.choice(signs[10:]) + "".join(rng.choice(signs) for _ in range(rng.randint(3, 8)))  # no number
 
 
 def text_value(rng: random.Random) -> str:
