@@ -15,7 +15,6 @@ from .made_up import text_value
 from .open_tools import SAME, TAILS, TAKEN, described, name_of, schema
 from .results import answer_to, open_result
 from .values import NUMBERS, draw_value
-from .words import distinct
 
 STARTS = ["{V} {a} {n}", "{V} {a} {n}", "{V} {n}", "Please {v} {a} {n}", "Can you {v} {a} {n}", "I want to {v} {a} {n}", "{v} {a} {n}",
           "Could you {v} {a} {n}", "I need to {v} {a} {n}", "We have to {v} {a} {n}", "I'd like to {v} {a} {n}"]
