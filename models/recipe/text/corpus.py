@@ -7,6 +7,7 @@ set of turns of its own part alone: so no question of a test was ever trained, i
 
 from .chat import Conversation, system_text, up_to
 from .extraction import extraction, refusal
+from .facts import facts
 from .identity import identity
 from .manual import manual
 from .paraphrases import paraphrases
@@ -22,10 +23,10 @@ REPEATS = 300  # draws without a new prompt after which a set is complete
 # What a phase learns from, by shares. Even text leaves mistakes, of which the second mix has more: functions that do not
 # fit, longer lists, bare questions after a text.
 MIXES = {
-    "even": [(manual, 0.19), (identity, 0.06), (arithmetic, 0.10), (lists, 0.14), (reference, 0.06), (extraction, 0.08),
-             (refusal, 0.05), (recall_of_facts, 0.03), (tools, 0.29)],
-    "hard": [(manual, 0.20), (identity, 0.06), (arithmetic, 0.07), (lists, 0.12), (reference, 0.04), (extraction, 0.06),
-             (refusal, 0.05), (recall_of_facts, 0.02), (lambda rng: tools(rng, unfit=0.25), 0.38)]}
+    "even": [(manual, 0.20), (identity, 0.05), (arithmetic, 0.10), (lists, 0.14), (reference, 0.05), (extraction, 0.07), (facts, 0.04),
+             (refusal, 0.05), (recall_of_facts, 0.02), (lambda rng: tools(rng, practice=True), 0.28)],
+    "hard": [(manual, 0.22), (identity, 0.05), (arithmetic, 0.08), (lists, 0.13), (reference, 0.03), (extraction, 0.06), (facts, 0.04),
+             (refusal, 0.04), (recall_of_facts, 0.01), (lambda rng: tools(rng, unfit=0.25, practice=True), 0.34)]}
 
 
 def draw(rng: Dice, task) -> Conversation:
@@ -56,9 +57,9 @@ def training_conversation(rng: Dice, longest: int, recall_share: float, mix: str
 
 LENGTHS = {"recall_1k": 1000, "recall_4k": 4000, "recall_8k": 8000, "recall_16k": 15600, "absent": 1000}
 TASKS = {"manual": manual, "identity": identity, "greeting": identity, "arithmetic": arithmetic, "lists": lists, "reference": reference,
-         "json": extraction, "refusal": refusal, "tools": tools}
+         "json": extraction, "facts": facts, "refusal": refusal, "tools": tools}
 # "asked": written one by one and never drawn, the nearest to what people ask.
-TESTS = ["asked", "greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "refusal", "tools", "absent", "recall_1k",
+TESTS = ["asked", "greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "facts", "refusal", "tools", "absent", "recall_1k",
          "recall_4k", "recall_8k", "recall_16k"]
 LONG = [name for name in TESTS if name in LENGTHS]
 

@@ -104,9 +104,10 @@ def looked_through(offered: list, chosen: Tool | None) -> str:
     return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes."
 
 
-def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
+def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Conversation:
     """One or two requests with calls, results and answers; the share `unfit` of them fits no function, and a few leave out
-    what the function requires.
+    what the function requires. Practice has more requests for one list, which is most of the text, and more for functions
+    that are made up.
 
     What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
     it is then found by going through them name by name."""
@@ -115,10 +116,12 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
     turns: list = []
     kind = "none fits"
     before: Tool | None = None  # the tool of the last call, if that had one argument
-    for _ in range(rng.choice((1, 1, 1, 2))):
+    dense = practice and rng.random() < 0.5
+    made_up = [tool for tool in offered if tool.made_up] if practice and rng.random() < 0.35 else []
+    for _ in range(rng.choice((2, 3, 3, 4)) if dense else rng.choice((1, 1, 1, 2))):
         fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
-        tool = before if again else rng.choice(offered) if fits else several(rng, 1, offered)[0]
+        tool = before if again else rng.choice(made_up or offered) if fits else several(rng, 1, offered)[0]
         fits = fits or again
         lacks = fits and not turns and rng.random() < LACKING_SHARE and bool(tool.parameters["required"])
 
@@ -147,4 +150,4 @@ def tools(rng: random.Random, unfit: float = 0.2) -> Conversation:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
     if rng.random() < 0.06:
         turns += greeting_turns(rng)
-    return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=thinking, kind=kind)
+    return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=thinking, kind=kind, dense=dense)
