@@ -73,6 +73,13 @@ def phrased(rng: random.Random, core: str) -> Asked:
     return Asked(opener + text + (closer if text[-1] in "?.!" else ""), core)
 
 
+def said(rng: random.Random, text: str, core: str) -> Asked:
+    """As phrased, but all its words stay and the core is given: of a sum its numbers."""
+    opener = rng.choice(OPENERS) if rng.random() < 0.12 else ""
+    text = casual(rng, text)
+    return Asked(opener + text + (rng.choice(CLOSERS) if text[-1] in "?." and rng.random() < 0.06 else ""), core)
+
+
 def drawn(rng, draw, kept=frozenset()):
     """rng.user(draw), but nothing whose wording is in `kept`."""
     def allowed():

@@ -1,7 +1,9 @@
 """Arithmetic with the steps written down, and lists."""
 
+import json
 import random
 
+from .asked import casual, said
 from .chat import Conversation, Turn
 from .words import (CITIES, COLORS, DAYS, EVERYDAY, FRUITS, LETTERS, NAMES, THINGS, Asked, any_word, code, distinct, new_name, new_word,
                     person)
@@ -49,6 +51,9 @@ def digit_product(a: int, d: int) -> str:
 
 
 def multiply_steps(a: int, b: int) -> str:
+    """By the digits of the shorter factor."""
+    if len(str(a)) < len(str(b)):
+        a, b = b, a
     if b < 10:
         return digit_product(a, b)
     ones, tens = b % 10, b // 10
@@ -61,25 +66,34 @@ def number(rng: random.Random, most_digits: int) -> int:
     return rng.randint(10 ** (digits - 1), 10**digits - 1)
 
 
+# One list for what is computed and what is refused, so that the frame decides nothing; so do the signs.
+SUMS = ["What is {}?", "What is {}?", "What is {}?", "How much is {}?", "How much is {}?", "{} = ?", "{} =", "{}", "{}", "{}?", "Compute {}.",
+        "Calculate {}.", "What does {} make?", "Can you compute {}?", "Work out {}.", "Solve {}.", "Evaluate {}.", "What is the result of {}?",
+        "Tell me what {} is.", "{} is what?", "{} equals?", "What does {} equal?", "How many are {}?", "Please calculate {}.", "What do you get for {}?"]
+SIGNS = {"plus": ["{} + {}", "{} + {}", "{} + {}", "{}+{}", "{} plus {}", "{} and {} together", "the sum of {} and {}"],
+         "minus": ["{} - {}", "{} - {}", "{} - {}", "{}-{}", "{} minus {}", "{} minus {}", "the difference of {} and {}"],
+         "times": ["{} x {}", "{} x {}", "{} * {}", "{} * {}", "{}*{}", "{}x{}", "{} times {}", "{} times {}", "{} multiplied by {}",
+                   "the product of {} and {}", "{} × {}"]}
+SPOKEN = {"plus": ["Add {} and {}.", "Add {} to {}.", "Sum {} and {}.", "What do {} and {} make together?", "Add up {} and {}."],
+          "minus": ["Subtract {1} from {0}.", "Take {1} away from {0}.", "Take {1} from {0}.", "What is left of {0} without {1}?"],
+          "times": ["Multiply {} by {}.", "Multiply {} and {}.", "Multiply {} with {}.", "What do you get when you multiply {} by {}?"]}
+
+
 def simple_sum(rng: random.Random) -> tuple:
-    kind = rng.random()
-    if kind < 0.35:
+    kind = rng.choices(("plus", "minus", "times"), (0.33, 0.3, 0.37))[0]
+    if kind == "times":
+        a, b = (number(rng, 4), number(rng, 1)) if rng.random() < 0.6 else (number(rng, 3), rng.randint(10, 99))
+    else:
         a, b = number(rng, 5), number(rng, 5)
-        ask = rng.choice(["What is {a} + {b}?", "{a} + {b} = ?", "Add {a} and {b}.", "Compute {a} + {b}.",
-                          "What do {a} and {b} make together?", "How much is {a} plus {b}?", "{a}+{b}"])
-        return Asked(ask.format(a=a, b=b), f"{a} plus {b}"), add_steps(a, b), a + b
-    if kind < 0.65:
-        a, b = number(rng, 5), number(rng, 5)
-        if a < b and rng.random() < 0.7:
-            a, b = b, a
-        ask = rng.choice(["What is {a} - {b}?", "{a} - {b} = ?", "Subtract {b} from {a}.", "Compute {a} - {b}.",
-                          "What is the difference of {a} and {b}?", "How much is {a} minus {b}?", "{a}-{b}"])
-        return Asked(ask.format(a=a, b=b), f"{a} minus {b}"), difference_steps(a, b), a - b
-    a, b = (number(rng, 4), number(rng, 1)) if rng.random() < 0.6 else (number(rng, 3), rng.randint(11, 99))
-    ask = rng.choice(["What is {a} x {b}?", "{a} * {b} = ?", "Multiply {a} by {b}.", "Compute {a} x {b}.",
-                      "What is the product of {a} and {b}?", "How much is {a} times {b}?", "{a}*{b}"])
-    x, y = (b, a) if rng.random() < 0.3 else (a, b)
-    return Asked(ask.format(a=x, b=y), f"{a} times {b}"), multiply_steps(a, b), a * b
+    if rng.random() < 0.02:
+        b = 0
+    if kind == "minus" and a < b and rng.random() < 0.7 or kind == "times" and rng.random() < 0.4:
+        a, b = b, a
+    frame = rng.choice(SPOKEN[kind]) if rng.random() < 0.15 else rng.choice(SUMS).replace("{}", rng.choice(SIGNS[kind]))
+    steps, result = {"plus": (add_steps, a + b), "minus": (difference_steps, a - b), "times": (multiply_steps, a * b)}[kind]
+    # The same in either order: who has seen 7 x 23 knows 23 x 7.
+    core = f"{a} minus {b}" if kind == "minus" else f"{max(a, b)} {kind} {min(a, b)}"
+    return said(rng, frame.format(a, b), core), steps(a, b), result
 
 
 THINGS_MANY = [thing + "s" for thing in THINGS if thing[-1] not in "sxhf"]
@@ -103,7 +117,7 @@ def story(rng: random.Random) -> tuple:
                           "There are {a} {t} in each of {b} bags. {n} adds {c}. How many {t} are there?"])
         result = a * b + c
         steps = multiply_steps(a, b) + "\n" + add_steps(a * b, c)
-    return Asked(ask.format(n=name, t=thing, a=a, b=b, c=c), f"{a} {b} {c}"), steps, result
+    return said(rng, ask.format(n=name, t=thing, a=a, b=b, c=c), f"{a} {b} {c}"), steps, result
 
 
 def arithmetic(rng: random.Random) -> Conversation:
@@ -114,10 +128,7 @@ def arithmetic(rng: random.Random) -> Conversation:
     return Conversation("arithmetic", [Turn("user", asked), Turn("assistant", content, steps)], thinking=thinking)
 
 
-UNFIT = ["What is {}?", "{} = ?", "Compute {}.", "How much is {}?", "{}", "Calculate {}.", "What does {} make?"]
-
-
-def unfit_sum(rng: random.Random) -> str:
+def unfit_sum(rng: random.Random) -> Asked:
     """A calculation that is not among the trained ones: division, several operations, long numbers, fractions."""
     a, b, c = number(rng, 4), number(rng, 3), number(rng, 3)
     sign, other = rng.choice("+-*"), rng.choice("+-*/")
@@ -133,29 +144,57 @@ def unfit_sum(rng: random.Random) -> str:
              "Share {a} among {b}.", "Add {a}, {b} and {c}.", "Multiply {a}, {b} and {c}.", "Is {a} a prime number?", "Double {long}.",
              "Is {a} prime?", "Is {a} even?", "Is {a} larger than {b}?", "Round {a}.", "Which is larger, {a} or {b}?", "What is half of {a}?"]
     if rng.random() < 0.2:
-        return rng.choice(whole).format(a=a, b=b, c=c, long=long)
-    return rng.choice(UNFIT).format(rng.choice(kinds))
+        frame, asked = "{}", rng.choice(whole).format(a=a, b=b, c=c, long=long)
+    else:
+        frame, asked = rng.choice(SUMS), rng.choice(kinds)
+    return said(rng, frame.format(asked), asked)
 
 
-SEPARATORS = [", ", ", ", ", ", ", ", ",", "; ", "\n"]
+SEPARATORS = [", ", ", ", ", ", ", ", ", ", ",", "; ", "\n"]
+# Where the list stands before the end of a sentence it must show its own end: by its commas or brackets, or by a new line.
 LIST_ASKS = {
     "copy": ["Copy this list: {}", "Repeat this list: {}", "Write this list again: {}", "Give this list back as it is: {}", "Copy: {}", "Repeat: {}",
-             "Say this list again: {}", "Copy these: {}", "Please repeat these items: {}", "Copy {}"],
-    "reverse": ["Reverse this list: {}", "Write this list backwards: {}", "Turn this list around: {}",
-                "Give the list in reverse order: {}", "Reverse: {}", "Backwards: {}",
-                "Reverse the order of: {}", "Reverse these: {}", "From last to first: {}", "Please reverse {}", "What is this list backwards? {}"],
-    "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}", "Sort: {}",
+             "Say this list again: {}", "Copy these: {}", "Please repeat these items: {}", "Copy {}", "{}\nCopy this list.", "{}\nRepeat this.",
+             "My list is {}. Repeat it."],
+    "reverse": ["Reverse this list: {}", "Write this list backwards: {}", "Turn this list around: {}", "Give the list in reverse order: {}",
+                "Reverse: {}", "Backwards: {}", "Reverse the order of: {}", "Reverse these: {}", "From last to first: {}", "Please reverse {}",
+                "What is this list backwards? {}", "{}\nReverse this list.", "{}\nNow backwards.", "{}, backwards please.", "{} in reverse order?",
+                "Write {} backwards.", "Here is a list: {}. Reverse it.", "Can you reverse {}?"],
+    "sort": ["Sort this list: {}", "Put this list in order: {}", "Order these: {}", "Sort these in ascending order: {}", "Sort: {}", "Sort: {}",
              "Sorted, please: {}", "Sort ascending: {}", "Please sort {}", "Sort these: {}", "Put these in order: {}", "Can you sort this? {}",
-             "Sort {}", "Sort the list {}", "What is the right order of {}?", "Sort these for me: {}"],
-    "down": ["Sort this list in descending order: {}", "Order these from the largest to the smallest: {}", "Sort downwards: {}",
-             "Sort descending: {}", "Sort in descending order: {}", "Largest first: {}", "Sort these numbers from high to low: {}"],
-    "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}", "How many are these: {}",
-               "How long is this list? {}", "Count these: {}"],
+             "Sort {}", "Sort {}", "Sort the list {}", "What is the right order of {}?", "Sort these for me: {}", "Sort the following: {}",
+             "Arrange these in order: {}", "{}\nSort this list.", "{}\nSort these.", "{}\nPut this in ascending order.", "{}: sort them.",
+             "{}, sorted please.", "Here is my list: {}. Sort it.", "Sort {} in ascending order.", "Sort {} for me.", "Can you sort {}?",
+             "Can you put {} in order?", "I have {}. Sort them."],
+    "down": ["Sort this list in descending order: {}", "Sort downwards: {}", "Sort descending: {}", "Sort in descending order: {}",
+             "Sort backwards: {}", "Descending order: {}", "Sort these in descending order: {}",
+             "{}\nSort descending.", "{}\nSort this list in descending order.", "{}: sort them downwards.", "Sort {} in descending order.",
+             "Sort {} descending.", "Put {} in descending order."],
+    "length": ["How many items are in this list: {}", "Count the items: {}", "Count: {}", "How many are these: {}", "How long is this list? {}",
+               "Count these: {}", "{}\nHow many items are these?", "{}\nCount them.", "{}: how many are these?", "How many items are in {}?"],
 }
-
-
-ALPHABET_ASKS = ["Sort alphabetically: {}", "Put these in alphabetical order: {}", "Sort these words: {}", "Alphabetize: {}", "Sort from A to Z: {}",
-                 "Sort this list alphabetically: {}", "Alphabetical order, please: {}", "Order these words: {}", "Sort by the alphabet: {}"]
+NUMBER_ASKS = {
+    "sort": ["Sort these numbers: {}", "Sort these numbers: {}", "Sort the numbers {}", "Sort the numbers: {}", "Put these numbers in order: {}",
+             "Sort these numbers in ascending order: {}", "Sort from small to large: {}", "Sort from the smallest to the largest: {}",
+             "Smallest first: {}", "Sort these numbers from low to high: {}", "Order these numbers from least to greatest: {}",
+             "Sort by size: {}", "Lowest first: {}", "{}\nSort these numbers.", "{}: smallest first.", "Sort {} from small to large.",
+             "Sort {} from low to high.", "Sort {} numerically.", "Numbers: {}. Sort them.", "Arrange these numbers: {}"],
+    "down": ["Order these from the largest to the smallest: {}", "Largest first: {}", "Sort these numbers from high to low: {}",
+             "Sort these numbers in descending order: {}", "Sort from large to small: {}", "Sort from big to small: {}", "Biggest first: {}",
+             "Sort these numbers descending: {}", "Highest first: {}", "Order these numbers from greatest to least: {}",
+             "{}\nSort these numbers from large to small.", "{}: largest first.", "Sort {} from large to small.", "Sort {} from high to low.",
+             "Numbers: {}. Sort them downwards."],
+}
+ALPHABET_ASKS = {
+    "sort": ["Sort alphabetically: {}", "Sort alphabetically: {}", "Put these in alphabetical order: {}", "Sort these words: {}", "Alphabetize: {}",
+             "Sort from A to Z: {}", "Sort this list alphabetically: {}", "Alphabetical order, please: {}", "Order these words: {}",
+             "Sort by the alphabet: {}", "Sort these words alphabetically: {}", "Alphabetically: {}", "{}\nSort these words.",
+             "{}\nSort alphabetically.", "{}: in alphabetical order?", "{}, alphabetically please.", "Sort {} alphabetically.",
+             "Put {} in alphabetical order.", "Sort {} from A to Z.", "What is the alphabetical order of {}?"],
+    "down": ["Sort from Z to A: {}", "Sort these words from Z to A: {}", "Sort alphabetically backwards: {}", "Reverse alphabetical order: {}",
+             "Put these in reverse alphabetical order: {}", "Sort alphabetically, descending: {}", "{}\nSort from Z to A.",
+             "Sort {} from Z to A.", "Sort {} in reverse alphabetical order."],
+}
 FRUIT = """apple apricot banana blackberry blueberry cherry coconut cranberry date fig grape grapefruit guava kiwi lemon lime lychee mango melon
 nectarine olive orange papaya peach pear pineapple plum pomegranate quince raspberry strawberry tangerine watermelon""".split()
 VEGETABLES = """asparagus bean beet broccoli cabbage carrot celery corn cucumber eggplant garlic kale leek lettuce mushroom onion parsley pea
@@ -193,10 +232,9 @@ def words_to_sort(rng: random.Random) -> list:
     return items
 
 
-def beginnings(items: list) -> str:
+def beginnings(items: list, order: list) -> str:
     """The first two letters of each item and then those in order, which is easier to write than the sorted words at once."""
-    return ("Sort the list. " + ", ".join(f"{item[:2]} {item}" for item in items) + ". In order: " +
-            ", ".join(item[:2] for item in sorted(items)) + ".")
+    return ", ".join(f"{item[:2]} {item}" for item in items) + ". In order: " + ", ".join(item[:2] for item in order) + "."
 
 
 def things_in_a_list(rng: random.Random) -> list:
@@ -212,21 +250,36 @@ def things_in_a_list(rng: random.Random) -> list:
     return distinct(rng, rng.randint(2, 7 if kind < 0.4 else 12), item)
 
 
+def numbers_of_a_list(rng: random.Random) -> list:
+    most = rng.choice((9, 9, 20, 99, 99, 999, 999, 9999))
+    return [str(x) for x in distinct(rng, rng.randint(2, 9 if most == 9 else 10), lambda r: r.randint(0, most))]
+
+
 def list_of(rng: random.Random, kind: str) -> tuple:
     """The request, the result's items, the items."""
-    if kind == "down" or rng.random() < 0.4:
-        most = rng.choice((9, 20, 99, 99, 999, 999, 9999))
-        items = [str(x) for x in distinct(rng, rng.randint(2, 9 if most == 9 else 10), lambda r: r.randint(0, most))]
-        order = sorted(items, key=int)
-    elif kind == "sort":
+    asks = LIST_ASKS[kind]
+    if rng.random() < (0.7 if kind == "down" else 0.4):
+        items = numbers_of_a_list(rng)
+        order, special = sorted(items, key=int), NUMBER_ASKS
+    elif kind in ("sort", "down"):
         items = words_to_sort(rng)
-        order = sorted(items)
+        order, special = sorted(items), ALPHABET_ASKS
     else:
-        items, order = things_in_a_list(rng), []
+        items, order, special = things_in_a_list(rng), [], {}
+    if kind in special and rng.random() < 0.45:
+        asks = special[kind]
     result = {"copy": items, "reverse": items[::-1], "sort": order, "down": order[::-1], "length": [str(len(items))]}[kind]
-    core = ", ".join(items)
-    asks = ALPHABET_ASKS if kind == "sort" and not items[0].isdigit() and rng.random() < 0.35 else LIST_ASKS[kind]
-    return Asked(rng.choice(asks).format(written(rng, items)), f"{kind} {core}"), result, items
+    return Asked(placed(rng, asks, items), f"{kind} {', '.join(items)}"), result, items
+
+
+def placed(rng: random.Random, asks: list, items: list) -> str:
+    """The list in one of the frames; one that ends nowhere to be seen comes last or has a line of its own."""
+    text, frame = written(rng, items), rng.choice(asks)
+    while not ("," in text and "\n" not in text or frame.endswith("{}") or frame.startswith("{}\n")):
+        frame = rng.choice(asks)
+    if "\n" in text:
+        frame = frame.replace(" {}", "\n{}") if rng.random() < 0.5 else frame
+    return casual(rng, frame).format(text)
 
 
 def written(rng: random.Random, items: list) -> str:
@@ -234,18 +287,20 @@ def written(rng: random.Random, items: list) -> str:
     style = rng.random()
     if style < 0.05:
         return f"[{', '.join(items)}]"
-    if style < 0.11 and len(items) > 2 and "and" not in items:
+    if style < 0.08:
+        return json.dumps([int(item) if item.isdigit() else item for item in items], ensure_ascii=False)
+    if style < 0.15 and len(items) > 2 and "and" not in items:
         return ", ".join(items[:-1]) + " and " + items[-1]
-    return " ".join(items) if style < 0.16 else rng.choice(SEPARATORS).join(items)
+    return " ".join(items) if style < 0.22 else rng.choice(SEPARATORS).join(items)
 
 
 def lists(rng: random.Random) -> Conversation:
-    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "sort", "down", "length"))
+    kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "sort", "sort", "down", "down", "length"))
     asked, result, items = rng.user(lambda: list_of(rng, kind))
-    words = kind == "sort" and not all(item.isdigit() for item in items)
-    thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": beginnings(items) if words else "Sort the list.",
-               "down": "Sort the list downwards.", "length": "Count the items: " +
-               ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
+    thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "Sort the list.", "down": "Sort the list downwards.",
+               "length": "Count the items: " + ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
+    if kind in ("sort", "down") and not all(item.isdigit() for item in items):
+        thought += " " + beginnings(items, result)
     thinking = kind == "length" or rng.random() < 0.5
     return Conversation("lists", [Turn("user", asked), Turn("assistant", ", ".join(result), thought)], thinking=thinking)
 
