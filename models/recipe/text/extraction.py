@@ -3,15 +3,16 @@
 import json
 import random
 
-from .asked import drawn, phrased
+from .asked import casual, drawn, phrased
 from .chat import Conversation, Turn
 from .clauses import composed_request
+from .documents import Written, document_request
 from .identity import greeting_turns
 from .manual import questions
 from .outside import outside
 from .paraphrases import KEPT
 from .reasoning import unfit_sum
-from .words import (COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
+from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
                     surname)
 
 RECORDS = {
@@ -40,7 +41,12 @@ ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn
         "Extract {} from this as JSON.\n\n{}", "Find {} in this text and answer in JSON: {}", "{1}\n\nGive me {0} as JSON.",
         "I need {} as JSON from: {}", "Read this and write JSON with {}:\n{}", "{1}\nJSON with {0}, please.", "Please extract {} to JSON: {}",
         "Make JSON of {}: {}", "Parse this into JSON ({}): {}", "As JSON, {} of this text: {}", "Extract {} from: {}",
-        "Extract {}: {}", "Get {} out of this: {}", "{1} -> JSON: {0}"]
+        "Extract {}: {}", "Get {} out of this: {}", "{1} -> JSON: {0}",
+        "Return JSON with the fields {0}.\n\n{1}", "Read {0} from this text. Answer in JSON.\n\n{1}", "{1}\n\nReturn {0} in JSON format.",
+        "What are {} here? Answer in JSON.\n{}", "Fields: {0}\nText: {1}", "Convert to JSON with the keys {0}:\n{1}", "Extract {} to JSON:\n{}",
+        "Here is a text:\n{1}\n\nExtract {0} as JSON.", "{1}\n\nJSON, keys {0}.", "{1}\n\nExtract {0}."]
+BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON with these keys:\n{0}", "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
+              "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}", "JSON with the following fields:\n{0}\n\nText:\n{1}"]
 
 
 def price(rng: random.Random) -> object:
@@ -79,15 +85,38 @@ def free_record(rng: random.Random) -> tuple:
 
 
 def listing(rng: random.Random, fields: list) -> str:
-    return ", ".join(fields) if len(fields) < 2 or rng.random() < 0.6 else ", ".join(fields[:-1]) + " and " + fields[-1]
+    """The names of the fields in a sentence."""
+    mark = rng.choice(("{}", "{}", "{}", "{}", "the {}", '"{}"', "`{}`", "\'{}\'"))
+    names = [mark.format(field) for field in fields]
+    if rng.random() < 0.05:
+        return json.dumps(fields)
+    return ", ".join(names) if len(names) < 2 or rng.random() < 0.6 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
+def block(rng: random.Random, fields: list) -> str:
+    """Their names on lines of their own, or as the JSON to fill in."""
+    kind = rng.random()
+    if kind < 0.4:
+        mark = rng.choice(("- ", "* ", ""))
+        return "\n".join(mark + field for field in fields)
+    hole = rng.choice(("...", '""', "null", '"..."'))
+    return "{" + ", ".join(f"{json.dumps(field)}: {hole}" for field in fields) + "}" if kind < 0.8 else json.dumps(fields)
+
+
+def as_json(values: dict) -> str:
+    """Numbers stay as the text writes them."""
+    return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: " + (value if isinstance(value, Written) else json.dumps(value, ensure_ascii=False))
+                           for key, value in values.items()) + "}"
 
 
 def json_request(rng: random.Random) -> tuple:
     """The request, its fields, the answer."""
     kind = rng.random()
-    if kind < 0.45:
+    if kind < 0.3:
         text, fields, values = composed_request(rng)
-    elif kind < 0.65:
+    elif kind < 0.6:
+        text, fields, values = document_request(rng)
+    elif kind < 0.76:
         text, values = free_record(rng)
         names = list(values)
         if rng.random() < 0.2:
@@ -98,8 +127,10 @@ def json_request(rng: random.Random) -> tuple:
         template, values = rng.choice(texts), field_values(rng)
         text, values = template.format(**values), {f: values[f] for f in names if "{" + f + "}" in template}
         fields = rng.sample(names, rng.randint(2, len(names)))
-    answer = json.dumps({f: values.get(f) for f in fields}, ensure_ascii=False)
-    return rng.choice(ASKS).format(listing(rng, fields), text), fields, answer
+    asks, named = (BLOCK_ASKS, block(rng, fields)) if rng.random() < 0.12 else (ASKS, listing(rng, fields))
+    frame = rng.choice(asks)
+    asked = (frame if frame.startswith("JSON") else casual(rng, frame)).format(named, text)
+    return Asked(asked, f"{' '.join(sorted(fields))} {text}"), fields, as_json({f: values.get(f) for f in fields})
 
 
 def extraction(rng: random.Random) -> Conversation:
