@@ -12,7 +12,8 @@ MONTHS = "January February March April May June July August September October No
 OTHER_NAMES = ALIASES | {
     "total": ["total", "total", "amount", "sum", "total_price"], "shop": ["shop", "store", "merchant"], "date": ["date"],
     "payment": ["payment", "payment_method", "paid_by"], "from": ["from", "sender"], "to": ["to", "recipient"],
-    "job": ["job", "position", "job_title"], "city": ["city", "location", "place"], "start": ["start", "start_date"], "due": ["due", "due_date"], "quantity": ["quantity", "count", "qty"],
+    "job": ["job", "position", "job_title"], "city": ["city", "location", "place"], "start": ["start", "start_date"], "due": ["due", "due_date"],
+    "quantity": ["quantity", "count", "qty"],
     "item": ["item", "product", "article"], "price": ["price", "price", "cost"], "website": ["website", "url", "web"],
     "salary": ["salary", "pay"], "message": ["message", "text"], "level": ["level", "severity"], "goal": ["destination", "destination", "to"],
     "origin": ["origin", "origin", "from"], "title": ["title", "event"]}
@@ -29,7 +30,8 @@ def money(rng: random.Random) -> Written:
 
 def date(rng: random.Random) -> str:
     year, month, day = rng.randint(2019, 2031), rng.randint(1, 12), rng.randint(1, 28)
-    return rng.choice((f"{year}-{month:02}-{day:02}", f"{day:02}.{month:02}.{year}", f"{day} {MONTHS[month - 1]} {year}", f"{MONTHS[month - 1]} {day}, {year}",
+    return rng.choice((f"{year}-{month:02}-{day:02}", f"{day:02}.{month:02}.{year}", f"{day} {MONTHS[month - 1]} {year}",
+                       f"{MONTHS[month - 1]} {day}, {year}",
                        f"{month}/{day}/{year}", f"{MONTHS[month - 1]} {day}"))
 
 
@@ -49,16 +51,19 @@ def values_of(rng: random.Random) -> dict:
     name, other = full_name(rng), full_name(rng)
     by_name = rng.random() < 0.3
     start, goal = distinct(rng, 2, city)
+    street = new_name(rng) if rng.random() < 0.5 else rng.choice(NOUNS).capitalize()
     return {"name": name, "phone": phone_number(rng), "email": mail_address(rng, name), "city": start, "origin": start, "goal": goal,
             "from": name if by_name else mail_address(rng, name), "to": other if by_name else mail_address(rng, other),
             "company": new_name(rng) + rng.choice((" Ltd", " Inc", " GmbH", " and Sons", " Works", " Systems")),
             "job": rng.choice(JOBS) if rng.random() < 0.5 else f"{new_word(rng)} {rng.choice(('manager', 'engineer', 'clerk', 'assistant'))}",
-            "street": f"{new_name(rng) if rng.random() < 0.5 else rng.choice(NOUNS).capitalize()} {rng.choice(('Street', 'Road', 'Lane'))} {rng.randint(1, 199)}",
-            "website": f"www.{new_word(rng)}.{rng.choice(('com', 'org', 'net', 'de'))}", "date": date(rng), "start": date(rng), "due": date(rng), "subject": subject(rng),
+            "street": f"{street} {rng.choice(('Street', 'Road', 'Lane'))} {rng.randint(1, 199)}",
+            "website": f"www.{new_word(rng)}.{rng.choice(('com', 'org', 'net', 'de'))}", "date": date(rng), "start": date(rng), "due": date(rng),
+            "subject": subject(rng),
             "time": f"{rng.randint(0, 23):02}:{rng.randint(0, 59):02}", "quantity": rng.randint(1, 60), "item": item(rng), "price": money(rng),
             "total": money(rng), "tax": money(rng), "shop": f"{new_name(rng)} {rng.choice(('Market', 'Shop', 'Books', 'Bakery', 'Cafe', 'Store'))}",
             "payment": rng.choice(("cash", "card", "credit card", "voucher", "PayPal", "debit card")), "salary": rng.randint(9, 99) * 100,
-            "hours": rng.randint(8, 42), "number": f"{rng.choice('ABCDEFGHKLMR')}{rng.choice(('-', '', 'X-'))}{digits(rng, 4)}", "day": rng.choice(DAYS),
+            "hours": rng.randint(8, 42), "number": f"{rng.choice('ABCDEFGHKLMR')}{rng.choice(('-', '', 'X-'))}{digits(rng, 4)}",
+            "day": rng.choice(DAYS),
             "seat": f"{rng.randint(1, 40)}{rng.choice('ABCDEF')}", "level": rng.choice("INFO WARNING ERROR DEBUG FATAL".split()),
             "service": new_word(rng), "message": " ".join(any_word(rng) for _ in range(rng.randint(2, 4))), "title": item(rng).capitalize(),
             "color": rng.choice(COLORS), "size": rng.choice("S M L XL".split()), "condition": rng.choice("new used good worn broken".split())}
@@ -69,30 +74,37 @@ def values_of(rng: random.Random) -> dict:
 DOCUMENTS = [
     ("\n", 9, [["{shop}", "{shop}", "Receipt from {shop}", "{shop} - receipt"], ["{date}", "Date: {date}", "{date} {time}", "{date}, {time}"],
                    ["{quantity} x {item} {price}", "{quantity}x {item} {price}", "{item} {price}", "{quantity} {item} at {price}"],
-                   ["VAT {tax}", "Tax: {tax}", "incl. tax {tax}"], ["Total {total}", "TOTAL: {total}", "Total: {total} EUR", "Sum {total}", "To pay: {total}"],
+                   ["VAT {tax}", "Tax: {tax}", "incl. tax {tax}"],
+                   ["Total {total}", "TOTAL: {total}", "Total: {total} EUR", "Sum {total}", "To pay: {total}"],
                    ["Paid by {payment}", "Payment: {payment}", "{payment}"], ["Receipt no. {number}", "No. {number}", "#{number}"],
                    ["Thank you!", "Thank you for your visit."]]),
-    ("\n", 1, [["{name}"], ["{job}"], ["{company}"], ["{street}", "{street}\n{city}", "{street}, {city}"], ["{phone}", "Tel. {phone}", "Phone: {phone}", "T {phone}"],
+    ("\n", 1, [["{name}"], ["{job}"], ["{company}"], ["{street}", "{street}\n{city}", "{street}, {city}"],
+               ["{phone}", "Tel. {phone}", "Phone: {phone}", "T {phone}"],
                   ["{email}", "{email}", "Mail: {email}", "E-mail: {email}"], ["{website}", "Web: {website}"]]),
     (", ", 1, [["{name}"], ["{job}"], ["{company}"], ["{city}"], ["{phone}", "tel. {phone}"], ["{email}"], ["{website}"]]),
     ("\n", 0, [["From: {from}"], ["To: {to}"], ["Subject: {subject}"], ["Date: {date}", "Date: {date} {time}", "Sent: {date}"]]),
-    (" ", 1, [["{company} is looking for a {job}.", "We are looking for a {job}.", "Wanted: {job}.", "{company} hires a {job}.", "Job: {job} at {company}."],
+    (" ", 1, [["{company} is looking for a {job}.", "We are looking for a {job}.", "Wanted: {job}.", "{company} hires a {job}.",
+               "Job: {job} at {company}."],
                   ["The place of work is {city}.", "In {city}.", "You work in {city}."],
                   ["The salary is {salary} euros a month.", "We pay {salary} euros.", "Salary: {salary} euros."],
                   ["{hours} hours a week.", "You work {hours} hours a week."], ["Start: {start}.", "You begin on {start}."],
                   ["Apply to {email}.", "Write to {email}.", "Send your papers to {email}."], ["Questions? Call {phone}.", "Phone: {phone}."]]),
     ("", 9, [["{quantity} x {item} {price}", "{quantity}x {item} {price}", "{quantity} x {item}, {price}", "{quantity} x {item} @ {price}",
-                  "{quantity} {item} {price}", "{quantity} x {item} for {price}", "{item}, {quantity} pieces, {price} each", "{item} x {quantity}: {price}"],
+                  "{quantity} {item} {price}", "{quantity} x {item} for {price}", "{item}, {quantity} pieces, {price} each",
+                  "{item} x {quantity}: {price}"],
                  [", order {number}", " (order {number})"], [", deliver to {city}"], [" for {name}", ", customer: {name}"]]),
     (" ", 9, [["{date} {time} {level} {service}: {message}", "[{date} {time}] {level} {service}: {message}", "{level} [{service}] {message}"]]),
     ("\n", 0, [["Invoice {number}", "Invoice no. {number}", "Invoice number: {number}"], ["Date: {date}"], ["Customer: {name}", "Bill to: {name}"],
-                  ["{quantity} x {item}"], ["Total: {total}", "Amount due: {total} EUR", "Total {total} euros"], ["Due: {due}", "Please pay by {due}"],
+                  ["{quantity} x {item}"], ["Total: {total}", "Amount due: {total} EUR", "Total {total} euros"],
+                  ["Due: {due}", "Please pay by {due}"],
                   ["{company}", "From: {company}"], ["Questions: {email}", "Contact: {email}"]]),
-    (", ", 1, [["Ticket {number}", "Flight {number}", "Booking {number}"], ["{origin} to {goal}", "from {origin} to {goal}", "{origin} - {goal}"], ["{date}", "on {date}"],
+    (", ", 1, [["Ticket {number}", "Flight {number}", "Booking {number}"], ["{origin} to {goal}", "from {origin} to {goal}", "{origin} - {goal}"],
+               ["{date}", "on {date}"],
                    ["{time}", "at {time}"], ["seat {seat}", "seat: {seat}"], ["{name}", "passenger {name}"], ["{price} euros", "price {price}"]]),
     (" ", 1, [["{title}.", "Event: {title}."], ["{day}, {time}.", "On {day} at {time}.", "{date}, {time}."], ["In {city}.", "Place: {city}."],
                  ["Tickets: {price} euros.", "Entry {price}."], ["Call {phone}.", "Information: {website}"]]),
-    (", ", 0, [["For sale: {item}", "I sell a {item}", "{item} for sale"], ["{color}", "color {color}"], ["size {size}"], ["{condition}", "condition: {condition}"],
+    (", ", 0, [["For sale: {item}", "I sell a {item}", "{item} for sale"], ["{color}", "color {color}"], ["size {size}"],
+               ["{condition}", "condition: {condition}"],
                   ["{price} euros", "price: {price}"], ["{city}", "pick up in {city}"], ["call {phone}", "{email}"]]),
 ]
 # What is asked for in vain: said by none of these, also not in other words; and what another part may seem to say.

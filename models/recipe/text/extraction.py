@@ -45,8 +45,10 @@ ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn
         "Return JSON with the fields {0}.\n\n{1}", "Read {0} from this text. Answer in JSON.\n\n{1}", "{1}\n\nReturn {0} in JSON format.",
         "What are {} here? Answer in JSON.\n{}", "Fields: {0}\nText: {1}", "Convert to JSON with the keys {0}:\n{1}", "Extract {} to JSON:\n{}",
         "Here is a text:\n{1}\n\nExtract {0} as JSON.", "{1}\n\nJSON, keys {0}.", "{1}\n\nExtract {0}."]
-BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON with these keys:\n{0}", "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
-              "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}", "JSON with the following fields:\n{0}\n\nText:\n{1}"]
+BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON with these keys:\n{0}",
+              "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
+              "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}",
+              "JSON with the following fields:\n{0}\n\nText:\n{1}"]
 
 
 def price(rng: random.Random) -> object:
@@ -105,8 +107,8 @@ def block(rng: random.Random, fields: list) -> str:
 
 def as_json(values: dict) -> str:
     """Numbers stay as the text writes them."""
-    return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: " + (value if isinstance(value, Written) else json.dumps(value, ensure_ascii=False))
-                           for key, value in values.items()) + "}"
+    written = {key: value if isinstance(value, Written) else json.dumps(value, ensure_ascii=False) for key, value in values.items()}
+    return "{" + ", ".join(f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value in written.items()) + "}"
 
 
 def json_request(rng: random.Random) -> tuple:

@@ -69,7 +69,8 @@ def number(rng: random.Random, most_digits: int) -> int:
 # One list for what is computed and what is refused, so that the frame decides nothing; so do the signs.
 SUMS = ["What is {}?", "What is {}?", "What is {}?", "How much is {}?", "How much is {}?", "{} = ?", "{} =", "{}", "{}", "{}?", "Compute {}.",
         "Calculate {}.", "What does {} make?", "Can you compute {}?", "Work out {}.", "Solve {}.", "Evaluate {}.", "What is the result of {}?",
-        "Tell me what {} is.", "{} is what?", "{} equals?", "What does {} equal?", "How many are {}?", "Please calculate {}.", "What do you get for {}?"]
+        "Tell me what {} is.", "{} is what?", "{} equals?", "What does {} equal?", "How many are {}?", "Please calculate {}.",
+        "What do you get for {}?"]
 SIGNS = {"plus": ["{} + {}", "{} + {}", "{} + {}", "{}+{}", "{} plus {}", "{} and {} together", "the sum of {} and {}"],
          "minus": ["{} - {}", "{} - {}", "{} - {}", "{}-{}", "{} minus {}", "{} minus {}", "the difference of {} and {}"],
          "times": ["{} x {}", "{} x {}", "{} * {}", "{} * {}", "{}*{}", "{}x{}", "{} times {}", "{} times {}", "{} multiplied by {}",
@@ -291,12 +292,22 @@ def written(rng: random.Random, items: list) -> str:
         return json.dumps([int(item) if item.isdigit() else item for item in items], ensure_ascii=False)
     if style < 0.15 and len(items) > 2 and "and" not in items:
         return ", ".join(items[:-1]) + " and " + items[-1]
-    return " ".join(items) if style < 0.22 else rng.choice(SEPARATORS).join(items)
+    mark = " " if style < 0.22 else rng.choice(SEPARATORS)
+    one = mark == "," and all(len(item) == 3 and item.isdigit() for item in items[1:])  # 997,924 is one number
+    return (", " if one else mark).join(items)
+
+
+def longer(rng: random.Random, kind: str) -> tuple:
+    """As list_of; in training often the longer of two, since most mistakes are in long lists."""
+    found = list_of(rng, kind)
+    if rng.part == "train" and rng.random() < 0.4:
+        return max(found, list_of(rng, kind), key=lambda drawn: len(drawn[0]))
+    return found
 
 
 def lists(rng: random.Random) -> Conversation:
     kind = rng.choice(("copy", "reverse", "reverse", "sort", "sort", "sort", "sort", "down", "down", "length"))
-    asked, result, items = rng.user(lambda: list_of(rng, kind))
+    asked, result, items = rng.user(lambda: longer(rng, kind))
     thought = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "Sort the list.", "down": "Sort the list downwards.",
                "length": "Count the items: " + ", ".join(f"{i + 1} {item}" for i, item in enumerate(items))}[kind]
     if kind in ("sort", "down") and not all(item.isdigit() for item in items):
