@@ -59,7 +59,7 @@ def casual(rng: random.Random, text: str) -> str:
     elif style < 0.32:
         text = text.lower()
     if text[-1] in "?." and rng.random() < 0.22:
-        text = text[:-1]
+        text = text[:-1].rstrip()  # as the template shows it
     return text
 
 
