@@ -25,7 +25,7 @@ std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
 }
 
 Result<std::byte*> map(int fd, std::uint64_t bytes) {
-  // With its pages, which create() took, or each of the first bodies would wait to have some mapped.
+  // With its pages, which create() took, or each of the first bodies would wait for some.
   constexpr int kFlags = MAP_SHARED | MAP_POPULATE;
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, fd, 0);
   if (at == MAP_FAILED) return system_error("mapping the shared memory of a worker");
