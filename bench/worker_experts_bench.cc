@@ -11,10 +11,8 @@
 #include <chrono>
 #include <cstdlib>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "pipeline/pipeline.h"
-#include "worker/remote_experts.h"
+#include "bench/away_experts.h"
 
 namespace tessera {
 namespace {
@@ -67,78 +65,27 @@ void print(const char* phase, const Setting& setting, int tokens, const Numbers&
   std::fflush(stdout);
 }
 
-// Token ids do not matter, only that they differ.
-TokenId token(int i, const ModelSpec& spec) {
-  return static_cast<TokenId>((i * 7919LL + 13) % std::min(spec.n_token, spec.n_vocab));
-}
-
-Status feed(Pipeline& pipeline, SequenceState& state, int position, int rows, bool logits) {
-  std::vector<TokenId> tokens;
-  for (int i = 0; i < rows; ++i) tokens.push_back(token(position + i, pipeline.spec()));
-  state.extend(rows);
-  const SequenceRows sequence{.n_rows = rows,
-                              .first_position = position,
-                              .slot = state.slot(),
-                              .pages = state.page_tables()};
-  const std::int32_t last = rows - 1;
-  TESSERA_TRY(pipeline.forward({.tokens = tokens,
-                                .sequences = {&sequence, 1},
-                                .logit_rows = {&last, logits ? std::size_t{1} : 0}}));
-  state.trim(position + rows);
-  return {};
-}
-
 Status run(const Arguments& arguments, const Setting& setting) {
-  TESSERA_ASSIGN(const Model model, Model::open(arguments.model));
-  MetricsRegistry registry;
-  ExpertMetrics metrics(registry);
-  Inventory inventory = probe_inventory(1);
-  inventory.expert_workers.push_back({.name = "worker:0", .budget = std::int64_t{1} << 40});
   constexpr int kChunk = 512;
-  TESSERA_ASSIGN(const Plan plan, make_plan(model, inventory,
-                                            {.context = arguments.prompt + arguments.generate,
-                                             .prefill_chunk = kChunk,
-                                             .expert_resident = arguments.resident}));
-  std::unique_ptr<worker::ExpertConnection> connection;
-  DeviceOptions options;
-  options.experts = {.options = {.mode = setting.mode, .payload = setting.payload},
-                     .metrics = &metrics};
-  options.experts.workers = [&](const ShardLayout& layout) {
-    worker::WorkerSite site{.name = "worker:0", .role = worker::Role::experts};
-    site.spawn =
-        worker::SpawnOptions{.binary = arguments.program,
-                             .arguments = {"worker", arguments.model, "--config", "/dev/null",
-                                           "--threads", "1", "--log-level", "warn"}};
-    auto made = worker::ExpertConnection::create(
-        site, {.experts = layout.experts, .max_rows = layout.max_rows, .payload = setting.payload},
-        model, registry);
-    CHECK(made.ok(), "{}", made.error().message);
-    connection = *std::move(made);
-    const Status ready = connection->wait_ready();
-    CHECK(ready.ok(), "{}", ready.error().message);
-    std::vector<std::unique_ptr<ExpertExecutor>> executors;
-    executors.push_back(connection->executor());
-    return executors;
-  };
-  TESSERA_ASSIGN(auto shards, open_shards(plan, options));
-  TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(shards), {}));
-  SequencePool pool(sequence_pool_layout(plan));
-  TESSERA_ASSIGN(SequenceState state, pool.admit(arguments.prompt + arguments.generate));
-  pipeline->reset_slot(state.slot());
-
-  Numbers before = numbers(metrics);
+  TESSERA_ASSIGN(
+      const auto away,
+      bench::AwayExperts::open({.program = arguments.program,
+                                .model = arguments.model,
+                                .resident = arguments.resident,
+                                .context = arguments.prompt + arguments.generate,
+                                .chunk = kChunk,
+                                .options = {.mode = setting.mode, .payload = setting.payload}}));
+  Numbers before = numbers(away->metrics);
   auto begin = Clock::now();
   for (int at = 0; at < arguments.prompt; at += kChunk) {
     const int rows = std::min(kChunk, arguments.prompt - at);
-    TESSERA_TRY(feed(*pipeline, state, at, rows, at + rows == arguments.prompt));
+    TESSERA_TRY(away->feed(rows, at + rows == arguments.prompt));
   }
-  print("prefill", setting, arguments.prompt, since(before, numbers(metrics), begin));
-  before = numbers(metrics);
+  print("prefill", setting, arguments.prompt, since(before, numbers(away->metrics), begin));
+  before = numbers(away->metrics);
   begin = Clock::now();
-  for (int i = 0; i < arguments.generate; ++i)
-    TESSERA_TRY(feed(*pipeline, state, arguments.prompt + i, 1, true));
-  print("decode", setting, arguments.generate, since(before, numbers(metrics), begin));
-  pipeline.reset();
+  for (int i = 0; i < arguments.generate; ++i) TESSERA_TRY(away->feed(1, true));
+  print("decode", setting, arguments.generate, since(before, numbers(away->metrics), begin));
   return {};
 }
 
