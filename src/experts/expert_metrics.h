@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "base/metrics.h"
@@ -33,6 +34,9 @@ const char* worker_failure_name(WorkerFailure failure);
 // ExpertMetrics::of_layers(): pairs resident; calls, pairs, microseconds waited and hidden of its
 // host; mixed layers; cache hits, misses, admissions and evictions.
 using ExpertCounts = std::array<std::uint64_t, 10>;
+constexpr bool is_time_of_experts(std::size_t i) {
+  return i == 3 || i == 4;
+}
 
 class ExpertMetrics {
  public:

@@ -1,7 +1,6 @@
 #include "worker/messages.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "worker/byte_codec.h"
 
@@ -16,6 +15,8 @@ constexpr std::uint32_t kMaxThreads = 65536;
 constexpr std::uint16_t kMaxIsa = 3;
 constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
+constexpr double kLeastSpeed = 1e6;  // bytes per second
+constexpr double kMostSpeed = 1e15;
 // Pages and positions stay far from the end of an int.
 constexpr std::uint32_t kMaxPages = 1 << 28;
 constexpr std::uint32_t kMaxPositions = 1 << 30;
@@ -80,6 +81,12 @@ bool decode_layers(ByteReader& in, std::uint32_t layers, LayersPart& part) {
   part.expert_spare.resize(layers);
   for (std::uint16_t& places : part.expert_spare) places = in.u16();
   return in.ok();
+}
+
+// The planner divides by it. False for what is no number.
+bool possible_speed(double bytes_per_second) {
+  return bytes_per_second == 0 ||
+         (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
 }
 
 template <typename Array>
@@ -196,7 +203,7 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
                         probe.isa <= kMaxIsa && probe.device <= kMaxDeviceKind &&
                         probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
-                        std::isfinite(probe.bytes_per_second) && probe.bytes_per_second >= 0;
+                        possible_speed(probe.bytes_per_second);
   if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }

@@ -126,10 +126,16 @@ TEST(Messages, HelloIsChecked) {
 TEST(Messages, MeasurementsAreNumbers) {
   Probe probe;
   EXPECT_TRUE(decode_probe(encode(probe)).ok());
-  probe.bytes_per_second = std::numeric_limits<double>::quiet_NaN();
-  EXPECT_FALSE(decode_probe(encode(probe)).ok());
-  probe.bytes_per_second = -1;
-  EXPECT_FALSE(decode_probe(encode(probe)).ok());
+  for (const double speed : {1e6, 20e9, 1e15}) {
+    probe.bytes_per_second = speed;
+    EXPECT_TRUE(decode_probe(encode(probe)).ok()) << speed;
+  }
+  for (const double speed :
+       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.0,
+        1e-300, 999e3, 1.1e15}) {
+    probe.bytes_per_second = speed;
+    EXPECT_FALSE(decode_probe(encode(probe)).ok()) << speed;
+  }
 }
 
 TEST(Messages, ErrorTextIsBoundedAndPrintable) {

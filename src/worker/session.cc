@@ -23,6 +23,7 @@ Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const Hel
       ack_(ack),
       slots_(ack.credits),
       beat_(has_experts_away(hello) ? Op::stats : Op::ping),
+      told_experts_(hello, Clock::now()),
       heard_(Clock::now().time_since_epoch().count()) {
   channel_->set_limits(agreed_limits(hello, ack));
 }
@@ -46,6 +47,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::mil
     slot->sequence = next_sequence_++;
     slot->items = header.items;
     slot->submitted = Clock::now();
+    told_experts_.sent(header.rows);
     ticket = {static_cast<std::size_t>(slot - slots_.begin()), slot->sequence};
   }
   header.sequence = ticket.sequence;
@@ -62,13 +64,17 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::mil
 // With slots_mutex_ held.
 Status Session::take_beat(const Frame& frame) {
   if (beat_ != Op::stats) return {};
-  Result<Stats> stats = decode_stats(frame.body());
-  if (stats) {
-    stats_ = *stats;
-    return {};
+  const auto news = [&]() -> Result<ExpertCounts> {
+    TESSERA_ASSIGN(const Stats stats, decode_stats(frame.body()));
+    return told_experts_.take(stats.experts, Clock::now());
+  }();
+  if (!news) {
+    channel_->close();
+    return news.error();
   }
-  channel_->close();
-  return std::move(stats).error();
+  if (!experts_) experts_.emplace();
+  for (std::size_t i = 0; i < news->size(); ++i) (*experts_)[i] += (*news)[i];
+  return {};
 }
 
 // With slots_mutex_ held.
@@ -197,9 +203,9 @@ void Session::expect_beat(bool expected) {
   beat_out_ = expected;
 }
 
-std::optional<Stats> Session::take_stats() {
+std::optional<ExpertCounts> Session::take_experts() {
   const std::lock_guard lock(slots_mutex_);
-  return std::exchange(stats_, std::nullopt);
+  return std::exchange(experts_, std::nullopt);
 }
 
 Session::Health Session::health() const {

@@ -25,6 +25,7 @@
 
 #include "base/result.h"
 #include "worker/handshake.h"
+#include "worker/told_experts.h"
 #include "worker/transport.h"
 
 namespace tessera::worker {
@@ -73,8 +74,8 @@ class Session {
   // a worker of layers with experts away. An Error when the session is over: `invalid` where the
   // worker broke the protocol, whichever call saw that.
   Status beat();
-  // The STATS that came last, once.
-  std::optional<Stats> take_stats();
+  // What a worker of layers counted of experts away since the last call. Any thread.
+  std::optional<ExpertCounts> take_experts();
 
   struct Health {
     Deadline heard;                      // when the last frame came
@@ -121,7 +122,8 @@ class Session {
   std::uint64_t next_sequence_ = 1;
   const Op beat_;          // what beat() asks with
   bool beat_out_ = false;  // and not answered; with slots_mutex_
-  std::optional<Stats> stats_;
+  ToldExperts told_experts_;
+  std::optional<ExpertCounts> experts_;  // not taken yet
   std::optional<Late> late_;
   std::string given_up_;
   std::optional<Error> breach_;  // of the protocol, the first one; with slots_mutex_

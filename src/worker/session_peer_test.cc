@@ -56,23 +56,51 @@ TEST_F(ByHand, OnePingAtATime) {
   EXPECT_TRUE(hears(Op::ping));
 }
 
-// Layers with experts away are asked for their counts instead.
-TEST(BeatOfLayers, BringsCounts) {
+Hello layers_with_experts_away() {
   Hello hello = scale_hello();
   hello.role = Role::layers;
-  Hand hand(hello);
-  const Stats stats{.jobs = 3, .experts = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}};
+  return hello;
+}
+
+// Of a worker of layers: whether the client goes on after its answer to a beat.
+bool believes(Hand& hand, const ExpertCounts& experts) {
+  if (!hand.session_->beat().ok()) return false;
+  if (!hand.worker_.send({.op = Op::stats}, encode(Stats{.experts = experts}), after(1s)).ok())
+    return false;
+  return hand.session_->beat().ok();
+}
+
+// Layers with experts away are asked for their counts instead.
+TEST(BeatOfLayers, BringsCounts) {
+  Hand hand(layers_with_experts_away());
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(hand.session_->beat().ok());
   EXPECT_TRUE(hand.hears(Op::stats));
   EXPECT_FALSE(hand.hears(Op::stats)) << "one at a time";
-  EXPECT_EQ(hand.session_->take_stats(), std::nullopt);
-  ASSERT_TRUE(hand.worker_.send({.op = Op::stats}, encode(stats), after(1s)).ok());
-  ASSERT_TRUE(hand.session_->beat().ok());
-  EXPECT_EQ(hand.session_->take_stats(), stats);
-  EXPECT_EQ(hand.session_->take_stats(), std::nullopt) << "once";
+  EXPECT_EQ(hand.session_->take_experts(), std::nullopt);
+  hand.submit();  // of one row, which is eight pairs
+  const ExpertCounts counts{1, 2, 3, 0, 0, 4, 5, 6, 7, 8};
+  ASSERT_TRUE(believes(hand, counts));
+  EXPECT_EQ(hand.session_->take_experts(), counts);
+  EXPECT_EQ(hand.session_->take_experts(), std::nullopt) << "once";
+  ASSERT_TRUE(believes(hand, counts));
+  EXPECT_EQ(hand.session_->take_experts(), ExpertCounts{}) << "and nothing twice";
   hand.say({.op = Op::stats});  // and no answer in it
   EXPECT_FALSE(hand.session_->beat().ok());
   EXPECT_TRUE(hand.session_->closed());
+}
+
+TEST(BeatOfLayers, CountsThatCannotBeEndTheSession) {
+  for (const ExpertCounts& lie : {ExpertCounts{}, ExpertCounts{9}, ExpertCounts{~0ull}}) {
+    Hand hand(layers_with_experts_away());
+    hand.submit();
+    ASSERT_TRUE(believes(hand, {8}));
+    EXPECT_FALSE(believes(hand, lie));
+    EXPECT_TRUE(hand.session_->closed());
+    const Status why = hand.session_->beat();
+    EXPECT_EQ(why.error().code, ErrorCode::invalid);
+    EXPECT_NE(why.error().message.find("STATS"), std::string::npos) << why.error().message;
+    EXPECT_EQ(hand.session_->take_experts(), ExpertCounts{8}) << "what came before counts";
+  }
 }
 
 TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {

@@ -220,7 +220,6 @@ void Supervisor::start_worker() {
   set_mismatch(false);
   live_ = std::make_shared<Session>(std::move(started->channel), options_.hello,
                                     std::get<HelloAck>(*reply));
-  counted_ = {};
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
 }
@@ -261,13 +260,8 @@ void Supervisor::watch() {
 }
 
 void Supervisor::count_experts() {
-  const std::optional<Stats> stats = live_->take_stats();
-  if (!stats || !options_.on_experts) return;
-  ExpertCounts since{};
-  for (std::size_t i = 0; i < since.size(); ++i)
-    since[i] = stats->experts[i] - std::min(stats->experts[i], counted_[i]);
-  counted_ = stats->experts;
-  options_.on_experts(since);
+  const std::optional<ExpertCounts> since = live_->take_experts();
+  if (since && options_.on_experts) options_.on_experts(*since);
 }
 
 void Supervisor::lose(DeathReason reason, const std::string& detail) {

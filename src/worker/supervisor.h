@@ -106,7 +106,6 @@ class Supervisor {
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
   std::shared_ptr<Session> live_;
-  ExpertCounts counted_{};                   // of live_: told
   std::optional<Deadline> suspect_told_at_;  // by a line
   bool told_suspect_ = false;                // the suspicion that is or was last
 

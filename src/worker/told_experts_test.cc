@@ -1,0 +1,68 @@
+#include "worker/told_experts.h"
+
+#include <gtest/gtest.h>
+
+namespace tessera::worker {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Four layers with two experts for each row: eight pairs a row.
+Hello hello() {
+  return {.dims = {.n_expert_used = 2}, .first_layer = 1, .end_layer = 5};
+}
+
+TEST(ToldExperts, TellsWhatIsNew) {
+  ToldExperts told(hello(), Deadline());
+  EXPECT_EQ(*told.take({}, Deadline()), ExpertCounts{});
+  told.sent(2);
+  const ExpertCounts first{16, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EXPECT_EQ(*told.take(first, Deadline(1s)), first);
+  EXPECT_EQ(*told.take(first, Deadline(2s)), ExpertCounts{});
+  told.sent(1);
+  EXPECT_EQ(told.take({24, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Deadline(2s))->front(), 8u);
+}
+
+TEST(ToldExperts, NoCountFalls) {
+  for (std::size_t i = 0; i < ExpertCounts().size(); ++i) {
+    ToldExperts told(hello(), Deadline());
+    told.sent(1);
+    ExpertCounts counts{};
+    counts[i] = 8;
+    ASSERT_TRUE(told.take(counts, Deadline(1s))) << i;
+    counts[i] = 7;
+    const Result<ExpertCounts> fallen = told.take(counts, Deadline(1s));
+    ASSERT_FALSE(fallen) << i;
+    EXPECT_EQ(fallen.error().code, ErrorCode::invalid);
+    EXPECT_NE(fallen.error().message.find("from 8 to 7"), std::string::npos);
+  }
+}
+
+TEST(ToldExperts, NoCountPassesWhatWasSent) {
+  for (std::size_t i = 0; i < ExpertCounts().size(); ++i) {
+    if (is_time_of_experts(i)) continue;
+    for (const std::uint64_t much : {std::uint64_t{9}, ~std::uint64_t{0}}) {
+      ToldExperts told(hello(), Deadline());
+      told.sent(1);
+      ExpertCounts counts{};
+      counts[i] = much;
+      const Result<ExpertCounts> wild = told.take(counts, Deadline(1s));
+      ASSERT_FALSE(wild) << i;
+      EXPECT_EQ(wild.error().code, ErrorCode::invalid);
+    }
+  }
+}
+
+TEST(ToldExperts, TimesCountAsFarAsTheyCanHavePassed) {
+  ToldExperts told(hello(), Deadline(1s));
+  const ExpertCounts counts{0, 0, 0, ~std::uint64_t{0}, 700'000};
+  const ExpertCounts first = *told.take(counts, Deadline(1500ms));
+  EXPECT_EQ(first[3], 500'000u);
+  EXPECT_EQ(first[4], 500'000u);
+  const ExpertCounts second = *told.take(counts, Deadline(2s));
+  EXPECT_EQ(second[3], 500'000u);
+  EXPECT_EQ(second[4], 200'000u) << "the rest of what it told";
+}
+
+}  // namespace
+}  // namespace tessera::worker
