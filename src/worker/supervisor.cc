@@ -65,15 +65,10 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
     : options_(std::move(options)),
       starter_(std::move(starter)),
       metrics_(metrics),
-      starts_(metrics.counter("tessera_worker_starts_total", "Times that a worker was started.",
-                              {{"worker", options_.name}})),
       state_gauge_(metrics.gauge("tessera_worker_state",
                                  "0 starting, 1 healthy, 2 suspect, 3 dead, 4 backoff, 5 stopped, "
                                  "6 failed.",
                                  {{"worker", options_.name}})),
-      suspicions_(metrics.counter("tessera_worker_suspicions_total",
-                                  "Times that a worker was silent or late with a job.",
-                                  {{"worker", options_.name}})),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       lifecycle_(options_.lifecycle, Clock::now()) {
   CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
@@ -193,7 +188,9 @@ void Supervisor::run() {
 }
 
 void Supervisor::start_worker() {
-  starts_.add();
+  count("tessera_worker_starts_total",
+        "Times that a worker was started: the first, or after it was lost as the reason says.",
+        last_death_ ? death_reason_name(*last_death_) : "first");
   const Deadline deadline = after(options_.start_limit);
   Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)), interrupter_);
   if (!started) {
@@ -226,10 +223,8 @@ void Supervisor::start_worker() {
 
 void Supervisor::refused(const Refuse& refuse) {
   set_mismatch(is_mismatch(refuse.reason));
-  metrics_
-      .counter("tessera_worker_refusals_total", "Times that a worker refused to serve.",
-               {{"worker", options_.name}, {"reason", refuse_reason_name(refuse.reason)}})
-      .add();
+  count("tessera_worker_refusals_total", "Times that a worker refused to serve.",
+        refuse_reason_name(refuse.reason));
   lose(DeathReason::refused, fmt::format("it refuses ({})", refusal_text(refuse)));
 }
 
@@ -254,8 +249,12 @@ void Supervisor::watch() {
                 given_up.empty() ? alive.error().message : given_up);
   }
   const WorkerState before = lifecycle_.state();
-  if (const auto reason = lifecycle_.tick(Clock::now(), live_->health()))
+  const Session::Health health = live_->health();
+  if (const auto reason = lifecycle_.tick(Clock::now(), health))
     return lose(*reason, "it does not answer");
+  if (before != WorkerState::suspect && lifecycle_.state() == WorkerState::suspect)
+    count("tessera_worker_suspicions_total", "Times that a worker was silent or late with a job.",
+          health.oldest_job ? "late" : "silent");
   publish(before, "heartbeat");
 }
 
@@ -264,11 +263,13 @@ void Supervisor::count_experts() {
   if (since && options_.on_experts) options_.on_experts(*since);
 }
 
+void Supervisor::count(const char* name, const char* help, const char* reason) {
+  metrics_.counter(name, help, {{"worker", options_.name}, {"reason", reason}}).add();
+}
+
 void Supervisor::lose(DeathReason reason, const std::string& detail) {
-  metrics_
-      .counter("tessera_worker_deaths_total", "Workers lost.",
-               {{"worker", options_.name}, {"reason", death_reason_name(reason)}})
-      .add();
+  count("tessera_worker_deaths_total", "Workers lost.", death_reason_name(reason));
+  last_death_ = reason;
   const WorkerState before = lifecycle_.state();
   lifecycle_.lost(Clock::now());
   publish(before, detail);
@@ -311,7 +312,6 @@ void Supervisor::pause(Deadline until) {
 // Once it is suspect, and once it no longer is.
 bool Supervisor::is_worth_a_line(WorkerState before, WorkerState now) {
   if (now == WorkerState::suspect) {
-    suspicions_.add();
     told_suspect_ = !suspect_told_at_ || Clock::now() - *suspect_told_at_ >= kSuspectPause;
     if (told_suspect_) suspect_told_at_ = Clock::now();
     return told_suspect_;

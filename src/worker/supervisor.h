@@ -13,10 +13,10 @@
 // alike. It runs on the supervisor's thread, is given a deadline, and is cut short by stop().
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
-// suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), tessera_worker_starts_total,
-// tessera_worker_deaths_total{reason}, tessera_worker_refusals_total{reason},
-// tessera_worker_suspicions_total. Each change of state is logged once, but from healthy to suspect
-// and back once in 10 s.
+// suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), and with a reason tessera_worker_deaths_total,
+// tessera_worker_starts_total (first, or that of the death before), tessera_worker_refusals_total,
+// tessera_worker_suspicions_total (silent, late). Each change of state is logged once, but from
+// healthy to suspect and back once in 10 s.
 #pragma once
 
 #include <condition_variable>
@@ -89,6 +89,7 @@ class Supervisor {
   void count_experts();
   void bury();
   void pause(Deadline until);
+  void count(const char* name, const char* help, const char* reason);
   void lose(DeathReason reason, const std::string& detail);
   bool is_worth_a_line(WorkerState before, WorkerState now);
   void publish(WorkerState before, const std::string& reason);
@@ -97,15 +98,14 @@ class Supervisor {
   SupervisorOptions options_;
   Starter starter_;
   MetricsRegistry& metrics_;
-  Counter& starts_;
   Gauge& state_gauge_;
-  Counter& suspicions_;
   Fd wake_;                  // eventfd: stop() was called
   Interrupter interrupter_;  // of a start
 
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
   std::shared_ptr<Session> live_;
+  std::optional<DeathReason> last_death_;
   std::optional<Deadline> suspect_told_at_;  // by a line
   bool told_suspect_ = false;                // the suspicion that is or was last
 

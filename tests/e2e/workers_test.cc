@@ -76,7 +76,7 @@ TEST(Workers, ADeadWorkerFailsWhatRunsAndComesBack) {
   const Reply after = served.complete(body);
   ASSERT_EQ(after.status, 200) << after.body;
   EXPECT_EQ(text_of(after), text_of(before));
-  EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\"}"), 2);
+  EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
   EXPECT_EQ(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
 }
 

@@ -8,6 +8,7 @@
 #include "base/environment.h"
 #include "tests/worker/expert_rig.h"
 #include "tests/worker/layer_rig.h"
+#include "tests/worker/starts.h"
 
 namespace tessera::testing {
 namespace {
@@ -105,14 +106,13 @@ TEST_P(ManyKills, OfExperts) {
   ASSERT_TRUE(runner.ready());
   const std::vector<float> healthy = runner.logits(ids, 8);
   EXPECT_TRUE(runner.logits(ids, 1) == healthy);
-  Counter& starts =
-      rig.registry.counter("tessera_worker_starts_total", "", {{"worker", "worker:0"}});
+  const auto starts = [&] { return worker::all_starts(rig.registry, "worker:0"); };
   const auto is_back = [&](std::uint64_t times) {
-    return eventually([&] { return starts.value() >= times && rig.healthy(); });
+    return eventually([&] { return starts() >= times && rig.healthy(); });
   };
   const ProcessCounts before;
   for (int i = 0; i < kills; ++i) {
-    const std::uint64_t started = starts.value();
+    const std::uint64_t started = starts();
     {
       const Killer killer(rig.pid(), moment());
       ASSERT_TRUE(runner.logits(ids, i % 2 == 0 ? 8 : 1) == healthy) << i;

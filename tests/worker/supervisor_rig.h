@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "tests/worker/process_counts.h"
+#include "tests/worker/starts.h"
 #include "worker/scale_handler.h"
 #include "worker/supervisor.h"
 
@@ -67,11 +68,12 @@ class Supervised : public ::testing::Test {
         .value();
   }
 
-  std::uint64_t starts() {
-    return metrics_.counter("tessera_worker_starts_total", "", {{"worker", "test"}}).value();
-  }
-  std::uint64_t suspicions() {
-    return metrics_.counter("tessera_worker_suspicions_total", "", {{"worker", "test"}}).value();
+  std::uint64_t starts() { return all_starts(metrics_, "test"); }
+  std::uint64_t starts(const char* reason) { return starts_for(metrics_, "test", reason); }
+  std::uint64_t suspicions(const char* reason) {
+    return metrics_
+        .counter("tessera_worker_suspicions_total", "", {{"worker", "test"}, {"reason", reason}})
+        .value();
   }
 
   MetricsRegistry metrics_;

@@ -25,6 +25,8 @@ TEST_F(Supervised, KilledWorkersComeBack) {
   const pid_t first = pid_;
   ::kill(first, SIGKILL);
   ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
+  EXPECT_EQ(starts("first"), 1u);
+  EXPECT_EQ(starts("exited"), 1u);
   EXPECT_FALSE(computes(*held)) << "a request that still holds it gets an error";
   EXPECT_TRUE(computes(*supervisor.session()));
   EXPECT_EQ(deaths("exited"), 1u);
@@ -36,7 +38,9 @@ TEST_F(Supervised, AStoppedWorkerIsSuspectThenDead) {
   const pid_t first = pid_;
   ::kill(first, SIGSTOP);
   ASSERT_TRUE(eventually([&] { return pid_ != first && supervisor.session() != nullptr; }));
-  EXPECT_GE(suspicions(), 1u);
+  EXPECT_GE(suspicions("silent"), 1u);
+  EXPECT_EQ(starts("first"), 1u);
+  EXPECT_EQ(starts("hung"), 1u);
   EXPECT_EQ(deaths("hung"), 1u);
 }
 
@@ -62,7 +66,7 @@ TEST_F(Supervised, OneLineForManySuspicions) {
   };
   EXPECT_EQ(lines("healthy -> suspect"), 1) << log;
   EXPECT_EQ(lines("suspect -> healthy"), 1) << log;
-  EXPECT_GE(suspicions(), 3u);
+  EXPECT_GE(suspicions("silent"), 3u);
 }
 
 TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
