@@ -58,6 +58,7 @@ enum class Effect : std::uint8_t {
   logits,    // what is computed
   plan,      // who holds how much of what
   layers,    // how workers of layers are reached; nothing where there are none
+  workers,   // how workers of either role are reached, in the same way
   experts,   // how workers of experts are reached and what they are sent; nothing without any
   topology,  // is where layers and experts lie
   pages,     // what is locked in memory of the file, where experts are away
@@ -107,7 +108,7 @@ inline constexpr Entry kEntries[] = {
     {"worker.experts", Effect::topology},
     {"worker.expert_bin", Effect::topology},
     {"worker.transport", Effect::layers, "stream"},
-    {"worker.timeout", Effect::layers, "7s"},
+    {"worker.timeout", Effect::workers, "7s"},
     {"worker.token_file", Effect::topology},
     {"worker.token", Effect::topology},
     {"worker.listen", Effect::call},

@@ -9,8 +9,9 @@
 //   Effect::logits  alone changes the bits on one device; all of them that a topology takes, set
 //                   together, give there the bits of one device with the same. An option that were
 //                   dropped on the way would be missing in them.
-//   Effect::layers, Effect::experts   show in how the topology's workers are reached, or in the
-//                   counts of jobs and bytes; without such workers they change nothing
+//   Effect::layers, Effect::experts, Effect::workers
+//                   show in how the topology's workers are reached, or in the counts of jobs and
+//                   bytes; without such workers they change nothing
 //   Effect::gpu, Effect::process      change nothing: all set together, the plan and the bits are
 //                   those without
 //   Effect::pages   shows in what the process has locked in memory
@@ -91,6 +92,8 @@ Settings idle_on(Topology topology) {
     settings = joined(settings, all_of({Effect::layers}, topology));
   if ((of(topology) & kExpertWorkers) == 0)
     settings = joined(settings, all_of({Effect::experts}, topology));
+  if ((of(topology) & kWorkers) == 0)
+    settings = joined(settings, all_of({Effect::workers}, topology));
   return settings;
 }
 
@@ -332,11 +335,11 @@ TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
 
 // --- Workers ---
 
-void check_layer_worker(std::string_view key, const cli::LayerWorker& worker) {
-  if (key == "worker.transport") {
-    EXPECT_EQ(worker.site.transport, worker::TransportChoice::stream);
+void check_site(std::string_view key, const worker::WorkerSite& site) {
+  if (key == "worker.transport" || key == "experts.ipc_transport") {
+    EXPECT_EQ(site.transport, worker::TransportChoice::stream);
   } else if (key == "worker.timeout") {
-    EXPECT_EQ(worker.site.job_limit, std::chrono::seconds(7));
+    EXPECT_EQ(site.job_limit, std::chrono::seconds(7));
   } else {
     ADD_FAILURE() << key << ": say here where it shows";
   }
@@ -346,8 +349,9 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
   for (const Topology topology : kTopologies) {
     if ((of(topology) & kLayerWorkers) == 0) continue;
     SCOPED_TRACE(name_of(topology));
-    const Result<cli::Config> config =
-        resolve(joined(Rig::get().topology(topology), all_of({Effect::layers}, topology)));
+    const Settings settings =
+        joined(Rig::get().topology(topology), all_of({Effect::layers, Effect::workers}, topology));
+    const Result<cli::Config> config = resolve(settings);
     ASSERT_TRUE(config) << config.error().message;
     const auto found =
         cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
@@ -355,10 +359,10 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
     ASSERT_EQ(found->size(), topology == Topology::layers_chain ? 2u : 1u);
     for (const cli::LayerWorker& worker : *found)
       for_each_entry([&](const Entry& entry) {
-        if (entry.effect == Effect::layers) check_layer_worker(entry.key, worker);
+        if (entry.effect == Effect::layers || entry.effect == Effect::workers)
+          check_site(entry.key, worker.site);
       });
-    EXPECT_TRUE(logits_of(joined(Rig::get().topology(topology),
-                                 all_of({Effect::layers}, topology))) == logits_of({}));
+    EXPECT_TRUE(logits_of(settings) == logits_of({}));
   }
 }
 
@@ -402,15 +406,18 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
       if (entry.effect == Effect::experts)
         check_expert_jobs(entry.key, run(entry.key), base, streamed);
     });
-    const Result<cli::Config> config =
-        resolve(with(*find_entry("experts.ipc_transport"), topology));
+    const Result<cli::Config> config = resolve(joined(
+        with(*find_entry("experts.ipc_transport"), topology), all_of({Effect::workers}, topology)));
     ASSERT_TRUE(config) << config.error().message;
     const Result<Placement> placement = cli::placement_of(*config);
     ASSERT_TRUE(placement) << placement.error().message;
     const auto found = cli::find_expert_workers(*config, capability_model(), *placement);
     ASSERT_TRUE(found) << found.error().message;
     ASSERT_EQ(found->size(), 1u);
-    EXPECT_EQ(found->front().site.transport, worker::TransportChoice::stream);
+    for_each_entry([&](const Entry& entry) {
+      if (entry.key == "experts.ipc_transport" || entry.effect == Effect::workers)
+        check_site(entry.key, found->front().site);
+    });
   }
 }
 
