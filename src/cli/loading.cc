@@ -141,6 +141,24 @@ bool sees_routing(const Placement& placement) {
                      [](const DeviceName& name) { return name.worker.empty(); });
 }
 
+void tell_uncounted(const std::string& profile, const Plan& plan) {
+  std::string counted, away;
+  for (const ShardPlan& shard : plan.shards) {
+    std::string& layers = shard.remote ? away : counted;
+    layers += fmt::format("{}{}-{}", layers.empty() ? "" : ", ", shard.layout.first_layer,
+                          shard.layout.end_layer - 1);
+  }
+  if (away.empty()) return;
+  if (counted.empty())
+    log_info("{} is read and not brought up to date: all layers are in workers, which count none",
+             profile);
+  else
+    log_info(
+        "{} is brought up to date for layers {}, and not for {}: they are in workers, which "
+        "count none",
+        profile, counted, away);
+}
+
 // What leaves the memory of a worker with layers it reads from its file as it needs it.
 Status check_prefault(const Config& config, const Plan& plan) {
   if (config.text("experts.prefault") == "off") return {};
@@ -280,9 +298,8 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                MetricsRegistry& metrics) {
   LoadedModel loaded;
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
-  if (needs.keep_profile && !placed.keep_profile && config.given("experts.profile"))
-    log_info("{} is read and not brought up to date: all layers are in workers, which count none",
-             config.text("experts.profile"));
+  if (needs.keep_profile && config.given("experts.profile"))
+    tell_uncounted(config.text("experts.profile"), placed.plan);
   TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, placed.keep_profile, metrics));
   if (needs.count_routing && loaded.experts.counts == nullptr)
     loaded.experts.counts = std::make_unique<RoutingCounts>(model.spec());

@@ -22,9 +22,12 @@
 // Bits of a split are those of one device, and so are those of experts away: adding their sums
 // loses nothing (experts/executor.h).
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 
+#include "base/log.h"
+#include "cli/loading.h"
 #include "cli/option_table.h"
 #include "cli/placement_options.h"
 #include "device/cpu/isa.h"
@@ -364,6 +367,28 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
       });
     EXPECT_TRUE(logits_of(settings) == logits_of({}));
   }
+}
+
+// Workers count no choices, and a profile of layers here and there is brought up to date in part.
+TEST(Capabilities, AProfileTellsWhichLayersAreNotCounted) {
+  const Topology topology = Topology::layers_spawned;
+  const std::string path = ::testing::TempDir() + fmt::format("partly_{}.csv", ::getpid());
+  const Result<cli::Config> config = resolve(
+      joined(Rig::get().topology(topology), Rig::get().setting("experts.profile", path, topology)));
+  ASSERT_TRUE(config) << config.error().message;
+  MetricsRegistry metrics;
+  set_log_level(LogLevel::info);
+  ::testing::internal::CaptureStderr();
+  const auto loaded = cli::load_model(*config, capability_model(), {.keep_profile = true}, metrics);
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::error);
+  ASSERT_TRUE(loaded) << loaded.error().message;
+  const ShardLayout &here = loaded->plan.shards.front().layout,
+                    &there = loaded->plan.shards.back().layout;
+  EXPECT_NE(log.find(fmt::format("for layers {}-{}, and not for {}-{}", here.first_layer,
+                                 here.end_layer - 1, there.first_layer, there.end_layer - 1)),
+            std::string::npos)
+      << log;
 }
 
 // `streamed`: with jobs one by one.
