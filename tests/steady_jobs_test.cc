@@ -50,7 +50,7 @@ TEST_P(SteadyJobs, AllocateNothing) {
   for (int round = 0; round < 2000; ++round) {
     if (round == 200) before = allocations();
     for (Ticket& ticket : tickets) {
-      const Result<Ticket> taken = session.submit(job.header, Parts(parts), 5s);
+      const Result<Ticket> taken = session.submit(job.header, Parts(parts), {5s, 5s});
       ASSERT_TRUE(taken.ok());
       ticket = *taken;
     }

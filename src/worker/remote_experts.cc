@@ -15,6 +15,8 @@ namespace {
 constexpr std::chrono::milliseconds kMostJobLimit{10'000};
 // Of jobs under way at a time: a fraction of what the buffers of both ends hold.
 constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
+// For any byte of a job, when a worker that reads would have taken it.
+constexpr std::chrono::milliseconds kStuck{10};
 
 WireType wire_type(ExpertPayload payload) {
   switch (payload) {
@@ -188,6 +190,8 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
     return Error::make(ErrorCode::exhausted, "the socket holds no further job");
   const auto deadline = worker_.times_.deadline(job.pairs.size(), job.host_us);
+  const auto suspect = arrivals_.suspect(job.pairs.size(), job.host_us);
+  const Deadline begin = Clock::now();
   const FrameHeader header{
       .op = Op::compute_experts,
       .layer = static_cast<std::uint16_t>(job.layer),
@@ -197,16 +201,17 @@ Status RemoteExperts::submit(const ExpertJob& job) {
       .out_type = sum_type(worker_.payload_),
       .deadline_us = deadline_us(deadline * static_cast<std::int64_t>(jobs_.size() + 1))};
   const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
-  TESSERA_ASSIGN(const Ticket ticket,
-                 session->submit(header, Parts(parts),
-                                 std::chrono::ceil<std::chrono::milliseconds>(deadline)));
+  // What the way takes counts as the worker's time. The rest of a job that it is slow to take goes
+  // out once the resident experts are done, and by then the host may compute it too.
+  const auto all = std::max(kStuck, std::chrono::ceil<std::chrono::milliseconds>(suspect));
+  TESSERA_ASSIGN(const Ticket ticket, session->submit(header, Parts(parts), {all, kStuck}));
   jobs_.push() = {.session = std::move(session),
                   .ticket = ticket,
                   .pairs = job.pairs.size(),
                   .rows = header.rows,
                   .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
-                  .submitted = Clock::now(),
-                  .suspect = arrivals_.suspect(job.pairs.size(), job.host_us),
+                  .submitted = begin,
+                  .suspect = suspect,
                   .limit = deadline};
   return {};
 }

@@ -172,7 +172,8 @@ Status RemoteShard::start(Piece& piece) {
   const std::span<const std::byte> rows =
       embeds ? std::span<const std::byte>() : std::as_bytes(piece.hidden());
   const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
-  const Result<Ticket> ticket = session_->submit(header, Parts(parts), site_.job_limit);
+  const Result<Ticket> ticket =
+      session_->submit(header, Parts(parts), {site_.job_limit, site_.job_limit});
   if (!ticket) return lost(Loss::worker, ticket.error().message);
   under_way_.push() = *ticket;
   job_.state_changes.clear();

@@ -192,7 +192,7 @@ TEST_F(Streams, LargeJobsAndResultsCross) {
   Session session(std::move(client_), hello_, ack_);
   std::vector<Ticket> tickets;
   for (int i = 0; i < session.agreed().credits; ++i) {
-    const Result<Ticket> ticket = session.submit(job_.header, Parts(parts_), 5s);
+    const Result<Ticket> ticket = session.submit(job_.header, Parts(parts_), {5s, 5s});
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
     tickets.push_back(*ticket);
   }

@@ -6,8 +6,8 @@
 namespace tessera::worker {
 namespace {
 
-// Enough that 64 bytes are never left half written; what a stopped worker can hold up.
-constexpr auto kBeatTime = std::chrono::milliseconds(20);
+// Between two looks whether a socket takes more of a job.
+constexpr auto kPushPause = std::chrono::milliseconds(1);
 constexpr auto kByeTime = std::chrono::milliseconds(100);
 constexpr auto kBreachTime = std::chrono::milliseconds(100);
 constexpr std::uint64_t kBeatSequence = 0;
@@ -28,13 +28,7 @@ Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const Hel
   channel_->set_limits(agreed_limits(hello, ack));
 }
 
-Status Session::send(FrameHeader header, Parts parts, Deadline deadline) {
-  header.version = ack_.version;
-  const std::lock_guard lock(send_mutex_);
-  return channel_->send(header, parts, deadline);
-}
-
-Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::milliseconds limit) {
+Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& time) {
   Ticket ticket;
   {
     const std::lock_guard lock(slots_mutex_);
@@ -51,10 +45,15 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, std::chrono::mil
     ticket = {static_cast<std::size_t>(slot - slots_.begin()), slot->sequence};
   }
   header.sequence = ticket.sequence;
+  header.version = ack_.version;
   // A job goes at once into memory that its credit reserved, or into a socket that a live worker
   // empties.
-  const bool room = channel_->reserves_room();
-  Status sent = send(header, parts, room ? Deadline::min() : after(limit));
+  const Deadline deadline = channel_->reserves_room() ? Deadline::min() : after(time.all);
+  Status sent;
+  {
+    const std::lock_guard sending(send_mutex_);
+    sent = channel_->hand_over(header, parts, deadline, time.stuck);
+  }
   if (sent) return ticket;
   const std::lock_guard lock(slots_mutex_);
   slots_[ticket.slot].state = Slot::State::free;
@@ -119,6 +118,15 @@ Result<bool> Session::receive_one(std::unique_lock<std::mutex>& lock, Deadline d
   return came;
 }
 
+// False while something of a job is left that its socket did not take.
+bool Session::push_rest() {
+  if (!channel_->has_rest()) return true;
+  const std::unique_lock sending(send_mutex_, std::try_to_lock);
+  if (!sending.owns_lock()) return false;
+  const Result<bool> out = channel_->flush(Deadline::min());
+  return !out || *out;  // an error is of the connection, and whoever receives is told
+}
+
 Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadline) {
   std::unique_lock lock(slots_mutex_);
   Slot& slot = slots_[ticket.slot];
@@ -128,14 +136,14 @@ Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadl
   // What has come by the deadline is looked through all the same.
   std::size_t left = most_waiting();
   while (!answered()) {
+    const Deadline until = push_rest() ? deadline : std::min(deadline, after(kPushPause));
     if (receiving_) {
-      if (Clock::now() >= deadline ||
-          received_.wait_until(lock, deadline) == std::cv_status::timeout)
-        if (!answered()) return false;
+      if (Clock::now() < deadline) received_.wait_until(lock, until);
+      if (Clock::now() >= deadline && !answered()) return false;
       continue;
     }
-    TESSERA_ASSIGN(const bool came, receive_one(lock, deadline));
-    const bool over = !came || (Clock::now() >= deadline && --left == 0);
+    TESSERA_ASSIGN(const bool came, receive_one(lock, until));
+    const bool over = Clock::now() >= deadline && (!came || --left == 0);
     if (over && !answered()) return false;
   }
   slot.state = Slot::State::free;
@@ -159,7 +167,12 @@ void Session::abandon(const Ticket& ticket) {
     if (slot.state != Slot::State::waiting) return;
     slot.state = Slot::State::abandoned;
   }
-  (void)send({.op = Op::cancel, .sequence = ticket.sequence}, {}, Deadline::min());
+  // It saves the worker some work, which is no reason to wait.
+  const std::unique_lock sending(send_mutex_, std::try_to_lock);
+  if (!sending.owns_lock()) return;
+  (void)channel_->hand_over(
+      {.version = ack_.version, .op = Op::cancel, .sequence = ticket.sequence}, {}, Deadline::min(),
+      {});
 }
 
 std::optional<Session::Late> Session::take_late() {
@@ -185,13 +198,13 @@ Status Session::look_and_ask() {
     }
     if (receiving_) channel_->look_around();
     // While a job computes nothing is read, and they would pile up.
-    if (beat_out_) return {};
+    if (!push_rest() || beat_out_) return {};
   }
   const std::unique_lock sending(send_mutex_, std::try_to_lock);
   if (!sending.owns_lock()) return {};  // a job is going out: the session is not idle
   expect_beat(true);
-  const Status sent = channel_->send(
-      {.version = ack_.version, .op = beat_, .sequence = kBeatSequence}, after(kBeatTime));
+  const Status sent = channel_->hand_over(
+      {.version = ack_.version, .op = beat_, .sequence = kBeatSequence}, {}, Deadline::min(), {});
   // A worker that is behind with its reading is no reason to give it up yet.
   if (sent || sent.error().code != ErrorCode::exhausted) return sent;
   expect_beat(false);

@@ -56,9 +56,17 @@ class Session {
   const HelloAck& agreed() const { return ack_; }
   const WireLimits& limits() const { return channel_->limits(); }
 
-  // header.sequence and version are set here. `limit`: for a socket to take it all.
-  Result<Ticket> submit(FrameHeader header, Parts parts,
-                        std::chrono::milliseconds limit = std::chrono::seconds(1));
+  // How long a socket may take for a job: in all, and for any byte of it. What it did not take then
+  // goes out behind submit(), whenever somebody waits for an answer.
+  struct SendTime {
+    std::chrono::milliseconds all{1000};
+    std::chrono::milliseconds stuck{10};
+  };
+  // header.sequence and version are set here.
+  Result<Ticket> submit(FrameHeader header, Parts parts) {
+    return submit(header, parts, SendTime());
+  }
+  Result<Ticket> submit(FrameHeader header, Parts parts, const SendTime& time);
   // False when the reply has not come before the deadline. Ends the ticket when true.
   Result<bool> wait(const Ticket& ticket, JobReply& reply, Deadline deadline);
   // Tells the worker not to bother; the credit comes back with its answer.
@@ -103,7 +111,7 @@ class Session {
     Frame reply;
   };
 
-  Status send(FrameHeader header, Parts parts, Deadline deadline);
+  bool push_rest();
   void expect_beat(bool expected);
   Status look_and_ask();
   Status deliver(Frame& frame);

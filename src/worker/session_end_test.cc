@@ -19,7 +19,7 @@ TEST(SessionEnd, DoesNotWaitForAJobThatIsStuckInItsSocket) {
   const std::vector<std::byte> body(std::size_t{16} << 20);  // no socket holds as much
   auto stuck = std::async(std::launch::async, [&] {
     const std::array<std::span<const std::byte>, 1> parts = {body};
-    return session.submit({.op = Op::forward_layers}, Parts(parts), 600s).ok();
+    return session.submit({.op = Op::forward_layers}, Parts(parts), {600s, 600s}).ok();
   });
   ASSERT_EQ(stuck.wait_for(100ms), std::future_status::timeout);
   EXPECT_FALSE(session.say_bye().ok());

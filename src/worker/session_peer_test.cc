@@ -2,7 +2,9 @@
 #include "worker/session.h"
 
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <thread>
 
@@ -171,6 +173,51 @@ TEST_F(ByHand, ALateResultTellsItsTime) {
               std::min<Clock::duration>(Clock::now() - begin, std::chrono::microseconds(told_us)));
     EXPECT_FALSE(session_->take_late().has_value());
   }
+}
+
+// One that reads nothing, over a socket that holds a part of a job: nobody waits until it does.
+TEST(StuckWorker, TakesTheRestLater) {
+  ChannelPair pair = make_pair({.kind = AttachKind::stream});
+  Channel& worker = *pair.worker;
+  const int little = 4096;
+  ASSERT_EQ(::setsockopt(pair.client->descriptor(), SOL_SOCKET, SO_SNDBUF, &little, sizeof(little)),
+            0);
+  const Hello hello = scale_hello();
+  const HelloAck ack{.credits = 4,
+                     .in_types = hello.in_types,
+                     .out_types = hello.out_types,
+                     .max_rows = hello.max_rows,
+                     .max_pairs = hello.max_pairs};
+  worker.set_limits(agreed_limits(hello, ack));
+  Session session(std::move(pair.client), hello, ack);
+  ScaleJob job;
+  job.header.rows = hello.max_rows;
+  job.rows.resize(job.rows.size() * hello.max_rows, std::byte{1});
+  const auto parts = job.parts();
+  const Deadline begin = Clock::now();
+  const Result<Ticket> first = session.submit(job.header, Parts(parts), {10min, 1ms});
+  ASSERT_TRUE(first.ok()) << first.error().message;
+  EXPECT_LT(Clock::now() - begin, 1min);
+  JobReply reply;
+  EXPECT_FALSE(*session.wait(*first, reply, after(5ms)));
+  session.abandon(*first);
+  EXPECT_EQ(session.health().abandoned, 1);
+  const Result<Ticket> second = session.submit(job.header, Parts(parts), {10min, 1ms});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code, ErrorCode::exhausted) << "nothing gets past the first one";
+  EXPECT_TRUE(session.beat().ok());
+
+  Frame frame;
+  while (!*worker.receive(frame, after(1ms))) ASSERT_TRUE(session.beat().ok());
+  EXPECT_EQ(frame.header.sequence, first->sequence);
+  EXPECT_TRUE(std::ranges::equal(frame.body().subspan(job.head.size()), job.rows));
+  ASSERT_TRUE(
+      worker
+          .send({.op = Op::result, .sequence = first->sequence, .status = JobStatus::cancelled},
+                after(1s))
+          .ok());
+  ASSERT_TRUE(session.beat().ok());
+  EXPECT_EQ(session.health().abandoned, 0);
 }
 
 }  // namespace

@@ -2,12 +2,10 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <vector>
 
 #include "worker/crc32c.h"
 #include "worker/socket_io.h"
@@ -15,7 +13,7 @@
 namespace tessera::worker {
 namespace {
 
-constexpr std::size_t kMaxParts = 8;
+constexpr auto kNeverStuck = std::chrono::hours(24);
 
 struct ControlSpace {
   alignas(cmsghdr) std::byte bytes[CMSG_SPACE(sizeof(int))];
@@ -70,45 +68,95 @@ Error StreamChannel::fail(Error error) {
   return std::move(error).in(description_);
 }
 
-Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
-  if (closed()) return Error::make(ErrorCode::unavailable, "{}: closed", description_);
-  std::array<std::byte, kHeaderBytes> raw;
-  std::array<iovec, kMaxParts + 1> storage;
-  if (parts.size() > kMaxParts)
+Error StreamChannel::no_room(Op op) const {
+  return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline", description_,
+                     op_name(op));
+}
+
+Status StreamChannel::lay_out(FrameHeader header, Parts parts, Outgoing& out) {
+  if (parts.size() >= out.storage.size())
     return Error::make(ErrorCode::invalid, "a body of {} parts; at most {}", parts.size(),
-                       kMaxParts);
+                       out.storage.size() - 1);
   header.body_bytes = 0;
   header.body_sum = 0;
-  storage[0] = {raw.data(), raw.size()};
+  out.storage[0] = {out.header.data(), out.header.size()};
   std::size_t n = 1;
   for (const std::span<const std::byte> part : parts) {
     header.body_bytes += part.size();
     header.body_sum = crc32c(part, header.body_sum);
-    if (!part.empty()) storage[n++] = {const_cast<std::byte*>(part.data()), part.size()};
+    if (!part.empty()) out.storage[n++] = {const_cast<std::byte*>(part.data()), part.size()};
   }
-  encode_header(header, raw);
-  std::span<iovec> pieces(storage.data(), n);
-  bool started = false;
-  while (!pieces.empty()) {
+  encode_header(header, out.header);
+  out.pieces = std::span(out.storage).first(n);
+  return {};
+}
+
+Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
+  TESSERA_ASSIGN(const bool clear, flush(deadline));
+  if (!clear) return no_room(header.op);
+  Outgoing out;
+  TESSERA_TRY(lay_out(header, parts, out));
+  TESSERA_ASSIGN(const bool whole, push(out, deadline, kNeverStuck));
+  if (whole) return {};
+  if (!out.started) return no_room(header.op);
+  return fail(Error::make(ErrorCode::unavailable,
+                          "the peer took only a part of {} before the deadline",
+                          op_name(header.op)));
+}
+
+Status StreamChannel::hand_over(FrameHeader header, Parts parts, Deadline deadline,
+                                Clock::duration stuck) {
+  TESSERA_ASSIGN(const bool clear, flush(std::min(deadline, after(stuck))));
+  if (!clear) return no_room(header.op);
+  Outgoing out;
+  TESSERA_TRY(lay_out(header, parts, out));
+  TESSERA_ASSIGN(const bool whole, push(out, deadline, stuck));
+  if (whole) return {};
+  if (!out.started) return no_room(header.op);
+  rest_.clear();
+  rest_sent_ = 0;
+  for (const iovec& piece : out.pieces) {
+    const auto* bytes = static_cast<const std::byte*>(piece.iov_base);
+    rest_.insert(rest_.end(), bytes, bytes + piece.iov_len);
+  }
+  has_rest_ = true;
+  return {};
+}
+
+Result<bool> StreamChannel::flush(Deadline deadline) {
+  if (!has_rest_) return true;
+  Outgoing out;
+  out.storage[0] = {rest_.data() + rest_sent_, rest_.size() - rest_sent_};
+  out.pieces = std::span(out.storage).first(1);
+  TESSERA_ASSIGN(const bool whole, push(out, deadline, kNeverStuck));
+  rest_sent_ = whole ? rest_.size() : rest_.size() - out.pieces[0].iov_len;
+  has_rest_ = !whole;
+  return whole;
+}
+
+Result<bool> StreamChannel::push(Outgoing& out, Deadline deadline, Clock::duration stuck) {
+  if (closed()) return Error::make(ErrorCode::unavailable, "{}: closed", description_);
+  while (!out.pieces.empty()) {
     msghdr message{};
-    message.msg_iov = pieces.data();
-    message.msg_iovlen = pieces.size();
+    message.msg_iov = out.pieces.data();
+    message.msg_iovlen = out.pieces.size();
     const ssize_t sent = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent >= 0) {
-      started = true;
-      advance(pieces, static_cast<std::size_t>(sent));
+      out.started = true;
+      advance(out.pieces, static_cast<std::size_t>(sent));
       continue;
     }
     if (errno == EINTR) continue;
     if (errno != EAGAIN && errno != EWOULDBLOCK)
-      return fail(Error::make(ErrorCode::unavailable, "the peer is gone (sending {}: {})",
-                              op_name(header.op), std::strerror(errno)));
-    TESSERA_TRY(wait_for_room(header.op, started, deadline));
+      return fail(Error::make(ErrorCode::unavailable, "the peer is gone (sending: {})",
+                              std::strerror(errno)));
+    TESSERA_ASSIGN(const bool room, wait_for_room(std::min(deadline, after(stuck))));
+    if (!room) return false;
   }
-  return {};
+  return true;
 }
 
-Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
+Result<bool> StreamChannel::wait_for_room(Deadline deadline) {
   Frame* const place = taker_ != nullptr ? taker_->place() : nullptr;
   const int events = place != nullptr ? POLLOUT | POLLIN : POLLOUT;
   const Readiness room = wait_for(socket_.get(), static_cast<short>(events), deadline);
@@ -118,12 +166,7 @@ Status StreamChannel::wait_for_room(Op op, bool started, Deadline deadline) {
     if (came) taker_->take();
   }
   // A peer that sends and does not read makes the socket ready for ever.
-  if (room.ready && Clock::now() < deadline) return {};
-  if (!started)
-    return Error::make(ErrorCode::exhausted, "{}: no room for {} before the deadline", description_,
-                       op_name(op));
-  return fail(Error::make(ErrorCode::unavailable,
-                          "the peer took only a part of {} before the deadline", op_name(op)));
+  return room.ready && Clock::now() < deadline;
 }
 
 Status StreamChannel::send_with_descriptor(FrameHeader header, std::span<const std::byte> body,

@@ -1,15 +1,18 @@
 // StreamChannel: frames over a stream socket (unix or tcp).
 //
 // Reading keeps its place in a frame across deadlines, so a slow peer costs time and nothing else.
-// Writing cannot be taken back: when the deadline passes in the middle of a frame the channel is
-// closed (unavailable). Each body travels with its checksum: one that does not fit it closes the
-// channel (invalid).
+// Writing cannot be taken back: when the deadline passes in the middle of a frame that is sent, the
+// channel is closed (unavailable); of one that is handed over the rest is kept. Each body travels
+// with its checksum: one that does not fit it closes the channel (invalid).
 #pragma once
+
+#include <sys/uio.h>
 
 #include <array>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/fd.h"
 #include "worker/transport.h"
@@ -23,6 +26,10 @@ class StreamChannel final : public Channel {
 
   using Channel::send;
   Status send(FrameHeader header, Parts parts, Deadline deadline) override;
+  Status hand_over(FrameHeader header, Parts parts, Deadline deadline,
+                   Clock::duration stuck) override;
+  Result<bool> flush(Deadline deadline) override;
+  bool has_rest() const override { return has_rest_.load(std::memory_order_relaxed); }
   Result<bool> receive(Frame& frame, Deadline deadline) override;
   void close() override;
   std::size_t begun() const override { return header_have_ + (in_body_ ? body_have_ : 0); }
@@ -47,8 +54,20 @@ class StreamChannel final : public Channel {
   Result<bool> fill(std::span<std::byte> to, std::size_t& have, Deadline deadline,
                     Fd* descriptor = nullptr);
   Result<bool> receive_frame(Frame& frame, Deadline deadline, Fd* descriptor);
-  // Until the socket has room for `op` or, where allowed, a frame to take has come, which it takes.
-  Status wait_for_room(Op op, bool started, Deadline deadline);
+  // How a frame goes out: `pieces` are what is left of it when the deadline passes, or the socket
+  // took nothing for as long as `stuck`.
+  struct Outgoing {
+    std::array<std::byte, kHeaderBytes> header;
+    std::array<iovec, 9> storage;
+    std::span<iovec> pieces;
+    bool started = false;
+  };
+  static Status lay_out(FrameHeader header, Parts parts, Outgoing& out);
+  Result<bool> push(Outgoing& out, Deadline deadline, Clock::duration stuck);
+  // Until the socket has room or, where allowed, a frame to take has come, which it takes; false at
+  // the deadline.
+  Result<bool> wait_for_room(Deadline deadline);
+  Error no_room(Op op) const;
   Error fail(Error error);
 
   Fd socket_;
@@ -62,6 +81,10 @@ class StreamChannel final : public Channel {
   std::size_t body_have_ = 0;
   bool in_body_ = false;
   FrameTaker* taker_ = nullptr;
+  // Of the last frame that was handed over; for the sending thread.
+  std::vector<std::byte> rest_;
+  std::size_t rest_sent_ = 0;
+  std::atomic<bool> has_rest_{false};
 };
 
 }  // namespace tessera::worker

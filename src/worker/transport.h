@@ -82,7 +82,22 @@ class Channel {
     return send(header, Parts{}, deadline);
   }
 
-  // The same where several threads send: one after the other. Then all must use this.
+  // The same, but a frame that has begun counts as sent: what the connection takes no more of, by
+  // the deadline or for as long as `stuck`, the channel keeps, and it goes out before anything else
+  // with flush() or the next frame.
+  virtual Status hand_over(FrameHeader header, Parts parts, Deadline deadline,
+                           Clock::duration stuck) {
+    (void)stuck;
+    return send(header, parts, deadline);
+  }
+  // Whether nothing of such a frame is left. has_rest() is for any thread.
+  virtual Result<bool> flush(Deadline deadline) {
+    (void)deadline;
+    return true;
+  }
+  virtual bool has_rest() const { return false; }
+
+  // The same as send() where several threads send: one after the other. Then all must use this.
   Status send_in_turn(const FrameHeader& header, std::span<const std::byte> body,
                       Deadline deadline) {
     const std::lock_guard lock(turn_);
