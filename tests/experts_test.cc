@@ -218,6 +218,9 @@ TEST_P(Experts, ExpertsThatComeWhileServingChangeNothing) {
   ASSERT_TRUE(runner.ready());
   for (const int chunk : {100, 1, 13})
     EXPECT_TRUE(runner.logits(prompt, chunk) == whole) << "chunks of " << chunk;
+  // They are copied beside the steps, and when they come depends on the machine.
+  for (int i = 0; i < 100 && metrics.cache_admit.value() <= 2; ++i)
+    EXPECT_TRUE(runner.logits(prompt, 1) == whole);
   EXPECT_GT(metrics.cache_admit.value(), 2u);
   EXPECT_GT(metrics.cache_hit.value(), 0u);
   EXPECT_GT(metrics.host.pairs.value(), 0u);

@@ -33,7 +33,11 @@ void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const
   CHECK(false, "{} holds every expert", name());
 }
 
-Status Device::replace_expert(int, int, int) {
+void Device::begin_replace_expert(int, int, int) {
+  CHECK(false, "{} holds every expert", name());
+}
+
+Result<bool> Device::expert_replaced() {
   return Error::make(ErrorCode::unsupported, "{} holds every expert", name());
 }
 

@@ -22,7 +22,7 @@
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
 // plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
 // caller's to hand out (state/). One thread drives a device. Errors: only loading, allocation and
-// replace_expert can fail.
+// the copy of an expert can fail.
 #pragma once
 
 #include <cstddef>
@@ -86,8 +86,8 @@ class Device {
   virtual std::string name() const = 0;
 
   // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's
-  // file is not read after it returns, but by replace_expert and where parts stay in it: a layout
-  // with experts or file_parts must not outlive the model. Its spec is copied.
+  // file is not read after it returns, but by begin_replace_expert and where parts stay in it: a
+  // layout with experts or file_parts must not outlive the model. Its spec is copied.
   virtual Status load(const Model& model, const ShardLayout& layout,
                       const LoadProgress& progress) = 0;
 
@@ -134,9 +134,11 @@ class Device {
   virtual std::shared_ptr<ThreadTeam> team() { return nullptr; }
 
   // --- Experts that come and go, between steps ---
-  // Makes `expert` resident in the place of `evicted`, which is resident no longer; -1: in a spare
-  // place. One copy and one entry of the layer's table. After an error the place is spare.
-  virtual Status replace_expert(int layer, int expert, int evicted);
+  // Begins to copy `expert` into the place of `evicted`, which is resident no longer; -1: into a
+  // spare place. Steps may go on meanwhile.
+  virtual void begin_replace_expert(int layer, int expert, int evicted);
+  // Whether that is done and the expert resident from now on. After an error the place is spare.
+  virtual Result<bool> expert_replaced();
 };
 
 }  // namespace tessera

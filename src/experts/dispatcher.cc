@@ -330,18 +330,22 @@ void Dispatcher::observe(int layer, std::span<const RoutedPair> pairs) {
 }
 
 Status Dispatcher::between_steps(Device& device) {
-  const std::optional<CacheMove> move = cache_.next();
-  if (!move) return {};
-  cache_.begin(*move);
-  Status copied = device.replace_expert(move->layer, move->swap.expert, move->swap.evicted);
-  if (!copied) {
-    cache_.stop();
-    return copied;
+  if (moving_) {
+    const Result<bool> copied = device.expert_replaced();
+    if (copied && !*copied) return {};
+    const CacheMove move = *std::exchange(moving_, std::nullopt);
+    if (!copied) {
+      cache_.stop();
+      return copied.error();
+    }
+    cache_.done(move);
+    if (metrics_ != nullptr) metrics_->cache_admit.add();
+    if (metrics_ != nullptr && move.swap.evicted >= 0) metrics_->cache_evict.add();
   }
-  cache_.done(*move);
-  if (metrics_ == nullptr) return {};
-  metrics_->cache_admit.add();
-  if (move->swap.evicted >= 0) metrics_->cache_evict.add();
+  moving_ = cache_.next();
+  if (!moving_) return {};
+  cache_.begin(*moving_);
+  device.begin_replace_expert(moving_->layer, moving_->swap.expert, moving_->swap.evicted);
   return {};
 }
 

@@ -60,8 +60,8 @@ class Dispatcher {
   // first job on when one of theirs is late. ErrorCode::io where the model's file cannot be read.
   Status measure_host();
 
-  // Before a step: moves an expert, if one is worth it. ErrorCode::io where the model's file cannot
-  // be read; the expert is away then.
+  // Before a step: begins to move an expert, if one is worth it, or uses the one that has come.
+  // ErrorCode::io where the model's file cannot be read; the expert is away then.
   Status between_steps(Device& device);
 
   const ExpertTable& table() const { return table_; }
@@ -104,6 +104,7 @@ class Dispatcher {
   ExpertOptions options_;
   ExpertMetrics* metrics_;
   ExpertCache cache_;
+  std::optional<CacheMove> moving_;  // the device copies it
   PairPace host_pace_;
   Bypass bypass_;
   PairSplit split_;

@@ -3,16 +3,17 @@
 //
 //   ExpertCache cache(table, {.window_rows = 256});
 //   cache.observe(layer, pairs);                       // in a step, of a layer with experts away
-//   if (std::optional<CacheMove> move = cache.next()) {   // between steps
-//     cache.begin(*move);                                 // the evicted one leaves the table
-//     Status copied = device.replace_expert(move->layer, move->swap.expert, move->swap.evicted);
-//     if (copied) cache.done(*move); else cache.stop();
-//   }
+//   std::optional<CacheMove> move = cache.next();      // between steps
+//   cache.begin(*move);                                // the evicted one leaves the table
+//   device.begin_replace_expert(move->layer, move->swap.expert, move->swap.evicted);
+//   ...                                                // between later steps
+//   Result<bool> copied = device.expert_replaced();
+//   if (!copied) cache.stop(); else if (*copied) cache.done(*move);
 //
 // An expert is worth a copy when it was chosen again within the window, never at its first miss,
 // and where all places are taken, clearly oftener than the one that it would drive out. Counts are
 // aged by halving them every window, so that what was wanted long ago gives way. Experts that are
-// resident by plan stay. At most one expert moves between two steps. No allocation after the
+// resident by plan stay. One expert moves at a time. No allocation after the
 // constructor. Threads: that of the shard.
 #pragma once
 

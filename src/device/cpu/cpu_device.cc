@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "device/cpu/expert_mover.h"
 #include "device/cpu/step_context.h"
 
 namespace tessera {
@@ -70,9 +71,10 @@ class CpuDevice final : public Device {
   Status fault() override {
     return layout_.file_parts > 0 ? model_->file().check_intact() : Status{};
   }
-  Status replace_expert(int layer, int expert, int evicted) override {
-    return weights_.replace_expert(*model_, layer, expert, evicted, *team_);
+  void begin_replace_expert(int layer, int expert, int evicted) override {
+    mover_->begin({.layer = layer, .expert = expert, .evicted = evicted});
   }
+  Result<bool> expert_replaced() override { return mover_->finish(); }
 
  private:
   std::size_t hidden_size() const {
@@ -92,7 +94,13 @@ class CpuDevice final : public Device {
   std::vector<PackRoom> rooms_;
   RopeTables ropes_;
   std::unique_ptr<StepContext> context_;
+  std::unique_ptr<ExpertMover> mover_;  // where layers have spare places
 };
+
+bool has_spare_places(const ShardLayout& layout) {
+  return std::any_of(layout.experts.begin(), layout.experts.end(),
+                     [](const LayerExperts& layer) { return layer.spare > 0; });
+}
 
 // The lists of a step at their longest, so that a step allocates nothing.
 void reserve_work(StepContext& context, const ShardLayout& layout) {
@@ -137,6 +145,9 @@ Status CpuDevice::load(const Model& model, const ShardLayout& layout,
                                  .max_rows = layout_.max_rows,
                                  .max_logit_rows = layout_.max_logit_rows});
   reserve_work(*context_, layout_);
+  if (has_spare_places(layout_)) {
+    TESSERA_ASSIGN(mover_, ExpertMover::create(weights_, model));
+  }
   return {};
 }
 

@@ -228,29 +228,36 @@ void Weights::place(const WeightEntry& entry, const ShardLayout& shard) {
       layer.expert_place[static_cast<std::size_t>(expert)] = static_cast<std::int32_t>(place);
 }
 
-Status Weights::replace_expert(const Model& model, int layer_index, int expert, int evicted,
-                               ThreadTeam& team) {
+std::size_t Weights::expert_rows_room() const {
+  std::int64_t floats = 0;
+  for (const WeightEntry& entry : expert_entries_)
+    if (entry.form == WeightForm::packed_f32)
+      floats = std::max(floats, kGroupRows * entry.slice->cols);
+  return static_cast<std::size_t>(floats);
+}
+
+std::int32_t Weights::vacate(int layer_index, int expert, int evicted) {
   LayerWeights& layer = layers_[static_cast<std::size_t>(layer_index - first_layer_)];
   CHECK(!layer.holds(expert), "expert {} is resident already", expert);
   const auto found = std::find(layer.place_expert.begin(), layer.place_expert.end(), evicted);
   CHECK(found != layer.place_expert.end(), "no place for expert {}", expert);
-  const auto place = found - layer.place_expert.begin();
-  std::vector<Piece> pieces;
-  for (const WeightEntry& entry : expert_entries_)
-    if (entry.slice->layer == layer_index) cut_matrix(entry, expert, place, pieces);
   if (evicted >= 0) layer.expert_place[static_cast<std::size_t>(evicted)] = -1;
   *found = -1;
-  team.run([&](TeamMember& member) {
-    std::vector<float> scratch;
-    member.for_each(static_cast<int>(pieces.size()), 1, [&](int begin, int end) {
-      for (int i = begin; i < end; ++i)
-        pack_piece(pieces[static_cast<std::size_t>(i)], arena_.data(), scratch);
-    });
-  });
-  TESSERA_TRY(model.file().check_intact());
-  *found = expert;
-  layer.expert_place[static_cast<std::size_t>(expert)] = static_cast<std::int32_t>(place);
-  return {};
+  return static_cast<std::int32_t>(found - layer.place_expert.begin());
+}
+
+void Weights::pack_expert(int layer, int expert, std::int32_t place, std::vector<float>& rows) {
+  for (const WeightEntry& entry : expert_entries_) {
+    if (entry.slice->layer != layer) continue;
+    const Piece whole{&entry, expert, place, 0, group_count(entry.slice->rows)};
+    pack_piece(whole, arena_.data(), rows);
+  }
+}
+
+void Weights::admit(int layer_index, int expert, std::int32_t place) {
+  LayerWeights& layer = layers_[static_cast<std::size_t>(layer_index - first_layer_)];
+  layer.place_expert[static_cast<std::size_t>(place)] = expert;
+  layer.expert_place[static_cast<std::size_t>(expert)] = place;
 }
 
 }  // namespace tessera::cpu

@@ -2,7 +2,7 @@
 //
 // load() repacks the file's tensors into one arena with every thread of the team, giving the file's
 // pages back as it goes, so that memory peaks at the arena plus a few megabytes. Immutable
-// afterwards, but for the experts that replace_expert() exchanges.
+// afterwards, but for the experts that an ExpertMover exchanges.
 #pragma once
 
 #include <array>
@@ -67,8 +67,13 @@ class Weights {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
   }
   const LayerWeights& global() const { return global_; }
-  // Device::replace_expert. ErrorCode::io where the file could not be read.
-  Status replace_expert(const Model& model, int layer, int expert, int evicted, ThreadTeam& team);
+  // For an ExpertMover: makes the place of `evicted` free for `expert` (-1: finds a spare one), and
+  // lets it be used. In between pack_expert() fills it, beside steps; `rows` is room of so many
+  // floats.
+  std::size_t expert_rows_room() const;
+  std::int32_t vacate(int layer, int expert, int evicted);
+  void pack_expert(int layer, int expert, std::int32_t place, std::vector<float>& rows);
+  void admit(int layer, int expert, std::int32_t place);
   std::int64_t bytes() const { return static_cast<std::int64_t>(arena_.size()); }
 
  private:

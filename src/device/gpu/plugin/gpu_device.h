@@ -56,9 +56,12 @@ class GpuDevice final : public Device {
   void reset_slot(int slot) override;
   void copy_slot(int from, int to) override;
   void copy_page(int kv_group, int from, int to) override;
-  Status replace_expert(int layer, int expert, int evicted) override;
+  // It waits for the copy.
+  void begin_replace_expert(int layer, int expert, int evicted) override;
+  Result<bool> expert_replaced() override;
 
  private:
+  Status copy_expert(int layer, int expert, int evicted);
   using Clock = std::chrono::steady_clock;
 
   Status allocate(const WeightLayout& weights);
@@ -106,11 +109,16 @@ class GpuDevice final : public Device {
   std::vector<RoutedPair> pairs_;
 
   // Where experts are away from the device.
-  const Model* model_ = nullptr;                  // its file is read by replace_expert
+  const Model* model_ = nullptr;                  // its file is read by copy_expert
   std::vector<std::vector<float>> expert_norms_;  // by layer of the shard: before the experts
   std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
   PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
   bool sums_given_ = false;
+  struct Replaced {
+    int layer = 0;
+    int expert = 0;
+    Status copied;
+  } replaced_;
   bool logits_here_ = false;
   Status fault_;
 
