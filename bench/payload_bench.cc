@@ -6,9 +6,11 @@
 // worker and back. For each payload, over the 300 rows of a golden prompt: the largest and the
 // median difference of a row's log-probabilities from those of the plain run, how many rows differ
 // by more than 2e-2, in how many some layer chose other experts than with f32, and how many of the
-// former have no such layer in their own row or one before it. `margin` is the widest choice that
-// tipped over first in its row: the weights of the expert that left and of the one that came, apart
-// by that share.
+// former have no such layer in their own row or one before it. `before` is the largest difference
+// of the rows before the first such one, `rows` how many these are. `margin` is the widest choice
+// that tipped over first in its row: the weights of the expert that left and of the one that came,
+// apart by that share. Types with "rows" and "sums" round only what goes to the worker, or comes
+// back.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -34,11 +36,25 @@ worker::WireType wire_type(ExpertPayload payload) {
   return payload == ExpertPayload::bf16 ? worker::WireType::bf16 : worker::WireType::f32;
 }
 
+struct Rounding {
+  ExpertPayload payload = ExpertPayload::f32;
+  bool rows = true;
+  bool sums = true;
+
+  std::string name() const {
+    const char* half = rows && sums ? "" : rows ? " rows" : " sums";
+    return expert_payload_name(payload) + std::string(half);
+  }
+};
+
 // The host, seen through a payload.
 class RoundingExecutor final : public ExpertExecutor {
  public:
-  RoundingExecutor(std::unique_ptr<ExpertExecutor> host, ExpertPayload payload, Choices& seen)
-      : host_(std::move(host)), type_(wire_type(payload)), seen_(seen) {}
+  RoundingExecutor(std::unique_ptr<ExpertExecutor> host, const Rounding& rounding, Choices& seen)
+      : host_(std::move(host)),
+        rounding_(rounding),
+        type_(wire_type(rounding.payload)),
+        seen_(seen) {}
 
   std::string name() const override { return "rounding"; }
   ExpertLimits limits() const override { return host_->limits(); }
@@ -48,14 +64,15 @@ class RoundingExecutor final : public ExpertExecutor {
     for (const RoutedPair& pair : job.pairs)
       rows[static_cast<std::size_t>(pair.row)][pair.expert] = pair.weight;
     rows_.assign(job.rows.begin(), job.rows.end());
-    round(rows_);
+    if (rounding_.rows) round(rows_);
     ExpertJob rounded = job;
     rounded.rows = rows_;
     return host_->submit(rounded);
   }
   Result<ExpertReport> collect(std::span<double> sums) override {
     Result<ExpertReport> report = host_->collect(sums);
-    if (type_ == worker::WireType::f32) return report;  // then sums travel in f64
+    // With f32 they travel in f64.
+    if (type_ == worker::WireType::f32 || !rounding_.sums) return report;
     bytes_.resize(sums.size() * worker::wire_type_bytes(type_));
     worker::pack_sums(sums, type_, bytes_);
     worker::unpack_sums(bytes_, type_, sums);
@@ -71,25 +88,26 @@ class RoundingExecutor final : public ExpertExecutor {
   }
 
   std::unique_ptr<ExpertExecutor> host_;
+  Rounding rounding_;
   worker::WireType type_;
   Choices& seen_;
   std::vector<float> rows_;
   std::vector<std::byte> bytes_;
 };
 
-// Log-probabilities of all rows of a prompt, [rows][n_vocab]. Without a payload: the plain run.
+// Log-probabilities of all rows of a prompt, [rows][n_vocab]. Without a rounding: the plain run.
 Result<std::vector<double>> run(const std::string& path, std::span<const TokenId> ids,
-                                std::optional<ExpertPayload> payload, Choices& seen) {
+                                const std::optional<Rounding>& rounding, Choices& seen) {
   TESSERA_ASSIGN(const Model model, Model::open(path));
   Inventory inventory = probe_inventory(1);
-  if (payload)
+  if (rounding)
     inventory.expert_workers.push_back({.name = "worker:0", .budget = std::int64_t{1} << 40});
   const int rows = static_cast<int>(ids.size());
   TESSERA_ASSIGN(const Plan plan, make_plan(model, inventory,
                                             {.context = rows,
                                              .prefill_chunk = rows,
                                              .logit_rows = rows,
-                                             .expert_resident = payload ? 0.0 : 100.0}));
+                                             .expert_resident = rounding ? 0.0 : 100.0}));
   DeviceOptions options;
   options.experts.workers = [&](const ShardLayout& layout) {
     auto host = make_host_executor(model, {.first_layer = layout.first_layer,
@@ -97,7 +115,7 @@ Result<std::vector<double>> run(const std::string& path, std::span<const TokenId
                                            .max_rows = layout.max_rows});
     CHECK(host.ok(), "{}", host.error().message);
     std::vector<std::unique_ptr<ExpertExecutor>> executors;
-    executors.push_back(std::make_unique<RoundingExecutor>(*std::move(host), *payload, seen));
+    executors.push_back(std::make_unique<RoundingExecutor>(*std::move(host), *rounding, seen));
     return executors;
   };
   TESSERA_ASSIGN(auto shards, open_shards(plan, options));
@@ -146,14 +164,21 @@ Status table(const std::string& folder, const std::string& name) {
   Choices unused, exact;
   TESSERA_ASSIGN(const std::vector<double> plain, run(path, ids, std::nullopt, unused));
   const std::size_t n = plain.size() / ids.size();
-  for (const ExpertPayload payload :
-       {ExpertPayload::f32, ExpertPayload::f16, ExpertPayload::bf16}) {
+  constexpr Rounding kRoundings[] = {{ExpertPayload::f32},
+                                     {ExpertPayload::f16},
+                                     {ExpertPayload::f16, true, false},
+                                     {ExpertPayload::f16, false, true},
+                                     {ExpertPayload::bf16},
+                                     {ExpertPayload::bf16, true, false},
+                                     {ExpertPayload::bf16, false, true}};
+  for (const Rounding& rounding : kRoundings) {
     Choices seen;
-    TESSERA_ASSIGN(const std::vector<double> got, run(path, ids, payload, seen));
-    if (payload == ExpertPayload::f32) exact = seen;
+    TESSERA_ASSIGN(const std::vector<double> got, run(path, ids, rounding, seen));
+    if (rounding.payload == ExpertPayload::f32) exact = seen;
     std::vector<double> rows;
     int over = 0, tipped_rows = 0, unexplained = 0;
-    double margin = 0.0;
+    double margin = 0.0, before = 0.0;
+    std::size_t rows_before = 0;
     for (std::size_t row = 0; row < ids.size(); ++row) {
       double most = 0.0;
       for (std::size_t i = row * n; i < (row + 1) * n; ++i)
@@ -163,13 +188,17 @@ Status table(const std::string& folder, const std::string& name) {
         ++tipped_rows;
         margin = std::max(margin, *by);
       }
+      if (tipped_rows == 0) {
+        before = std::max(before, most);
+        ++rows_before;
+      }
       over += most > 2e-2 ? 1 : 0;
       unexplained += most > 2e-2 && tipped_rows == 0 ? 1 : 0;
     }
     std::sort(rows.begin(), rows.end());
-    fmt::print("{:<12}{:<6}{:>10.1e}{:>10.1e}{:>10}{:>10}{:>12}{:>10.1e}\n", name,
-               expert_payload_name(payload), rows.back(), rows[rows.size() / 2], over, tipped_rows,
-               unexplained, margin);
+    fmt::print("{:<12}{:<10}{:>9.1e}{:>9.1e}{:>8}{:>8}{:>10}{:>9.1e}{:>6}{:>9.1e}\n", name,
+               rounding.name(), rows.back(), rows[rows.size() / 2], over, tipped_rows, unexplained,
+               before, rows_before, margin);
   }
   return {};
 }
@@ -183,8 +212,8 @@ int main(int argc, char** argv) {
     return 2;
   }
   tessera::set_log_level(tessera::LogLevel::warn);
-  fmt::print("{:<12}{:<6}{:>10}{:>10}{:>10}{:>10}{:>12}{:>10}\n", "model", "type", "largest",
-             "median", "> 2e-2", "tipped", "untipped", "margin");
+  fmt::print("{:<12}{:<10}{:>9}{:>9}{:>8}{:>8}{:>10}{:>9}{:>6}{:>9}\n", "model", "type", "largest",
+             "median", "> 2e-2", "tipped", "untipped", "before", "rows", "margin");
   for (int i = 2; i < argc; ++i)
     if (const tessera::Status status = tessera::table(argv[1], argv[i]); !status) {
       fmt::print(stderr, "payload_bench: {}\n", status.error().message);
