@@ -18,6 +18,12 @@ constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
 // For any byte of a job, when a worker that reads would have taken it.
 constexpr std::chrono::milliseconds kStuck{10};
 
+constexpr const char* kLate = "late with its last sums";
+
+bool is_late(const Session& session) {
+  return session.health().abandoned > 0;
+}
+
 WireType wire_type(ExpertPayload payload) {
   switch (payload) {
     case ExpertPayload::f32:
@@ -92,7 +98,7 @@ Status ExpertConnection::wait_ready() {
 std::optional<std::string> ExpertConnection::away() const {
   if (auto away = supervisor_->away()) return away;
   const std::shared_ptr<Session> session = supervisor_->session();
-  if (session && session->health().abandoned > 0) return "late with its last sums";
+  if (session && is_late(*session)) return kLate;
   return std::nullopt;
 }
 
@@ -162,11 +168,10 @@ ExpertLimits RemoteExperts::limits() const {
 
 Status RemoteExperts::submit(const ExpertJob& job) {
   std::shared_ptr<Session> session = worker_.supervisor_->session();
-  if (session)
-    if (const auto late = session->take_late())
-      worker_.times_.learn_late(late->items, late->compute);
-  if (const auto away = worker_.away(); away || !session)
-    return Error::make(ErrorCode::unavailable, "{}", away.value_or("away until now"));
+  if (!session || session->closed())
+    return Error::make(ErrorCode::unavailable, "{}", worker_.away().value_or("away until now"));
+  if (const auto late = session->take_late()) worker_.times_.learn_late(late->items, late->compute);
+  if (is_late(*session)) return Error::make(ErrorCode::unavailable, "{}", kLate);
   if (jobs_.full())
     return Error::make(ErrorCode::exhausted, "all {} jobs of the worker are under way",
                        jobs_.size());
