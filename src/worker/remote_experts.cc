@@ -85,8 +85,8 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, W
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
   supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);
-  supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
-                                             site_starter(site, ring_sizes(hello)), metrics);
+  supervisor_ = std::make_unique<Supervisor>(
+      std::move(supervised), site_starter(site, ring_sizes(hello), metrics), metrics);
 }
 
 Status ExpertConnection::wait_ready() {

@@ -82,8 +82,8 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
   if (options.experts != nullptr)
     supervised.on_experts = [to = options.experts](const ExpertCounts& c) { to->add(c); };
   supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;
-  supervisor_ = std::make_unique<Supervisor>(std::move(supervised),
-                                             site_starter(site, ring_sizes(hello)), metrics);
+  supervisor_ = std::make_unique<Supervisor>(
+      std::move(supervised), site_starter(site, ring_sizes(hello), metrics), metrics);
 }
 
 Status RemoteShard::load(const Model&, const LoadProgress&) {

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/checked.h"
@@ -18,17 +19,23 @@ constexpr std::size_t kToClientWords = 256;
 constexpr std::size_t kHeadersAt = 512;
 constexpr std::size_t kRingHeaders = std::size_t{kRingSlots} * kHeaderBytes;
 constexpr std::uint64_t kArenasAt = round_up<std::uint64_t>(kHeadersAt + 2 * kRingHeaders, 4096);
+constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;  // that ATTACH may name
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
   return kArenasAt + sizes.to_worker_bytes + sizes.to_client_bytes;
 }
 
+// What another transport helps against.
+Error no_memory(const char* what) {
+  return Error::make(ErrorCode::exhausted, "{}", system_error(what).message);
+}
+
 Result<std::byte*> map(int fd, std::uint64_t bytes) {
   // With its pages, which create() took, or each of the first bodies would wait for some.
   constexpr int kFlags = MAP_SHARED | MAP_POPULATE;
   void* at = ::mmap(nullptr, bytes, PROT_READ | PROT_WRITE, kFlags, fd, 0);
-  if (at == MAP_FAILED) return system_error("mapping the shared memory of a worker");
+  if (at == MAP_FAILED) return no_memory("mapping the shared memory of a worker");
   return static_cast<std::byte*>(at);
 }
 
@@ -49,11 +56,15 @@ bool unused(const RingView& ring) {
 
 Result<RingMemory> RingMemory::create(const Sizes& sizes, std::uint64_t region_id, Fd& descriptor) {
   TESSERA_TRY(check_sizes(sizes));
+  if (std::max(sizes.to_worker_bytes, sizes.to_client_bytes) > kMostArena)
+    return Error::make(ErrorCode::exhausted,
+                       "shared memory with arenas of {} and {} bytes; the most is {}",
+                       sizes.to_worker_bytes, sizes.to_client_bytes, kMostArena);
   Fd fd(::memfd_create("tessera-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd) return system_error("creating the shared memory of a worker");
+  if (!fd) return no_memory("creating the shared memory of a worker");
   const std::uint64_t bytes = region_bytes(sizes);
   if (::fallocate(fd.get(), 0, 0, static_cast<off_t>(bytes)) != 0)
-    return system_error("taking the shared memory of a worker");
+    return no_memory("taking the shared memory of a worker");
   if (::fcntl(fd.get(), F_ADD_SEALS, kSeals) != 0)
     return system_error("sealing the shared memory of a worker");
   TESSERA_ASSIGN(std::byte* const base, map(fd.get(), bytes));

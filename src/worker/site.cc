@@ -1,14 +1,36 @@
 #include "worker/site.h"
 
+#include "base/log.h"
 #include "worker/job_layout.h"
 
 namespace tessera::worker {
 namespace {
 
-AttachOptions attach_options(const WorkerSite& site, AttachOptions attach) {
-  attach.token = site.token;
-  attach.kind = site.transport == TransportChoice::stream ? AttachKind::stream : AttachKind::rings;
-  return attach;
+// Why a start has no shared memory; null: it has, or something else is wrong.
+const char* lacks_memory(const Result<StartedWorker>& started) {
+  if (!started) return started.error().code == ErrorCode::exhausted ? "memory" : nullptr;
+  const bool less = started->refused && started->refused->reason == RefuseReason::limits;
+  return less ? "refused" : nullptr;
+}
+
+Starter rings_or_stream(const std::string& name, const Starter& rings, const Starter& stream,
+                        MetricsRegistry& metrics) {
+  return [name, rings, stream, &metrics](Deadline deadline,
+                                         Interrupter& interrupter) -> Result<StartedWorker> {
+    Result<StartedWorker> started = rings(deadline, interrupter);
+    const char* const reason = lacks_memory(started);
+    if (reason == nullptr) return started;
+    log_warn("{}: a socket takes the place of shared memory: {}", name,
+             started ? refusal_text(*started->refused) : started.error().message);
+    metrics
+        .counter("tessera_worker_transport_fallbacks_total",
+                 "Starts with a socket since there was no shared memory.",
+                 {{"worker", name}, {"reason", reason}})
+        .add();
+    interrupter.forget();
+    if (started) started->process.reset();
+    return stream(deadline, interrupter);
+  };
 }
 
 Result<SiteProbe> ask(const WorkerSite& site, Deadline deadline) {
@@ -70,9 +92,22 @@ std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
   return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
 }
 
-Starter site_starter(const WorkerSite& site, AttachOptions attach) {
-  attach = attach_options(site, std::move(attach));
-  return site.spawn ? spawn_starter(*site.spawn, attach) : connect_starter(site.address, attach);
+Starter site_starter(const WorkerSite& site, AttachOptions attach, MetricsRegistry& metrics) {
+  attach.token = site.token;
+  const auto starter = [&](AttachKind kind) {
+    attach.kind = kind;
+    return site.spawn ? spawn_starter(*site.spawn, attach) : connect_starter(site.address, attach);
+  };
+  switch (site.transport) {
+    case TransportChoice::stream:
+      return starter(AttachKind::stream);
+    case TransportChoice::shared:
+      return starter(AttachKind::rings);
+    case TransportChoice::automatic:
+      break;
+  }
+  return rings_or_stream(site.name, starter(AttachKind::rings), starter(AttachKind::stream),
+                         metrics);
 }
 
 }  // namespace tessera::worker

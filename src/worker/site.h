@@ -2,7 +2,7 @@
 // at an address.
 //
 //   TESSERA_ASSIGN(const Probe probe, probe_site(site, after(10s)));   // before any weight is read
-//   Supervisor supervisor(options, site_starter(site, ring_sizes(hello)), metrics);
+//   Supervisor supervisor(options, site_starter(site, ring_sizes(hello), metrics), metrics);
 #pragma once
 
 #include <chrono>
@@ -45,7 +45,10 @@ Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline);
 // socket, the frames of a worker of experts.
 std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello);
 
-Starter site_starter(const WorkerSite& site, AttachOptions attach);
+// With TransportChoice::automatic a socket takes the place of shared memory that cannot be had: a
+// line of the log, and tessera_worker_transport_fallbacks_total{worker, reason} (memory: none, or
+// more than there may be; refused: the worker takes less). `metrics` must outlive it.
+Starter site_starter(const WorkerSite& site, AttachOptions attach, MetricsRegistry& metrics);
 
 // Starts that may fail while its first is waited for: one at an address may still be coming up.
 int awaited_starts(const WorkerSite& site);
