@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -77,8 +78,10 @@ Outcome run_program(const Call& call) {
     become(call.arguments, call.environment);
   }
   int status = 0;
-  waitpid(pid, &status, 0);
-  return {exit_code(status), read_file(out), read_file(err)};
+  rusage usage{};
+  wait4(pid, &status, 0, &usage);
+  return {exit_code(status), read_file(out), read_file(err),
+          static_cast<double>(usage.ru_maxrss) * 1024.0};
 }
 
 ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command) {

@@ -10,6 +10,7 @@ struct Outcome {
   int code = -1;  // exit code, or 128 + signal
   std::string out;
   std::string err;
+  double peak_bytes = 0;  // the largest that it, or a process of its own, ever was
 };
 
 struct Call {
