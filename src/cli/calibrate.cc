@@ -30,6 +30,8 @@ Status check_model_and_target(const Model& model, const std::string& path,
   if (!std::filesystem::is_directory(folder))
     return Error::make(ErrorCode::invalid, "--out {}: there is no folder {}", target,
                        folder.string());
+  if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))
+    return Error::make(ErrorCode::invalid, "--out {}: it is there and is no ordinary file", target);
   return {};
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/read_file.h"
 #include "cli/loading.h"
 
 namespace tessera::cli {
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::json;
 
 // A longer file is none of ours; neither does one grow so long (kMostEntries).
-constexpr std::uintmax_t kMostBytes = std::uintmax_t{16} << 20;
+constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kMostEntries = 200;
 
 std::string file_path() {
@@ -31,10 +32,10 @@ Json key_of(int threads, cpu::Isa isa) {
 std::vector<Json> read_entries() {
   std::vector<Json> entries;
   std::error_code error;
-  const std::uintmax_t bytes = std::filesystem::file_size(file_path(), error);
-  if (error || bytes > kMostBytes) return entries;
-  std::ifstream file(file_path());
-  const Json all = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+  if (!std::filesystem::is_regular_file(file_path(), error)) return entries;
+  const Result<std::string> text = read_file(file_path(), kMostBytes);
+  if (!text) return entries;
+  const Json all = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_array()) return entries;
   for (const Json& entry : all)
     if (entry.is_object() && entry.contains("key")) entries.push_back(entry);

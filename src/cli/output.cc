@@ -1,12 +1,13 @@
 #include "cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <iostream>
-#include <sstream>
+
+#include "base/read_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -50,19 +51,8 @@ int exit_code(const Status& status) {
 }
 
 Result<std::string> read_text_file(const std::string& path) {
-  std::ostringstream text;
-  if (path == "-") {
-    text << std::cin.rdbuf();
-    return text.str();
-  }
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return Error::make(ErrorCode::io, "{}: {}", path, std::strerror(errno));
-  if (file.peek() == std::ifstream::traits_type::eof() && !file.eof())
-    return Error::make(ErrorCode::io, "{}: cannot be read", path);
-  file.clear();
-  text << file.rdbuf();
-  if (file.bad()) return Error::make(ErrorCode::io, "{}: cannot be read", path);
-  return text.str();
+  if (path == "-") return read_descriptor(STDIN_FILENO, "standard input", kMostTextBytes);
+  return read_file(path, kMostTextBytes);
 }
 
 }  // namespace tessera::cli

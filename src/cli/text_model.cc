@@ -36,6 +36,7 @@ Result<TextModel> read_text_model(const gguf::File& file, const Config& config) 
   const std::string& path = config.text("text.chat_template_file");
   if (!path.empty()) {
     TESSERA_ASSIGN(source, read_text_file(path));
+    if (source.empty()) return Error::make(ErrorCode::invalid, "{}: the template is empty", path);
   }
   Result<text::Tokenizer> tokenizer = text::Tokenizer::create(std::move(spec));
   if (!tokenizer) return std::move(tokenizer).error().in(file.path());

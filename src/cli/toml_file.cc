@@ -3,10 +3,9 @@
 #include <fmt/format.h>
 #include <toml++/toml.h>
 
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <string>
+
+#include "base/read_file.h"
 
 namespace tessera::cli {
 namespace {
@@ -60,10 +59,7 @@ class Reader {
 }  // namespace
 
 Result<std::vector<TomlEntry>> read_toml_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  const std::string text(std::istreambuf_iterator<char>(file), {});
-  if (!file || std::filesystem::is_directory(path))
-    return Error::make(ErrorCode::io, "{}: cannot read this configuration file", path);
+  TESSERA_ASSIGN(const std::string text, read_file(path, kMostTextBytes));
   try {
     const toml::table table = toml::parse(text, path);
     Reader reader(path);

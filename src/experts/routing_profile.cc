@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,8 +11,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <iterator>
+
+#include "base/read_file.h"
 
 namespace tessera {
 namespace {
@@ -119,10 +121,7 @@ RoutingProfile::RoutingProfile(const ModelSpec& spec, std::string model)
 }
 
 Result<RoutingProfile> RoutingProfile::read(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return io_error(path, "be read");
-  std::string text;
-  text.assign(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  TESSERA_ASSIGN(const std::string text, read_file(path, kMostBytes));
   Result<RoutingProfile> profile = parse(text);
   if (!profile) return std::move(profile).error().in(path);
   return profile;
@@ -170,6 +169,9 @@ std::string RoutingProfile::text() const {
 }
 
 Status RoutingProfile::write(const std::string& path) const {
+  struct stat present {};
+  if (stat(path.c_str(), &present) == 0 && !S_ISREG(present.st_mode))
+    return Error::make(ErrorCode::invalid, "{}: no ordinary file; it is not replaced", path);
   const std::string temporary = fmt::format("{}.{}.new", path, getpid());
   Status status = write_file(temporary, text());
   if (status && std::rename(temporary.c_str(), path.c_str()) != 0)

@@ -41,10 +41,13 @@ TEST(RoutingProfile, WritesWhatItReads) {
   EXPECT_FALSE(read->check(spec_of(8), "abc123"));
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     EXPECT_EQ(entry.path(), path) << "a half-written file was left";
-  std::filesystem::remove_all(folder);
-  const Status nowhere = profile.write("/nonexistent/folder/profile.csv");
+  const Status nowhere = profile.write(folder / "nobody_made_this" / "profile.csv");
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, ErrorCode::io);
+  EXPECT_FALSE(profile.write(folder)) << "a folder would be replaced";
+  EXPECT_TRUE(std::filesystem::is_directory(folder));
+  EXPECT_FALSE(RoutingProfile::read(folder));
+  std::filesystem::remove_all(folder);
 }
 
 TEST(RoutingProfile, ReadsTheSimpleForm) {

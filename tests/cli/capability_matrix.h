@@ -71,8 +71,8 @@ struct Entry {
   std::string_view key;
   Effect effect;
   // Not the default. Several values of a list are separated by spaces; {file}, {token} and
-  // {profile} stand for what the test makes, {split} for a layer to each device and the others to
-  // the first, and one with {device} is one for each device.
+  // {profile} stand for what the test makes, {nowhere} for a path that nobody made, {split} for a
+  // layer to each device and the others to the first, and one with {device} is one for each device.
   std::string_view value = {};
 };
 
@@ -84,7 +84,7 @@ inline constexpr Entry kEntries[] = {
     {"placement.cpu_isa", Effect::logits, "portable"},
     {"placement.compute", Effect::plan, "f32"},
     {"placement.delta_form", Effect::logits, "chunked"},
-    {"placement.gpu_plugins", Effect::gpu, "/nonexistent"},
+    {"placement.gpu_plugins", Effect::gpu, "{nowhere}"},
     {"placement.gpu_graphs", Effect::gpu, "off"},
     {"placement.gpu_wait", Effect::gpu, "5s"},
     {"placement.layer_times", Effect::plan, "measure"},

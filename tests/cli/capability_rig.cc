@@ -259,6 +259,7 @@ Settings Rig::setting(std::string_view key, std::string_view value, Topology top
   replace(text, "{file}", file_);
   replace(text, "{token}", token_);
   replace(text, "{profile}", profile_);
+  replace(text, "{nowhere}", missing_path());
   replace(text, "{split}", split);
   std::vector<std::string> values;
   std::istringstream words(text);

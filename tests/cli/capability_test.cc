@@ -450,7 +450,7 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
 TEST(Capabilities, RequiredWorkersAreRequired) {
   const Settings here = Rig::get().topology(Topology::experts_here);
   const Settings lame = joined(
-      here, {{"worker.spawn", {"experts,bin=" + reluctant_worker("exit 3", "/nonexistent")}}});
+      here, {{"worker.spawn", {"experts,bin=" + reluctant_worker("exit 3", missing_path())}}});
   const Result<Computed> computed = compute(lame);
   ASSERT_TRUE(computed) << computed.error().message;
   EXPECT_GT(computed->fallbacks, 0);

@@ -27,7 +27,7 @@ TEST(ExpertOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
   };
   for (const auto& [options, part] : calls) {
     SCOPED_TRACE(part);
-    std::vector<std::string> arguments = {"plan", "/nonexistent.gguf"};
+    std::vector<std::string> arguments = {"plan", missing_path()};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome = run_program({arguments});
     EXPECT_EQ(outcome.code, 2);
@@ -133,12 +133,11 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   const Outcome other = run_program({{"plan", kOther, "-c", "256", "--expert-profile", profile}});
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find(profile), std::string::npos) << other.err;
-  const Outcome missing =
-      run_program({{"plan", kModel, "--expert-profile", "/nonexistent/profile.csv"}});
+  const Outcome missing = run_program({{"plan", kModel, "--expert-profile", missing_path()}});
   EXPECT_EQ(missing.code, 1);
   // Before anything is connected to or loaded.
   const Outcome remote = run_program({{"calibrate", kBundled, "--text", text, "--target-devices",
-                                       "cpu,worker:unix:/nonexistent/socket"}});
+                                       "cpu,worker:unix:" + missing_path()}});
   EXPECT_NE(remote.err.find("calibrate without workers"), std::string::npos) << remote.err;
   const Outcome no_text = run_program({{"calibrate", kBundled}});
   EXPECT_NE(no_text.code, 0);

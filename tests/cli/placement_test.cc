@@ -30,7 +30,7 @@ TEST(PlacementOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
   };
   for (const auto& [options, part] : calls) {
     SCOPED_TRACE(part);
-    std::vector<std::string> arguments = {"plan", "/nonexistent.gguf"};
+    std::vector<std::string> arguments = {"plan", missing_path()};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome = run_program({arguments});
     EXPECT_EQ(outcome.code, 2);

@@ -48,10 +48,14 @@ int exit_code(int status) {
 const std::string& scratch_folder() {
   static const std::string folder = [] {
     std::string pattern = (std::filesystem::temp_directory_path() / "tessera-cli-XXXXXX").string();
-    const char* made = mkdtemp(pattern.data());
-    return made != nullptr ? std::string(made) : std::string("/nonexistent");
+    if (mkdtemp(pattern.data()) == nullptr) std::abort();
+    return pattern;
   }();
   return folder;
+}
+
+std::string missing_path() {
+  return scratch_folder() + "/nobody_made_this";
 }
 
 std::string read_file(const std::string& path) {

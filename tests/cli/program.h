@@ -25,6 +25,8 @@ Outcome run_program(const Call& call);
 
 // A folder for this process's files; also HOME of what run_program starts.
 const std::string& scratch_folder();
+// Inside it, where nothing is and nothing gets.
+std::string missing_path();
 std::string read_file(const std::string& path);
 void write_file(const std::string& path, const std::string& text);
 

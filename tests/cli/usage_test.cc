@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <sstream>
 
 #include "tests/cli/program.h"
@@ -47,7 +48,7 @@ TEST(Usage, EachMistakeIsOneLine) {
 }
 
 TEST(Usage, WhatFailsAtRunTimeIsCodeOne) {
-  expect_one_line(run_program({{"plan", "/nonexistent.gguf"}}), 1, "/nonexistent.gguf");
+  expect_one_line(run_program({{"plan", missing_path()}}), 1, missing_path());
   const std::string path = scratch_folder() + "/text.gguf";
   write_file(path, "no model");
   expect_one_line(run_program({{"inspect", path}}), 1, "not a GGUF file");
@@ -125,7 +126,54 @@ TEST(Config, MistakesInFilesAndVariablesNameTheirPlace) {
   expect_one_line(run_program({{"plan", "x"}, "", {"TESSERA_KV_CTX=x"}}), 2, "TESSERA_KV_CTX=x: ");
   expect_one_line(run_program({{"plan", "x"}, "", {"DFLASH_MOE_EXPERT_COMPUTE_IPC_MODES=stream"}}),
                   2, "_MODES is unknown, did you mean DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE?");
-  expect_one_line(run_program({{"plan", "x", "--config", "/nonexistent"}}), 2, "/nonexistent");
+}
+
+// Where a command reads a file that the user names.
+struct Named {
+  std::vector<std::string> words;  // the file's name follows
+  int unread = 1;                  // exit code if it cannot be read
+  int wrong = 1;                   // exit code if what it holds is no such thing
+  bool may_be_empty = false;
+};
+
+std::vector<Named> files_named(const std::string& model, const std::string& out) {
+  return {
+      {{"plan", model, "--config"}, 2, 2, true},
+      {{"plan", model, "--token-file"}, 2, 2},
+      {{"plan", model, "--expert-profile"}},
+      {{"plan"}},
+      {{"inspect"}},
+      {{"tokenize", "--text", "a"}},
+      {{"run", "-p", "a"}},
+      {{"template", model, "--chat-template-file"}},
+      {{"template", model, "--messages"}},
+      {{"calibrate", model, "--out", out, "--text"}},
+      {{"logits", model, "--out", out, "--ids-file"}, 1, 2},
+      {{"serve", model, "--port", "0", "--api-key-file"}},
+  };
+}
+
+TEST(Usage, FilesThatCannotBeReadAreOneLine) {
+  const std::string model = scratch_folder() + "/named.gguf", out = scratch_folder() + "/named.out",
+                    empty = scratch_folder() + "/named.empty";
+  ASSERT_EQ(run_program({{"synth", "qwen35moe", model}}).code, 0);
+  write_file(empty, "");
+  // A folder; one that opens and cannot be read; one without an end; one without a byte; none.
+  for (const std::string& file : {scratch_folder(), std::string("/proc/self/mem"),
+                                  std::string("/dev/full"), empty, missing_path()}) {
+    for (Named& named : files_named(model, out)) {
+      if (file == empty && named.may_be_empty) continue;
+      named.words.push_back(file);
+      SCOPED_TRACE(::testing::PrintToString(named.words));
+      const bool is_read = file == empty || file == "/dev/full";
+      expect_one_line(run_program({named.words}), is_read ? named.wrong : named.unread, file);
+    }
+  }
+  EXPECT_FALSE(std::filesystem::exists(out));
+  const std::vector<std::string> to_a_folder[] = {
+      {"calibrate", model, "--text", model, "--out", scratch_folder()},
+      {"logits", model, "--ids", "1", "--out", scratch_folder()}};
+  for (const auto& words : to_a_folder) expect_one_line(run_program({words}), 1, scratch_folder());
 }
 
 }  // namespace

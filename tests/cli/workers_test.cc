@@ -25,7 +25,7 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--spawn-worker", "experts,device=cuda:0"}, "experts are computed on cpu"},
       {{"--spawn-worker", "layers,budget=much"}, "give bytes"},
       {{"--spawn-worker", "layers,speed=3"}, "not known"},
-      {{"--spawn-worker", "layers,bin=/nonexistent"}, "/nonexistent"},
+      {{"--spawn-worker", "layers,bin=" + missing_path()}, "nobody_made_this"},
       {{"--spawn-worker", "experts,bin=/etc/passwd"}, "not an executable file"},
       {{"--spawn-worker", "layers", "--target-devices", "cpu"}, "does not name it"},
       {{"--target-devices", "cpu,worker:0"}, "needs a --spawn-worker layers"},
@@ -49,11 +49,11 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--expert-ipc-required", "--spawn-worker", "layers"}, "no worker of experts is named"},
       {{"--worker-timeout", "0s"}, "--worker-timeout"},
       {{"--worker-transport", "pipe"}, "auto, shared or stream"},
-      {{"--token-file", "/nonexistent"}, "/nonexistent"},
+      {{"--token-file", missing_path()}, "nobody_made_this"},
   };
   for (const auto& [options, part] : calls) {
     SCOPED_TRACE(part);
-    Words words = {"plan", "/nonexistent.gguf"};
+    Words words = {"plan", missing_path()};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome outcome = run_program({words});
     EXPECT_EQ(outcome.code, 2) << outcome.err;
@@ -71,8 +71,8 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
         << outcome.err;
     EXPECT_NE(outcome.err.find("bin= is the path of a tessera program"), std::string::npos);
   }
-  const Outcome nobody = run_program(
-      {{"plan", kModel, "--target-devices", "cpu,worker:unix:/nonexistent/worker.sock"}});
+  const Outcome nobody =
+      run_program({{"plan", kModel, "--target-devices", "cpu,worker:unix:" + missing_path()}});
   EXPECT_EQ(nobody.code, 1);
   EXPECT_NE(nobody.err.find("no worker at"), std::string::npos) << nobody.err;
 }

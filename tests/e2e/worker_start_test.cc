@@ -35,7 +35,7 @@ TEST(WorkerStart, OneThatFailsIsComputedForAndTriedAgain) {
 
 TEST(WorkerStart, OneThatIsSlowIsNotWaitedFor) {
   const auto start = std::chrono::steady_clock::now();
-  const Served served(options(reluctant_worker("sleep 600", scratch_folder() + "/nowhere")));
+  const Served served(options(reluctant_worker("sleep 600", missing_path())));
   EXPECT_FALSE(answer(served).empty());
   EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"first\"}"), 1);
   // Attaching alone would have been given up after this long.
