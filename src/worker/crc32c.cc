@@ -33,8 +33,8 @@ constexpr Tables make_tables() {
 
 constexpr Tables kTables = make_tables();
 
-std::uint32_t by_table(std::span<const std::byte> bytes, std::uint32_t before) {
-  std::uint32_t crc = ~before;
+std::uint32_t by_table(std::span<const std::byte> bytes) {
+  std::uint32_t crc = ~0u;
   while (bytes.size() >= 8) {
     const std::uint64_t word = load_le<std::uint64_t>(bytes.data()) ^ crc;
     crc = 0;
@@ -48,9 +48,8 @@ std::uint32_t by_table(std::span<const std::byte> bytes, std::uint32_t before) {
 
 #if defined(__x86_64__)
 // The instruction is of this polynomial.
-__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes,
-                                                               std::uint32_t before) {
-  std::uint64_t crc = ~before;
+__attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const std::byte> bytes) {
+  std::uint64_t crc = ~0u;
   for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
     std::uint64_t word;
     std::memcpy(&word, bytes.data(), sizeof(word));
@@ -64,16 +63,16 @@ __attribute__((target("sse4.2"))) std::uint32_t by_instruction(std::span<const s
 
 }  // namespace
 
-std::uint32_t crc32c(std::span<const std::byte> bytes, std::uint32_t before) {
+std::uint32_t crc32c(std::span<const std::byte> bytes) {
 #if defined(__x86_64__)
   static const bool has_instruction = __builtin_cpu_supports("sse4.2") != 0;
-  if (has_instruction) return by_instruction(bytes, before);
+  if (has_instruction) return by_instruction(bytes);
 #endif
-  return by_table(bytes, before);
+  return by_table(bytes);
 }
 
-std::uint32_t crc32c_by_table(std::span<const std::byte> bytes, std::uint32_t before) {
-  return by_table(bytes, before);
+std::uint32_t crc32c_by_table(std::span<const std::byte> bytes) {
+  return by_table(bytes);
 }
 
 }  // namespace tessera::worker

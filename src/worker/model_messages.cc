@@ -1,7 +1,6 @@
 #include "worker/model_messages.h"
 
 #include "worker/byte_codec.h"
-#include "worker/crc32c.h"
 
 namespace tessera::worker {
 
@@ -63,27 +62,6 @@ Result<ModelRead> decode_model_read(std::span<const std::byte> body) {
       read.offset > kMaxModelFileBytes || read.left > kMaxModelParts * kMaxModelFileBytes)
     return Error::make(ErrorCode::invalid, "malformed MODEL_READ body");
   return read;
-}
-
-std::array<std::byte, kModelDataFixedBytes> model_data_head(std::span<const std::byte> bytes) {
-  std::array<std::byte, kModelDataFixedBytes> head{};
-  store_le(head.data(), crc32c(bytes));
-  return head;
-}
-
-Result<std::span<const std::byte>> decode_model_data(std::span<const std::byte> body) {
-  ByteReader in(body);
-  const std::uint32_t sum = in.u32();
-  const std::uint32_t reserved = in.u32();
-  const std::span<const std::byte> bytes = in.rest();
-  if (!in.ok() || reserved != 0 || bytes.empty())
-    return Error::make(ErrorCode::invalid, "malformed MODEL_DATA body");
-  if (const std::uint32_t made = crc32c(bytes); made != sum)
-    return Error::make(ErrorCode::invalid,
-                       "bytes of the model were damaged on their way: checksum {:08x}, they make "
-                       "{:08x}",
-                       sum, made);
-  return bytes;
 }
 
 }  // namespace tessera::worker

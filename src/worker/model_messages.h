@@ -13,7 +13,6 @@
 // decode_* checks what can be checked without the model, as in messages.h.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -49,16 +48,10 @@ struct ModelRead {
 };
 inline constexpr std::size_t kModelReadBytes = 24;
 
-// MODEL_DATA: their CRC-32C u32, u32 0, and the bytes.
-inline constexpr std::size_t kModelDataFixedBytes = 8;
-
 std::vector<std::byte> encode(const ModelInfo& info);
 std::vector<std::byte> encode(const ModelRead& read);
-std::array<std::byte, kModelDataFixedBytes> model_data_head(std::span<const std::byte> bytes);
 
 Result<ModelInfo> decode_model_info(std::span<const std::byte> body);
 Result<ModelRead> decode_model_read(std::span<const std::byte> body);
-// The bytes, when they are what was sent; a view of the body.
-Result<std::span<const std::byte>> decode_model_data(std::span<const std::byte> body);
 
 }  // namespace tessera::worker

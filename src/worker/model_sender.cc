@@ -1,6 +1,5 @@
 #include "worker/model_sender.h"
 
-#include <array>
 #include <utility>
 
 namespace tessera::worker {
@@ -43,9 +42,7 @@ Status ModelSender::answer_read(Channel& channel, const Frame& frame) {
   progress_.update(sent_, sent_ + read.bytes + read.left);
   const auto bytes = std::span(chunk_).first(read.bytes);
   TESSERA_TRY(file_.read_at(static_cast<int>(read.part), read.offset, bytes));
-  const auto head = model_data_head(bytes);
-  const std::array<std::span<const std::byte>, 2> parts = {head, bytes};
-  TESSERA_TRY(channel.send({.op = Op::model_data, .sequence = frame.header.sequence}, Parts(parts),
+  TESSERA_TRY(channel.send({.op = Op::model_data, .sequence = frame.header.sequence}, bytes,
                            after(options_.patience)));
   sent_ += read.bytes;
   return {};

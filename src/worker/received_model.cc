@@ -209,7 +209,7 @@ Status ReceivedModel::take(const Asked& asked) {
   if (frame_.header.op != Op::model_data || frame_.header.sequence != asked.sequence)
     return Error::make(ErrorCode::invalid, "{}: {} where MODEL_DATA is due", channel_->describe(),
                        op_name(frame_.header.op));
-  TESSERA_ASSIGN(const std::span<const std::byte> bytes, decode_model_data(frame_.body()));
+  const std::span<const std::byte> bytes = frame_.body();
   if (bytes.size() != asked.range.bytes())
     return Error::make(ErrorCode::invalid, "{}: {} bytes of the model where {} were asked for",
                        channel_->describe(), bytes.size(), asked.range.bytes());

@@ -201,7 +201,7 @@ TEST_P(Receiving, AClientThatStalls) {
 
 // What a client may send instead of the first bytes of its file.
 TEST_P(Receiving, AClientThatLies) {
-  for (const std::string how : {"short", "sequence", "checksum", "op", "header", "info"}) {
+  for (const std::string how : {"short", "sequence", "op", "header", "info"}) {
     SCOPED_TRACE(how);
     end();
     pair_ = make_pair({.kind = GetParam()});
@@ -219,12 +219,10 @@ TEST_P(Receiving, AClientThatLies) {
       // Junk where metadata is due: counts of all ones.
       std::vector<std::byte> bytes(how == "short" ? 999 : 1000, std::byte{0xff});
       std::memcpy(bytes.data(), "GGUF\3\0\0\0", 8);
-      auto head = model_data_head(bytes);
-      if (how == "checksum") head[0] ^= std::byte{1};
-      const std::array<std::span<const std::byte>, 2> parts = {head, bytes};
+      if (how == "op") bytes.clear();
       (void)pair_.client->send({.op = how == "op" ? Op::pong : Op::model_data,
                                 .sequence = frame.header.sequence + (how == "sequence" ? 1 : 0)},
-                               how == "op" ? Parts() : Parts(parts), after(10s));
+                               bytes, after(10s));
     });
     const auto received = receive();
     ASSERT_FALSE(received.ok());

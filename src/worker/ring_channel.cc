@@ -38,10 +38,8 @@ Error RingChannel::gone() {
   return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
 }
 
-Status RingChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
+Status RingChannel::put(const FrameHeader& header, Parts parts, Deadline deadline) {
   if (closed()) return Error::make(ErrorCode::unavailable, "{}: closed", describe());
-  header.body_bytes = 0;
-  for (const std::span<const std::byte> part : parts) header.body_bytes += part.size();
   if (header.body_bytes > sender_.capacity())
     return Error::make(ErrorCode::invalid, "{}: {} of {} bytes, the arena holds {}", describe(),
                        op_name(header.op), header.body_bytes, sender_.capacity());
@@ -70,7 +68,7 @@ Result<bool> RingChannel::take(Frame& frame) {
   return *came;
 }
 
-Result<bool> RingChannel::receive(Frame& frame, Deadline deadline) {
+Result<bool> RingChannel::get(Frame& frame, Deadline deadline) {
   if (closed()) return Error::make(ErrorCode::unavailable, "{}: closed", describe());
   TESSERA_ASSIGN(const bool at_once, take(frame));
   if (at_once) return true;

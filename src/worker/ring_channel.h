@@ -30,9 +30,8 @@ class RingChannel final : public Channel {
   // `socket` is connected to the peer that maps the same memory, and non-blocking.
   RingChannel(Fd socket, RingMemory memory, RingEnd end, const SpinOptions& spin);
 
-  using Channel::send;
-  Status send(FrameHeader header, Parts parts, Deadline deadline) override;
-  Result<bool> receive(Frame& frame, Deadline deadline) override;
+  Status put(const FrameHeader& header, Parts parts, Deadline deadline) override;
+  Result<bool> get(Frame& frame, Deadline deadline) override;
   bool reserves_room() const override { return true; }
   void look_around() override { receiver_.rouse(); }
   void close() override;

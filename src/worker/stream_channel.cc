@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 
-#include "worker/crc32c.h"
 #include "worker/socket_io.h"
 
 namespace tessera::worker {
@@ -45,16 +44,6 @@ void advance(std::span<iovec>& pieces, std::size_t n) {
   }
 }
 
-// A peer of an earlier version is let through, to be refused in the handshake.
-Status check_sum(const FrameHeader& header, std::span<const std::byte> body) {
-  if (header.version < kFirstVersionWithSums) return {};
-  const std::uint32_t sum = crc32c(body);
-  if (sum == header.body_sum) return {};
-  return Error::make(ErrorCode::invalid,
-                     "the checksum of {}'s body is {:08x}, its bytes make {:08x}",
-                     op_name(header.op), header.body_sum, sum);
-}
-
 }  // namespace
 
 Result<std::unique_ptr<StreamChannel>> StreamChannel::adopt(Fd socket, std::string description) {
@@ -73,25 +62,20 @@ Error StreamChannel::no_room(Op op) const {
                      op_name(op));
 }
 
-Status StreamChannel::lay_out(FrameHeader header, Parts parts, Outgoing& out) {
+Status StreamChannel::lay_out(const FrameHeader& header, Parts parts, Outgoing& out) {
   if (parts.size() >= out.storage.size())
     return Error::make(ErrorCode::invalid, "a body of {} parts; at most {}", parts.size(),
                        out.storage.size() - 1);
-  header.body_bytes = 0;
-  header.body_sum = 0;
+  encode_header(header, out.header);
   out.storage[0] = {out.header.data(), out.header.size()};
   std::size_t n = 1;
-  for (const std::span<const std::byte> part : parts) {
-    header.body_bytes += part.size();
-    header.body_sum = crc32c(part, header.body_sum);
+  for (const std::span<const std::byte> part : parts)
     if (!part.empty()) out.storage[n++] = {const_cast<std::byte*>(part.data()), part.size()};
-  }
-  encode_header(header, out.header);
   out.pieces = std::span(out.storage).first(n);
   return {};
 }
 
-Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
+Status StreamChannel::put(const FrameHeader& header, Parts parts, Deadline deadline) {
   TESSERA_ASSIGN(const bool clear, flush(deadline));
   if (!clear) return no_room(header.op);
   Outgoing out;
@@ -104,8 +88,8 @@ Status StreamChannel::send(FrameHeader header, Parts parts, Deadline deadline) {
                           op_name(header.op)));
 }
 
-Status StreamChannel::hand_over(FrameHeader header, Parts parts, Deadline deadline,
-                                Clock::duration stuck) {
+Status StreamChannel::put_or_keep(const FrameHeader& header, Parts parts, Deadline deadline,
+                                  Clock::duration stuck) {
   TESSERA_ASSIGN(const bool clear, flush(std::min(deadline, after(stuck))));
   if (!clear) return no_room(header.op);
   Outgoing out;
@@ -162,7 +146,7 @@ Result<bool> StreamChannel::wait_for_room(Deadline deadline) {
   const Readiness room = wait_for(socket_.get(), static_cast<short>(events), deadline);
   if (room.hung_up) return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
   if (place != nullptr && room.ready) {
-    TESSERA_ASSIGN(const bool came, receive_frame(*place, Deadline::min(), nullptr));
+    TESSERA_ASSIGN(const bool came, receive(*place, Deadline::min()));
     if (came) taker_->take();
   }
   // A peer that sends and does not read makes the socket ready for ever.
@@ -173,8 +157,7 @@ Status StreamChannel::send_with_descriptor(FrameHeader header, std::span<const s
                                            int descriptor, Deadline deadline) {
   // One message of a hundred-odd bytes into an empty socket buffer: whole or not at all.
   std::vector<std::byte> bytes(kHeaderBytes);
-  header.body_bytes = body.size();
-  header.body_sum = crc32c(body);
+  seal(header, Parts(&body, 1));
   encode_header(header, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
   bytes.insert(bytes.end(), body.begin(), body.end());
   iovec piece{bytes.data(), bytes.size()};
@@ -245,21 +228,19 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
   }
   TESSERA_ASSIGN(const bool whole, fill(partial_body_, body_have_, deadline, descriptor));
   if (!whole) return false;
-  if (Status status = check_sum(partial_.header, partial_body_); !status)
-    return fail(std::move(status).error());
   std::swap(frame, partial_);
   in_body_ = false;
   header_have_ = 0;
   return true;
 }
 
-Result<bool> StreamChannel::receive(Frame& frame, Deadline deadline) {
+Result<bool> StreamChannel::get(Frame& frame, Deadline deadline) {
   return receive_frame(frame, deadline, nullptr);
 }
 
 Result<bool> StreamChannel::receive_with_descriptor(Frame& frame, Fd& descriptor,
                                                     Deadline deadline) {
-  return receive_frame(frame, deadline, &descriptor);
+  return checked(receive_frame(frame, deadline, &descriptor), frame);
 }
 
 void StreamChannel::close() {

@@ -2,8 +2,7 @@
 //
 // Reading keeps its place in a frame across deadlines, so a slow peer costs time and nothing else.
 // Writing cannot be taken back: when the deadline passes in the middle of a frame that is sent, the
-// channel is closed (unavailable); of one that is handed over the rest is kept. Each body travels
-// with its checksum: one that does not fit it closes the channel (invalid).
+// channel is closed (unavailable); of one that is handed over the rest is kept.
 #pragma once
 
 #include <sys/uio.h>
@@ -24,13 +23,12 @@ class StreamChannel final : public Channel {
   // `socket` is connected; it is made non-blocking.
   static Result<std::unique_ptr<StreamChannel>> adopt(Fd socket, std::string description);
 
-  using Channel::send;
-  Status send(FrameHeader header, Parts parts, Deadline deadline) override;
-  Status hand_over(FrameHeader header, Parts parts, Deadline deadline,
-                   Clock::duration stuck) override;
+  Status put(const FrameHeader& header, Parts parts, Deadline deadline) override;
+  Status put_or_keep(const FrameHeader& header, Parts parts, Deadline deadline,
+                     Clock::duration stuck) override;
   Result<bool> flush(Deadline deadline) override;
   bool has_rest() const override { return has_rest_.load(std::memory_order_relaxed); }
-  Result<bool> receive(Frame& frame, Deadline deadline) override;
+  Result<bool> get(Frame& frame, Deadline deadline) override;
   void close() override;
   std::size_t begun() const override { return header_have_ + (in_body_ ? body_have_ : 0); }
   bool reserves_room() const override { return false; }
@@ -62,7 +60,7 @@ class StreamChannel final : public Channel {
     std::span<iovec> pieces;
     bool started = false;
   };
-  static Status lay_out(FrameHeader header, Parts parts, Outgoing& out);
+  static Status lay_out(const FrameHeader& header, Parts parts, Outgoing& out);
   Result<bool> push(Outgoing& out, Deadline deadline, Clock::duration stuck);
   // Until the socket has room or, where allowed, a frame to take has come, which it takes; false at
   // the deadline.

@@ -10,8 +10,10 @@
 //
 // Trust: the peer is not believed. A frame that receive() returns has passed decode_header and
 // check_frame under this end's limits, before its body was read or memory for it allocated; the
-// body lies in the Frame's own memory, out of the peer's reach. A frame that does not pass closes
-// the channel.
+// body lies in the Frame's own memory, out of the peer's reach, and there it has the checksum that
+// its header names: whatever the peer does to memory that is shared, what was checked stays. That
+// finds bodies that were spoilt on their way; what a body says is not true for it. A frame that
+// does not pass closes the channel.
 //
 // Errors: invalid (the peer broke the protocol; the channel is closed), unavailable (closed by
 // either end, or the peer is gone), exhausted (send: no room before the deadline; nothing was sent
@@ -33,6 +35,7 @@
 
 #include "base/buffer.h"
 #include "base/result.h"
+#include "worker/body_sum.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -57,8 +60,6 @@ class Frame {
   std::size_t size_ = 0;
 };
 
-using Parts = std::span<const std::span<const std::byte>>;
-
 // Who takes the frames that come while send() waits for room.
 class FrameTaker {
  public:
@@ -73,8 +74,12 @@ class Channel {
  public:
   virtual ~Channel() = default;
 
-  // The body is the parts one after another; header.body_bytes is set from them.
-  virtual Status send(FrameHeader header, Parts parts, Deadline deadline) = 0;
+  // The body is the parts one after another; the header's body_bytes and body_sum are set from
+  // them.
+  Status send(FrameHeader header, Parts parts, Deadline deadline) {
+    seal(header, parts);
+    return put(header, parts, deadline);
+  }
   Status send(const FrameHeader& header, std::span<const std::byte> body, Deadline deadline) {
     return send(header, Parts(&body, 1), deadline);
   }
@@ -85,10 +90,9 @@ class Channel {
   // The same, but a frame that has begun counts as sent: what the connection takes no more of, by
   // the deadline or for as long as `stuck`, the channel keeps, and it goes out before anything else
   // with flush() or the next frame.
-  virtual Status hand_over(FrameHeader header, Parts parts, Deadline deadline,
-                           Clock::duration stuck) {
-    (void)stuck;
-    return send(header, parts, deadline);
+  Status hand_over(FrameHeader header, Parts parts, Deadline deadline, Clock::duration stuck) {
+    seal(header, parts);
+    return put_or_keep(header, parts, deadline, stuck);
   }
   // Whether nothing of such a frame is left. has_rest() is for any thread.
   virtual Result<bool> flush(Deadline deadline) {
@@ -105,7 +109,19 @@ class Channel {
   }
 
   // False when no whole frame came before the deadline.
-  virtual Result<bool> receive(Frame& frame, Deadline deadline) = 0;
+  Result<bool> receive(Frame& frame, Deadline deadline) {
+    return checked(get(frame, deadline), frame);
+  }
+
+  // What a kind of channel does for these: it carries frames as they are, with headers that tell of
+  // their bodies, right or wrong.
+  virtual Status put(const FrameHeader& header, Parts parts, Deadline deadline) = 0;
+  virtual Status put_or_keep(const FrameHeader& header, Parts parts, Deadline deadline,
+                             Clock::duration stuck) {
+    (void)stuck;
+    return put(header, parts, deadline);
+  }
+  virtual Result<bool> get(Frame& frame, Deadline deadline) = 0;
 
   // Bytes that have come of a frame which is not whole yet. For the receiving thread.
   virtual std::size_t begun() const { return 0; }
@@ -130,6 +146,11 @@ class Channel {
   // What may be received from now on; called by the receiving thread.
   void set_limits(const WireLimits& limits) { limits_ = limits; }
   const WireLimits& limits() const { return limits_; }
+
+ protected:
+  static void seal(FrameHeader& header, Parts parts);
+  // `came`: that a frame did. Closes the channel where its body is not what the header says.
+  Result<bool> checked(Result<bool> came, const Frame& frame);
 
  private:
   WireLimits limits_;

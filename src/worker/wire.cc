@@ -132,8 +132,8 @@ Status check_result(const FrameHeader& header, const WireLimits& limits) {
 }
 
 Status check_model_data(const FrameHeader& header, const WireLimits& limits) {
-  if (limits.max_model_bytes > 0 && header.body_bytes > kModelDataFixedBytes &&
-      header.body_bytes <= kModelDataFixedBytes + limits.max_model_bytes)
+  if (limits.max_model_bytes > 0 && header.body_bytes > 0 &&
+      header.body_bytes <= limits.max_model_bytes)
     return {};
   return Error::make(ErrorCode::invalid, "MODEL_DATA frame of {} bytes where {} of a file may come",
                      header.body_bytes, limits.max_model_bytes);
@@ -263,7 +263,7 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                                   limits.n_embd, WireType::f32));
   const bool wide = (limits.out_types & type_bit(WireType::f64)) != 0;
   return std::max(
-      {kMaxHelloBytes, job, kModelDataFixedBytes + limits.max_model_bytes,
+      {kMaxHelloBytes, job, std::uint64_t{limits.max_model_bytes},
        result_body_bytes(limits.max_rows, limits.n_embd, wide ? WireType::f64 : WireType::f32),
        result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
 }

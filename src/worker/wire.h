@@ -23,9 +23,9 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 4;
-inline constexpr std::uint16_t kVersionMax = 4;
-inline constexpr std::uint16_t kFirstVersionWithSums = 2;  // of bodies, over sockets
+inline constexpr std::uint16_t kVersionMin = 5;
+inline constexpr std::uint16_t kVersionMax = 5;
+inline constexpr std::uint16_t kFirstVersionWithSums = 5;  // of bodies, as body_sum() has them
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 
 enum class Op : std::uint16_t {
@@ -105,7 +105,7 @@ struct FrameHeader {
   std::uint32_t deadline_us = 0;  // from arrival, since two hosts share no clock; 0: none
   std::uint32_t queue_us = 0;     // RESULT: arrival to start
   std::uint32_t compute_us = 0;   // RESULT: start to end
-  std::uint32_t body_sum = 0;  // over a socket CRC-32C of the body, else 0; its channel sees to it
+  std::uint32_t body_sum = 0;     // of the body (body_sum.h); its channel sees to it
 
   bool operator==(const FrameHeader&) const = default;
 };

@@ -37,18 +37,6 @@ void stable(std::span<const std::byte> body, Decode decode) {
   CHECK(second.ok() && *second == *first);
 }
 
-// As it came, and as what it carries would.
-void model_data(std::span<const std::byte> body) {
-  if (const auto bytes = decode_model_data(body); bytes.ok())
-    CHECK(bytes->size() + kModelDataFixedBytes == body.size());
-  if (body.empty()) return;
-  const auto head = model_data_head(body);
-  std::vector<std::byte> whole(head.begin(), head.end());
-  whole.insert(whole.end(), body.begin(), body.end());
-  const auto bytes = decode_model_data(whole);
-  CHECK(bytes.ok() && std::equal(bytes->begin(), bytes->end(), body.begin(), body.end()));
-}
-
 void control_bodies(std::span<const std::byte> body) {
   (void)decode_attach(body);
   stable(body, decode_probe);
@@ -60,7 +48,6 @@ void control_bodies(std::span<const std::byte> body) {
   stable(body, decode_error);
   stable(body, decode_model_info);
   stable(body, decode_model_read);
-  model_data(body);
 }
 
 void frame(std::span<const std::byte> input) {

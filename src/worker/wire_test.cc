@@ -31,7 +31,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-const FrameHeader kExperts{.version = 4,
+const FrameHeader kExperts{.version = 5,
                            .op = Op::compute_experts,
                            .sequence = 0x0102030405060708,
                            .body_bytes = 2 * 8 + 3 * 64 * 2,
@@ -43,7 +43,7 @@ const FrameHeader kExperts{.version = 4,
                            .deadline_us = 50000,
                            .body_sum = 9};
 
-const WireLimits kLimits{.version = 4,
+const WireLimits kLimits{.version = 5,
                          .n_layer = 5,
                          .n_embd = 64,
                          .n_vocab = 1000,
@@ -64,17 +64,19 @@ TEST(Crc32c, PublishedValues) {
   EXPECT_EQ(crc32c(block), 0x62a8ab43u);
   for (std::size_t i = 0; i < block.size(); ++i) block[i] = static_cast<std::byte>(i);
   EXPECT_EQ(crc32c(block), 0x46dd794eu);
-  for (std::size_t cut = 0; cut <= block.size(); ++cut) {
-    const auto before = std::span(block).first(cut), behind = std::span(block).subspan(cut);
-    EXPECT_EQ(crc32c(behind, crc32c(before)), 0x46dd794eu) << cut;
-    EXPECT_EQ(crc32c_by_table(behind, crc32c_by_table(before)), 0x46dd794eu) << cut;
-  }
+}
+
+TEST(Crc32c, IsTheSameByInstructionAndByTable) {
+  std::vector<std::byte> bytes(100);
+  for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<std::byte>(i * 37 + 11);
+  for (std::size_t n = 0; n <= bytes.size(); ++n)
+    EXPECT_EQ(crc32c(std::span(bytes).first(n)), crc32c_by_table(std::span(bytes).first(n))) << n;
 }
 
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0400"
+            "0500"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -90,7 +92,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "0bc96e29");
+            "f31424b7");
 }
 
 TEST(Wire, RoundTripsEveryOp) {
@@ -152,7 +154,7 @@ TEST(Wire, HoldsJobsAgainstLimits) {
   EXPECT_TRUE(refused([](FrameHeader& h) { h.layer = kNoLayer; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.in_type = WireType::none; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.out_type = WireType::f16; }));
-  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 5; }));
+  EXPECT_TRUE(refused([](FrameHeader& h) { h.version = 4; }));
   EXPECT_FALSE(check_frame(kExperts, WireLimits{}).ok());  // before the handshake
 }
 

@@ -58,6 +58,9 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   if (fault == Fault::garbled || fault == Fault::absurd || fault == Fault::unasked) {
     EXPECT_TRUE(eventually([&] { return rig.deaths("protocol") > 0; }));
   }
+  if (fault == Fault::garbled_job) {  // it is the worker that ends the connection
+    EXPECT_TRUE(eventually([&] { return rig.deaths("exited") + rig.deaths("disconnected") > 0; }));
+  }
   rig.revive(fault);
   // Over a connection that goes on the worker stays bad.
   if (fault == Fault::refusal || fault == Fault::nan) return;

@@ -33,12 +33,26 @@ inline worker::TransportChoice transport_of(Link link) {
 
 // kill: in the middle of a job. stop: for good. slow: stopped for a while. The others answer from
 // some moment on with a frame that was not agreed, too few rows, a result that nobody asked for, an
-// ERROR, silence, the end of the process, bytes that a connection has spoilt, or results that are
-// not finite (turning_worker.h).
-enum class Fault { kill, stop, slow, absurd, few, unasked, refusal, silence, exit, garbled, nan };
+// ERROR, silence, the end of the process, bytes of a result or of a job that the way has spoilt, or
+// results that are not finite (turning_worker.h).
+enum class Fault {
+  kill,
+  stop,
+  slow,
+  absurd,
+  few,
+  unasked,
+  refusal,
+  silence,
+  exit,
+  garbled,
+  garbled_job,
+  nan
+};
 inline const char* fault_word(Fault fault) {
-  constexpr const char* kNames[] = {"kill",    "stop",    "slow", "absurd",  "few", "unasked",
-                                    "refusal", "silence", "exit", "garbled", "nan"};
+  constexpr const char* kNames[] = {"kill", "stop",    "slow",       "absurd",
+                                    "few",  "unasked", "refusal",    "silence",
+                                    "exit", "garbled", "garbledjob", "nan"};
   return kNames[static_cast<std::size_t>(fault)];
 }
 inline bool is_corrupt(Fault fault) {
@@ -55,14 +69,11 @@ struct FaultCase {
   Link link;
 };
 
-// Sockets alone can spoil bytes.
 inline auto all_faults() {
   std::vector<FaultCase> cases;
   for (int fault = 0; fault <= static_cast<int>(Fault::nan); ++fault)
     for (const bool prefill : {true, false})
-      for (const Link link : kLinks)
-        if (static_cast<Fault>(fault) != Fault::garbled || link != Link::shared)
-          cases.push_back({static_cast<Fault>(fault), prefill, link});
+      for (const Link link : kLinks) cases.push_back({static_cast<Fault>(fault), prefill, link});
   return ::testing::ValuesIn(cases);
 }
 // Those that say nothing any more while their connection lives.

@@ -1,8 +1,6 @@
 #include "tests/worker/turning_worker.h"
 
 #include <fmt/core.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,11 +14,9 @@
 #include "base/log.h"
 #include "device/cpu/isa.h"
 #include "worker/connect.h"
-#include "worker/crc32c.h"
 #include "worker/process.h"
 #include "worker/receiving_handler.h"
 #include "worker/role_handler.h"
-#include "worker/socket_io.h"
 
 namespace tessera::worker {
 namespace {
@@ -44,9 +40,9 @@ class TurningChannel final : public Channel {
   TurningChannel(std::unique_ptr<Channel> inner, std::string how)
       : inner_(std::move(inner)), how_(std::move(how)) {}
 
-  using Channel::send;
-  Status send(FrameHeader header, Parts parts, Deadline deadline) override {
-    if (header.op != Op::result || turned == 0) return inner_->send(header, parts, deadline);
+  Status put(const FrameHeader& sealed, Parts parts, Deadline deadline) override {
+    FrameHeader header = sealed;
+    if (header.op != Op::result || turned == 0) return inner_->put(header, parts, deadline);
     if (how_ == "exit") ::_exit(77);
     if (how_ == "silence") return {};
     if (how_ == "lags") std::this_thread::sleep_for(kLag);
@@ -58,19 +54,29 @@ class TurningChannel final : public Channel {
     if (how_ == "absurd") header.rows = 60'000;
     if (how_ == "few") {
       header.rows = header.items = 0;
-      parts = {};
+      return inner_->send(header, deadline);
     }
-    if (how_ == "garbled" && header.rows > 0) return send_garbled(header, joined(parts));
+    std::vector<std::byte> body;
+    for (const std::span<const std::byte> part : parts)
+      body.insert(body.end(), part.begin(), part.end());
     if (how_ == "nan") {
-      std::vector<std::byte> body = joined(parts);
       std::fill(body.begin(), body.end(), std::byte{0xff});  // of each type a NaN
       return inner_->send(header, body, deadline);
     }
-    return inner_->send(header, parts, deadline);
+    if (how_ == "garbled" && !body.empty()) body.back() ^= std::byte{1};
+    const std::span<const std::byte> part = body;
+    return inner_->put(header, Parts(&part, 1), deadline);
   }
-  Result<bool> receive(Frame& frame, Deadline deadline) override {
+  Result<bool> get(Frame& frame, Deadline deadline) override {
     inner_->set_limits(limits());
-    return inner_->receive(frame, deadline);
+    Result<bool> came = inner_->get(frame, deadline);
+    const bool job = came && *came && is_job(frame.header.op);
+    if (!job || turned == 0 || how_ != "garbledjob") return came;
+    const std::vector<std::byte> body(frame.body().begin(), frame.body().end());
+    TESSERA_ASSIGN(const std::span<std::byte> spoilt, frame.prepare(body.size()));
+    std::copy(body.begin(), body.end(), spoilt.begin());
+    spoilt.back() ^= std::byte{1};
+    return true;
   }
   bool reserves_room() const override { return inner_->reserves_room(); }
   void take_while_sending(FrameTaker* taker) override { inner_->take_while_sending(taker); }
@@ -80,27 +86,7 @@ class TurningChannel final : public Channel {
   std::string describe() const override { return inner_->describe(); }
 
  private:
-  static std::vector<std::byte> joined(Parts parts) {
-    std::vector<std::byte> body;
-    for (const std::span<const std::byte> part : parts)
-      body.insert(body.end(), part.begin(), part.end());
-    return body;
-  }
-  Status send_garbled(FrameHeader header, std::vector<std::byte> body) {
-    header.body_bytes = body.size();
-    header.body_sum = crc32c(body);
-    body.front() ^= std::byte{1};
-    std::vector<std::byte> bytes(kHeaderBytes);
-    encode_header(header, std::span<std::byte, kHeaderBytes>(bytes.data(), kHeaderBytes));
-    bytes.insert(bytes.end(), body.begin(), body.end());
-    for (std::span<const std::byte> left = bytes; !left.empty();) {
-      (void)wait_for(descriptor(), POLLOUT, after(10s));
-      const ssize_t n = ::send(descriptor(), left.data(), left.size(), MSG_NOSIGNAL);
-      if (n <= 0) return Error::make(ErrorCode::unavailable, "the client is gone");
-      left = left.subspan(static_cast<std::size_t>(n));
-    }
-    return {};
-  }
+  static bool is_job(Op op) { return op == Op::compute_experts || op == Op::forward_layers; }
 
   std::unique_ptr<Channel> inner_;
   std::string how_;

@@ -4,9 +4,9 @@
 //
 // It computes like `tessera worker` until SIGUSR1 comes, and from then on answers as HOW says:
 // absurd (a frame that was not agreed), few (no rows), unasked (a result that nothing asked for),
-// refusal (an ERROR), silence, exit, garbled (a bit of the body turns over on its way, through a
-// socket), nan (of the right shape), boasts (that jobs take an hour), lags (30 ms later than it
-// would, until SIGUSR2 comes), never (it stays good).
+// refusal (an ERROR), silence, exit, garbled (a bit of the result turns over on its way),
+// garbledjob (a bit of the next job on its way here), nan (of the right shape), boasts (that jobs
+// take an hour), lags (30 ms later than it would, until SIGUSR2 comes), never (it stays good).
 // `loads_slowly` is good too, and takes 600 ms more to load, saying every 20 ms that it does. A
 // client after the one that saw it go bad finds it good again. Without a MODEL it takes its
 // clients'.
