@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/buffer.h"
+#include "base/evict.h"
 #include "cli/bandwidth_kernels.h"
 
 namespace tessera::cli {
@@ -16,8 +17,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kPiece = std::int64_t{4} << 20;
 constexpr int kPasses = 5;
+constexpr int kShortPasses = 15;  // each is so short that other work may fill it
 constexpr int kArithmeticTries = 5;
 constexpr std::int64_t kRounds = 1'000'000;
 
@@ -41,15 +44,24 @@ std::int64_t buffer_bytes(std::int64_t least, int caches, std::int64_t memory_fr
   return std::max(kPiece, std::min(wanted, memory_free / 4) / kPiece * kPiece);
 }
 
-Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels, std::int64_t bytes) {
+struct ReadOptions {
+  std::int64_t bytes = 0;  // of the buffer
+  std::int64_t piece = kPiece;
+  int passes = kPasses;
+  bool evict = false;  // before each pass; else the buffer is larger than any cache
+};
+
+Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels,
+                            const ReadOptions& options) {
+  const std::int64_t bytes = options.bytes, piece = options.piece;
   TESSERA_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(static_cast<std::size_t>(bytes)));
-  const int pieces = static_cast<int>(bytes / kPiece);
+  const int pieces = static_cast<int>(bytes / piece);
   std::atomic<std::uint64_t> sum{0};
   const auto pass = [&](auto&& work) {
     const Clock::time_point begin = Clock::now();
     team.run([&](TeamMember& member) {
       member.for_each(pieces, 1, [&](int first, int last) {
-        work(buffer.data() + first * kPiece, static_cast<std::size_t>((last - first) * kPiece));
+        work(buffer.data() + first * piece, static_cast<std::size_t>((last - first) * piece));
       });
     });
     return seconds_since(begin);
@@ -57,10 +69,12 @@ Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels, std::
   // Pages that were never written are all the same one.
   pass([](std::byte* data, std::size_t size) { std::memset(data, 0x5a, size); });
   double best = 1e9;
-  for (int i = 0; i < kPasses; ++i)
+  for (int i = 0; i < options.passes; ++i) {
+    if (options.evict) pass([](const std::byte* data, std::size_t size) { evict(data, size); });
     best = std::min(best, pass([&](const std::byte* data, std::size_t size) {
                       sum.fetch_xor(kernels.read(data, size), std::memory_order_relaxed);
                     }));
+  }
   return static_cast<double>(bytes) / best;
 }
 
@@ -81,7 +95,8 @@ double measure_arithmetic(Multiply multiply, double operations_per_round) {
 Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
   const SpeedKernels kernels = kernels_for(isa);
   MachineSpeed speed{.buffer_bytes = buffer_bytes(kGiB, 4, memory_free)};
-  TESSERA_ASSIGN(speed.read_bytes_per_s, measure_read(team, kernels, speed.buffer_bytes));
+  TESSERA_ASSIGN(speed.read_bytes_per_s,
+                 measure_read(team, kernels, {.bytes = speed.buffer_bytes}));
   speed.f32_flop_per_s = measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round);
   if (kernels.multiply_int8 != nullptr)
     speed.int8_op_per_s = measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round);
@@ -89,7 +104,15 @@ Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_
 }
 
 Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
-  return measure_read(team, kernels_for(isa), buffer_bytes(kGiB / 4, 2, memory_free));
+  if (!can_evict()) {
+    const std::int64_t bytes = buffer_bytes(kGiB / 4, 2, memory_free);
+    return measure_read(team, kernels_for(isa), {.bytes = bytes});
+  }
+  return measure_read(team, kernels_for(isa),
+                      {.bytes = std::max(8, team.size()) * kMiB,
+                       .piece = kMiB / 4,
+                       .passes = kShortPasses,
+                       .evict = true});
 }
 
 }  // namespace tessera::cli

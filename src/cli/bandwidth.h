@@ -23,8 +23,9 @@ struct MachineSpeed {
 // Takes about a second and `memory_free` / 4 bytes at most.
 Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
 
-// How fast the team reads, bytes a second, from a smaller buffer: good enough to decide by. Takes
-// about a tenth of a second and as much memory at most.
+// How fast the team reads, bytes a second: good enough to decide by. Takes a few hundredths of a
+// second and 8 MiB, or 1 MiB a thread: the caches are emptied of it. Where a program cannot do that
+// it takes a buffer like the above.
 Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
 
 }  // namespace tessera::cli

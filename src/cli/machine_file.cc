@@ -72,6 +72,13 @@ double number(const Json& object, const char* name) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
 }
 
+// Zeros where there is none.
+MeasuredSpeed find_speed(int threads, cpu::Isa isa) {
+  const std::optional<Json> entry = find_entry(key_of(threads, isa));
+  if (!entry) return {};
+  return {number(*entry, "read_bytes_per_s"), number(*entry, "op_per_s")};
+}
+
 Json time_json(const StepTime& time) {
   return {time.prompt_row_s, time.token_s};
 }
@@ -105,11 +112,14 @@ void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
 }
 
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
-  const std::optional<Json> entry = find_entry(key_of(threads, isa));
-  if (!entry) return std::nullopt;
-  const MeasuredSpeed speed{number(*entry, "read_bytes_per_s"), number(*entry, "op_per_s")};
+  const MeasuredSpeed speed = find_speed(threads, isa);
   if (speed.read_bytes_per_s > 0.0 && speed.op_per_s > 0.0) return speed;
   return std::nullopt;
+}
+
+std::optional<double> saved_reading(int threads, cpu::Isa isa) {
+  const MeasuredSpeed speed = find_speed(threads, isa);
+  return speed.read_bytes_per_s > 0.0 ? std::optional(speed.read_bytes_per_s) : std::nullopt;
 }
 
 void save_layer_times(const Json& key, const LayerTimes& times) {

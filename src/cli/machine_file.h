@@ -24,8 +24,11 @@ MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads);
 // "EPYC 9654", as the system has it.
 std::string processor_name();
 
+// Of a full measurement, or of reading alone (op_per_s 0).
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa);
-std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);
+std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);  // a full one
+// How fast memory is read, of either.
+std::optional<double> saved_reading(int threads, cpu::Isa isa);
 
 void save_layer_times(const nlohmann::json& key, const LayerTimes& times);
 // Nothing but usable() times of a model of so many layers.

@@ -64,14 +64,16 @@ ShardPlan shard_on(const DeviceInventory& device) {
           .budget_bytes = *device.budget};
 }
 
-// What tessera bench measured, or a quick look: the planner gives more to the faster. 0 where there
-// is no memory to look with.
+// What was measured before, or a quick look, which is kept: the planner gives more to the faster. 0
+// where there is no memory to look with.
 double reading_speed(const DeviceInventory& device, cpu::Isa isa) {
   if (device.kind != DeviceKind::cpu) return device.speed * kThreadBytesPerSecond;
-  if (const auto saved = saved_speed(device.threads, isa)) return saved->read_bytes_per_s;
+  if (const auto saved = saved_reading(device.threads, isa)) return *saved;
   ThreadTeam team({.threads = device.threads, .cpus = device.cpus});
   const Result<double> measured = measure_reading(team, isa, *device.budget);
-  return measured ? *measured : 0.0;
+  if (!measured) return 0.0;
+  save_speed({.read_bytes_per_s = *measured}, device.threads, isa);
+  return *measured;
 }
 
 Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) {

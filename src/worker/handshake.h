@@ -73,6 +73,13 @@ HelloAck all_granted(const Hello& hello);
 // Rings in which `hello`'s credits all have room for the largest job and the largest result.
 AttachOptions ring_sizes(const Hello& hello);
 
+// What a worker says about itself, and how far away it is.
+struct SiteProbe : Probe {
+  // Over a socket, whatever the transport is later. Zero: not measured, of one that answers no
+  // PING before HELLO.
+  std::chrono::nanoseconds round_trip{0};
+};
+
 // Asks what the worker is and has; HELLO may follow.
 Result<Probe> client_probe(Channel& channel, Deadline deadline);
 // How long a frame to the worker and its answer take: the median of a few PINGs, before HELLO.

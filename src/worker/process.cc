@@ -183,8 +183,8 @@ Status WorkerProcess::stop(const StopTimes& times, const std::function<void()>& 
                      pid_, times.kill.count());
 }
 
-Result<Probe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
-                           Deadline deadline) {
+Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
+                               Deadline deadline) {
   SpawnOptions options{.binary = binary, .arguments = {"worker"}, .log_prefix = "worker probe"};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.arguments.push_back("--probe");
@@ -204,7 +204,8 @@ Result<Probe> probe_worker(const std::string& binary, const std::vector<std::str
     return Error::make(ErrorCode::unsupported,
                        "{} speaks versions {} to {} of the worker protocol, this program {} to {}",
                        binary, probe.version_min, probe.version_max, kVersionMin, kVersionMax);
-  return probe;
+  const Result<std::chrono::nanoseconds> round_trip = client_round_trip(*channel, deadline);
+  return SiteProbe{probe, round_trip ? *round_trip : std::chrono::nanoseconds(0)};
 }
 
 Result<Fd> start_as_worker() {
@@ -229,7 +230,13 @@ Result<Fd> start_as_worker() {
 Status answer_probe(Fd socket, const Probe& probe) {
   TESSERA_ASSIGN(const std::unique_ptr<StreamChannel> channel,
                  StreamChannel::adopt(std::move(socket), "worker probe"));
-  return channel->send({.op = Op::probe}, encode(probe), after(std::chrono::seconds(2)));
+  const Deadline until = after(std::chrono::seconds(2));
+  TESSERA_TRY(channel->send({.op = Op::probe}, encode(probe), until));
+  for (Frame frame;;) {
+    const Result<bool> came = channel->receive(frame, until);
+    if (!came || !*came || frame.header.op != Op::ping) return {};
+    TESSERA_TRY(channel->send({.op = Op::pong}, until));
+  }
 }
 
 }  // namespace tessera::worker

@@ -29,6 +29,7 @@
 
 #include "base/result.h"
 #include "worker/fd.h"
+#include "worker/handshake.h"
 #include "worker/messages.h"
 #include "worker/stderr_pump.h"
 #include "worker/transport.h"
@@ -87,8 +88,8 @@ class WorkerProcess {
 Status check_binary(const std::string& path);
 
 // Starts `BINARY worker ARGUMENTS --probe` and returns what it says about itself.
-Result<Probe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
-                           Deadline deadline);
+Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
+                               Deadline deadline);
 
 // --- In the worker ---
 
@@ -96,7 +97,7 @@ Result<Probe> probe_worker(const std::string& binary, const std::vector<std::str
 // socket to the parent.
 Result<Fd> start_as_worker();
 
-// The answer to --probe.
+// The answer to --probe, and to the PINGs that follow until the parent hangs up.
 Status answer_probe(Fd socket, const Probe& probe);
 
 }  // namespace tessera::worker

@@ -34,16 +34,12 @@ Starter rings_or_stream(const std::string& name, const Starter& rings, const Sta
 }
 
 Result<SiteProbe> ask(const WorkerSite& site, Deadline deadline) {
-  if (site.spawn) {
-    TESSERA_ASSIGN(const Probe probe,
-                   probe_worker(site.spawn->binary, site.probe_arguments, deadline));
-    return SiteProbe{probe};
-  }
+  if (site.spawn) return probe_worker(site.spawn->binary, site.probe_arguments, deadline);
   TESSERA_ASSIGN(
       const std::unique_ptr<Channel> channel,
       connect_to(site.address, {.kind = AttachKind::stream, .token = site.token}, deadline));
   TESSERA_ASSIGN(const Probe probe, client_probe(*channel, deadline));
-  // One that answers no PING before HELLO has said what it is all the same.
+  // Without an answer to PING it has said what it is all the same.
   const Result<std::chrono::nanoseconds> round_trip = client_round_trip(*channel, deadline);
   (void)channel->send({.op = Op::bye}, deadline);
   return SiteProbe{probe, round_trip ? *round_trip : std::chrono::nanoseconds(0)};

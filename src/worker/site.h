@@ -32,13 +32,8 @@ struct WorkerSite {
   StopTimes stop;
 };
 
-// What the worker says about itself, and how far away it is.
-struct SiteProbe : Probe {
-  // Over a socket, whatever the transport is later. Zero: not measured, as of one that is started
-  // here, which lives for the question only.
-  std::chrono::nanoseconds round_trip{0};
-};
-// That it speaks the protocol and knows the role is checked.
+// Asks the worker; one that is spawned is started for that alone. That it speaks the protocol and
+// knows the role is checked.
 Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline);
 
 // Memory that the connection takes at each end: shared by both, once it was used all over; over a

@@ -106,10 +106,11 @@ TEST(Process, DiesWithItsParent) {
 }
 
 TEST(Probe, Answers) {
-  const Result<Probe> probe = probe_worker(FAKE_WORKER, {}, after(10s));
+  const Result<SiteProbe> probe = probe_worker(FAKE_WORKER, {}, after(10s));
   ASSERT_TRUE(probe.ok()) << probe.error().message;
   EXPECT_EQ(probe->version_max, kVersionMax);
   EXPECT_EQ(probe->roles, role_bit(Role::experts));
+  EXPECT_GT(probe->round_trip.count(), 0);
 }
 
 TEST(Probe, OtherProgramsAreNoWorkers) {
