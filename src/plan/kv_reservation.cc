@@ -31,9 +31,14 @@ KvReservation reserve_kv(const KvDemand& demand) {
 }
 
 std::int64_t kv_pool_tokens(const KvPoolOptions& options) {
-  const std::int64_t half = left_of(options.free, options.reserve) / 2;
-  std::int64_t tokens = options.token > 0 ? half / options.token : options.context;
-  tokens = std::min({tokens, options.context, options.most});
+  if (options.asked == 0) return 0;
+  std::int64_t tokens = options.context;
+  if (options.asked) {
+    tokens = std::min(tokens, *options.asked);
+  } else if (options.free && options.token > 0) {
+    const std::int64_t half = left_of(*options.free, options.reserve) / 2;
+    tokens = std::min({tokens, half / options.token, options.most});
+  }
   tokens = std::max(round_up(tokens, kPoolStep), kLeastPool);
   return std::min(tokens, options.context);
 }

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 
 #include "device/device.h"
 #include "model/spec.h"
@@ -40,13 +41,16 @@ struct KvReservation {
 KvReservation reserve_kv(const KvDemand& demand);
 
 struct KvPoolOptions {
-  std::int64_t free = 0;      // bytes free on the device
-  std::int64_t reserve = 0;   // of them: to leave alone
-  std::int64_t token = 0;     // bytes of KV a token
-  std::int64_t context = 0;   // tokens
-  std::int64_t most = 16384;  // tokens beyond which a larger pool is no faster
+  std::optional<std::int64_t> asked;  // tokens that a person wants; 0: no pool; absent: chosen here
+  std::optional<std::int64_t> free;   // bytes free on the device; absent: nobody knows
+  std::int64_t reserve = 0;           // of them: to leave alone
+  std::int64_t token = 0;             // bytes of KV a token
+  std::int64_t context = 0;           // tokens
+  std::int64_t most = 16384;          // tokens beyond which a larger pool is no faster
 };
-// Half of what is free, in steps of 256 tokens, from 512 to the context.
+// What was asked for, or half of what is free; in steps of 256 tokens, from 512 to the context.
+// Where nobody knows what is free, the context: a guess would reserve too much or too little.
+// KvDemand::pool and the allocation both read the result.
 std::int64_t kv_pool_tokens(const KvPoolOptions& options);
 
 // Bytes that a further position takes in the layers that see all of them.

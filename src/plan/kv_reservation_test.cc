@@ -66,6 +66,37 @@ TEST(KvReservation, PoolSizes) {
   EXPECT_EQ(kv_pool_tokens(small), 300);
 }
 
+// Reservation and allocation read one number, so that they cannot differ.
+TEST(KvReservation, WhatIsSizedOnceIsWhatIsReserved) {
+  const KvPoolOptions automatic{
+      .free = 8192 * kMiB, .reserve = 1536 * kMiB, .token = 80 * 1024, .context = 131072};
+  KvPoolOptions tight = automatic, explicitly = automatic, unknown = automatic, none = automatic;
+  tight.free = 1500 * kMiB;
+  explicitly.asked = 49000;
+  unknown.free.reset();
+  none.asked = 0;
+  const std::pair<KvPoolOptions, std::int64_t> cases[] = {
+      {automatic, 16384}, {tight, 512}, {explicitly, 49152}, {unknown, 131072}, {none, 131072}};
+  for (const auto& [options, reserved] : cases) {
+    const std::int64_t pool = kv_pool_tokens(options);
+    EXPECT_EQ(pool, options.asked == 0 ? 0 : reserved);
+    const KvReservation kv = reserve_kv(published(131072, pool));
+    EXPECT_EQ(kv.tokens, reserved);
+    EXPECT_EQ(kv.bytes, reserved * 80 * 1024);
+    EXPECT_EQ(kv.pool_reduced, reserved < 131072);
+  }
+}
+
+TEST(KvReservation, WhatIsAskedForKeepsItsLimits) {
+  KvPoolOptions options{.asked = 1, .token = 1, .context = 4096};
+  EXPECT_EQ(kv_pool_tokens(options), 512);
+  options.asked = 1 << 30;
+  EXPECT_EQ(kv_pool_tokens(options), 4096);
+  options.asked = 1000;
+  options.context = 900;
+  EXPECT_EQ(kv_pool_tokens(options), 900);
+}
+
 TEST(KvReservation, TokensCountTheLayersThatStoreKv) {
   const Result<Model> model =
       Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf");
