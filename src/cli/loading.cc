@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "cli/expert_costs.h"
 #include "cli/expert_workers.h"
 #include "cli/machine_file.h"
 #include "cli/placement_options.h"
@@ -247,6 +248,27 @@ Status make_connected_plan(const Config& config, const Model& model, Inventory i
                      "--worker-transport stream, or a larger --budget");
 }
 
+// With what experts away cost the host, which is measured where they leave and it is not known.
+Status make_costed_plan(const Config& config, const Model& model, const Inventory& inventory,
+                        MeasureLayers measure, PlanOptions options, PlacedModel& placed) {
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
+  auto host = host_of(model, inventory, config.small("placement.threads"), isa);
+  const bool afresh = config.text("placement.layer_times") == "measure";
+  if (host) {
+    host->f32_weights = options.f32_weights;
+    if (!afresh || measure == MeasureLayers::never)
+      options.expert_costs = saved_host_costs(model, *host).value_or(options.expert_costs);
+  }
+  TESSERA_TRY(make_connected_plan(config, model, inventory, options, placed));
+  if (!host || options.expert_costs.speed_measured || measure == MeasureLayers::never ||
+      !placed.plan.experts_leave())
+    return {};
+  const std::optional<ExpertCosts> costs = measured_host_costs(model, *host);
+  if (!costs) return {};
+  options.expert_costs = *costs;
+  return make_connected_plan(config, model, inventory, options, placed);
+}
+
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
@@ -271,10 +293,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
                                .workers = placed.workers,
                                .measure = needs.measure},
                               open_alone(config, model, placed.workers, unread), inventory));
-  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
-  if (const auto speed = saved_speed(usable_cores(), isa))
-    options.expert_costs.bytes_per_s = speed->read_bytes_per_s;
-  TESSERA_TRY(make_connected_plan(config, model, std::move(inventory), options, placed));
+  TESSERA_TRY(make_costed_plan(config, model, inventory, needs.measure, options, placed));
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));

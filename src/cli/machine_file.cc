@@ -122,6 +122,17 @@ std::optional<double> saved_reading(int threads, cpu::Isa isa) {
   return speed.read_bytes_per_s > 0.0 ? std::optional(speed.read_bytes_per_s) : std::nullopt;
 }
 
+void save_expert_times(const Json& key, const HostExpertTimes& times) {
+  save_entry({{"key", key}, {"call_s", times.call_s}, {"bytes_per_s", times.bytes_per_s}});
+}
+
+std::optional<HostExpertTimes> saved_expert_times(const Json& key) {
+  const std::optional<Json> entry = find_entry(key);
+  if (!entry) return std::nullopt;
+  const HostExpertTimes times{number(*entry, "call_s"), number(*entry, "bytes_per_s")};
+  return usable(times) ? std::optional(times) : std::nullopt;
+}
+
 void save_layer_times(const Json& key, const LayerTimes& times) {
   Json layers = Json::array();
   for (const StepTime& time : times.layers) layers.push_back(time_json(time));

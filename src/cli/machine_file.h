@@ -13,6 +13,7 @@
 
 #include "cli/bandwidth.h"
 #include "device/cpu/isa.h"
+#include "experts/measure_host.h"
 #include "plan/layer_times.h"
 #include "plan/prediction.h"
 
@@ -29,6 +30,9 @@ void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa);
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);  // a full one
 // How fast memory is read, of either.
 std::optional<double> saved_reading(int threads, cpu::Isa isa);
+
+void save_expert_times(const nlohmann::json& key, const HostExpertTimes& times);
+std::optional<HostExpertTimes> saved_expert_times(const nlohmann::json& key);
 
 void save_layer_times(const nlohmann::json& key, const LayerTimes& times);
 // Nothing but usable() times of a model of so many layers.

@@ -24,10 +24,13 @@
 
 namespace tessera {
 
-// Of one who computes experts away: the host, or a worker.
+// Of one who computes experts away: the host, or a worker. What nobody measured is assumed, and
+// marked so.
 struct ExpertCosts {
   double call_s = 20e-6;      // a job, without its bytes
   double bytes_per_s = 10e9;  // at which experts away are read
+  bool call_measured = false;
+  bool speed_measured = false;
 };
 
 struct ExpertLayerLoad {

@@ -70,7 +70,7 @@ ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
   ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
                   .costs = {}};
   for (std::size_t w = 0; !shard.remote && w < workers_.size(); ++w)
-    if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w]));
+    if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w], options_.expert_costs));
   if (shard.remote || !options_.expert_workers_required || load.costs.empty())
     load.costs.push_back(options_.expert_costs);
   return load;
@@ -88,14 +88,6 @@ ShardPlanner::Homeless ShardPlanner::homeless(const std::vector<ShardPlan>& shar
       all.bytes += n * expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
     }
   return all;
-}
-
-// What was not measured is taken to be as with the host.
-ExpertCosts ShardPlanner::worker_costs(const ExpertWorkerInventory& worker) const {
-  ExpertCosts costs = options_.expert_costs;
-  if (worker.call_s > 0.0) costs.call_s = worker.call_s;
-  if (worker.bytes_per_s > 0.0) costs.bytes_per_s = worker.bytes_per_s;
-  return costs;
 }
 
 void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
@@ -145,7 +137,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
   std::vector<ExpertWorker> workers;
   if (!shard.remote)
     for (const ExpertWorkerInventory& worker : workers_)
-      workers.push_back({worker.budget, worker_costs(worker).bytes_per_s});
+      workers.push_back({worker.budget, worker_costs(worker, options_.expert_costs).bytes_per_s});
   shard.layout.experts.clear();
   shard.experts = shard.experts_host = shard.experts_worker = 0;
   shard.mapped_bytes = 0;

@@ -123,6 +123,37 @@ TEST(ExpertPlanner, WorkersTakeExpertsBeforeTheHost) {
   EXPECT_GT(plan->shards[0].experts_worker, 0);
 }
 
+// What nobody measured is assumed to be as with the host, and marked.
+TEST(ExpertPlanner, SaysWhatExpertsWerePlacedBy) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty, .call_s = 1e-3},
+                              {.name = "worker:1", .budget = kPlenty, .bytes_per_s = 5e9}};
+  PlanOptions options{.context = 256, .expert_resident = 50.0};
+  options.expert_costs = {
+      .call_s = 2e-6, .bytes_per_s = 3e9, .call_measured = true, .speed_measured = true};
+  const Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->expert_costs.size(), 3u);
+  const ExpertCosts &far = plan->expert_costs[0].costs, &fast = plan->expert_costs[1].costs;
+  EXPECT_EQ(far.call_s, 1e-3);
+  EXPECT_EQ(far.bytes_per_s, 3e9);
+  EXPECT_TRUE(far.call_measured && !far.speed_measured);
+  EXPECT_EQ(fast.call_s, 2e-6);
+  EXPECT_EQ(fast.bytes_per_s, 5e9);
+  EXPECT_TRUE(!fast.call_measured && fast.speed_measured);
+  EXPECT_EQ(plan->expert_costs[2].executor, "host");
+  EXPECT_TRUE(plan->expert_costs[2].costs.speed_measured);
+  EXPECT_NE(plan_table(*plan).find("placed by: worker:0 1000.0 us a call and 3.0 GB/s (assumed); "
+                                   "worker:1 2.0 us (assumed) a call"),
+            std::string::npos)
+      << plan_table(*plan);
+  options.expert_workers_required = true;
+  EXPECT_EQ(make_plan(model, inventory, options)->expert_costs.size(), 2u);
+  options.expert_resident = 100.0;
+  EXPECT_TRUE(make_plan(model, inventory, options)->expert_costs.empty());
+}
+
 // "0-3,7" as numbers.
 std::vector<int> numbers_of(const nlohmann::ordered_json& ranges) {
   std::vector<int> numbers;

@@ -19,6 +19,24 @@ int expert_job_rows(int shard_rows, const PlanOptions& options) {
   return std::min(shard_rows, options.expert_job_rows);
 }
 
+ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts& host) {
+  ExpertCosts costs{.call_s = host.call_s, .bytes_per_s = host.bytes_per_s};
+  costs.call_measured = worker.call_s > 0.0;
+  costs.speed_measured = worker.bytes_per_s > 0.0;
+  if (costs.call_measured) costs.call_s = worker.call_s;
+  if (costs.speed_measured) costs.bytes_per_s = worker.bytes_per_s;
+  return costs;
+}
+
+std::vector<ExecutorCosts> executor_costs(std::span<const ExpertWorkerInventory> workers,
+                                          const PlanOptions& options) {
+  std::vector<ExecutorCosts> all;
+  for (const ExpertWorkerInventory& worker : workers)
+    all.push_back({worker.name, worker_costs(worker, options.expert_costs)});
+  if (!options.expert_workers_required) all.push_back({"host", options.expert_costs});
+  return all;
+}
+
 std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                   std::span<const ExpertWorkerInventory> workers,
                                                   std::span<const ShardPlan> shards, int job_rows) {

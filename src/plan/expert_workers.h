@@ -15,6 +15,14 @@ std::vector<LayerExperts> homes_of_all_layers(std::span<const ShardPlan> shards,
 // Rows of a job that a worker is given at most: those of a shard's step, or of the option.
 int expert_job_rows(int shard_rows, const PlanOptions& options);
 
+// A worker's costs. What was not measured is assumed to be as with the host.
+ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts& host);
+
+// Of all who may compute experts away: the workers in the inventory's order, then the host, where
+// it may.
+std::vector<ExecutorCosts> executor_costs(std::span<const ExpertWorkerInventory> workers,
+                                          const PlanOptions& options);
+
 // In the inventory's order, with jobs of `job_rows` rows.
 std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                   std::span<const ExpertWorkerInventory> workers,

@@ -106,6 +106,12 @@ int Plan::experts_host() const {
   return experts;
 }
 
+bool Plan::experts_leave() const {
+  return std::any_of(shards.begin(), shards.end(), [](const ShardPlan& shard) {
+    return !shard.remote && shard.experts_host + shard.experts_worker > 0;
+  });
+}
+
 std::int64_t Plan::total_bytes() const {
   std::int64_t bytes = process_bytes;
   for (const ShardPlan& shard : shards)
@@ -245,6 +251,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.piece_rows = plan.shards.front().layout.max_rows;
   plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
                                             expert_job_rows(plan.piece_rows, options));
+  if (plan.experts_leave()) plan.expert_costs = executor_costs(inventory.expert_workers, options);
   if (const auto& drafter = options.drafter)
     plan.drafter =
         DrafterPlan{.name = drafter->name,

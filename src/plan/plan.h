@@ -129,7 +129,7 @@ struct PlanOptions {
   bool expert_workers_required = false;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
-  ExpertCosts expert_costs;
+  ExpertCosts expert_costs;    // of the host
   int expert_job_rows = 1024;  // of a job for a worker of experts, at most
 
   std::optional<DrafterSpec> drafter;  // memory is kept free for it beside the head
@@ -203,6 +203,12 @@ struct ExpertWorkerPlan {
   std::int64_t free_bytes() const { return budget_bytes - total_bytes(); }
 };
 
+// What somebody who may compute experts away was taken to cost when they were placed.
+struct ExecutorCosts {
+  std::string executor;  // "host", "worker:0"
+  ExpertCosts costs;
+};
+
 // A drafter that memory is kept free for: ShardPlan::drafter_bytes, taken apart.
 struct DrafterPlan {
   std::string name;
@@ -257,6 +263,7 @@ struct Plan {
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
+  std::vector<ExecutorCosts> expert_costs;       // where layers of this process have experts away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
@@ -266,8 +273,9 @@ struct Plan {
   std::vector<std::string> warnings;
 
   bool has_gpu() const;
-  int threads() const;       // of all CPU shards
-  int experts_host() const;  // away from their layers' devices, and the host computes them
+  int threads() const;         // of all CPU shards
+  int experts_host() const;    // away from their layers' devices, and the host computes them
+  bool experts_leave() const;  // the devices of this process, for the host or workers
   // Predicted peak of the process's host memory, without those of workers.
   std::int64_t total_bytes() const;
 };

@@ -124,6 +124,14 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"free_bytes", worker.free_bytes()}};
 }
 
+nlohmann::ordered_json costs_json(const ExecutorCosts& one) {
+  return {{"executor", one.executor},
+          {"call_us", one.costs.call_s * 1e6},
+          {"call_measured", one.costs.call_measured},
+          {"bytes_per_s", one.costs.bytes_per_s},
+          {"speed_measured", one.costs.speed_measured}};
+}
+
 nlohmann::ordered_json drafter_json(const std::optional<DrafterPlan>& drafter) {
   if (!drafter) return nullptr;
   const DrafterReserve& reserve = drafter->reserve;
@@ -166,6 +174,8 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
   for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard, plan));
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
   for (const ExpertWorkerPlan& worker : plan.expert_workers) workers.push_back(worker_json(worker));
+  nlohmann::ordered_json costs = nlohmann::ordered_json::array();
+  for (const ExecutorCosts& one : plan.expert_costs) costs.push_back(costs_json(one));
   return {{"model", plan.model},
           {"architecture", plan.architecture},
           {"layers", plan.n_layer},
@@ -185,6 +195,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"warnings", plan.warnings},
           {"shards", shards},
           {"expert_workers", workers},
+          {"expert_costs", costs},
           {"drafter", drafter_json(plan.drafter)}};
 }
 

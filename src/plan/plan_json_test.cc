@@ -74,6 +74,11 @@ ExpertWorkerPlan some_worker() {
           .budget_bytes = 309};
 }
 
+ExecutorCosts some_costs() {
+  return {"host",
+          {.call_s = 0.5, .bytes_per_s = 602.0, .call_measured = true, .speed_measured = false}};
+}
+
 Prediction some_prediction() {
   return {.measured = true,
           .prefill = {.tokens_per_s = 401.0, .bound = "prefill"},
@@ -101,6 +106,7 @@ Plan some_plan() {
   plan.process_bytes = 509;
   plan.shards = {some_shard()};
   plan.expert_workers = {some_worker()};
+  plan.expert_costs = {some_costs()};
   plan.drafter = DrafterPlan{
       .name = "a drafter",
       .block_rows = 510,
@@ -116,8 +122,8 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const Plan plan = some_plan();
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
-               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers, drafter,
-               cut_by, decode_bytes_per_token, predicted, warnings] = plan;
+               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers,
+               expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings] = plan;
   EXPECT_EQ(json.at("model"), model);
   EXPECT_EQ(json.at("architecture"), architecture);
   EXPECT_EQ(json.at("layers"), n_layer);
@@ -132,6 +138,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("process_bytes"), process_bytes);
   EXPECT_EQ(json.at("shards").size(), shards.size());                  // below
   EXPECT_EQ(json.at("expert_workers").size(), expert_workers.size());  // below
+  EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below
   EXPECT_EQ(json.at("drafter").is_null(), !drafter);                   // below
   EXPECT_EQ(json.at("cut_by"), cut_by_name(cut_by));
   EXPECT_EQ(json.at("decode_bytes_per_token"), decode_bytes_per_token);
@@ -227,6 +234,21 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("budget_bytes"), budget_bytes);
   EXPECT_EQ(json.at("total_bytes"), worker.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), worker.free_bytes());
+}
+
+TEST(PlanJson, SaysWhatOfTheCostsWasMeasured) {
+  const ordered_json json = plan_json(some_plan()).at("expert_costs").at(0);
+  const auto& [executor, costs] = some_costs();
+  const auto& [call_s, bytes_per_s, call_measured, speed_measured] = costs;
+  EXPECT_EQ(json.at("executor"), executor);
+  EXPECT_EQ(json.at("call_us"), call_s * 1e6);
+  EXPECT_EQ(json.at("call_measured"), call_measured);
+  EXPECT_EQ(json.at("bytes_per_s"), bytes_per_s);
+  EXPECT_EQ(json.at("speed_measured"), speed_measured);
+  EXPECT_NE(
+      plan_table(some_plan())
+          .find("Experts away are placed by: host 500000.0 us a call and 0.0 GB/s (assumed)."),
+      std::string::npos);
 }
 
 TEST(PlanJson, HasEveryFieldOfADrafter) {

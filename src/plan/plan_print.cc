@@ -79,6 +79,18 @@ std::string drafter_text(const Plan& plan) {
       format_bytes(reserve.scratch));
 }
 
+// What experts away were placed by.
+std::string costs_text(const Plan& plan) {
+  std::string text;
+  const auto mark = [](bool measured) { return measured ? "" : " (assumed)"; };
+  for (const auto& [executor, costs] : plan.expert_costs)
+    text += fmt::format("{} {} {:.1f} us{} a call and {:.1f} GB/s{}",
+                        text.empty() ? "Experts away are placed by:" : ";", executor,
+                        1e6 * costs.call_s, mark(costs.call_measured), costs.bytes_per_s / 1e9,
+                        mark(costs.speed_measured));
+  return text.empty() ? text : text + ".\n";
+}
+
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
   std::string text = drafter_text(plan);
@@ -89,6 +101,7 @@ std::string remarks(const Plan& plan) {
     text += fmt::format(
         "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
         format_bytes(mapped));
+  text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)
       text += fmt::format(

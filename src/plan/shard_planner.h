@@ -93,7 +93,6 @@ class ShardPlanner {
   int job_rows() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardPlan& shard) const;
-  ExpertCosts worker_costs(const ExpertWorkerInventory& worker) const;
   // Experts that would be the host's, where workers are required.
   struct Homeless {
     int experts = 0;

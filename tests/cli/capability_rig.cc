@@ -306,6 +306,7 @@ Result<nlohmann::json> try_plan(const Settings& settings) {
   const Model& model = capability_model();
   TESSERA_ASSIGN(const Plan plan, cli::plan_model(config, model, {}));
   nlohmann::json json = plan_json(plan);
+  json.erase("expert_costs");
   for (nlohmann::json& shard : json["shards"]) {
     for (const char* passing : {"free_bytes", "read_bytes_per_s"}) shard.erase(passing);
     if (shard["budget_bytes"] != std::int64_t{1} << 30) shard.erase("budget_bytes");

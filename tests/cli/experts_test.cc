@@ -1,6 +1,7 @@
 // Experts that leave their device, as options of the program.
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
@@ -91,6 +92,40 @@ TEST(ExpertOptions, ThePlanSaysWhereExpertsAre) {
   const std::string table = plan({"--expert-resident", "50%"});
   EXPECT_NE(table.find(" host "), std::string::npos) << table;
   EXPECT_NE(table.find("not measured"), std::string::npos) << table;
+}
+
+// Where experts leave, and once.
+TEST(ExpertOptions, WhatTheyCostIsMeasuredAndKept) {
+  const std::string cache = scratch_folder() + "/costs";
+  const auto plan = [&](std::vector<std::string> options) {
+    std::vector<std::string> arguments = {"plan", kModel, "-c", "256", "--json"};
+    arguments.insert(arguments.end(), options.begin(), options.end());
+    const Outcome outcome =
+        run_program({.arguments = arguments, .environment = {"XDG_CACHE_HOME=" + cache}});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out)["expert_costs"];
+  };
+  const auto all_measured = [](const nlohmann::json& one) {
+    return one["call_measured"].get<bool>() && one["speed_measured"].get<bool>();
+  };
+  EXPECT_TRUE(plan({}).empty());
+  EXPECT_FALSE(std::filesystem::exists(cache)) << "measured for nothing";
+  const nlohmann::json host = plan({"--expert-resident", "50%"});
+  ASSERT_EQ(host.size(), 1u);
+  EXPECT_EQ(host[0]["executor"], "host");
+  EXPECT_TRUE(all_measured(host[0])) << host;
+  EXPECT_EQ(plan({"--expert-resident", "50%"}), host);
+  const nlohmann::json both = plan({"--expert-resident", "50%", "--spawn-worker", "experts"});
+  ASSERT_EQ(both.size(), 2u);
+  EXPECT_EQ(both[0]["executor"], "worker:0");
+  for (const nlohmann::json& one : both) EXPECT_TRUE(all_measured(one)) << one;
+  // One that does not answer is taken to be as the host.
+  const nlohmann::json nobody =
+      plan({"--expert-resident", "50%", "--expert-worker", "unix:" + missing_path()});
+  ASSERT_EQ(nobody.size(), 2u);
+  EXPECT_FALSE(nobody[0]["call_measured"].get<bool>());
+  EXPECT_FALSE(nobody[0]["speed_measured"].get<bool>());
+  EXPECT_EQ(nobody[0]["bytes_per_s"], nobody[1]["bytes_per_s"]);
 }
 
 TEST(ExpertOptions, AnswersAreTheSameWithExpertsAway) {

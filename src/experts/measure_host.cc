@@ -1,0 +1,138 @@
+#include "experts/measure_host.h"
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+#include <system_error>
+
+#include "base/evict.h"
+#include "experts/host_executor.h"
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kTries = 3;
+constexpr int kWakingCalls = 10;
+constexpr int kLeastCalls = 50;
+constexpr auto kCallsTime = std::chrono::milliseconds(20);
+
+int first_with_experts(const ModelSpec& spec) {
+  const auto found = std::find_if(spec.layers.begin(), spec.layers.end(),
+                                  [](const LayerSpec& layer) { return layer.moe.has_value(); });
+  return static_cast<int>(found - spec.layers.begin());
+}
+
+// Of one layer, the experts that a row uses.
+class Rig {
+ public:
+  Rig(const Model& model, int layer, std::unique_ptr<ExpertExecutor> host)
+      : model_(model), layer_(layer), host_(std::move(host)) {
+    const auto n = static_cast<std::size_t>(model.spec().n_embd);
+    for (std::size_t i = 0; i < n; ++i) row_.push_back(static_cast<float>(i % 7) - 3.0f);
+    sums_.resize(n);
+    const MoeSpec& moe = *model.spec().layers[static_cast<std::size_t>(layer)].moe;
+    for (int e = 0; e < std::min(moe.n_used, moe.n_expert); ++e)
+      pairs_.push_back({.expert = e, .weight = 1.0f});
+  }
+
+  // The least of some jobs counts: other work only adds.
+  Result<HostExpertTimes> measure() {
+    TESSERA_TRY(run(pairs_));  // finds the pages cold
+    double all = std::numeric_limits<double>::infinity();
+    for (int i = 0; i < kTries; ++i) {
+      each_part([](const std::byte* data, std::int64_t bytes) {
+        evict(data, static_cast<std::size_t>(bytes));
+      });
+      for (int call = 0; call < kWakingCalls; ++call) TESSERA_TRY(run({}));
+      TESSERA_ASSIGN(const double took, run(pairs_));
+      all = std::min(all, took);
+    }
+    TESSERA_ASSIGN(const double none, call());
+    return HostExpertTimes{.call_s = none, .bytes_per_s = bytes() / (all - none)};
+  }
+
+ private:
+  // Of jobs without pairs, one after the other as while a model runs: threads that just woke may
+  // share a core for some milliseconds.
+  Result<double> call() {
+    double best = std::numeric_limits<double>::infinity();
+    const auto begin = Clock::now();
+    for (int i = 0; i < kLeastCalls || Clock::now() < begin + kCallsTime; ++i) {
+      TESSERA_ASSIGN(const double took, run({}));
+      best = std::min(best, took);
+    }
+    return best;
+  }
+
+  double bytes() const {
+    std::int64_t sum = 0;
+    each_part([&](const std::byte*, std::int64_t bytes) { sum += bytes; });
+    return static_cast<double>(sum);
+  }
+
+  Result<double> run(std::span<const RoutedPair> pairs) {
+    const auto begin = Clock::now();
+    TESSERA_TRY(host_->submit({.layer = layer_, .n_rows = 1, .rows = row_, .pairs = pairs}));
+    TESSERA_ASSIGN(const ExpertReport report, host_->collect(sums_));
+    static_cast<void>(report);
+    return std::chrono::duration<double>(Clock::now() - begin).count();
+  }
+
+  template <typename F>
+  void each_part(F f) const {
+    for (const TensorRole role : {TensorRole::moe_gate, TensorRole::moe_up, TensorRole::moe_down})
+      if (const TensorSlice* slice = model_.find(role, layer_))
+        for (const RoutedPair& pair : pairs_)
+          f(slice->data + pair.expert * slice->matrix_stride,
+            (slice->rows - 1) * slice->row_stride + row_bytes(slice->type, slice->cols));
+  }
+
+  const Model& model_;
+  int layer_;
+  std::unique_ptr<ExpertExecutor> host_;
+  std::vector<float> row_;
+  std::vector<double> sums_;
+  std::vector<RoutedPair> pairs_;
+};
+
+Result<std::unique_ptr<ExpertExecutor>> open_host(const Model& model, int layer,
+                                                  const HostMeasureOptions& options) {
+  HostExecutorOptions host{.first_layer = layer,
+                           .end_layer = layer + 1,
+                           .max_rows = 1,
+                           .f32_weights = options.f32_weights,
+                           .threads = options.threads,
+                           .isa = options.isa};
+  try {
+    if (!options.beside)
+      host.team = std::make_shared<ThreadTeam>(ThreadTeamOptions{.threads = options.threads});
+  } catch (const std::system_error& error) {
+    return Error::make(ErrorCode::exhausted, "cannot start {} threads for experts: {}",
+                       options.threads, error.what());
+  }
+  return make_host_executor(model, host);
+}
+
+}  // namespace
+
+bool usable(const HostExpertTimes& times) {
+  constexpr double kLongest = 10.0, kSlowest = 1e3, kFastest = 1e15;
+  return times.call_s > 0.0 && times.call_s < kLongest && times.bytes_per_s > kSlowest &&
+         times.bytes_per_s < kFastest;
+}
+
+Result<HostExpertTimes> measure_host_experts(const Model& model,
+                                             const HostMeasureOptions& options) {
+  const int layer = first_with_experts(model.spec());
+  if (layer == model.spec().n_layer())
+    return Error::make(ErrorCode::unsupported, "the model has no routed experts");
+  TESSERA_ASSIGN(auto host, open_host(model, layer, options));
+  TESSERA_ASSIGN(const HostExpertTimes times, Rig(model, layer, std::move(host)).measure());
+  if (!usable(times))
+    return Error::make(ErrorCode::internal, "the times are none that a clock can give");
+  return times;
+}
+
+}  // namespace tessera
