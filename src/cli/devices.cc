@@ -17,6 +17,7 @@ Json gpu_json(const GpuVendor& vendor, int index, const GpuInfo& info) {
                {"usable", info.refusal[0] == '\0'},
                {"memory_bytes", info.memory_total},
                {"free_bytes", info.memory_free},
+               {"unified", info.unified},
                {"bytes_per_second", info.bytes_per_second},
                {"multiprocessors", info.multiprocessors}};
   if (info.refusal[0] != '\0') json["reason"] = info.refusal;
@@ -48,8 +49,9 @@ void print_devices(const DeviceInventory& cpu, const std::vector<GpuVendor>& ven
     for (std::size_t i = 0; i < vendor.devices.size(); ++i) {
       const GpuInfo& info = vendor.devices[i];
       const std::string name = fmt::format("{}:{}", vendor.vendor, i);
-      print_out("{:<9}{}, {}, {} of {} free\n", name, info.name, info.architecture,
-                format_bytes(info.memory_free), format_bytes(info.memory_total));
+      print_out("{:<9}{}, {}, {} of {} free{}\n", name, info.name, info.architecture,
+                format_bytes(info.memory_free), format_bytes(info.memory_total),
+                info.unified ? ", of the machine's memory" : "");
       if (info.refusal[0] != '\0') print_out("{:<9}not used: {}\n", "", info.refusal);
     }
     if (!vendor.problem.empty()) print_out("{:<9}not used: {}\n", vendor.vendor, vendor.problem);

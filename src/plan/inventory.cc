@@ -7,8 +7,7 @@
 #include <vector>
 
 #include "base/cgroup.h"
-#include "device/gpu/plugin.h"
-#include "plan/plan.h"
+#include "plan/gpu_inventory.h"
 
 namespace tessera {
 namespace {
@@ -131,23 +130,36 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
 
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
 
-Result<DeviceInventory> probe_gpu_device(const DeviceName& name, const Placement& placement,
-                                         int cores) {
-  TESSERA_ASSIGN(const GpuInfo info,
-                 probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
+}  // namespace
+
+DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
+                              const DeviceInventory& machine, int cores) {
   DeviceInventory device;
   device.kind = name.kind;
   device.number = *name.team;
   device.threads = std::max(1, cores);  // they repack its weights
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
-  device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
   device.memory_total = info.memory_total;
-  device.memory_free = info.memory_free;
+  device.memory_free =
+      std::clamp<std::int64_t>(info.memory_free, 0, std::max<std::int64_t>(0, info.memory_total));
+  if (!info.unified) {
+    device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
+    return device;
+  }
+  device.memory = kHostMemory;
+  device.memory_total = machine.memory_total;
+  device.memory_free = std::clamp<std::int64_t>(std::min(device.memory_free, machine.memory_free),
+                                                0, std::max<std::int64_t>(0, machine.memory_total));
   return device;
 }
 
-}  // namespace
+std::int64_t allowed_budget(const DeviceInventory& device, std::int64_t asked) {
+  asked = std::min({asked, device.budget.value_or(asked), device.most.value_or(asked)});
+  const bool unified =
+      device.kind != DeviceKind::cpu && !device.remote && device.memory == kHostMemory;
+  return unified ? std::min(asked, device.memory_free) : asked;
+}
 
 int usable_cores() {
   return static_cast<int>(usable_processors().size());
@@ -172,7 +184,9 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
   for (const DeviceName& name : placement.devices) {
     DeviceInventory device = machine;
     if (name.gpu()) {
-      TESSERA_ASSIGN(device, probe_gpu_device(name, placement, static_cast<int>(cpus.size())));
+      TESSERA_ASSIGN(const GpuInfo info,
+                     probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
+      device = gpu_inventory(name, info, machine, static_cast<int>(cpus.size()));
     } else if (!name.worker.empty()) {
       const WorkerInventory* worker = find_worker(workers, name);
       if (worker == nullptr)
@@ -185,9 +199,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     }
     device.name = name.text();
     for (const DeviceBudget& budget : placement.budgets)
-      if (budget.device == name)
-        device.budget = std::min({budget.bytes, device.budget.value_or(budget.bytes),
-                                  device.most.value_or(budget.bytes)});
+      if (budget.device == name) device.budget = allowed_budget(device, budget.bytes);
     inventory.devices.push_back(std::move(device));
   }
   return inventory;

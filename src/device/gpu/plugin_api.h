@@ -23,7 +23,7 @@
 
 namespace tessera {
 
-inline constexpr std::uint32_t kGpuPluginVersion = 1;
+inline constexpr std::uint32_t kGpuPluginVersion = 2;
 
 struct GpuInfo {
   char name[128];                 // "NVIDIA H200"
@@ -33,6 +33,7 @@ struct GpuInfo {
   std::int64_t memory_free = 0;
   std::int64_t bytes_per_second = 0;  // of memory by the data sheet; 0: not known
   int multiprocessors = 0;
+  bool unified = false;  // its memory is the machine's, which may then have less free than it says
 };
 
 // Of the program, for the plug-in.

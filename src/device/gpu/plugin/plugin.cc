@@ -72,6 +72,7 @@ void describe(int index, GpuInfo* info) {
   info->memory_free = static_cast<std::int64_t>(free);
   info->memory_total = static_cast<std::int64_t>(total);
   info->multiprocessors = properties.multiProcessorCount;
+  info->unified = properties.integrated != 0;
   info->bytes_per_second = bytes_per_second(index);
   const std::string problem =
       error == GPU(Success) ? refusal(properties) : std::string(GPU(GetErrorString)(error));
