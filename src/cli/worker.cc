@@ -36,8 +36,6 @@ constexpr auto kRefuse = std::chrono::seconds(1);
 constexpr auto kPatience = std::chrono::milliseconds(300);
 // 200 heartbeats: a client that hangs, and none that is slow.
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
-// Rings are made by the client, which takes their memory.
-constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
 // Experts are computed by a CPU.
 std::uint32_t roles_of(const DeviceInventory& device) {
@@ -158,7 +156,6 @@ class ListeningWorker {
   ListeningWorker(Listener listener, std::string token, Host& host)
       : listener_(std::move(listener)), host_(host) {
     options_.token = std::move(token);
-    options_.max_arena_bytes = kMostArena;
     options_.refusals = &host.refusals();
   }
   ~ListeningWorker() {
@@ -257,8 +254,7 @@ Status listen(const Config& config, Host& host) {
 
 Status answer_parent(Host& host, Fd socket) {
   TESSERA_ASSIGN(const std::unique_ptr<Channel> channel,
-                 attach_worker(std::move(socket), SocketKind::unix_socket,
-                               {.max_arena_bytes = kMostArena}, after(kAttach)));
+                 attach_worker(std::move(socket), SocketKind::unix_socket, {}, after(kAttach)));
   TESSERA_TRY(host.serve_one(*channel));
   return host.usable();
 }

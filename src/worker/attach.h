@@ -43,8 +43,8 @@ Result<std::unique_ptr<Channel>> attach_client(Fd socket, SocketKind socket_kind
 
 // What a worker accepts.
 struct AcceptOptions {
-  std::string token;                                       // tcp
-  std::uint64_t max_arena_bytes = std::uint64_t{1} << 30;  // each way
+  std::string token;                                // tcp
+  std::uint64_t max_arena_bytes = kMostArenaBytes;  // each way
   SpinOptions spin;
   Refusals* refusals = nullptr;  // counts who is turned away; may be null
 };

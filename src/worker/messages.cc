@@ -10,7 +10,6 @@ namespace {
 constexpr std::uint32_t kMaxLayers = 4096;
 constexpr std::uint32_t kMaxColumns = 1 << 24;
 constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
-constexpr std::uint64_t kMaxArenaBytes = std::uint64_t{4} << 30;
 constexpr std::uint32_t kMaxThreads = 65536;
 constexpr std::uint16_t kMaxIsa = 3;
 constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
@@ -165,9 +164,9 @@ Result<Attach> decode_attach(std::span<const std::byte> body) {
   in.u64();
   if (!in.done() || kind > static_cast<int>(AttachKind::rings)) return malformed("ATTACH");
   attach.kind = static_cast<AttachKind>(kind);
-  if (attach.to_worker_bytes > kMaxArenaBytes || attach.to_client_bytes > kMaxArenaBytes)
+  if (attach.to_worker_bytes > kMostArenaBytes || attach.to_client_bytes > kMostArenaBytes)
     return Error::make(ErrorCode::invalid, "ATTACH with arenas of {} and {} bytes; the most is {}",
-                       attach.to_worker_bytes, attach.to_client_bytes, kMaxArenaBytes);
+                       attach.to_worker_bytes, attach.to_client_bytes, kMostArenaBytes);
   return attach;
 }
 

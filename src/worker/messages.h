@@ -38,6 +38,9 @@ inline constexpr std::size_t kProbeBytes = 72;
 using Nonce = std::array<std::byte, kNonceBytes>;
 using Proof = std::array<std::byte, kProofBytes>;
 
+// The most that ATTACH may name of each: rings are made by the client, which takes their memory.
+inline constexpr std::uint64_t kMostArenaBytes = std::uint64_t{4} << 30;
+
 enum class AttachKind : std::uint8_t { stream = 0, rings = 1 };
 
 // With kind rings, a sealed memory file comes along as a descriptor (ring_memory.h).

@@ -19,7 +19,6 @@ constexpr std::size_t kToClientWords = 256;
 constexpr std::size_t kHeadersAt = 512;
 constexpr std::size_t kRingHeaders = std::size_t{kRingSlots} * kHeaderBytes;
 constexpr std::uint64_t kArenasAt = round_up<std::uint64_t>(kHeadersAt + 2 * kRingHeaders, 4096);
-constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;  // that ATTACH may name
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::uint64_t region_bytes(const RingMemory::Sizes& sizes) {
@@ -56,10 +55,10 @@ bool unused(const RingView& ring) {
 
 Result<RingMemory> RingMemory::create(const Sizes& sizes, std::uint64_t region_id, Fd& descriptor) {
   TESSERA_TRY(check_sizes(sizes));
-  if (std::max(sizes.to_worker_bytes, sizes.to_client_bytes) > kMostArena)
+  if (std::max(sizes.to_worker_bytes, sizes.to_client_bytes) > kMostArenaBytes)
     return Error::make(ErrorCode::exhausted,
                        "shared memory with arenas of {} and {} bytes; the most is {}",
-                       sizes.to_worker_bytes, sizes.to_client_bytes, kMostArena);
+                       sizes.to_worker_bytes, sizes.to_client_bytes, kMostArenaBytes);
   Fd fd(::memfd_create("tessera-worker", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd) return no_memory("creating the shared memory of a worker");
   const std::uint64_t bytes = region_bytes(sizes);

@@ -25,7 +25,6 @@ using namespace std::chrono_literals;
 
 // Less than any deadline.
 constexpr auto kLag = 30ms;
-constexpr std::uint64_t kMostArena = std::uint64_t{4} << 30;
 
 volatile std::sig_atomic_t turned = 0;
 
@@ -156,8 +155,7 @@ struct Turning {
 };
 
 int listen_at(const std::string& text, Turning& worker) {
-  const AcceptOptions options{.token = environment_variable("TESSERA_WORKER_TOKEN").value_or(""),
-                              .max_arena_bytes = kMostArena};
+  const AcceptOptions options{.token = environment_variable("TESSERA_WORKER_TOKEN").value_or("")};
   Result<Listener> listener = Listener::open(*Address::parse(text));
   if (!listener) return fail(listener.error());
   fmt::print("worker ready at {}\n", listener->address().text());
@@ -173,8 +171,7 @@ int listen_at(const std::string& text, Turning& worker) {
 int answer_parent(Turning& worker) {
   Result<Fd> socket = start_as_worker();
   if (!socket) return fail(socket.error());
-  auto channel = attach_worker(std::move(*socket), SocketKind::unix_socket,
-                               {.max_arena_bytes = kMostArena}, after(10s));
+  auto channel = attach_worker(std::move(*socket), SocketKind::unix_socket, {}, after(10s));
   if (!channel) return fail(channel.error());
   return worker.serve_one(*std::move(channel));
 }
