@@ -23,6 +23,14 @@ RefuseReason refuse_reason(ErrorCode code) {
   return RefuseReason::loading;
 }
 
+// Why this worker did not get ready. What it says of the client's wish the client is told; what
+// went wrong here is for the log alone.
+Refuse refuse_for(const Error& error) {
+  Refuse made = refuse(refuse_reason(error.code));
+  if (made.reason != RefuseReason::loading) made.text = error.message;
+  return made;
+}
+
 // A worker must not grant what was not asked for.
 bool fits(const HelloAck& ack, const Hello& hello) {
   return ack.version >= hello.version_min && ack.version <= hello.version_max &&
@@ -207,7 +215,7 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
       return agreement;
     }
     log_warn("{}: {}", channel.describe(), ready.error().message);
-    reply = refuse(refuse_reason(ready.error().code));
+    reply = refuse_for(ready.error());
   }
   const Refuse& refused = std::get<Refuse>(reply);
   return Error::make(

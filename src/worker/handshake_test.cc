@@ -107,11 +107,23 @@ TEST(Handshake, NoMemory) {
   const Prepare none_left = [](const Hello&, const HelloAck&) -> Result<Prepared> {
     throw std::bad_alloc();
   };
-  for (const Prepare& prepare : {full, none_left}) {
+  for (const auto& [prepare, says] :
+       {std::pair<Prepare, std::string>{full, "memory: device memory is full"},
+        {none_left, "memory: the worker is out of memory"}}) {
     const Shaken s = shake(scale_hello(), prepare, AttachKind::rings);
     EXPECT_EQ(std::get<Refuse>(*s.client).reason, RefuseReason::memory);
+    EXPECT_EQ(refusal_text(std::get<Refuse>(*s.client)), says);
     EXPECT_FALSE(s.worker.ok());
   }
+}
+
+// A client is not told about the worker's own machine.
+TEST(Handshake, WhatWentWrongHereIsForTheLog) {
+  const Prepare broken = [](const Hello&, const HelloAck&) -> Result<Prepared> {
+    return Error::make(ErrorCode::io, "/home/model.gguf: read error");
+  };
+  const Shaken s = shake(scale_hello(), broken, AttachKind::stream);
+  EXPECT_EQ(refusal_text(std::get<Refuse>(*s.client)), "loading; its log says why");
 }
 
 TEST(Handshake, RefusalsAreCountedByReason) {

@@ -88,6 +88,20 @@ bool possible_speed(double bytes_per_second) {
          (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
 }
 
+// It goes to a log: a peer must not move the cursor or begin a line there.
+std::string printable(std::span<const std::byte> text) {
+  std::string made;
+  for (const std::byte b : text) {
+    const char c = static_cast<char>(b);
+    made.push_back(c >= ' ' && c <= '~' ? c : '?');
+  }
+  return made;
+}
+
+std::span<const std::byte> sent_text(const std::string& text) {
+  return std::as_bytes(std::span(text)).first(std::min<std::size_t>(text.size(), kMaxErrorText));
+}
+
 template <typename Array>
 void read_array(ByteReader& in, Array& out) {
   const std::span<const std::byte> bytes = in.bytes(out.size());
@@ -122,6 +136,7 @@ std::string refusal_text(const Refuse& refuse) {
     return fmt::format("{}: give both the same --token-file", reason);
   if (refuse.reason == RefuseReason::busy)
     return fmt::format("{}: another server is connected to it", reason);
+  if (!refuse.text.empty()) return fmt::format("{}: {}", reason, refuse.text);
   if (refuse.need == 0) return fmt::format("{}; its log says why", reason);
   return fmt::format("{}; needs {}, has {}", reason, refuse.need, refuse.have);
 }
@@ -317,11 +332,13 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
 std::vector<std::byte> encode(const Refuse& refuse) {
   std::vector<std::byte> body;
   ByteWriter out(body);
+  const std::span<const std::byte> text = sent_text(refuse.text);
   out.u16(static_cast<std::uint16_t>(refuse.reason));
   out.u16(0);
-  out.u32(0);
+  out.u32(static_cast<std::uint32_t>(text.size()));
   out.u64(refuse.need);
   out.u64(refuse.have);
+  out.bytes(text);
   return body;
 }
 
@@ -330,11 +347,14 @@ Result<Refuse> decode_refuse(std::span<const std::byte> body) {
   Refuse refuse;
   const std::uint16_t reason = in.u16();
   in.u16();
-  in.u32();
+  const std::uint32_t length = in.u32();
   refuse.need = in.u64();
   refuse.have = in.u64();
-  if (!in.done() || reason == 0 || reason > kMostRefuseReason) return malformed("REFUSE");
+  const std::span<const std::byte> text = in.bytes(length);
+  if (!in.done() || reason == 0 || reason > kMostRefuseReason || length > kMaxErrorText)
+    return malformed("REFUSE");
   refuse.reason = static_cast<RefuseReason>(reason);
+  refuse.text = printable(text);
   return refuse;
 }
 
@@ -360,13 +380,13 @@ Result<Stats> decode_stats(std::span<const std::byte> body) {
 }
 
 std::vector<std::byte> encode(const ErrorReply& error) {
-  const std::size_t length = std::min<std::size_t>(error.text.size(), kMaxErrorText);
+  const std::span<const std::byte> text = sent_text(error.text);
   std::vector<std::byte> body;
   ByteWriter out(body);
   out.u16(static_cast<std::uint16_t>(error.code));
   out.u16(0);
-  out.u32(static_cast<std::uint32_t>(length));
-  out.bytes(std::as_bytes(std::span(error.text.data(), length)));
+  out.u32(static_cast<std::uint32_t>(text.size()));
+  out.bytes(text);
   return body;
 }
 
@@ -381,11 +401,7 @@ Result<ErrorReply> decode_error(std::span<const std::byte> body) {
       length > kMaxErrorText)
     return malformed("ERROR");
   error.code = static_cast<WireError>(code);
-  // The text goes to a log: a peer must not move the cursor or begin a line there.
-  for (const std::byte b : text) {
-    const char c = static_cast<char>(b);
-    error.text.push_back(c >= ' ' && c <= '~' ? c : '?');
-  }
+  error.text = printable(text);
   return error;
 }
 

@@ -138,7 +138,7 @@ enum class RefuseReason : std::uint16_t {
   model = 2,  // another file
   dims = 3,   // the same digest and other dimensions: a defect on one side
   role = 4,
-  memory = 5,  // need, have: bytes
+  memory = 5,
   types = 6,
   limits = 7,  // need, have: the count in question
   busy = 8,    // it serves another client
@@ -153,10 +153,13 @@ struct Refuse {
   RefuseReason reason{};
   std::uint64_t need = 0;
   std::uint64_t have = 0;
+  // For a person: what of the client's wish cannot be; at most kMaxErrorText bytes of printable
+  // ASCII. Empty where the reason and the numbers say it.
+  std::string text;
   bool operator==(const Refuse&) const = default;
 };
-inline constexpr std::size_t kRefuseBytes = 24;
-// For a person: "memory; needs 5, has 3".
+inline constexpr std::size_t kRefuseFixedBytes = 24;
+// For a person: "memory: layers 0-3 take 2.9 MiB, the budget is 1.0 MiB".
 std::string refusal_text(const Refuse& refuse);
 // Of a client: unavailable, but for a token that is not its own, which stays wrong.
 Error refusal_error(const Refuse& refuse);

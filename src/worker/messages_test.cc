@@ -56,7 +56,7 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(encode(hello).size(), kHelloFixedBytes + 4);
   EXPECT_EQ(*decode_hello_ack(encode(example_ack())), example_ack());
   EXPECT_EQ(encode(example_ack()).size(), kHelloAckBytes);
-  const Refuse refuse{.reason = RefuseReason::memory, .need = 10, .have = 5};
+  const Refuse refuse{.reason = RefuseReason::limits, .need = 10, .have = 5, .text = "too many"};
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
   const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
@@ -95,6 +95,7 @@ TEST(Messages, LengthsAreExact) {
   expect_exact_length(encode(example_hello()), decode_hello);
   expect_exact_length(encode(example_ack()), decode_hello_ack);
   expect_exact_length(encode(Refuse{.reason = RefuseReason::busy}), decode_refuse);
+  expect_exact_length(encode(Refuse{.reason = RefuseReason::memory, .text = "x"}), decode_refuse);
   expect_exact_length(encode(Stats{}), decode_stats);
   expect_exact_length(encode(Probe{}), decode_probe);
   expect_exact_length(encode(Attach{}), decode_attach);
@@ -143,6 +144,10 @@ TEST(Messages, ErrorTextIsBoundedAndPrintable) {
   EXPECT_EQ(decode_error(encode(error))->text.size(), kMaxErrorText);
   const ErrorReply rude{.code = WireError::internal, .text = "a\x1b[2J\nb"};
   EXPECT_EQ(decode_error(encode(rude))->text, "a?[2J?b");
+  const Refuse refuse{.reason = RefuseReason::memory, .text = error.text};
+  EXPECT_EQ(decode_refuse(encode(refuse))->text.size(), kMaxErrorText);
+  const Refuse worse{.reason = RefuseReason::memory, .text = rude.text};
+  EXPECT_EQ(refusal_text(*decode_refuse(encode(worse))), "memory: a?[2J?b");
 }
 
 const WireLimits kLimits{.n_layer = 4,

@@ -32,7 +32,7 @@ constexpr OpInfo kOps[] = {
     {Op::probe, "PROBE", 0, kProbeBytes},
     {Op::hello, "HELLO", kHelloFixedBytes, kMaxHelloBytes},
     {Op::hello_ack, "HELLO_ACK", kHelloAckBytes, kHelloAckBytes},
-    {Op::refuse, "REFUSE", kRefuseBytes, kRefuseBytes},
+    {Op::refuse, "REFUSE", kRefuseFixedBytes, kRefuseFixedBytes + kMaxErrorText},
     {Op::model_info, "MODEL_INFO", 0, kModelInfoFixedBytes + kMaxModelParts* kModelPartBytes},
     {Op::model_read, "MODEL_READ", kModelReadBytes, kModelReadBytes},
     {Op::model_data, "MODEL_DATA", 0, 0},  // by the limits

@@ -130,7 +130,7 @@ struct WireLimits {
 };
 
 inline constexpr std::uint64_t kMaxHelloBytes = 1 << 20;
-inline constexpr std::uint64_t kMaxErrorText = 512;
+inline constexpr std::uint64_t kMaxErrorText = 512;  // in ERROR, and in REFUSE
 inline constexpr std::uint32_t kMaxModelParts = 512;
 inline constexpr std::uint64_t kMaxUnknownBody = 64 << 10;  // skipped, so that an op can be added
 inline constexpr std::uint32_t kMaxPairs = 1 << 22;

@@ -267,26 +267,44 @@ TEST(FilelessRoles, OneAfterAnother) {
   }
 }
 
-// A worker with a file of its own is sent nothing and refuses another model, as ever.
-TEST(FilelessRoles, AFileOfItsOwnIsKept) {
-  const Listening listening({file("qwen3", "-bf16.gguf")});
-  const Model other = *Model::open(file("qwen35", "-bf16.gguf"));
+// --- Refusals ---
+
+// What a client is told whose layers the worker does not take.
+std::string refusal_of(const Listening& listening, const std::string& path) {
+  const Model model = *Model::open(path);
   MetricsRegistry metrics;
   worker::WorkerSite site{.name = "worker:0"};
   site.address = *worker::Address::parse(listening.address());
   site.lifecycle.backoff_first = 1ms;
   site.lifecycle.backoff_most = 5ms;
   ShardLayout layout;
-  layout.end_layer = other.spec().n_layer();
+  layout.end_layer = model.spec().n_layer();
   layout.max_rows = layout.max_logit_rows = 4;
   layout.slots = 1;
-  layout.kv_pages.assign(kv_groups(other.spec()).size(), 2);
-  auto shard = worker::RemoteShard::create(site, {.layout = layout, .context = 64}, other, metrics);
-  ASSERT_TRUE(shard);
-  const Status loaded = (*shard)->load(other, {});
-  ASSERT_FALSE(loaded);
-  EXPECT_NE(loaded.error().message.find("refuses (model; its log says why)"), std::string::npos)
-      << loaded.error().message;
+  layout.kv_pages.assign(kv_groups(model.spec()).size(), 2);
+  auto shard = worker::RemoteShard::create(site, {.layout = layout, .context = 64}, model, metrics);
+  EXPECT_TRUE(shard);
+  const Status loaded = (*shard)->load(model, {});
+  EXPECT_FALSE(loaded);
+  return loaded ? "" : loaded.error().message;
+}
+
+// A worker with a file of its own is sent nothing and refuses another model, as ever.
+TEST(FilelessRefusals, AFileOfItsOwnIsKept) {
+  const Listening listening({file("qwen3", "-bf16.gguf")});
+  const std::string said = refusal_of(listening, file("qwen35", "-bf16.gguf"));
+  EXPECT_NE(said.find("refuses (model; its log says why)"), std::string::npos) << said;
+}
+
+TEST(FilelessRefusals, WhatDoesNotFitIsToldInNumbers) {
+  const std::string path = file("qwen3", "-bf16.gguf");
+  for (const std::vector<std::string>& with : {std::vector{path}, {}}) {
+    std::vector<std::string> words = {"--budget", "1048576"};
+    words.insert(words.end(), with.begin(), with.end());
+    const std::string said = refusal_of(Listening(words), path);
+    EXPECT_NE(said.find("refuses (memory: layers 0-3 take "), std::string::npos) << said;
+    EXPECT_NE(said.find(" MiB, the budget is "), std::string::npos) << said;
+  }
 }
 
 }  // namespace

@@ -199,10 +199,11 @@ int turning_worker(const std::string& how, std::span<char*> words) {
   cpu::Isa isa = cpu::detect_isa();
   if (options.contains("--cpu-isa") && options["--cpu-isa"] != "auto")
     isa = *cpu::parse_isa(options["--cpu-isa"]);
-  constexpr std::int64_t kBudget = std::int64_t{1} << 30;
+  std::int64_t budget = std::int64_t{1} << 30;
+  if (options.contains("--budget")) budget = std::stoll(options["--budget"]);
   Owner owner(model ? &*model : nullptr,
-              {.device = device, .budget = kBudget, .opening = {.cpu_isa = cpu::isa_name(isa)}},
-              {.device = device, .budget = kBudget, .isa = isa});
+              {.device = device, .budget = budget, .opening = {.cpu_isa = cpu::isa_name(isa)}},
+              {.device = device, .budget = budget, .isa = isa});
   SlowlyLoading slow(owner.handler(), how == "loads_slowly" ? 600ms : 0ms);
   Turning worker{.how = how.substr(how.find('_') + 1),
                  .owner = owner,
