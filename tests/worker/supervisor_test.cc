@@ -112,6 +112,31 @@ TEST_F(Supervised, AJobThatNeverEndsKillsItsWorker) {
   EXPECT_EQ(deaths("hung"), 1u);
 }
 
+// Silence is none here, and so all that can be said against it is the job.
+TEST_F(Supervised, AWorkerIsLateWithAJobThatWasGivenUp) {
+  SupervisorOptions patient = options();
+  patient.lifecycle.suspect_after = 100'000;
+  patient.lifecycle.dead_after = 600s;
+  Supervisor supervisor(patient, counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(supervisor));
+  const std::shared_ptr<Session> session = supervisor.session();
+  ::kill(pid_, SIGSTOP);
+  const ScaleJob job;
+  const auto parts = job.parts();
+  const Result<Ticket> ticket = session->submit(job.header, Parts(parts));
+  ASSERT_TRUE(ticket.ok());
+  std::this_thread::sleep_for(20ms);
+  EXPECT_EQ(supervisor.state(), WorkerState::healthy) << "it is waited for";
+  session->abandon(*ticket);
+  ASSERT_TRUE(eventually([&] { return supervisor.state() == WorkerState::suspect; }));
+  EXPECT_EQ(suspicions("late"), 1u);
+  ::kill(pid_, SIGCONT);
+  ASSERT_TRUE(eventually([&] { return supervisor.state() == WorkerState::healthy; }));
+  EXPECT_TRUE(computes(*session));
+  EXPECT_EQ(suspicions("late"), 1u);
+  EXPECT_EQ(suspicions("silent"), 0u);
+}
+
 TEST_F(Supervised, AWorkerThatBreaksTheProtocol) {
   Supervisor supervisor(options(), counting("corrupt"), metrics_);
   EXPECT_TRUE(eventually([&] { return deaths("protocol") >= 2; }));
