@@ -23,6 +23,7 @@ struct ExpertRig {
   // and on a busy machine the host would win races with good ones.
   ExpertOptions options{.patience = std::chrono::hours(1), .grace = std::chrono::hours(1)};
   Link link = Link::shared;
+  std::string address;  // of a worker that is there already; none: they are started
   std::string binary = TESSERA_PROGRAM;
   std::string mode;  // of fake_worker
   std::chrono::milliseconds backoff{1};
@@ -49,7 +50,9 @@ struct ExpertRig {
     worker::WorkerSite made{.name = fmt::format("worker:{}", id),
                             .role = worker::Role::experts,
                             .transport = transport_of(link)};
-    if (link == Link::tcp) {
+    if (!address.empty()) {
+      made.address = *worker::Address::parse(address);
+    } else if (link == Link::tcp) {
       made.address = *worker::Address::parse(listening[static_cast<std::size_t>(id)]->address());
       made.token = kToken;
     } else {

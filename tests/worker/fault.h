@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/environment.h"
 #include "worker/site.h"
 
 namespace tessera::testing {
@@ -90,6 +91,12 @@ inline std::string fault_name(const ::testing::TestParamInfo<FaultCase>& info) {
 }
 inline std::string link_param_name(const ::testing::TestParamInfo<Link>& info) {
   return link_name(info.param);
+}
+
+// That a test of many is to do.
+inline int wanted_kills() {
+  const auto wanted = environment_variable("TESSERA_TEST_KILLS");
+  return wanted ? std::stoi(*wanted) : 30;
 }
 
 inline bool eventually(const std::function<bool()>& done) {

@@ -3,9 +3,9 @@
 // segments, memory. TESSERA_TEST_KILLS=1000 makes each as long as that.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <random>
 
-#include "base/environment.h"
 #include "tests/worker/expert_rig.h"
 #include "tests/worker/layer_rig.h"
 #include "tests/worker/starts.h"
@@ -15,10 +15,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-int wanted_kills() {
-  const auto wanted = environment_variable("TESSERA_TEST_KILLS");
-  return wanted ? std::stoi(*wanted) : 30;
-}
+// After so many the memory that such a life takes has been taken.
+constexpr int kWarm = 10;
 
 // Kills `pid` after up to so many microseconds.
 class Killer {
@@ -39,9 +37,9 @@ void expect_nothing_left(int kills, const char* what, Link link, const ProcessCo
   EXPECT_EQ(after.descriptors, before.descriptors);
   EXPECT_EQ(after.children, before.children);
   EXPECT_EQ(after.segments, before.segments);
-  // A sanitizer keeps what was freed.
+  // A sanitizer keeps what was freed, and the heap of many threads is never quite the same.
   if (kTimeScale == 1) {
-    EXPECT_LT(after.memory_kib, before.memory_kib + 4096);
+    EXPECT_LT(after.memory_kib, before.memory_kib + 2048 + kills);
   }
   std::printf(
       "%s, %s: %d kills: %d descriptors, %zu children, %d segments, %ld KiB; before %d, %zu, %d, "
@@ -72,8 +70,9 @@ TEST_P(ManyKills, OfLayers) {
   rig.load();
   ASSERT_TRUE(rig.run(true));
   rig.expect_recovery();
-  const ProcessCounts before;
-  for (int i = 0; i < kills; ++i) {
+  std::optional<ProcessCounts> before;
+  for (int i = -kWarm; i < kills; ++i) {
+    if (i == 0) before.emplace();
     Status status;
     {
       const Killer killer(rig.pid(), moment());
@@ -94,7 +93,7 @@ TEST_P(ManyKills, OfLayers) {
     }
     rig.sequence = rig.runner->start(400);
   }
-  expect_nothing_left(kills, "layers", GetParam(), before);
+  expect_nothing_left(kills, "layers", GetParam(), *before);
 }
 
 TEST_P(ManyKills, OfExperts) {
@@ -110,8 +109,9 @@ TEST_P(ManyKills, OfExperts) {
   const auto is_back = [&](std::uint64_t times) {
     return eventually([&] { return starts() >= times && rig.healthy(); });
   };
-  const ProcessCounts before;
-  for (int i = 0; i < kills; ++i) {
+  std::optional<ProcessCounts> before;
+  for (int i = -kWarm; i < kills; ++i) {
+    if (i == 0) before.emplace();
     const std::uint64_t started = starts();
     {
       const Killer killer(rig.pid(), moment());
@@ -120,7 +120,7 @@ TEST_P(ManyKills, OfExperts) {
     rig.revive(Fault::kill);
     ASSERT_TRUE(is_back(started + 1)) << i;
   }
-  expect_nothing_left(kills, "experts", GetParam(), before);
+  expect_nothing_left(kills, "experts", GetParam(), *before);
   std::printf("%g jobs by the host\n", rig.fallbacks());
 }
 

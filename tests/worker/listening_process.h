@@ -1,6 +1,7 @@
-// A worker process that listens at a TCP port of this machine, as a person would have started it,
-// for tests: `BINARY worker ... --listen tcp:127.0.0.1:0`. The destructor kills it, as does the end
-// of the thread that started it; start() after end() starts another one at the same address.
+// A worker process that listens at a TCP port of this machine or where it is told, as a person
+// would have started it, for tests: `BINARY worker ... --listen tcp:127.0.0.1:0`. The destructor
+// kills it, as does the end of the thread that started it; start() after end() starts another one
+// at the same address.
 #pragma once
 
 #include <fcntl.h>
@@ -23,15 +24,17 @@ inline const std::string kToken = "a token of thirty-two characters";
 
 class ListeningProcess {
  public:
-  ListeningProcess(std::string binary, std::vector<std::string> words)
-      : binary_(std::move(binary)), words_(std::move(words)) {
+  // The system chooses a port 0 at first.
+  ListeningProcess(std::string binary, std::vector<std::string> words,
+                   std::string address = "tcp:127.0.0.1:0")
+      : binary_(std::move(binary)), words_(std::move(words)), address_(std::move(address)) {
     start();
   }
   ~ListeningProcess() { end(); }
   ListeningProcess(const ListeningProcess&) = delete;
   ListeningProcess& operator=(const ListeningProcess&) = delete;
 
-  // "tcp:127.0.0.1:PORT", the same for life.
+  // The same for life.
   const std::string& address() const { return address_; }
   int pid() const { return pid_; }
 
@@ -74,7 +77,7 @@ class ListeningProcess {
  private:
   std::string binary_;
   std::vector<std::string> words_;
-  std::string address_ = "tcp:127.0.0.1:0";  // the system chooses a port at first
+  std::string address_;
   int pid_ = 0;
 };
 

@@ -1,36 +1,54 @@
-// What this process has of the system, for tests that nothing is left over.
+// What this process, or another one by its number, has of the system, for tests that nothing is
+// left over.
 #pragma once
 
 #include <dirent.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
+#include <system_error>
 #include <vector>
 
 namespace tessera::testing {
 
-inline int entries_of(const char* path) {
+inline constexpr int kThisProcess = 0;
+
+inline std::string about(int pid, const char* what) {
+  return "/proc/" + (pid == kThisProcess ? "self" : std::to_string(pid)) + what;
+}
+
+inline int entries_of(const std::string& path) {
   int count = 0;
-  DIR* folder = ::opendir(path);
+  DIR* folder = ::opendir(path.c_str());
   while (const dirent* entry = ::readdir(folder)) count += entry->d_name[0] != '.' ? 1 : 0;
   ::closedir(folder);
   return count;
 }
 
-inline int open_descriptors() {
-  return entries_of("/proc/self/fd") - 1;  // the folder's own
+inline int open_descriptors(int pid = kThisProcess) {
+  return entries_of(about(pid, "/fd")) - (pid == kThisProcess ? 1 : 0);  // the folder's own
 }
 
-inline int running_threads() {
-  return entries_of("/proc/self/task");
+inline int open_sockets(int pid) {
+  int count = 0;
+  std::error_code gone;  // one that is closed meanwhile
+  for (const auto& entry : std::filesystem::directory_iterator(about(pid, "/fd")))
+    count += std::filesystem::read_symlink(entry, gone).string().starts_with("socket:") ? 1 : 0;
+  return count;
 }
 
-inline std::vector<int> child_processes() {
+inline int running_threads(int pid = kThisProcess) {
+  return entries_of(about(pid, "/task"));
+}
+
+inline std::vector<int> child_processes(int pid = kThisProcess) {
   std::vector<int> children;
-  DIR* folder = ::opendir("/proc/self/task");
+  const std::string threads = about(pid, "/task/");
+  DIR* folder = ::opendir(threads.c_str());
   while (const dirent* entry = ::readdir(folder)) {
-    std::ifstream file(std::string("/proc/self/task/") + entry->d_name + "/children");
-    for (int pid = 0; file >> pid;) children.push_back(pid);
+    std::ifstream file(threads + entry->d_name + "/children");
+    for (int child = 0; file >> child;) children.push_back(child);
   }
   ::closedir(folder);
   return children;
@@ -53,26 +71,32 @@ inline int child_process(bool has, const std::string& word) {
   return 0;
 }
 
-inline int shared_segments() {
-  std::ifstream maps("/proc/self/maps");
+inline int shared_segments(int pid = kThisProcess) {
+  std::ifstream maps(about(pid, "/maps"));
   int count = 0;
   for (std::string line; std::getline(maps, line);)
     count += line.find("memfd:") != std::string::npos ? 1 : 0;
   return count;
 }
 
-inline long resident_kib() {
-  std::ifstream file("/proc/self/statm");
+inline long resident_kib(int pid = kThisProcess) {
+  std::ifstream file(about(pid, "/statm"));
   long pages = 0;
   file >> pages >> pages;
   return pages * 4;
 }
 
 struct ProcessCounts {
-  int descriptors = open_descriptors();
-  std::size_t children = child_processes().size();
-  int segments = shared_segments();
-  long memory_kib = resident_kib();
+  explicit ProcessCounts(int pid = kThisProcess)
+      : descriptors(open_descriptors(pid)),
+        children(child_processes(pid).size()),
+        segments(shared_segments(pid)),
+        memory_kib(resident_kib(pid)) {}
+
+  int descriptors;
+  std::size_t children;
+  int segments;
+  long memory_kib;
 };
 
 }  // namespace tessera::testing
