@@ -33,6 +33,7 @@ using Choices = std::map<int, std::vector<Chosen>>;
 
 worker::WireType wire_type(ExpertPayload payload) {
   if (payload == ExpertPayload::f16) return worker::WireType::f16;
+  if (payload == ExpertPayload::int16) return worker::WireType::int16;
   return payload == ExpertPayload::bf16 ? worker::WireType::bf16 : worker::WireType::f32;
 }
 
@@ -73,7 +74,7 @@ class RoundingExecutor final : public ExpertExecutor {
     Result<ExpertReport> report = host_->collect(sums);
     // With f32 they travel in f64.
     if (type_ == worker::WireType::f32 || !rounding_.sums) return report;
-    bytes_.resize(sums.size() * worker::wire_type_bytes(type_));
+    bytes_.resize(worker::wire_bytes(type_, sums.size()));
     worker::pack_sums(sums, type_, bytes_);
     worker::unpack_sums(bytes_, type_, sums);
     return report;
@@ -82,7 +83,7 @@ class RoundingExecutor final : public ExpertExecutor {
 
  private:
   void round(std::span<float> values) {
-    bytes_.resize(values.size() * worker::wire_type_bytes(type_));
+    bytes_.resize(worker::wire_bytes(type_, values.size()));
     worker::pack_rows(values, type_, bytes_);
     worker::unpack_rows(bytes_, type_, values);
   }
@@ -170,7 +171,10 @@ Status table(const std::string& folder, const std::string& name) {
                                      {ExpertPayload::f16, false, true},
                                      {ExpertPayload::bf16},
                                      {ExpertPayload::bf16, true, false},
-                                     {ExpertPayload::bf16, false, true}};
+                                     {ExpertPayload::bf16, false, true},
+                                     {ExpertPayload::int16},
+                                     {ExpertPayload::int16, true, false},
+                                     {ExpertPayload::int16, false, true}};
   for (const Rounding& rounding : kRoundings) {
     Choices seen;
     TESSERA_ASSIGN(const std::vector<double> got, run(path, ids, rounding, seen));

@@ -98,7 +98,8 @@ int bench_main(const Arguments& arguments) {
   for (const Setting& setting : {Setting{ExpertMode::stream, ExpertPayload::f32},
                                  Setting{ExpertMode::batched, ExpertPayload::f32},
                                  Setting{ExpertMode::batched, ExpertPayload::f16},
-                                 Setting{ExpertMode::batched, ExpertPayload::bf16}}) {
+                                 Setting{ExpertMode::batched, ExpertPayload::bf16},
+                                 Setting{ExpertMode::batched, ExpertPayload::int16}}) {
     if (const Status status = run(arguments, setting); !status) {
       fmt::print(stderr, "worker_experts_bench: {}\n", status.error().message);
       return 1;

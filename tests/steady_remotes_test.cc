@@ -70,7 +70,8 @@ class SteadyExperts : public ::testing::TestWithParam<std::tuple<TransportChoice
 INSTANTIATE_TEST_SUITE_P(
     , SteadyExperts,
     ::testing::Combine(::testing::Values(TransportChoice::shared, TransportChoice::stream),
-                       ::testing::Values(ExpertPayload::f32, ExpertPayload::f16)));
+                       ::testing::Values(ExpertPayload::f32, ExpertPayload::f16,
+                                         ExpertPayload::int16)));
 
 TEST_P(SteadyExperts, AllocateNothing) {
   const auto [transport, payload] = GetParam();

@@ -51,4 +51,8 @@ void end_at_once(int signal) {
   std::_Exit(128 + signal);
 }
 
+void end_within(std::chrono::seconds limit) {
+  alarm(static_cast<unsigned>(limit.count()));
+}
+
 }  // namespace tessera::cli

@@ -6,6 +6,7 @@
 // end the program.
 #pragma once
 
+#include <chrono>
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -31,5 +32,7 @@ class SignalWatch {
 
 // Ends the process now, as if by the signal, without cleaning up.
 [[noreturn]] void end_at_once(int signal);
+// Has SIGALRM end it if it has not ended by then.
+void end_within(std::chrono::seconds limit);
 
 }  // namespace tessera::cli

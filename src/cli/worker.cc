@@ -36,6 +36,7 @@ constexpr auto kRefuse = std::chrono::seconds(1);
 constexpr auto kPatience = std::chrono::milliseconds(300);
 // 200 heartbeats: a client that hangs, and none that is slow.
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
+constexpr auto kMostEnd = std::chrono::seconds(10);
 
 // Experts are computed by a CPU.
 std::uint32_t roles_of(const DeviceInventory& device) {
@@ -239,9 +240,11 @@ Status listen(const Config& config, Host& host) {
   TESSERA_ASSIGN(Listener listener, Listener::open(address));
   const std::string where = listener.address().text();
   ListeningWorker server(std::move(listener), std::move(token), host);
-  // The second time at once: what a client has it load or compute may take long.
+  // What a client has it load or compute may take longer than anybody waits. The second time at
+  // once.
   SignalWatch watch([&, asked = false](int signal) mutable {
     if (std::exchange(asked, true)) end_at_once(signal);
+    end_within(kMostEnd);
     server.stop();
   });
   print_out("worker ready at {}\n", where);

@@ -118,7 +118,17 @@ std::int64_t free_memory(const worker::Probe& probe, const Model& model) {
 // A worker at an address was started with kernels of its own.
 Status check_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
   const std::string& name = config.text("placement.cpu_isa");
-  if (site.spawn || name == "auto") return {};
+  if (site.spawn) return {};
+  if (name == "auto") {
+    const cpu::Isa own = cpu::detect_isa();
+    if (probe.isa > 0 && probe.isa != 1 + static_cast<std::uint32_t>(own))
+      log_warn(
+          "{} computes with {}, this process with {}: which of them computes an expert shows in "
+          "the "
+          "last bits; the same --cpu-isa at both avoids it",
+          site.name, cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)), cpu::isa_name(own));
+    return {};
+  }
   TESSERA_ASSIGN(const cpu::Isa wanted, cpu::parse_isa(name));
   if (probe.isa == 1 + static_cast<std::uint32_t>(wanted)) return {};
   return Error::make(

@@ -171,13 +171,15 @@ std::vector<std::string> Dispatcher::away() const {
   return lines;
 }
 
-// What the host does sooner it gets; exact sums make the same bits there.
+// What the host does sooner it gets, among its own pairs where exact sums make the same bits there.
 void Dispatcher::pass_over_slow() {
   if (options_.required) return;
   for (int id = 0; id < table_.workers(); ++id) {
+    Group& group = *groups_[static_cast<std::size_t>(id) + 1];
     const std::size_t pairs = split_.of_worker(id).size();
-    if (pairs == 0 || !bypass_.passes_over(id, pairs, Clock::now())) continue;
-    split_.give_to_host(id);
+    group.passed_over = pairs > 0 && bypass_.passes_over(id, pairs, Clock::now());
+    if (!group.passed_over) continue;
+    if (!group.executor->rounds()) split_.give_to_host(id);
     if (metrics_ != nullptr) metrics_->count_fallback(WorkerFailure::slow);
   }
 }
@@ -203,6 +205,7 @@ void Dispatcher::judge(Group& group, double spent_us) {
 
 // As many of the group's jobs as its executor takes.
 void Dispatcher::submit_some(Group& group, int layer) {
+  if (group.passed_over) return;
   for (; group.next < group.jobs.size(); ++group.next) {
     Job& job = group.jobs[group.next];
     Status taken = group.executor == nullptr
@@ -242,6 +245,7 @@ void Dispatcher::wait_for_credit(Group& group, Job& job, int layer) {
 }
 
 Status Dispatcher::collect(Group& group, Job& job, int layer) {
+  if (group.passed_over) return host_computes(group, job, layer);
   const auto start = Clock::now();
   if (!job.submitted && options_.required) wait_for_credit(group, job, layer);
   if (!job.submitted) return compute_on_host(group, job, layer, job.refused);
@@ -268,16 +272,20 @@ Status Dispatcher::compute_on_host(Group& group, Job& job, int layer, const Erro
     return Error::make(ErrorCode::unavailable, "experts of layer {}: {}: {}", layer, group.name(),
                        reason.message);
   tell_failing(group, reason.message);
+  if (metrics_ != nullptr) metrics_->count_fallback(failure);
+  return host_computes(group, job, layer);
+}
+
+Status Dispatcher::host_computes(Group& group, const Job& job, int layer) {
   Group& host = *groups_.front();
-  if (metrics_ != nullptr) {
-    metrics_->count_fallback(failure);
-    metrics_->host.calls.add();
-  }
+  if (metrics_ != nullptr) metrics_->host.calls.add();
   const auto start = Clock::now();
   TESSERA_TRY(host.executor->submit(expert_job(group, job, layer)));
   const Result<ExpertReport> report = host.executor->collect(sums_of(group, job));
   count(host, job, report, start);
   if (!report) return report.error();
+  if (group.executor != nullptr && group.executor->rounds())
+    group.executor->round_sums(sums_of(group, job));
   return {};
 }
 

@@ -133,6 +133,59 @@ TEST(Dispatcher, ALateJobIsWhosIsFirst) {
   }
 }
 
+// Else an answer would tell whether a worker was late.
+TEST(Dispatcher, WhoComputesForAWorkerRoundsAsItDoes) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  for (int e = 0; e < kExperts; e += 3) homes[static_cast<std::size_t>(e)] = ExpertHome::host();
+  const ShardLayout layout = layout_of(homes);
+  const auto fails = [](ErrorCode code) {
+    return [code]() -> std::optional<ErrorCode> { return code; };
+  };
+  const auto run = [&](FakeExecutor::Script script, std::chrono::microseconds patience) {
+    script.rounds = true;
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    DispatcherParts parts{.options = {.patience = patience},
+                          .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                          .metrics = &metrics};
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker:0", std::move(script)));
+    Dispatcher dispatcher(spec, layout, std::move(parts));
+    EXPECT_TRUE(dispatcher.measure_host());
+    FakeDevice device;
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    std::vector<float> sums;
+    for (int step = 0; step < 40; ++step) {
+      fill(device, random, kRows);
+      for (float& value : device.rows) value = normal(random);
+      EXPECT_TRUE(dispatcher.compute(device, 1));
+      sums.insert(sums.end(), device.sums.begin(), device.sums.end());
+    }
+    return std::pair(sums, metrics.totals().fallbacks);
+  };
+  constexpr std::chrono::hours kPatient{1};
+  const auto [healthy, none] = run({}, kPatient);
+  EXPECT_EQ(none, 0);
+  FakeExecutor::Script away, late, raced;
+  away.on_submit = fails(ErrorCode::unavailable);
+  late.on_collect = fails(ErrorCode::cancelled);
+  raced.on_wait = [] { return false; };
+  for (const FakeExecutor::Script& script : {away, late, raced}) {
+    const auto [sums, fallbacks] = run(script, kPatient);
+    EXPECT_GT(fallbacks, 0);
+    EXPECT_TRUE(sums == healthy);
+  }
+  FakeExecutor::Script slow;
+  slow.on_collect = [] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    return std::nullopt;
+  };
+  const auto [sums, passed_over] = run(slow, std::chrono::milliseconds(1));
+  EXPECT_GT(passed_over, 0);
+  EXPECT_TRUE(sums == healthy);
+}
+
 // A request of 200 layers pays for a slow worker some times, and the host computes its pairs; where
 // the worker is required it pays each time.
 TEST(Dispatcher, ASlowWorkerIsPassedOverUntilItIsFastAgain) {

@@ -46,6 +46,7 @@ struct Dispatcher::Group {
   int under_way = 0;
   int served = 0;                // jobs that it computed
   bool late = false;             // with one of them
+  bool passed_over = false;      // the host computes its jobs
   std::int64_t submit_us = 0;    // spent on giving it the first ones
   std::int64_t hideable_us = 0;  // of its computation so much can have gone unnoticed
 };

@@ -22,6 +22,8 @@ void Dispatcher::gather(Group& group, std::span<const RoutedPair> pairs,
     RoutedPair& own = group.pairs.emplace_back(pair);
     own.row = static_cast<std::int32_t>(group.rows.size()) - 1;
   }
+  if (group.executor != nullptr && group.executor->rounds())
+    group.executor->round_rows(std::span(group.inputs).first(group.rows.size() * n));
   cut_jobs(group);
 }
 

@@ -32,8 +32,11 @@ bool Dispatcher::is_late(const Group& group) const {
 bool Dispatcher::race(Group& group, const Job& job, int layer, Clock::time_point waited_since) {
   const auto start = Clock::now();
   const std::optional<ExpertReport> report = compute_beside(group, job, layer);
+  // Nobody has won where the host's part fails before the worker's sums are there.
+  if (!report && !group.executor->wait(Clock::time_point::min())) return false;
   if (metrics_ != nullptr) (report ? metrics_->races_host : metrics_->races_worker).add();
   if (!report) return false;
+  if (group.executor->rounds()) group.executor->round_sums(sums_of(group, job));
   group.executor->give_up();
   --group.under_way;
   group.late = true;

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <random>
@@ -83,6 +84,7 @@ class FakeExecutor final : public ExpertExecutor {
     std::function<std::optional<ErrorCode>()> on_collect = [] { return std::nullopt; };
     std::function<bool()> on_wait = [] { return true; };
     std::int64_t compute_us = 5;
+    bool rounds = false;  // rows and sums to quarters
     const ExpertTable* table = nullptr;
     std::function<bool(ExpertHome)> owns = [](ExpertHome) { return true; };
   };
@@ -109,6 +111,13 @@ class FakeExecutor final : public ExpertExecutor {
     ++taken;
     return {};
   }
+  bool rounds() const override { return script_.rounds; }
+  void round_rows(std::span<float> rows) override {
+    for (float& value : rows) value = std::round(value * 4.0f) / 4.0f;
+  }
+  void round_sums(std::span<double> sums) override {
+    for (double& value : sums) value = std::round(value * 4.0) / 4.0;
+  }
   Clock::time_point expected() const override { return Clock::time_point::min(); }
   bool wait(Clock::time_point) override { return script_.on_wait(); }
   Result<ExpertReport> collect(std::span<double> sums) override {
@@ -118,6 +127,7 @@ class FakeExecutor final : public ExpertExecutor {
     if (const auto code = script_.on_collect()) return Error::make(*code, "scripted");
     std::fill(sums.begin(), sums.end(), 0.0);
     add_pairs(job.pairs, job.rows, sums.data());
+    if (script_.rounds) round_sums(sums);
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
   void drop() override { jobs_.clear(); }

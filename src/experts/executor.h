@@ -16,7 +16,8 @@
 //
 // Sums are doubles of which addition loses nothing (WeightedRow in device/cpu/vector_ops.h), so
 // that the sums of several executors make the same bits in any order and with any share of the
-// pairs. Only a worker with payloads of 16 bits gives rounded ones.
+// pairs. Only a worker with payloads of 16 bits gives rounded ones; who computes in its place
+// rounds as it does, so that an answer does not depend on who was first.
 //
 // Ownership: the spans of a job stay the caller's and must live until the job is collected or
 // dropped. Threads: one thread drives an executor; an implementation that serves several shards
@@ -65,6 +66,11 @@ class ExpertExecutor {
   virtual ExpertLimits limits() const = 0;
   // Why it takes no job now, if so: "away (backoff): signal 9 (Killed)". Any thread.
   virtual std::optional<std::string> away() const { return std::nullopt; }
+
+  // What becomes of rows and sums on the way there and back. Twice is as once.
+  virtual bool rounds() const { return false; }
+  virtual void round_rows(std::span<float> rows) { (void)rows; }
+  virtual void round_sums(std::span<double> sums) { (void)sums; }
 
   // Takes a job or says why not, without waiting: `exhausted` where it has as many as it can hold
   // (collect one and try again), `unavailable` where it is down, `invalid` for a job over its

@@ -25,7 +25,7 @@ LayerExperts only_owned(std::vector<bool> owned);
 
 struct ExpertWorkerFootprint {
   std::int64_t weights = 0;
-  std::int64_t scratch = 0;  // of the computation, and a job's rows and sums
+  std::int64_t scratch = 0;  // of the computation, and jobs with their sums
   std::int64_t total() const { return weights + scratch; }
 };
 // Nothing where the layout has no experts.

@@ -1,22 +1,25 @@
 #include "experts/options.h"
 
+#include <fmt/ranges.h>
+
 #include <array>
+#include <span>
 
 namespace tessera {
 namespace {
 
 constexpr std::array kModes = {"auto", "batched", "stream"};
 constexpr std::array kTransports = {"auto", "shared", "stream"};
-constexpr std::array kPayloads = {"f32", "f16", "bf16"};
+constexpr std::array kPayloads = {"f32", "f16", "bf16", "int16"};
 constexpr std::array kPrefaults = {"off", "on", "lock"};
 
 template <typename Value>
-Result<Value> find(const std::array<const char*, 3>& names, std::string_view what,
+Result<Value> find(std::span<const char* const> names, std::string_view what,
                    std::string_view name) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<Value>(i);
-  return Error::make(ErrorCode::invalid, "{} '{}' is unknown; give {}, {} or {}", what, name,
-                     names[0], names[1], names[2]);
+  return Error::make(ErrorCode::invalid, "{} '{}' is unknown; give {} or {}", what, name,
+                     fmt::join(names.first(names.size() - 1), ", "), names.back());
 }
 
 }  // namespace

@@ -20,7 +20,7 @@ enum class ExpertMode : std::uint8_t { automatic, batched, stream };
 // Memory shared with a worker of this host where that is possible, or not else; or a socket.
 enum class ExpertTransport : std::uint8_t { automatic, shared, stream };
 // How rows and sums travel; they are computed in f32 at both ends.
-enum class ExpertPayload : std::uint8_t { f32, f16, bf16 };
+enum class ExpertPayload : std::uint8_t { f32, f16, bf16, int16 };
 
 // What the host's experts have of their file's pages at start: nothing, all, or all for good.
 enum class ExpertPrefault : std::uint8_t { off, on, lock };

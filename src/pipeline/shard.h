@@ -112,6 +112,7 @@ class LocalShard final : public Shard {
   bool keeps_state() const override { return !lost_; }
   // Not without the workers of experts that are required.
   Status ready() const override;
+  Absence absence() const override { return Absence::lost; }  // of a worker that is required
   std::vector<std::string> away() const override {
     return dispatcher_ != nullptr ? dispatcher_->away() : std::vector<std::string>();
   }

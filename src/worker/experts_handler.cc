@@ -101,7 +101,7 @@ Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const
     output.body = std::as_bytes(std::span(sums_).first(values));
     return output;
   }
-  result_.resize(values * wire_type_bytes(header.out_type));
+  result_.resize(wire_bytes(header.out_type, values));
   pack_sums(std::span(sums_).first(values), header.out_type, result_);
   output.body = result_;
   return output;

@@ -60,8 +60,13 @@ Status answer_to_hello(Channel& channel, Frame& frame, Deadline deadline, ModelS
     if (!came)
       return Error::make(ErrorCode::unavailable, "{}: no answer to HELLO before the deadline",
                          channel.describe());
-    if (frame.header.op == Op::progress) continue;
-    if (!ModelSender::answers(frame.header.op)) return {};
+    const bool progress = frame.header.op == Op::progress;
+    if (!progress && !ModelSender::answers(frame.header.op)) return {};
+    // Frames that are there are given after the deadline too.
+    if (Clock::now() >= until)
+      return Error::make(ErrorCode::unavailable, "{}: no answer to HELLO before the deadline",
+                         channel.describe());
+    if (progress) continue;
     if (sender == nullptr)
       return Error::make(ErrorCode::unsupported,
                          "{}: the worker has no model file and is not to be sent one",

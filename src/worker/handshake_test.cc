@@ -194,6 +194,22 @@ TEST(Handshake, SilenceEnds) {
             ErrorCode::unavailable);
 }
 
+TEST(Handshake, AFloodDoesNotMoveTheDeadline) {
+  for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {
+    ChannelPair pair = make_pair({.kind = kind});
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      while (!over)
+        (void)pair.worker->send({.op = Op::progress}, std::span<const std::byte>(), after(10ms));
+    });
+    const auto reply = client_handshake(*pair.client, scale_hello(), after(100ms));
+    over = true;
+    other.join();
+    ASSERT_FALSE(reply.ok());
+    EXPECT_NE(reply.error().message.find("before the deadline"), std::string::npos);
+  }
+}
+
 // Loading may take far longer than a client bears silence, since the worker says that it loads.
 TEST(Handshake, ProgressIsNoSilence) {
   for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {

@@ -15,7 +15,7 @@ inline constexpr std::uint64_t kPageChangeBytes = 16;
 inline constexpr std::uint64_t kStateChangeBytes = 16;
 
 constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, WireType type) {
-  return std::uint64_t{rows} * (std::uint64_t{columns} * wire_type_bytes(type));
+  return wire_bytes(type, std::uint64_t{rows} * columns);
 }
 
 // pairs, then rows

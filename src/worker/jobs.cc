@@ -16,6 +16,7 @@ namespace tessera::worker {
 namespace {
 
 constexpr std::size_t kSumsAtATime = 256;
+static_assert(kSumsAtATime % kInt16Block == 0, "parts of sums are whole blocks");
 
 Status check_sequences(ForwardBody& job, std::uint32_t rows, const ForwardLimits& limits) {
   std::vector<bool>& seen = job.seen_slots;
@@ -195,25 +196,27 @@ Status decode_forward(const FrameHeader& header, std::span<const std::byte> body
 }
 
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out) {
-  CHECK(out.size() == values.size() * wire_type_bytes(type));
+  CHECK(out.size() == wire_bytes(type, values.size()));
   if (out.empty()) return;
   if (type == WireType::f32) {
     static_assert(std::endian::native == std::endian::little, "rows are copied as they lie");
     std::memcpy(out.data(), values.data(), out.size());
     return;
   }
+  if (type == WireType::int16) return pack_int16(values, out);
   for (std::size_t i = 0; i < values.size(); ++i)
     store_u16(out.data() + 2 * i,
               type == WireType::f16 ? float_to_half(values[i]) : float_to_bf16(values[i]));
 }
 
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out) {
-  CHECK(bytes.size() == out.size() * wire_type_bytes(type));
+  CHECK(bytes.size() == wire_bytes(type, out.size()));
   if (out.empty()) return;
   if (type == WireType::f32) {
     std::memcpy(out.data(), bytes.data(), bytes.size());
     return;
   }
+  if (type == WireType::int16) return unpack_int16(bytes, out);
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::uint16_t bits = load_u16(bytes.data() + 2 * i);
     out[i] = type == WireType::f16 ? half_to_float(bits) : bf16_to_float(bits);
@@ -221,34 +224,34 @@ void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<floa
 }
 
 void pack_sums(std::span<const double> sums, WireType type, std::span<std::byte> out) {
-  CHECK(out.size() == sums.size() * wire_type_bytes(type));
+  CHECK(out.size() == wire_bytes(type, sums.size()));
   if (out.empty()) return;
   if (type == WireType::f64) {
     static_assert(std::endian::native == std::endian::little, "sums are copied as they lie");
     std::memcpy(out.data(), sums.data(), out.size());
     return;
   }
-  const std::size_t size = wire_type_bytes(type);
   std::array<float, kSumsAtATime> part;
   for (std::size_t i = 0; i < sums.size(); i += part.size()) {
     const std::size_t n = std::min(part.size(), sums.size() - i);
     for (std::size_t j = 0; j < n; ++j) part[j] = static_cast<float>(sums[i + j]);
-    pack_rows(std::span(part).first(n), type, out.subspan(i * size, n * size));
+    pack_rows(std::span(part).first(n), type,
+              out.subspan(wire_bytes(type, i), wire_bytes(type, n)));
   }
 }
 
 void unpack_sums(std::span<const std::byte> bytes, WireType type, std::span<double> out) {
-  CHECK(bytes.size() == out.size() * wire_type_bytes(type));
+  CHECK(bytes.size() == wire_bytes(type, out.size()));
   if (out.empty()) return;
   if (type == WireType::f64) {
     std::memcpy(out.data(), bytes.data(), bytes.size());
     return;
   }
-  const std::size_t size = wire_type_bytes(type);
   std::array<float, kSumsAtATime> part;
   for (std::size_t i = 0; i < out.size(); i += part.size()) {
     const std::size_t n = std::min(part.size(), out.size() - i);
-    unpack_rows(bytes.subspan(i * size, n * size), type, std::span(part).first(n));
+    unpack_rows(bytes.subspan(wire_bytes(type, i), wire_bytes(type, n)), type,
+                std::span(part).first(n));
     std::copy_n(part.begin(), n, out.begin() + static_cast<std::ptrdiff_t>(i));
   }
 }

@@ -80,12 +80,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "05000500010e0e0000000000004d000000000000000000000000000000000000"
+            "05000500012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "050002000e020000080000004000000000000000000000000000100000000000"
+            "050002002e020000080000004000000000000000000000000000100000000000"
             "0000004000000000");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
@@ -198,8 +198,8 @@ TEST(Jobs, ExpertPairs) {
 
 TEST(Jobs, RowTypesRoundTrip) {
   const std::vector<float> values = {0.0f, -0.0f, 1.0f, -2.5f, 1024.0f};
-  for (const WireType type : {WireType::f32, WireType::f16, WireType::bf16}) {
-    std::vector<std::byte> bytes(values.size() * wire_type_bytes(type));
+  for (const WireType type : {WireType::f32, WireType::f16, WireType::bf16, WireType::int16}) {
+    std::vector<std::byte> bytes(wire_bytes(type, values.size()));
     pack_rows(values, type, bytes);
     std::vector<float> back(values.size());
     unpack_rows(bytes, type, back);
@@ -210,8 +210,9 @@ TEST(Jobs, RowTypesRoundTrip) {
 TEST(Jobs, SumTypesRoundTrip) {
   std::vector<double> sums(600, -2.5);  // more than are converted at a time
   sums[599] = 1024.0;
-  for (const WireType type : {WireType::f64, WireType::f32, WireType::f16, WireType::bf16}) {
-    std::vector<std::byte> bytes(sums.size() * wire_type_bytes(type));
+  for (const WireType type : {WireType::f64, WireType::f32, WireType::f16, WireType::bf16,
+                              WireType::int16}) {
+    std::vector<std::byte> bytes(wire_bytes(type, sums.size()));
     pack_sums(sums, type, bytes);
     std::vector<double> back(sums.size());
     unpack_sums(bytes, type, back);

@@ -32,6 +32,8 @@ WireType wire_type(ExpertPayload payload) {
       return WireType::f16;
     case ExpertPayload::bf16:
       return WireType::bf16;
+    case ExpertPayload::int16:
+      return WireType::int16;
   }
   return WireType::f32;
 }
@@ -72,6 +74,12 @@ Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
   const Hello hello = experts_hello(model, options);
   if (hello.dims.n_expert == 0)
     return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
+  // A block across two rows would let a row's neighbours change its rounding.
+  if (options.payload == ExpertPayload::int16 && hello.dims.n_embd % kInt16Block != 0)
+    return Error::make(
+        ErrorCode::invalid,
+        "{}: int16 takes {} values at a time, and the model's rows have {}; give f16", site.name,
+        kInt16Block, hello.dims.n_embd);
   return std::unique_ptr<ExpertConnection>(
       new ExpertConnection(site, hello, wire_type(options.payload), model, metrics));
 }
@@ -112,6 +120,9 @@ class RemoteExperts final : public ExpertExecutor {
   std::string name() const override { return worker_.name(); }
   std::optional<std::string> away() const override { return worker_.away(); }
   ExpertLimits limits() const override;
+  bool rounds() const override { return worker_.payload_ != WireType::f32; }
+  void round_rows(std::span<float> rows) override;
+  void round_sums(std::span<double> sums) override;
   Status submit(const ExpertJob& job) override;
   Deadline expected() const override;
   bool wait(Deadline until) override;
@@ -184,7 +195,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   encode_experts_head(pairs_, head_);
   std::span<const std::byte> rows = std::as_bytes(job.rows);
   if (worker_.payload_ != WireType::f32) {
-    rows_.resize(job.rows.size() * wire_type_bytes(worker_.payload_));
+    rows_.resize(wire_bytes(worker_.payload_, job.rows.size()));
     pack_rows(job.rows, worker_.payload_, rows_);
     rows = rows_;
   }
@@ -219,6 +230,18 @@ Status RemoteExperts::submit(const ExpertJob& job) {
                   .suspect = suspect,
                   .limit = deadline};
   return {};
+}
+
+void RemoteExperts::round_rows(std::span<float> rows) {
+  rows_.resize(wire_bytes(worker_.payload_, rows.size()));
+  pack_rows(rows, worker_.payload_, rows_);
+  unpack_rows(rows_, worker_.payload_, rows);
+}
+
+void RemoteExperts::round_sums(std::span<double> sums) {
+  rows_.resize(wire_bytes(worker_.payload_, sums.size()));
+  pack_sums(sums, worker_.payload_, rows_);
+  unpack_sums(rows_, worker_.payload_, sums);
 }
 
 Deadline RemoteExperts::expected() const {
@@ -288,7 +311,7 @@ Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const
     return Error::make(ErrorCode::cancelled, "the job waited too long at the worker");
   if (reply_.header.status == JobStatus::ok && reply_.header.rows == job.rows &&
       reply_.header.out_type == sum_type(worker_.payload_) &&
-      reply_.body.size() == values * wire_type_bytes(sum_type(worker_.payload_)))
+      reply_.body.size() == wire_bytes(sum_type(worker_.payload_), values))
     return {};
   Error error = Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due",
                             reply_.header.rows, job.rows);

@@ -67,7 +67,7 @@ class ScaleHandler final : public JobHandler {
       for (std::size_t c = 0; c < limits.n_embd; ++c)
         out[pair.row * limits.n_embd + c] +=
             pair.weight * static_cast<float>(pair.expert + 1) * in[pair.row * limits.n_embd + c];
-    result_.resize(out.size() * wire_type_bytes(header.out_type));
+    result_.resize(wire_bytes(header.out_type, out.size()));
     pack_rows(out, header.out_type, result_);
     return JobOutput{header.rows, limits.n_embd, header.out_type, result_};
   }

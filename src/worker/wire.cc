@@ -212,7 +212,8 @@ Result<FrameHeader> decode_header(std::span<const std::byte, kHeaderBytes> in) {
                      .body_sum = load_le<std::uint32_t>(at + 56)};
   // An op of a later version may use these fields in its own way; it is skipped, not judged.
   if (!known_op(header.op)) return header;
-  if (in_type > static_cast<int>(WireType::bf16) || out_type > static_cast<int>(WireType::f64))
+  if (in_type > static_cast<int>(WireType::int16) || in_type == static_cast<int>(WireType::f64) ||
+      out_type > static_cast<int>(WireType::int16))
     return Error::make(ErrorCode::invalid, "{} with element types {} and {}, which do not exist",
                        op_name(header.op), in_type, out_type);
   if (status > static_cast<int>(JobStatus::failed) || (header.flags & ~kKnownFlags) != 0 ||

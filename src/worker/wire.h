@@ -18,6 +18,7 @@
 #include <span>
 
 #include "base/result.h"
+#include "worker/int16_blocks.h"
 
 namespace tessera::worker {
 
@@ -59,20 +60,22 @@ enum class Op : std::uint16_t {
 const char* op_name(Op op);
 bool known_op(Op op);
 
-// f64: of sums of experts alone.
-enum class WireType : std::uint8_t { none = 0, f32 = 1, f16 = 2, bf16 = 3, f64 = 4 };
-// 0 for none.
-constexpr std::size_t wire_type_bytes(WireType type) {
+// f64: of sums of experts alone. int16: integers whose blocks have an exponent (int16_blocks.h).
+enum class WireType : std::uint8_t { none = 0, f32 = 1, f16 = 2, bf16 = 3, f64 = 4, int16 = 5 };
+// Of so many values that stand together; 0 for none.
+constexpr std::uint64_t wire_bytes(WireType type, std::uint64_t values) {
   switch (type) {
     case WireType::none:
       return 0;
     case WireType::f32:
-      return 4;
+      return 4 * values;
     case WireType::f16:
     case WireType::bf16:
-      return 2;
+      return 2 * values;
     case WireType::f64:
-      return 8;
+      return 8 * values;
+    case WireType::int16:
+      return int16_bytes(values);
   }
   return 0;
 }
@@ -80,7 +83,8 @@ constexpr std::uint8_t type_bit(WireType type) {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(type));
 }
 inline constexpr std::uint8_t kFloatTypes =
-    type_bit(WireType::f32) | type_bit(WireType::f16) | type_bit(WireType::bf16);
+    type_bit(WireType::f32) | type_bit(WireType::f16) | type_bit(WireType::bf16) |
+    type_bit(WireType::int16);
 inline constexpr std::uint8_t kResultTypes = kFloatTypes | type_bit(WireType::f64);
 
 // How a job ended; in RESULT. Anything but ok comes without a body.

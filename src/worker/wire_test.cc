@@ -129,7 +129,7 @@ TEST(Wire, EveryFlippedBitIsFound) {
 
 TEST(Wire, RefusesValuesThatDoNotExist) {
   for (const auto& [at, value] :
-       {std::pair{40, 4}, {41, 5}, {42, 4}, {43, 1}, {30, 2}, {31, 1}, {24, 1}, {27, 1}}) {
+       {std::pair{40, 4}, {40, 6}, {41, 6}, {42, 4}, {43, 1}, {30, 2}, {31, 1}, {24, 1}, {27, 1}}) {
     Raw raw = encoded(kExperts);
     raw[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     reseal(raw);

@@ -19,7 +19,7 @@ TEST(ExpertOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--expert-resident", "half"}, "--expert-resident half"},
       {{"--expert-resident", "-1%"}, "--expert-resident -1%"},
       {{"--expert-ipc-mode", "fast"}, "give auto, batched or stream"},
-      {{"--expert-ipc-dtype", "f64"}, "give f32, f16 or bf16"},
+      {{"--expert-ipc-dtype", "f64"}, "give f32, f16, bf16 or int16"},
       {{"--expert-ipc-transport", "pipe"}, "give auto, shared or stream"},
       {{"--expert-ipc-batch-capacity", "0"}, "from 1 to 4096"},
       {{"--expert-cache", "-1"}, "from 0 to"},
@@ -40,7 +40,7 @@ TEST(ExpertOptions, TheOtherNamesInTheEnvironmentAreCheckedAlike) {
   const std::pair<const char*, const char*> wrong[] = {
       {"DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE=fast", "give auto, batched or stream"},
       {"DFLASH_MOE_EXPERT_COMPUTE_IPC_TRANSPORT=pipe", "give auto, shared or stream"},
-      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE=f64", "give f32, f16 or bf16"},
+      {"DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE=f64", "give f32, f16, bf16 or int16"},
       {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BATCH_CAPACITY=12x", "from 1 to 4096"},
       {"DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED=maybe", "give true or false"},
   };

@@ -4,6 +4,8 @@
 // typed error, and the next one goes on.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/worker/expert_rig.h"
 #include "tests/worker/layer_rig.h"
 
@@ -68,6 +70,46 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
 }
 
 // --- Races ---
+
+// With the patience that people have, and rounded payloads: whoever computes a job, late, on time
+// or in the worker's place, the answer has the same bits.
+class ExpertFaultsInARace : public ::testing::TestWithParam<FaultCase> {};
+INSTANTIATE_TEST_SUITE_P(Cells, ExpertFaultsInARace, all_faults(), fault_name);
+
+TEST_P(ExpertFaultsInARace, DoNotShow) {
+  const auto [fault, prefill, link] = GetParam();
+  const auto plain_of = [](ExpertPayload payload) {
+    ExpertRig rig;
+    rig.options.payload = payload;
+    ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+    EXPECT_TRUE(runner.ready());
+    std::vector<float> logits = runner.logits(ids(), 30);
+    EXPECT_EQ(kTimeScale == 1 ? rig.fallbacks() : 0, 0);
+    return logits;
+  };
+  static const std::map<ExpertPayload, std::vector<float>> healthy = {
+      {ExpertPayload::f32, plain_of(ExpertPayload::f32)},
+      {ExpertPayload::f16, plain_of(ExpertPayload::f16)},
+      {ExpertPayload::int16, plain_of(ExpertPayload::int16)}};
+  for (const auto& [payload, expected] : healthy) {
+    SCOPED_TRACE(expert_payload_name(payload));
+    ExpertRig rig;
+    rig.link = link;
+    rig.options = ExpertOptions{.payload = payload};
+    if (waits_for_a_deadline(fault)) rig.job_limit = 600ms * kTimeScale;
+    if (is_corrupt(fault)) rig.turns(fault_word(fault));
+    ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+    ASSERT_TRUE(runner.ready());
+    const int chunk = prefill ? 30 : 1;
+    EXPECT_TRUE(runner.logits(ids(), chunk) == expected);
+    {
+      const Injection injection(fault, rig.pid());
+      EXPECT_TRUE(runner.logits(ids(), chunk) == expected);
+    }
+    rig.revive(fault);
+    EXPECT_TRUE(runner.logits(ids(), chunk) == expected);
+  }
+}
 
 class ExpertRaces : public ::testing::TestWithParam<FaultCase> {};
 INSTANTIATE_TEST_SUITE_P(Cells, ExpertRaces, hung_workers(), fault_name);

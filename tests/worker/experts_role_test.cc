@@ -87,7 +87,7 @@ TEST_P(WorkerPayloads, TransportsAndModes) {
   const std::vector<float> whole = plain(prompt);
   const std::size_t vocab = whole.size() / prompt.size();
   for (const ExpertPayload payload :
-       {ExpertPayload::f32, ExpertPayload::f16, ExpertPayload::bf16}) {
+       {ExpertPayload::f32, ExpertPayload::f16, ExpertPayload::bf16, ExpertPayload::int16}) {
     std::vector<float> first;
     for (const Link link : {Link::shared, Link::stream}) {
       for (const ExpertMode mode : {ExpertMode::batched, ExpertMode::stream}) {

@@ -101,8 +101,15 @@ TEST_P(Greedy, SixteenBitPayloads) {
   std::vector<TokenId> ids = prompt();
   const std::size_t first = ids.size() - 1;
   ids.insert(ids.end(), said.begin(), said.end() - 1);
-  for (const ExpertPayload payload : {ExpertPayload::f16, ExpertPayload::bf16}) {
-    const char* name = payload == ExpertPayload::f16 ? "f16" : "bf16";
+  constexpr struct {
+    ExpertPayload payload;
+    int most_others;
+    double widest;
+  } kLimits[] = {{ExpertPayload::f16, 5, 0.5},
+                 {ExpertPayload::bf16, 100, 0.8},
+                 {ExpertPayload::int16, 1, 0.05}};
+  for (const auto& [payload, most_others, most_wide] : kLimits) {
+    const char* name = expert_payload_name(payload);
     SCOPED_TRACE(name);
     ExpertRig rig;
     rig.options.payload = payload;
@@ -126,9 +133,8 @@ TEST_P(Greedy, SixteenBitPayloads) {
         "follows for %td steps (narrowest margin %.2g)\n",
         GetParam(), name, others, kSteps, widest, parted, narrowest(expected));
     EXPECT_EQ(rig.fallbacks(), 0);
-    const bool f16 = payload == ExpertPayload::f16;
-    EXPECT_LE(others, f16 ? 5 : 100);
-    EXPECT_LT(widest, f16 ? 0.5 : 0.8);
+    EXPECT_LE(others, most_others);
+    EXPECT_LT(widest, most_wide);
   }
 }
 
