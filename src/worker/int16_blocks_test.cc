@@ -57,9 +57,9 @@ TEST(Int16Blocks, TheEndsOfTheRange) {
 
 // No value of the block can be told from the ones that are lost; other blocks stay as they are.
 TEST(Int16Blocks, WhatIsNotFiniteIsItsBlocks) {
-  for (const float bad : {std::numeric_limits<float>::infinity(),
-                          -std::numeric_limits<float>::infinity(),
-                          std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity(),
+        std::numeric_limits<float>::quiet_NaN()}) {
     std::vector<float> values(70, 1.0f);
     values[40] = bad;
     const std::vector<float> back = there_and_back(values);

@@ -210,8 +210,8 @@ TEST(Jobs, RowTypesRoundTrip) {
 TEST(Jobs, SumTypesRoundTrip) {
   std::vector<double> sums(600, -2.5);  // more than are converted at a time
   sums[599] = 1024.0;
-  for (const WireType type : {WireType::f64, WireType::f32, WireType::f16, WireType::bf16,
-                              WireType::int16}) {
+  for (const WireType type :
+       {WireType::f64, WireType::f32, WireType::f16, WireType::bf16, WireType::int16}) {
     std::vector<std::byte> bytes(wire_bytes(type, sums.size()));
     pack_sums(sums, type, bytes);
     std::vector<double> back(sums.size());

@@ -82,9 +82,8 @@ constexpr std::uint64_t wire_bytes(WireType type, std::uint64_t values) {
 constexpr std::uint8_t type_bit(WireType type) {
   return static_cast<std::uint8_t>(1u << static_cast<unsigned>(type));
 }
-inline constexpr std::uint8_t kFloatTypes =
-    type_bit(WireType::f32) | type_bit(WireType::f16) | type_bit(WireType::bf16) |
-    type_bit(WireType::int16);
+inline constexpr std::uint8_t kFloatTypes = type_bit(WireType::f32) | type_bit(WireType::f16) |
+                                            type_bit(WireType::bf16) | type_bit(WireType::int16);
 inline constexpr std::uint8_t kResultTypes = kFloatTypes | type_bit(WireType::f64);
 
 // How a job ended; in RESULT. Anything but ok comes without a body.
