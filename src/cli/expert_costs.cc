@@ -26,6 +26,7 @@ Json key_of(const Model& model, const HostMeasureOptions& host) {
   return {{"experts_of_host", std::move(experts)},
           {"processor", processor_name()},
           {"threads", host.threads},
+          {"cpus", host.cpus},
           {"isa", cpu::isa_name(host.isa)},
           {"f32", host.f32_weights},
           {"beside", host.beside}};
@@ -49,7 +50,8 @@ std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& i
   const auto first = std::find_if(inventory.devices.begin(), inventory.devices.end(),
                                   [](const DeviceInventory& device) { return !device.remote; });
   if (first == inventory.devices.end()) return std::nullopt;
-  if (first->kind == DeviceKind::cpu) return HostMeasureOptions{first->threads, isa};
+  if (first->kind == DeviceKind::cpu)
+    return HostMeasureOptions{.threads = first->threads, .cpus = first->cpus, .isa = isa};
   return HostMeasureOptions{
       .threads = threads > 0 ? threads : usable_cores(), .isa = isa, .beside = true};
 }

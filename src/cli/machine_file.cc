@@ -72,11 +72,17 @@ double number(const Json& object, const char* name) {
   return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
 }
 
+// Bytes or operations a second; 0 for what no machine does, as of what a worker says of itself.
+double speed(const Json& object, const char* name) {
+  const double found = number(object, name);
+  return found >= 1e6 && found <= 1e15 ? found : 0.0;
+}
+
 // Zeros where there is none.
 MeasuredSpeed find_speed(int threads, cpu::Isa isa) {
   const std::optional<Json> entry = find_entry(key_of(threads, isa));
   if (!entry) return {};
-  return {number(*entry, "read_bytes_per_s"), number(*entry, "op_per_s")};
+  return {speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s")};
 }
 
 Json time_json(const StepTime& time) {

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "cli/output.h"
 
 namespace tessera::cli {
@@ -51,8 +52,13 @@ void end_at_once(int signal) {
   std::_Exit(128 + signal);
 }
 
-void end_within(std::chrono::seconds limit) {
-  alarm(static_cast<unsigned>(limit.count()));
+void end_within(std::chrono::seconds limit, int signal) {
+  std::thread([limit, signal] {
+    std::this_thread::sleep_for(limit);
+    log_warn("still at work {} s after signal {}: ending in the middle of it", limit.count(),
+             signal);
+    end_at_once(signal);
+  }).detach();
 }
 
 }  // namespace tessera::cli

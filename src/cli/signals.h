@@ -32,7 +32,7 @@ class SignalWatch {
 
 // Ends the process now, as if by the signal, without cleaning up.
 [[noreturn]] void end_at_once(int signal);
-// Has SIGALRM end it if it has not ended by then.
-void end_within(std::chrono::seconds limit);
+// Does so with a line in the log if it has not ended by then.
+void end_within(std::chrono::seconds limit, int signal);
 
 }  // namespace tessera::cli

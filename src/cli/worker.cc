@@ -244,7 +244,7 @@ Status listen(const Config& config, Host& host) {
   // once.
   SignalWatch watch([&, asked = false](int signal) mutable {
     if (std::exchange(asked, true)) end_at_once(signal);
-    end_within(kMostEnd);
+    end_within(kMostEnd, signal);
     server.stop();
   });
   print_out("worker ready at {}\n", where);

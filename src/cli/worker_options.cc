@@ -118,23 +118,25 @@ std::int64_t free_memory(const worker::Probe& probe, const Model& model) {
 // A worker at an address was started with kernels of its own.
 Status check_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
   const std::string& name = config.text("placement.cpu_isa");
-  if (site.spawn) return {};
-  if (name == "auto") {
-    const cpu::Isa own = cpu::detect_isa();
-    if (probe.isa > 0 && probe.isa != 1 + static_cast<std::uint32_t>(own))
-      log_warn(
-          "{} computes with {}, this process with {}: which of them computes an expert shows in "
-          "the "
-          "last bits; the same --cpu-isa at both avoids it",
-          site.name, cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)), cpu::isa_name(own));
-    return {};
-  }
+  if (site.spawn || name == "auto") return {};
   TESSERA_ASSIGN(const cpu::Isa wanted, cpu::parse_isa(name));
   if (probe.isa == 1 + static_cast<std::uint32_t>(wanted)) return {};
   return Error::make(
       ErrorCode::invalid, "{} {}: {} computes with {}; start it with --cpu-isa {} too",
       config.name_as_given("placement.cpu_isa"), name, site.name,
       probe.isa > 0 ? cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)) : "other kernels", name);
+}
+
+// The host computes a worker's experts where that is late, and a processor with other instructions
+// has other kernels.
+void tell_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
+  if (config.text("placement.cpu_isa") != "auto" || site.spawn || probe.isa == 0) return;
+  const auto theirs = static_cast<cpu::Isa>(probe.isa - 1);
+  if (theirs == cpu::detect_isa()) return;
+  log_warn("{} computes with {}, this process with {}: {}", site.name, cpu::isa_name(theirs),
+           cpu::isa_name(cpu::detect_isa()),
+           "which of them computes an expert shows in the last bits; "
+           "the same --cpu-isa at both avoids it");
 }
 
 // One without a file is sent the model.
@@ -328,6 +330,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
   found.inventory = {.name = found.site.name, .here = is_here(found.site)};
   if (probe) {
     TESSERA_TRY(check_isa(config, found.site, *probe));
+    tell_isa(config, found.site, *probe);
     TESSERA_TRY(check_model(found.site, *probe, model));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.budget = free_memory(*probe, model);

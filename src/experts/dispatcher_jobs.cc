@@ -36,12 +36,14 @@ void Dispatcher::cut_jobs(Group& group) const {
   group.late = false;
   ExpertLimits limits{.max_rows = options_.batch_capacity,
                       .max_pairs = std::numeric_limits<int>::max()};
-  if (group.executor != nullptr) {
-    const ExpertLimits own = group.executor->limits();
+  const bool by_host = group.is_host || group.passed_over;
+  const auto& taker = by_host ? groups_.front()->executor : group.executor;
+  if (taker != nullptr) {
+    const ExpertLimits own = taker->limits();
     limits.max_pairs = std::max(1, own.max_pairs);
-    limits.max_rows = group.is_host ? own.max_rows : std::min(limits.max_rows, own.max_rows);
+    limits.max_rows = by_host ? own.max_rows : std::min(limits.max_rows, own.max_rows);
   }
-  if (options_.mode == ExpertMode::stream && !group.is_host)
+  if (options_.mode == ExpertMode::stream && !by_host)
     limits.max_rows = std::min(limits.max_rows, kStreamRows);
   for (std::size_t i = 0; i < group.pairs.size();) {
     const int row = group.pairs[i].row;

@@ -107,7 +107,8 @@ Result<std::unique_ptr<ExpertExecutor>> open_host(const Model& model, int layer,
                            .isa = options.isa};
   try {
     if (!options.beside)
-      host.team = std::make_shared<ThreadTeam>(ThreadTeamOptions{.threads = options.threads});
+      host.team = std::make_shared<ThreadTeam>(
+          ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus});
   } catch (const std::system_error& error) {
     return Error::make(ErrorCode::exhausted, "cannot start {} threads for experts: {}",
                        options.threads, error.what());

@@ -9,6 +9,8 @@
 // nothing.
 #pragma once
 
+#include <vector>
+
 #include "device/cpu/isa.h"
 #include "model/model.h"
 
@@ -24,6 +26,7 @@ bool usable(const HostExpertTimes& times);
 
 struct HostMeasureOptions {
   int threads = 1;
+  std::vector<int> cpus{};  // where they run; empty: not bound
   cpu::Isa isa = cpu::detect_isa();
   bool f32_weights = false;
   bool beside = false;  // on a thread of its own, beside a device without cores

@@ -94,6 +94,10 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
                .max_rows = std::min(hello.max_rows, offer.max_rows),
                .max_pairs = std::min(hello.max_pairs, offer.max_pairs),
                .max_page_changes = std::min(hello.max_page_changes, offer.max_page_changes)};
+  if (hello.dims.n_embd % kInt16Block != 0) {  // a block would be of two rows
+    ack.in_types &= static_cast<std::uint8_t>(~type_bit(WireType::int16));
+    ack.out_types &= static_cast<std::uint8_t>(~type_bit(WireType::int16));
+  }
   if (ack.in_types == 0 || ack.out_types == 0) return refuse(RefuseReason::types);
   if (ack.credits == 0) return refuse(RefuseReason::limits, hello.credits, offer.credits);
   return ack;
@@ -194,6 +198,10 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
       TESSERA_TRY(channel.send({.op = Op::probe}, encode(offer.probe), deadline));
     else
       TESSERA_TRY(channel.send({.op = Op::pong}, deadline));
+    // Frames that are there are given after the deadline too.
+    if (Clock::now() >= deadline)
+      return Error::make(ErrorCode::unavailable, "{}: no HELLO before the deadline",
+                         channel.describe());
     TESSERA_TRY(expect_frame(channel, frame, "HELLO", deadline));
     if (frame.header.op == Op::bye)
       return Error::make(ErrorCode::unavailable, "{}: the client only asked", channel.describe());

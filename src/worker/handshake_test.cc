@@ -210,6 +210,34 @@ TEST(Handshake, AFloodDoesNotMoveTheDeadline) {
   }
 }
 
+TEST(Handshake, NorDoesAClientsFlood) {
+  for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {
+    ChannelPair pair = make_pair({.kind = kind});
+    std::atomic<bool> over{false};
+    std::thread other([&] {
+      Frame frame;
+      while (!over) {
+        (void)pair.client->send({.op = Op::ping}, std::span<const std::byte>(), after(10ms));
+        (void)pair.client->receive(frame, Deadline::min());
+      }
+    });
+    const auto agreement = worker_handshake(*pair.worker, scale_offer(), kReady, after(100ms));
+    over = true;
+    other.join();
+    ASSERT_FALSE(agreement.ok());
+    EXPECT_EQ(agreement.error().code, ErrorCode::unavailable);
+  }
+}
+
+TEST(Handshake, RowsOfOddLengthTravelInNoBlocks) {
+  Hello hello = scale_hello();
+  hello.in_types = hello.out_types = type_bit(WireType::int16);
+  EXPECT_TRUE(std::holds_alternative<HelloAck>(judge(hello, scale_offer())));
+  WorkerOffer odd = scale_offer();
+  hello.dims.n_embd = odd.dims.n_embd = 40;
+  EXPECT_EQ(std::get<Refuse>(judge(hello, odd)).reason, RefuseReason::types);
+}
+
 // Loading may take far longer than a client bears silence, since the worker says that it loads.
 TEST(Handshake, ProgressIsNoSilence) {
   for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {

@@ -67,7 +67,7 @@ void unpack_int16(std::span<const std::byte> bytes, std::span<float> out) {
     const bool finite = packed[0] >= kLeast && packed[0] <= kMost;
     const float step = finite ? power_of_two(packed[0]) : std::numeric_limits<float>::quiet_NaN();
     for (std::size_t j = 0; j < block.size(); ++j)
-      block[j] = static_cast<float>(packed[1 + j]) * step;
+      block[j] = static_cast<float>(std::max<std::int16_t>(packed[1 + j], -32767)) * step;
   }
 }
 

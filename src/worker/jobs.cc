@@ -195,6 +195,16 @@ Status decode_forward(const FrameHeader& header, std::span<const std::byte> body
   return check_logit_rows(job, counts.rows);
 }
 
+namespace {
+
+// What is finite stays so: a sum beyond f16's range would be lost for whoever computes it.
+std::uint16_t to_half(float value) {
+  constexpr float kMost = 65504.0f;
+  return float_to_half(std::isfinite(value) ? std::clamp(value, -kMost, kMost) : value);
+}
+
+}  // namespace
+
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out) {
   CHECK(out.size() == wire_bytes(type, values.size()));
   if (out.empty()) return;
@@ -206,7 +216,7 @@ void pack_rows(std::span<const float> values, WireType type, std::span<std::byte
   if (type == WireType::int16) return pack_int16(values, out);
   for (std::size_t i = 0; i < values.size(); ++i)
     store_u16(out.data() + 2 * i,
-              type == WireType::f16 ? float_to_half(values[i]) : float_to_bf16(values[i]));
+              type == WireType::f16 ? to_half(values[i]) : float_to_bf16(values[i]));
 }
 
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out) {

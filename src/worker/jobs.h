@@ -86,7 +86,8 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out);
 Status decode_forward(const FrameHeader& header, std::span<const std::byte> body,
                       const WireLimits& limits, const ForwardLimits& forward, ForwardBody& job);
 
-// `out` has wire_bytes(type, number of values). bf16, f16 and int16 round to nearest even.
+// `out` has wire_bytes(type, number of values). bf16, f16 and int16 round to nearest even;
+// f16 keeps finite values finite.
 void pack_rows(std::span<const float> values, WireType type, std::span<std::byte> out);
 void unpack_rows(std::span<const std::byte> bytes, WireType type, std::span<float> out);
 // The same of sums of experts. f64 and unpacking lose nothing, the others round to nearest even.

@@ -207,6 +207,15 @@ TEST(Jobs, RowTypesRoundTrip) {
   }
 }
 
+TEST(Jobs, FiniteValuesStayFiniteInF16) {
+  const std::vector<float> values = {1e5f, -1e5f, 65504.0f, std::numeric_limits<float>::infinity()};
+  std::vector<std::byte> bytes(wire_bytes(WireType::f16, values.size()));
+  pack_rows(values, WireType::f16, bytes);
+  std::vector<float> back(values.size());
+  unpack_rows(bytes, WireType::f16, back);
+  EXPECT_EQ(back, (std::vector<float>{65504.0f, -65504.0f, 65504.0f, values.back()}));
+}
+
 TEST(Jobs, SumTypesRoundTrip) {
   std::vector<double> sums(600, -2.5);  // more than are converted at a time
   sums[599] = 1024.0;

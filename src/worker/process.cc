@@ -234,7 +234,7 @@ Status answer_probe(Fd socket, const Probe& probe) {
   TESSERA_TRY(channel->send({.op = Op::probe}, encode(probe), until));
   for (Frame frame;;) {
     const Result<bool> came = channel->receive(frame, until);
-    if (!came || !*came || frame.header.op != Op::ping) return {};
+    if (!came || !*came || frame.header.op != Op::ping || Clock::now() >= until) return {};
     TESSERA_TRY(channel->send({.op = Op::pong}, until));
   }
 }
