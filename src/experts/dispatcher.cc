@@ -280,6 +280,7 @@ Status Dispatcher::host_computes(Group& group, const Job& job, int layer) {
   Group& host = *groups_.front();
   if (metrics_ != nullptr) metrics_->host.calls.add();
   const auto start = Clock::now();
+  round_rows(group, job);
   TESSERA_TRY(host.executor->submit(expert_job(group, job, layer)));
   const Result<ExpertReport> report = host.executor->collect(sums_of(group, job));
   count(host, job, report, start);

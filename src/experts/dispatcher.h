@@ -86,6 +86,8 @@ class Dispatcher {
   Status finish(Group& group, int layer);
   void wait_for_credit(Group& group, Job& job, int layer);
   Status collect(Group& group, Job& job, int layer);
+  // Before the host computes a worker's job: to what the worker would have been sent.
+  void round_rows(Group& group, const Job& job);
   Status host_computes(Group& group, const Job& job, int layer);
   Status compute_on_host(Group& group, Job& job, int layer, const Error& reason);
   void tell_failing(Group& group, std::string_view reason);

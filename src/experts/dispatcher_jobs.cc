@@ -22,8 +22,6 @@ void Dispatcher::gather(Group& group, std::span<const RoutedPair> pairs,
     RoutedPair& own = group.pairs.emplace_back(pair);
     own.row = static_cast<std::int32_t>(group.rows.size()) - 1;
   }
-  if (group.executor != nullptr && group.executor->rounds())
-    group.executor->round_rows(std::span(group.inputs).first(group.rows.size() * n));
   cut_jobs(group);
 }
 
@@ -68,6 +66,14 @@ ExpertJob Dispatcher::expert_job(const Group& group, const Job& job, int layer) 
           .rows = std::span(group.inputs).subspan(begin * n, (end - begin) * n),
           .pairs = std::span(group.pairs).subspan(job.first_pair, job.end_pair - job.first_pair),
           .host_us = host_pace_.us(job.end_pair - job.first_pair)};
+}
+
+void Dispatcher::round_rows(Group& group, const Job& job) {
+  if (group.executor == nullptr || !group.executor->rounds()) return;
+  const auto n = static_cast<std::size_t>(n_embd_);
+  group.executor->round_rows(std::span(group.inputs)
+                                 .subspan(static_cast<std::size_t>(job.begin) * n,
+                                          static_cast<std::size_t>(job.end - job.begin) * n));
 }
 
 std::span<double> Dispatcher::sums_of(Group& group, const Job& job) const {

@@ -31,6 +31,7 @@ bool Dispatcher::is_late(const Group& group) const {
 // Whether the host was first.
 bool Dispatcher::race(Group& group, const Job& job, int layer, Clock::time_point waited_since) {
   const auto start = Clock::now();
+  round_rows(group, job);
   const std::optional<ExpertReport> report = compute_beside(group, job, layer);
   // Nobody has won where the host's part fails before the worker's sums are there.
   if (!report && !group.executor->wait(Clock::time_point::min())) return false;

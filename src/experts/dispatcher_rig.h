@@ -126,7 +126,9 @@ class FakeExecutor final : public ExpertExecutor {
     std::fill(sums.begin(), sums.end(), 99.0);
     if (const auto code = script_.on_collect()) return Error::make(*code, "scripted");
     std::fill(sums.begin(), sums.end(), 0.0);
-    add_pairs(job.pairs, job.rows, sums.data());
+    std::vector<float> rows(job.rows.begin(), job.rows.end());
+    if (script_.rounds) round_rows(rows);
+    add_pairs(job.pairs, rows, sums.data());
     if (script_.rounds) round_sums(sums);
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
