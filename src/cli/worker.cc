@@ -78,12 +78,11 @@ double reading_speed(const DeviceInventory& device, cpu::Isa isa) {
 Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) {
   Probe probe{.roles = roles_of(device),
               .threads = static_cast<std::uint32_t>(device.threads),
-              .device = static_cast<std::uint16_t>(device.kind),
               .memory_total = static_cast<std::uint64_t>(device.memory_total),
               .memory_free = static_cast<std::uint64_t>(*device.budget),
-              .bytes_per_second = reading_speed(device, isa)};
+              .bytes_per_second = reading_speed(device, isa),
+              .build = build_of(isa, device.kind)};
   if (model != nullptr) probe.model = model_digest(model->file());
-  probe.isa = static_cast<std::uint16_t>(1 + static_cast<int>(isa));
   return probe;
 }
 
@@ -287,7 +286,8 @@ Status run(const Config& config) {
   }
   const Model* held = model ? &*model : nullptr;
   if (!listening) {  // it was probed before it was started
-    Host host(held, device, opening_options(config), isa, {}, std::nullopt);
+    Host host(held, device, opening_options(config), isa, {.build = build_of(isa, device.kind)},
+              std::nullopt);
     return answer_parent(host, std::move(parent));
   }
   Host host(held, device, opening_options(config), isa, describe(device, held, isa),

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/option_value.h"
 #include "cli/output.h"
+#include "cli/placement_options.h"
 #include "cli/worker_addresses.h"
 #include "device/cpu/cpu_device.h"
 #include "device/cpu/isa.h"
@@ -120,23 +121,22 @@ Status check_isa(const Config& config, const WorkerSite& site, const worker::Pro
   const std::string& name = config.text("placement.cpu_isa");
   if (site.spawn || name == "auto") return {};
   TESSERA_ASSIGN(const cpu::Isa wanted, cpu::parse_isa(name));
-  if (probe.isa == 1 + static_cast<std::uint32_t>(wanted)) return {};
-  return Error::make(
-      ErrorCode::invalid, "{} {}: {} computes with {}; start it with --cpu-isa {} too",
-      config.name_as_given("placement.cpu_isa"), name, site.name,
-      probe.isa > 0 ? cpu::isa_name(static_cast<cpu::Isa>(probe.isa - 1)) : "other kernels", name);
+  if (probe.build.isa == build_of(wanted).isa) return {};
+  return Error::make(ErrorCode::invalid,
+                     "{} {}: {} computes with {}; start it with --cpu-isa {} too",
+                     config.name_as_given("placement.cpu_isa"), name, site.name,
+                     worker::build_text(probe.build), name);
 }
 
-// The host computes a worker's experts where that is late, and a processor with other instructions
-// has other kernels.
-void tell_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
-  if (config.text("placement.cpu_isa") != "auto" || site.spawn || probe.isa == 0) return;
-  const auto theirs = static_cast<cpu::Isa>(probe.isa - 1);
-  if (theirs == cpu::detect_isa()) return;
-  log_warn("{} computes with {}, this process with {}: {}", site.name, cpu::isa_name(theirs),
-           cpu::isa_name(cpu::detect_isa()),
+// The host computes a worker's experts where that is late. Those that are spawned are started for
+// this process's own kernels.
+void tell_build(const WorkerSite& site, const worker::WorkerBuild& theirs,
+                const worker::WorkerBuild& own) {
+  if (site.spawn || theirs == own) return;
+  log_warn("{} computes with {}, this process with {}: {}", site.name, worker::build_text(theirs),
+           worker::build_text(own),
            "which of them computes an expert shows in the last bits; "
-           "the same --cpu-isa at both avoids it");
+           "the same program and --cpu-isa at both avoid it");
 }
 
 // One without a file is sent the model.
@@ -155,7 +155,7 @@ bool is_here(const WorkerSite& site) {
 
 // A GPU's memory and speed are no part of this machine's.
 void take_device(const worker::Probe& probe, WorkerInventory& inventory) {
-  inventory.kind = static_cast<DeviceKind>(probe.device);
+  inventory.kind = static_cast<DeviceKind>(probe.build.device);
   inventory.bytes_per_s = probe.bytes_per_second;
   if (inventory.kind == DeviceKind::cpu) return;
   inventory.threads = std::max(1, static_cast<int>(probe.threads));
@@ -197,6 +197,12 @@ Status check_required(const Config& config, const std::vector<SpawnRequest>& req
 }
 
 }  // namespace
+
+worker::WorkerBuild build_of(cpu::Isa isa, DeviceKind device) {
+  return {.isa = static_cast<std::uint16_t>(1 + static_cast<int>(isa)),
+          .device = static_cast<std::uint16_t>(device),
+          .version = TESSERA_VERSION};
+}
 
 Result<std::vector<SpawnRequest>> spawn_requests(const Config& config) {
   std::vector<SpawnRequest> requests;
@@ -299,6 +305,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     TESSERA_TRY(check_isa(config, found.site, probe));
     TESSERA_TRY(check_model(found.site, probe, model));
     if (!found.site.spawn) {
+      found.site.build = probe.build;
       found.inventory = inventory_at(name, found.site, probe, free_memory(probe, model));
     } else {
       take_device(probe, found.inventory);
@@ -328,9 +335,11 @@ std::int64_t all_experts_bytes(const Config& config, const Model& model, int thr
 Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& found) {
   const Result<worker::SiteProbe> probe = probe_site(found.site, worker::after(kProbeTime));
   found.inventory = {.name = found.site.name, .here = is_here(found.site)};
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   if (probe) {
     TESSERA_TRY(check_isa(config, found.site, *probe));
-    tell_isa(config, found.site, *probe);
+    tell_build(found.site, probe->build, build_of(isa));
+    if (!found.site.spawn) found.site.build = probe->build;
     TESSERA_TRY(check_model(found.site, *probe, model));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.budget = free_memory(*probe, model);
@@ -342,6 +351,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
                           probe.error().code == ErrorCode::unavailable;
     if (!may_come) return probe.error();
     log_warn("{}; the host computes its experts until it comes", probe.error().message);
+    found.site.build = build_of(isa);
     found.inventory.budget = all_experts_bytes(config, model, found.threads);
   }
   found.inventory.threads = found.threads;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/config.h"
+#include "device/cpu/isa.h"
 #include "plan/placement.h"
 #include "plan/plan.h"
 #include "worker/site.h"
@@ -27,6 +28,9 @@ std::vector<DeviceName> spawned_layer_devices(const std::vector<SpawnRequest>& r
 // The workers of role experts, spawned or at --expert-worker, by the names that --budget takes.
 std::vector<DeviceName> expert_devices(const Config& config,
                                        const std::vector<SpawnRequest>& requests);
+
+// What this program computes with, for a worker to say and for a host to compare.
+worker::WorkerBuild build_of(cpu::Isa isa, DeviceKind device = DeviceKind::cpu);
 
 // The token for workers over tcp; empty where none is given.
 Result<std::string> worker_token(const Config& config);

@@ -93,7 +93,8 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
                .out_types = static_cast<std::uint8_t>(hello.out_types & offer.out_types),
                .max_rows = std::min(hello.max_rows, offer.max_rows),
                .max_pairs = std::min(hello.max_pairs, offer.max_pairs),
-               .max_page_changes = std::min(hello.max_page_changes, offer.max_page_changes)};
+               .max_page_changes = std::min(hello.max_page_changes, offer.max_page_changes),
+               .build = offer.probe.build};
   if (hello.dims.n_embd % kInt16Block != 0) {  // a block would be of two rows
     ack.in_types &= static_cast<std::uint8_t>(~type_bit(WireType::int16));
     ack.out_types &= static_cast<std::uint8_t>(~type_bit(WireType::int16));

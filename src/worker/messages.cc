@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "worker/body_parts.h"
 #include "worker/byte_codec.h"
 
 namespace tessera::worker {
@@ -10,19 +11,9 @@ namespace {
 constexpr std::uint32_t kMaxLayers = 4096;
 constexpr std::uint32_t kMaxColumns = 1 << 24;
 constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
-constexpr std::uint32_t kMaxThreads = 65536;
-constexpr std::uint16_t kMaxIsa = 3;
-constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
-constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
-constexpr double kLeastSpeed = 1e6;  // bytes per second
-constexpr double kMostSpeed = 1e15;
 // Pages and positions stay far from the end of an int.
 constexpr std::uint32_t kMaxPages = 1 << 28;
 constexpr std::uint32_t kMaxPositions = 1 << 30;
-
-Error malformed(const char* what) {
-  return Error::make(ErrorCode::invalid, "malformed {} body", what);
-}
 
 bool valid_types(std::uint8_t in_types, std::uint8_t out_types) {
   return in_types != 0 && (in_types & ~kFloatTypes) == 0 && out_types != 0 &&
@@ -80,32 +71,6 @@ bool decode_layers(ByteReader& in, std::uint32_t layers, LayersPart& part) {
   part.expert_spare.resize(layers);
   for (std::uint16_t& places : part.expert_spare) places = in.u16();
   return in.ok();
-}
-
-// The planner divides by it. False for what is no number.
-bool possible_speed(double bytes_per_second) {
-  return bytes_per_second == 0 ||
-         (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
-}
-
-// It goes to a log: a peer must not move the cursor or begin a line there.
-std::string printable(std::span<const std::byte> text) {
-  std::string made;
-  for (const std::byte b : text) {
-    const char c = static_cast<char>(b);
-    made.push_back(c >= ' ' && c <= '~' ? c : '?');
-  }
-  return made;
-}
-
-std::span<const std::byte> sent_text(const std::string& text) {
-  return std::as_bytes(std::span(text)).first(std::min<std::size_t>(text.size(), kMaxErrorText));
-}
-
-template <typename Array>
-void read_array(ByteReader& in, Array& out) {
-  const std::span<const std::byte> bytes = in.bytes(out.size());
-  std::copy(bytes.begin(), bytes.end(), out.begin());
 }
 
 }  // namespace
@@ -183,43 +148,6 @@ Result<Attach> decode_attach(std::span<const std::byte> body) {
     return Error::make(ErrorCode::invalid, "ATTACH with arenas of {} and {} bytes; the most is {}",
                        attach.to_worker_bytes, attach.to_client_bytes, kMostArenaBytes);
   return attach;
-}
-
-std::vector<std::byte> encode(const Probe& probe) {
-  std::vector<std::byte> body;
-  ByteWriter out(body);
-  out.u16(probe.version_min);
-  out.u16(probe.version_max);
-  out.u32(probe.roles);
-  out.u32(probe.threads);
-  out.u16(probe.isa);
-  out.u16(probe.device);
-  out.u64(probe.memory_total);
-  out.u64(probe.memory_free);
-  out.f64(probe.bytes_per_second);
-  out.bytes(probe.model);
-  return body;
-}
-
-Result<Probe> decode_probe(std::span<const std::byte> body) {
-  ByteReader in(body);
-  Probe probe;
-  probe.version_min = in.u16();
-  probe.version_max = in.u16();
-  probe.roles = in.u32();
-  probe.threads = in.u32();
-  probe.isa = in.u16();
-  probe.device = in.u16();
-  probe.memory_total = in.u64();
-  probe.memory_free = in.u64();
-  probe.bytes_per_second = in.f64();
-  read_array(in, probe.model);
-  const bool sensible = probe.version_min <= probe.version_max && probe.threads <= kMaxThreads &&
-                        probe.isa <= kMaxIsa && probe.device <= kMaxDeviceKind &&
-                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
-                        possible_speed(probe.bytes_per_second);
-  if (!in.done() || !sensible) return malformed("PROBE");
-  return probe;
 }
 
 std::vector<std::byte> encode(const Hello& hello) {
@@ -306,6 +234,7 @@ std::vector<std::byte> encode(const HelloAck& ack) {
   out.u32(0);
   out.u64(ack.memory_used);
   out.u64(ack.memory_free);
+  encode_build(out, ack.build);
   return body;
 }
 
@@ -323,7 +252,7 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   in.u32();
   ack.memory_used = in.u64();
   ack.memory_free = in.u64();
-  if (!in.done() || !valid_types(ack.in_types, ack.out_types) ||
+  if (!decode_build(in, ack.build) || !in.done() || !valid_types(ack.in_types, ack.out_types) ||
       !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits))
     return malformed("HELLO_ACK");
   return ack;
@@ -332,7 +261,7 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
 std::vector<std::byte> encode(const Refuse& refuse) {
   std::vector<std::byte> body;
   ByteWriter out(body);
-  const std::span<const std::byte> text = sent_text(refuse.text);
+  const std::span<const std::byte> text = sent_text(refuse.text, kMaxErrorText);
   out.u16(static_cast<std::uint16_t>(refuse.reason));
   out.u16(0);
   out.u32(static_cast<std::uint32_t>(text.size()));
@@ -380,7 +309,7 @@ Result<Stats> decode_stats(std::span<const std::byte> body) {
 }
 
 std::vector<std::byte> encode(const ErrorReply& error) {
-  const std::span<const std::byte> text = sent_text(error.text);
+  const std::span<const std::byte> text = sent_text(error.text, kMaxErrorText);
   std::vector<std::byte> body;
   ByteWriter out(body);
   out.u16(static_cast<std::uint16_t>(error.code));

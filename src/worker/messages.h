@@ -17,8 +17,7 @@
 
 #include "base/result.h"
 #include "experts/expert_metrics.h"
-#include "model/identity.h"
-#include "plan/placement.h"
+#include "worker/probe.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -34,7 +33,6 @@ constexpr std::uint32_t role_bit(Role role) {
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kProofBytes = 32;
 inline constexpr std::size_t kAttachBytes = 72;
-inline constexpr std::size_t kProbeBytes = 72;
 using Nonce = std::array<std::byte, kNonceBytes>;
 using Proof = std::array<std::byte, kProofBytes>;
 
@@ -54,23 +52,6 @@ struct Attach {
 };
 
 // --- Handshake ---
-
-using ModelDigest = tessera::ModelDigest;
-
-// What a worker says about itself before anything is asked of it.
-struct Probe {
-  std::uint16_t version_min = kVersionMin;
-  std::uint16_t version_max = kVersionMax;
-  std::uint32_t roles = 0;         // role_bit()s
-  std::uint32_t threads = 0;       // of its device
-  std::uint16_t isa = 0;           // of its CPU kernels: 1 + cpu::Isa; 0: not told
-  std::uint16_t device = 0;        // DeviceKind: what its layers are computed on
-  std::uint64_t memory_total = 0;  // bytes of that device
-  std::uint64_t memory_free = 0;   // what it may use of them
-  double bytes_per_second = 0;     // at which it reads weights, measured; 0: not
-  ModelDigest model{};             // zeros: none yet
-  bool operator==(const Probe&) const = default;
-};
 
 struct ModelDims {
   std::uint32_t n_layer = 0;
@@ -129,9 +110,10 @@ struct HelloAck {
   std::uint32_t max_page_changes = 0;
   std::uint64_t memory_used = 0;  // bytes on the worker's device
   std::uint64_t memory_free = 0;
+  WorkerBuild build;  // what it computes with now, perhaps not that of its PROBE
   bool operator==(const HelloAck&) const = default;
 };
-inline constexpr std::size_t kHelloAckBytes = 40;
+inline constexpr std::size_t kHelloAckFixedBytes = 40;
 
 enum class RefuseReason : std::uint16_t {
   version = 1,
@@ -197,7 +179,6 @@ struct ErrorReply {
 inline constexpr std::size_t kErrorFixedBytes = 8;
 
 std::vector<std::byte> encode(const Attach& attach);
-std::vector<std::byte> encode(const Probe& probe);
 std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const HelloAck& ack);
 std::vector<std::byte> encode(const Refuse& refuse);
@@ -205,7 +186,6 @@ std::vector<std::byte> encode(const Stats& stats);
 std::vector<std::byte> encode(const ErrorReply& error);
 
 Result<Attach> decode_attach(std::span<const std::byte> body);
-Result<Probe> decode_probe(std::span<const std::byte> body);
 Result<Hello> decode_hello(std::span<const std::byte> body);
 Result<HelloAck> decode_hello_ack(std::span<const std::byte> body);
 Result<Refuse> decode_refuse(std::span<const std::byte> body);

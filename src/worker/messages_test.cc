@@ -36,7 +36,8 @@ HelloAck example_ack() {
           .max_rows = 8,
           .max_pairs = 64,
           .memory_used = 1 << 20,
-          .memory_free = 1 << 30};
+          .memory_free = 1 << 30,
+          .build = {.isa = 2, .device = 1, .version = "1.2"}};
 }
 
 // Every proper prefix, and one byte too many, must be refused.
@@ -55,15 +56,13 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(*decode_hello(encode(hello)), hello);
   EXPECT_EQ(encode(hello).size(), kHelloFixedBytes + 4);
   EXPECT_EQ(*decode_hello_ack(encode(example_ack())), example_ack());
-  EXPECT_EQ(encode(example_ack()).size(), kHelloAckBytes);
+  EXPECT_EQ(encode(example_ack()).size(), kHelloAckFixedBytes + kBuildFixedBytes + 3);
   const Refuse refuse{.reason = RefuseReason::limits, .need = 10, .have = 5, .text = "too many"};
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
   const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
-  Probe probe{.version_min = 1, .version_max = 3, .roles = 6, .isa = 3, .device = 2};
+  const Probe probe{.version_min = 1, .version_max = 9, .roles = 6, .build = example_ack().build};
   EXPECT_EQ(*decode_probe(encode(probe)), probe);
-  probe.device = 3;
-  EXPECT_FALSE(decode_probe(encode(probe)).ok()) << "no such device";
   Attach attach{.kind = AttachKind::rings, .region_id = 7, .to_worker_bytes = 1 << 20};
   attach.nonce[31] = std::byte{9};
   EXPECT_EQ(*decode_attach(encode(attach)), attach);
@@ -80,13 +79,13 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "05000500012e2e0000000000004d000000000000000000000000000000000000"
+            "06000600012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "050002002e020000080000004000000000000000000000000000100000000000"
-            "0000004000000000");
+            "060002002e020000080000004000000000000000000000000000100000000000"
+            "00000040000000000200010003000000312e32");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
 }
@@ -122,6 +121,42 @@ TEST(Messages, HelloIsChecked) {
   EXPECT_TRUE(refused([](Hello& h) { h.credits = 0; }));
   EXPECT_TRUE(refused([](Hello& h) { h.max_logit_rows = 17; }));
   EXPECT_TRUE(refused([](Hello& h) { h.role = Role::layers; }));  // with owned experts
+}
+
+// What a worker computes with goes to logs, and is compared.
+TEST(Messages, BuildsAreChecked) {
+  const auto refused = [](const WorkerBuild& build) {
+    HelloAck ack = example_ack();
+    ack.build = build;
+    const bool probe = decode_probe(encode(Probe{.build = build})).ok();
+    EXPECT_EQ(decode_hello_ack(encode(ack)).ok(), probe);
+    return !probe;
+  };
+  EXPECT_FALSE(refused({.isa = 3, .device = 2, .version = "0.1.0"}));
+  EXPECT_TRUE(refused({.isa = 4})) << "no such instruction set";
+  EXPECT_TRUE(refused({.device = 3})) << "no such device";
+  const Probe rude{.build = {.version = "\x1b[2J\n" + std::string(200, 'x')}};
+  const std::string version = decode_probe(encode(rude))->build.version;
+  EXPECT_EQ(version, "?[2J?" + std::string(kMaxVersionText - 5, 'x'));
+  std::vector<std::byte> endless = encode(Probe{});
+  endless[kProbeFixedBytes + 4] = std::byte{kMaxVersionText + 1};
+  endless.resize(endless.size() + kMaxVersionText + 1);
+  EXPECT_FALSE(decode_probe(endless).ok());
+  EXPECT_EQ(build_text({.isa = 2, .version = "0.1.0"}), "avx2 on cpu, version 0.1.0");
+  EXPECT_EQ(build_text({.device = 1}), "kernels that it does not name on cuda");
+}
+
+// Whatever the rest of its answer looks like, it is told by its versions.
+TEST(Messages, AProbeOfAnotherVersion) {
+  const Probe later{.version_min = kVersionMax + 1, .version_max = kVersionMax + 2};
+  std::vector<std::byte> body = encode(later);
+  for (const std::size_t bytes : {std::size_t{4}, std::size_t{72}}) {
+    body.resize(bytes);
+    const Result<Probe> probe = decode_probe(body);
+    ASSERT_TRUE(probe.ok()) << bytes;
+    EXPECT_EQ(*probe, later);
+    EXPECT_FALSE(probe->speaks_our_version());
+  }
 }
 
 TEST(Messages, MeasurementsAreNumbers) {

@@ -200,7 +200,7 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
         "another program: bin= is the path of a tessera program",
         binary, came ? "" : fmt::format(" ({})", came.error().message));
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));
-  if (probe.version_max < kVersionMin || probe.version_min > kVersionMax)
+  if (!probe.speaks_our_version())
     return Error::make(ErrorCode::unsupported,
                        "{} speaks versions {} to {} of the worker protocol, this program {} to {}",
                        binary, probe.version_min, probe.version_max, kVersionMin, kVersionMax);

@@ -90,6 +90,7 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, W
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
                                .model = sent_model(site, model),
+                               .build = site.build,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
   supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);

@@ -77,6 +77,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
                                .model = sent_model(site, model),
+                               .build = site.build,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
   if (options.experts != nullptr)

@@ -53,7 +53,7 @@ Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline) {
     return Error::make(ErrorCode::invalid, "{}: there is no shared memory over tcp", site.name);
   Result<SiteProbe> probe = ask(site, deadline);
   if (!probe) return std::move(probe).error().in(site.name);
-  if (probe->version_max < kVersionMin || probe->version_min > kVersionMax)
+  if (!probe->speaks_our_version())
     return Error::make(ErrorCode::unsupported,
                        "{} speaks versions {} to {} of the worker protocol, this program {} to {}",
                        site.name, probe->version_min, probe->version_max, kVersionMin, kVersionMax);

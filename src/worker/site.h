@@ -25,7 +25,8 @@ struct WorkerSite {
   std::optional<SpawnOptions> spawn;         // absent: `address`
   std::vector<std::string> probe_arguments;  // of `BINARY worker ... --probe`
   Address address;
-  std::string token;  // tcp
+  std::optional<WorkerBuild> build;  // that it is to have; absent: that of its first start
+  std::string token;                 // tcp
   TransportChoice transport = TransportChoice::automatic;
   std::chrono::milliseconds job_limit{30'000};  // a job of role layers that takes longer is lost
   LifecycleOptions lifecycle;

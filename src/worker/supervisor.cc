@@ -70,7 +70,8 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
                                  "6 failed.",
                                  {{"worker", options_.name}})),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      lifecycle_(options_.lifecycle, Clock::now()) {
+      lifecycle_(options_.lifecycle, Clock::now()),
+      build_(options_.build) {
   CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
   thread_ = std::thread([this] { run(); });
 }
@@ -215,8 +216,9 @@ void Supervisor::start_worker() {
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return refused(*refuse);
   set_mismatch(false);
-  live_ = std::make_shared<Session>(std::move(started->channel), options_.hello,
-                                    std::get<HelloAck>(*reply));
+  const HelloAck& ack = std::get<HelloAck>(*reply);
+  compare_build(ack.build);
+  live_ = std::make_shared<Session>(std::move(started->channel), options_.hello, ack);
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
 }
@@ -226,6 +228,21 @@ void Supervisor::refused(const Refuse& refuse) {
   count("tessera_worker_refusals_total", "Times that a worker refused to serve.",
         refuse_reason_name(refuse.reason));
   lose(DeathReason::refused, fmt::format("it refuses ({})", refusal_text(refuse)));
+}
+
+// It serves all the same; what was said of it before holds no more.
+void Supervisor::compare_build(const WorkerBuild& now) {
+  if (build_ && *build_ != now) {
+    metrics_
+        .counter("tessera_worker_build_changes_total",
+                 "Times that a worker came as another program, or on another processor.",
+                 {{"worker", options_.name}})
+        .add();
+    log_warn(
+        "{} computes with {} now and no longer with {}: the last bits of its results may differ",
+        options_.name, build_text(now), build_text(*build_));
+  }
+  build_ = now;
 }
 
 void Supervisor::set_mismatch(bool mismatch) {

@@ -15,8 +15,9 @@
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
 // suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), and with a reason tessera_worker_deaths_total,
 // tessera_worker_starts_total (first, or that of the death before), tessera_worker_refusals_total,
-// tessera_worker_suspicions_total (silent, late). Each change of state is logged once, but from
-// healthy to suspect and back once in 10 s.
+// tessera_worker_suspicions_total (silent, late); tessera_worker_build_changes_total of workers
+// that came back as another program, or on another processor. Each change of state is logged once,
+// but from healthy to suspect and back once in 10 s.
 #pragma once
 
 #include <condition_variable>
@@ -51,6 +52,7 @@ struct SupervisorOptions {
   std::string name = "worker";
   Hello hello;
   const gguf::File* model = nullptr;  // for a worker without a file; must outlive the supervisor
+  std::optional<WorkerBuild> build;   // that it is to have; absent: that of its first start
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
@@ -84,6 +86,7 @@ class Supervisor {
   void run();
   void start_worker();
   void refused(const Refuse& refuse);
+  void compare_build(const WorkerBuild& now);
   void set_mismatch(bool mismatch);
   void watch();
   void count_experts();
@@ -106,6 +109,7 @@ class Supervisor {
   std::unique_ptr<WorkerProcess> process_;
   std::shared_ptr<Session> live_;
   std::optional<DeathReason> last_death_;
+  std::optional<WorkerBuild> build_;         // of its last start, or that it is to have
   std::optional<Deadline> suspect_told_at_;  // by a line
   bool told_suspect_ = false;                // the suspicion that is or was last
 

@@ -31,7 +31,7 @@ std::string hex(std::span<const std::byte> bytes) {
   return text;
 }
 
-const FrameHeader kExperts{.version = 5,
+const FrameHeader kExperts{.version = kVersionMax,
                            .op = Op::compute_experts,
                            .sequence = 0x0102030405060708,
                            .body_bytes = 2 * 8 + 3 * 64 * 2,
@@ -43,7 +43,7 @@ const FrameHeader kExperts{.version = 5,
                            .deadline_us = 50000,
                            .body_sum = 9};
 
-const WireLimits kLimits{.version = 5,
+const WireLimits kLimits{.version = kVersionMax,
                          .n_layer = 5,
                          .n_embd = 64,
                          .n_vocab = 1000,
@@ -76,7 +76,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0500"
+            "0600"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -92,7 +92,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "f31424b7");
+            "0a041710");
 }
 
 TEST(Wire, RoundTripsEveryOp) {

@@ -69,6 +69,34 @@ TEST_F(Supervised, OneLineForManySuspicions) {
   EXPECT_GE(suspicions("silent"), 3u);
 }
 
+// Who comes back as another program is told of, once.
+TEST_F(Supervised, AnUpdatedWorkerIsToldOf) {
+  std::atomic<bool> updated{false};
+  const Starter before = counting("serve"), then = counting("updated");
+  const auto changes = [&] {
+    return metrics_.counter("tessera_worker_build_changes_total", "", {{"worker", "test"}}).value();
+  };
+  ::testing::internal::CaptureStderr();
+  Supervisor supervisor(
+      options(),
+      [&](Deadline deadline, Interrupter& interrupter) {
+        return (updated ? then : before)(deadline, interrupter);
+      },
+      metrics_);
+  for (int start = 0; start < 4; ++start) {
+    EXPECT_TRUE(becomes_healthy(supervisor)) << start;
+    EXPECT_EQ(changes(), start < 2 ? 0u : 1u);
+    updated = start > 0;
+    ::kill(pid_, SIGKILL);
+    EXPECT_TRUE(eventually([&] { return supervisor.session() == nullptr; }));
+  }
+  supervisor.stop();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(log.find("test computes with kernels that it does not name on cpu, version newer now"),
+            std::string::npos)
+      << log;
+}
+
 TEST_F(Supervised, AWorkerThatDiesTooOftenIsNotStartedAgain) {
   SupervisorOptions capped = options();
   capped.lifecycle.most_restarts = 3;

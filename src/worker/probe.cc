@@ -1,0 +1,84 @@
+#include "worker/probe.h"
+
+#include "device/cpu/isa.h"
+#include "worker/body_parts.h"
+
+namespace tessera::worker {
+namespace {
+
+constexpr std::uint32_t kMaxThreads = 65536;
+constexpr auto kMaxIsa = static_cast<std::uint16_t>(1 + static_cast<int>(cpu::Isa::avx512));
+constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
+constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
+constexpr double kLeastSpeed = 1e6;  // bytes per second
+constexpr double kMostSpeed = 1e15;
+
+// The planner divides by it. False for what is no number.
+bool possible_speed(double bytes_per_second) {
+  return bytes_per_second == 0 ||
+         (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
+}
+
+}  // namespace
+
+std::string build_text(const WorkerBuild& build) {
+  const std::string kernels = build.isa == 0 ? "kernels that it does not name"
+                                             : cpu::isa_name(static_cast<cpu::Isa>(build.isa - 1));
+  const std::string version = build.version.empty() ? "" : ", version " + build.version;
+  return fmt::format("{} on {}{}", kernels, device_kind_name(static_cast<DeviceKind>(build.device)),
+                     version);
+}
+
+void encode_build(ByteWriter& out, const WorkerBuild& build) {
+  const std::span<const std::byte> version = sent_text(build.version, kMaxVersionText);
+  out.u16(build.isa);
+  out.u16(build.device);
+  out.u32(static_cast<std::uint32_t>(version.size()));
+  out.bytes(version);
+}
+
+bool decode_build(ByteReader& in, WorkerBuild& build) {
+  build.isa = in.u16();
+  build.device = in.u16();
+  const std::uint32_t length = in.u32();
+  if (length > kMaxVersionText) return false;
+  build.version = printable(in.bytes(length));
+  return in.ok() && build.isa <= kMaxIsa && build.device <= kMaxDeviceKind;
+}
+
+std::vector<std::byte> encode(const Probe& probe) {
+  std::vector<std::byte> body;
+  ByteWriter out(body);
+  out.u16(probe.version_min);
+  out.u16(probe.version_max);
+  out.u32(probe.roles);
+  out.u32(probe.threads);
+  out.u64(probe.memory_total);
+  out.u64(probe.memory_free);
+  out.f64(probe.bytes_per_second);
+  out.bytes(probe.model);
+  encode_build(out, probe.build);
+  return body;
+}
+
+Result<Probe> decode_probe(std::span<const std::byte> body) {
+  ByteReader in(body);
+  Probe probe;
+  probe.version_min = in.u16();
+  probe.version_max = in.u16();
+  if (!in.ok() || probe.version_min > probe.version_max) return malformed("PROBE");
+  if (!probe.speaks_our_version()) return probe;
+  probe.roles = in.u32();
+  probe.threads = in.u32();
+  probe.memory_total = in.u64();
+  probe.memory_free = in.u64();
+  probe.bytes_per_second = in.f64();
+  read_array(in, probe.model);
+  const bool sensible = decode_build(in, probe.build) && probe.threads <= kMaxThreads &&
+                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
+                        possible_speed(probe.bytes_per_second);
+  if (!in.done() || !sensible) return malformed("PROBE");
+  return probe;
+}
+
+}  // namespace tessera::worker
