@@ -56,6 +56,7 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
       table_(layout),
       options_(parts.options),
       metrics_(parts.metrics),
+      reads_(std::move(parts.expert_bytes), table_),
       cache_(table_, {}),
       bypass_(table_.workers(), parts.options.patience) {
   CHECK(parts.host != nullptr);
@@ -66,6 +67,8 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
     Group& group = *groups_.emplace_back(std::make_unique<Group>());
     group.is_host = i == 0;
     group.worker = i - 1;
+    if (static_cast<std::size_t>(i) < parts.costs.size())
+      group.cost = parts.costs[static_cast<std::size_t>(i)];
     if (group.is_host)
       group.executor = std::move(parts.host);
     else if (static_cast<std::size_t>(i) <= parts.workers.size())
@@ -252,7 +255,7 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   if (is_late(group) && race(group, job, layer, start)) return {};
   const Result<ExpertReport> report = group.executor->collect(sums_of(group, job));
   --group.under_way;
-  count(group, job, report, start);
+  count(group, expert_job(group, job, layer), report, start);
   group.served += report ? 1 : 0;
   group.late |= !report && report.error().code == ErrorCode::cancelled;
   if (!report) return compute_on_host(group, job, layer, report.error());
@@ -283,7 +286,7 @@ Status Dispatcher::host_computes(Group& group, const Job& job, int layer) {
   round_rows(group, job);
   TESSERA_TRY(host.executor->submit(expert_job(group, job, layer)));
   const Result<ExpertReport> report = host.executor->collect(sums_of(group, job));
-  count(host, job, report, start);
+  count(host, expert_job(group, job, layer), report, start);
   if (!report) return report.error();
   if (group.executor != nullptr && group.executor->rounds())
     group.executor->round_sums(sums_of(group, job));
@@ -306,22 +309,34 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
 
 // A job that an executor was waited for since `start`. Its jobs compute one after another, from
 // when they were submitted.
-void Dispatcher::count(Group& by, const Job& job, const Result<ExpertReport>& report,
+void Dispatcher::count(Group& by, const ExpertJob& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
   if (by.is_host && report)
-    host_pace_.learn(job.end_pair - job.first_pair, static_cast<double>(report->compute_us));
+    host_pace_.learn(job.pairs.size(), static_cast<double>(report->compute_us));
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;
   const std::int64_t waited = microseconds_since(start);
   counts->wait_us.add(static_cast<std::uint64_t>(waited));
   if (!report) return;
-  counts->pairs.add(job.end_pair - job.first_pair);
+  counts->pairs.add(job.pairs.size());
+  count_cost(by, job, static_cast<double>(std::max(report->compute_us, waited)));
   const std::int64_t hidden =
       std::clamp<std::int64_t>(report->compute_us - waited, 0, by.hideable_us);
   by.hideable_us -= hidden;
   counts->hidden_us.add(static_cast<std::uint64_t>(hidden));
   metrics_->bytes_out.add(static_cast<std::uint64_t>(report->bytes_sent));
   metrics_->bytes_in.add(static_cast<std::uint64_t>(report->bytes_received));
+}
+
+// The placement reckons with tokens, so only jobs of one row can be held against it.
+void Dispatcher::count_cost(const Group& by, const ExpertJob& job, double taken_us) {
+  ExpertMetrics::Executor& counts = *counts_of(by);
+  const std::uint64_t bytes = reads_.bytes(job.layer, job.pairs);
+  counts.expert_bytes.add(bytes);
+  if (job.n_rows != 1 || by.cost.bytes_per_us <= 0) return;
+  const double us = by.cost.call_us + static_cast<double>(bytes) / by.cost.bytes_per_us;
+  counts.predicted_us.add(static_cast<std::uint64_t>(us));
+  counts.taken_us.add(static_cast<std::uint64_t>(taken_us));
 }
 
 void Dispatcher::drop_all() {
@@ -333,6 +348,7 @@ void Dispatcher::observe(int layer, std::span<const RoutedPair> pairs) {
   cache_.observe(layer, pairs);
   if (metrics_ == nullptr) return;
   metrics_->pairs_resident.add(split_.resident().size());
+  metrics_->expert_bytes_resident.add(reads_.bytes(layer, split_.resident()));
   metrics_->cache_hit.add(static_cast<std::uint64_t>(cache_.hits()));
   metrics_->cache_miss.add(pairs.size() - split_.resident().size());
   if (!split_.all_resident()) metrics_->mixed_layers.add();
@@ -349,11 +365,14 @@ Status Dispatcher::between_steps(Device& device) {
     }
     cache_.done(move);
     if (metrics_ != nullptr) metrics_->cache_admit.add();
-    if (metrics_ != nullptr && move.swap.evicted >= 0) metrics_->cache_evict.add();
   }
   moving_ = cache_.next();
   if (!moving_) return {};
-  cache_.begin(*moving_);
+  const bool useful = cache_.begin(*moving_);
+  if (metrics_ != nullptr && moving_->swap.evicted >= 0) {
+    metrics_->cache_evict.add();
+    metrics_->cache_useless.add(useful ? 0 : 1);
+  }
   device.begin_replace_expert(moving_->layer, moving_->swap.expert, moving_->swap.evicted);
   return {};
 }

@@ -34,11 +34,18 @@
 #include "experts/executor.h"
 #include "experts/expert_cache.h"
 #include "experts/expert_metrics.h"
+#include "experts/expert_reads.h"
 #include "experts/expert_table.h"
 #include "experts/options.h"
 #include "experts/pair_pace.h"
 
 namespace tessera {
+
+// What a job of one row takes an executor, as the placement reckoned. 0: it did not.
+struct PlacedCost {
+  double call_us = 0.0;
+  double bytes_per_us = 0.0;
+};
 
 struct DispatcherParts {
   ExpertOptions options;
@@ -46,6 +53,10 @@ struct DispatcherParts {
   // By the number of the worker in the table; null for one that this process does not have.
   std::vector<std::unique_ptr<ExpertExecutor>> workers;
   ExpertMetrics* metrics = nullptr;  // may be null
+  // For the metrics alone: of one expert, by the shard's layers; of the host, then the workers.
+  // Either may be shorter.
+  std::vector<std::int64_t> expert_bytes = {};
+  std::vector<PlacedCost> costs = {};
 };
 
 class Dispatcher {
@@ -97,8 +108,9 @@ class Dispatcher {
   ExpertJob expert_job(const Group& group, const Job& job, int layer) const;
   std::span<double> sums_of(Group& group, const Job& job) const;
   ExpertMetrics::Executor* counts_of(const Group& group) const;  // null: nothing is counted
-  void count(Group& by, const Job& job, const Result<ExpertReport>& report,
+  void count(Group& by, const ExpertJob& job, const Result<ExpertReport>& report,
              Clock::time_point start);
+  void count_cost(const Group& by, const ExpertJob& job, double taken_us);
   void drop_all();
   void observe(int layer, std::span<const RoutedPair> pairs);
 
@@ -106,6 +118,7 @@ class Dispatcher {
   ExpertTable table_;
   ExpertOptions options_;
   ExpertMetrics* metrics_;
+  ExpertReads reads_;
   ExpertCache cache_;
   std::optional<CacheMove> moving_;  // the device copies it
   PairPace host_pace_;

@@ -32,7 +32,8 @@ struct Dispatcher::Group {
   std::string name() const { return executor ? executor->name() : "a worker"; }
 
   bool is_host = false;
-  int worker = -1;            // the number of it, if it is one
+  int worker = -1;  // the number of it, if it is one
+  PlacedCost cost{};
   bool failing = false;       // its last job failed
   Clock::time_point told{};   // when a failure was last logged
   bool told_failing = false;  // and not yet that it is over

@@ -48,7 +48,7 @@ bool Dispatcher::race(Group& group, const Job& job, int layer, Clock::time_point
     metrics_->worker.wait_us.add(microseconds_between(waited_since, start));
     metrics_->host.calls.add();
   }
-  count(host, job, *report, start);
+  count(host, expert_job(group, job, layer), *report, start);
   return true;
 }
 

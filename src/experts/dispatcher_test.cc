@@ -214,6 +214,40 @@ TEST(Dispatcher, CountsWhatIsComputedWhere) {
   EXPECT_EQ(totals.pairs_resident + totals.host.pairs + totals.worker.pairs, 8.0);
 }
 
+// Four experts of 1000 bytes in each row: one resident, one of the host, two of a worker.
+TEST(Dispatcher, CountsBytesOfExpertsAndWhatTheyWereReckonedToTake) {
+  const ModelSpec spec = spec_of();
+  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(0));
+  homes[0] = ExpertHome::resident();
+  homes[1] = ExpertHome::host();
+  MetricsRegistry registry;
+  ExpertMetrics metrics(registry);
+  DispatcherParts parts = host_and_worker({.compute_us = 400'000}, metrics);
+  parts.expert_bytes = {0, 1000};
+  parts.costs = {{.call_us = 10, .bytes_per_us = 100}, {.call_us = 30, .bytes_per_us = 1000}};
+  Dispatcher dispatcher(spec, layout_of(homes), std::move(parts));
+  FakeDevice device;
+  std::mt19937 random(3);
+  const auto run = [&](int n_rows) {
+    fill(device, random, n_rows);
+    for (std::size_t i = 0; i < device.pairs.size(); ++i)
+      device.pairs[i].expert = static_cast<int>(i % 4);
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+  };
+  run(1);
+  EXPECT_EQ(metrics.expert_bytes_resident.value(), 1000u);
+  EXPECT_EQ(metrics.host.expert_bytes.value(), 1000u);
+  EXPECT_EQ(metrics.worker.expert_bytes.value(), 2000u);
+  EXPECT_EQ(metrics.host.predicted_us.value(), 20u);
+  EXPECT_EQ(metrics.worker.predicted_us.value(), 32u);
+  EXPECT_GE(metrics.worker.taken_us.value(), 400'000u);
+  run(2);  // that share their experts
+  EXPECT_EQ(metrics.expert_bytes_resident.value(), 2000u);
+  EXPECT_EQ(metrics.host.expert_bytes.value(), 2000u);
+  EXPECT_EQ(metrics.worker.expert_bytes.value(), 4000u);
+  EXPECT_EQ(metrics.worker.predicted_us.value(), 32u) << "of jobs of one row alone";
+}
+
 TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {
   std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(1));
   homes[0] = ExpertHome::resident();

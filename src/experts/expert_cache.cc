@@ -17,6 +17,7 @@ ExpertCache::ExpertCache(ExpertTable& table, const ExpertCacheOptions& options)
     Layer& layer = layers_.emplace_back();
     if (table.spare(l) == 0) continue;  // it has no places to fill
     layer.count.resize(static_cast<std::size_t>(table.experts(l)));
+    layer.useful.resize(layer.count.size());
     layer.guests.reserve(static_cast<std::size_t>(table.spare(l)));
     layer.candidates.reserve(kCandidates);
   }
@@ -37,6 +38,7 @@ void ExpertCache::observe(int number, std::span<const RoutedPair> pairs) {
     if (count < std::numeric_limits<std::uint16_t>::max()) ++count;
     if (table_.home(number, pair.expert).is_resident()) {
       hits_ += table_.planned(number, pair.expert).is_resident() ? 0 : 1;
+      layer.useful[static_cast<std::size_t>(pair.expert)] = 1;
     } else if (count >= options_.admit_count && layer.candidates.size() < kCandidates &&
                std::find(layer.candidates.begin(), layer.candidates.end(), pair.expert) ==
                    layer.candidates.end()) {
@@ -92,10 +94,12 @@ std::optional<CacheMove> ExpertCache::next() {
   return best;
 }
 
-void ExpertCache::begin(const CacheMove& move) {
-  if (move.swap.evicted < 0) return;
+bool ExpertCache::begin(const CacheMove& move) {
+  if (move.swap.evicted < 0) return true;
+  Layer& layer = layer_at(move.layer);
   table_.release(move.layer, move.swap.evicted);
-  std::erase(layer_at(move.layer).guests, move.swap.evicted);
+  std::erase(layer.guests, move.swap.evicted);
+  return layer.useful[static_cast<std::size_t>(move.swap.evicted)] != 0;
 }
 
 void ExpertCache::done(const CacheMove& move) {
@@ -103,6 +107,7 @@ void ExpertCache::done(const CacheMove& move) {
   table_.admit(move.layer, move.swap.expert);
   std::erase(layer.candidates, move.swap.expert);
   layer.guests.push_back(move.swap.expert);
+  layer.useful[static_cast<std::size_t>(move.swap.expert)] = 0;
 }
 
 }  // namespace tessera

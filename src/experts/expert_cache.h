@@ -4,7 +4,7 @@
 //   ExpertCache cache(table, {.window_rows = 256});
 //   cache.observe(layer, pairs);                       // in a step, of a layer with experts away
 //   std::optional<CacheMove> move = cache.next();      // between steps
-//   cache.begin(*move);                                // the evicted one leaves the table
+//   bool useful = cache.begin(*move);                  // the evicted one leaves the table
 //   device.begin_replace_expert(move->layer, move->swap.expert, move->swap.evicted);
 //   ...                                                // between later steps
 //   Result<bool> copied = device.expert_replaced();
@@ -45,8 +45,9 @@ class ExpertCache {
   // The move that gains most now, if any is worth its copy.
   std::optional<CacheMove> next();
   // Around the copy of a move. A copy that fails leaves a spare place, and stop() ends all moves:
-  // the file that experts come from is broken.
-  void begin(const CacheMove& move);
+  // the file that experts come from is broken. begin() says whether the one that leaves, if any,
+  // was chosen since it came.
+  bool begin(const CacheMove& move);
   void done(const CacheMove& move);
   void stop() { stopped_ = true; }
 
@@ -56,6 +57,7 @@ class ExpertCache {
  private:
   struct Layer {
     std::vector<std::uint16_t> count;      // [n_expert], aged
+    std::vector<std::uint8_t> useful;      // [n_expert], of guests: chosen since they came
     std::vector<std::int32_t> guests;      // residents that came while serving
     std::vector<std::int32_t> candidates;  // away and often enough; bounded, may be out of date
     int pairs = 0;                         // since counts were halved

@@ -10,6 +10,12 @@ Counter& pairs(MetricsRegistry& registry, const char* tier) {
                           "Pairs of a row and an expert, by who computed.", {{"tier", tier}});
 }
 
+Counter& expert_bytes(MetricsRegistry& registry, const char* tier) {
+  return registry.counter("tessera_moe_expert_bytes_total",
+                          "Bytes of experts that jobs and steps needed, by who computed.",
+                          {{"tier", tier}});
+}
+
 Counter& bytes(MetricsRegistry& registry, const char* direction) {
   return registry.counter("tessera_moe_bytes_total", "Rows, pairs and sums to and from workers.",
                           {{"dir", direction}});
@@ -32,7 +38,14 @@ ExpertMetrics::Executor executor(MetricsRegistry& registry, const char* tier) {
       .hidden_us = registry.counter("tessera_moe_hidden_us_total",
                                     "Microseconds of expert compute elsewhere behind work of "
                                     "this process.",
-                                    labels)};
+                                    labels),
+      .expert_bytes = expert_bytes(registry, tier),
+      .predicted_us = registry.counter("tessera_moe_predicted_us_total",
+                                       "Microseconds that the placement reckoned with for jobs of "
+                                       "one row.",
+                                       labels),
+      .taken_us = registry.counter("tessera_moe_taken_us_total",
+                                   "Microseconds that these jobs took.", labels)};
 }
 
 ExpertUse::Executor use_of(const ExpertMetrics::Executor& executor) {
@@ -54,6 +67,7 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
     : host(executor(registry, "host")),
       worker(executor(registry, "worker")),
       pairs_resident(pairs(registry, "resident")),
+      expert_bytes_resident(expert_bytes(registry, "resident")),
       mixed_layers(registry.counter("tessera_moe_mixed_layers_total",
                                     "Layers of steps with experts that were not resident.")),
       bytes_out(bytes(registry, "out")),
@@ -68,6 +82,8 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
                                    "Experts that became resident while serving.")),
       cache_evict(registry.counter("tessera_moe_cache_evict_total",
                                    "Experts that were resident no longer.")),
+      cache_useless(registry.counter("tessera_moe_cache_useless_total",
+                                     "Experts that left without a use since they came.")),
       fallbacks_(by_reason(registry, "tessera_moe_fallback_total",
                            "Jobs that the host computed in a worker's place, by reason.")),
       required_failures_(by_reason(registry, "tessera_moe_required_failures_total",
@@ -84,8 +100,10 @@ ExpertMetrics::ByReason ExpertMetrics::by_reason(MetricsRegistry& registry, cons
 }
 
 std::array<Counter*, std::tuple_size_v<ExpertCounts>> ExpertMetrics::of_layers() const {
-  return {&pairs_resident, &host.calls, &host.pairs, &host.wait_us, &host.hidden_us,
-          &mixed_layers,   &cache_hit,  &cache_miss, &cache_admit,  &cache_evict};
+  return {&pairs_resident,   &host.calls,   &host.pairs,    &host.wait_us,
+          &host.hidden_us,   &mixed_layers, &cache_hit,     &cache_miss,
+          &cache_admit,      &cache_evict,  &cache_useless, &expert_bytes_resident,
+          &host.expert_bytes};
 }
 
 ExpertCounts ExpertMetrics::counts() const {

@@ -32,20 +32,28 @@ const char* worker_failure_name(WorkerFailure failure);
 
 // What the layers of another process counted of their experts, in the order of
 // ExpertMetrics::of_layers(): pairs resident; calls, pairs, microseconds waited and hidden of its
-// host; mixed layers; cache hits, misses, admissions and evictions.
-using ExpertCounts = std::array<std::uint64_t, 10>;
+// host; mixed layers; cache hits, misses, admissions, evictions and of these the useless ones;
+// bytes of experts, resident and of its host.
+using ExpertCounts = std::array<std::uint64_t, 13>;
 constexpr bool is_time_of_experts(std::size_t i) {
   return i == 3 || i == 4;
+}
+constexpr bool is_bytes_of_experts(std::size_t i) {
+  return i == 11 || i == 12;
 }
 
 class ExpertMetrics {
  public:
   // Of an executor other than the device: the host, or all workers.
   struct Executor {
-    Counter& calls;      // jobs that it was given
-    Counter& pairs;      // that it computed
-    Counter& wait_us;    // that layers waited for it
-    Counter& hidden_us;  // that it computed while this process did work of the layer
+    Counter& calls;         // jobs that it was given
+    Counter& pairs;         // that it computed
+    Counter& wait_us;       // that layers waited for it
+    Counter& hidden_us;     // that it computed while this process did work of the layer
+    Counter& expert_bytes;  // of experts that its jobs needed
+    // Of jobs of one row, whose cost the placement reckoned with.
+    Counter& predicted_us;
+    Counter& taken_us;  // waited for, or computed where that is longer
   };
 
   explicit ExpertMetrics(MetricsRegistry& registry);
@@ -53,6 +61,7 @@ class ExpertMetrics {
   Executor host;
   Executor worker;
   Counter& pairs_resident;
+  Counter& expert_bytes_resident;
   Counter& mixed_layers;  // layers of steps some of whose pairs were not resident
   Counter& bytes_out;     // to workers
   Counter& bytes_in;
@@ -63,6 +72,7 @@ class ExpertMetrics {
   Counter& cache_miss;  // pairs that were not resident
   Counter& cache_admit;
   Counter& cache_evict;
+  Counter& cache_useless;  // of these, never used since they came
 
   // A job that the host computes in a worker's place.
   void count_fallback(WorkerFailure why) { count(fallbacks_, why); }

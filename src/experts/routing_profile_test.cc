@@ -179,6 +179,28 @@ TEST(ExpertCache, AGuestGivesWayToAnExpertThatIsWantedClearlyMore) {
   EXPECT_TRUE(table.home(0, 0).is_resident());  // by plan
 }
 
+TEST(ExpertCache, KnowsWhetherACopyWasOfUse) {
+  for (const bool used : {false, true}) {
+    ExpertTable table = table_of(8, 2, 1);
+    ExpertCache cache(table, {});
+    const auto replace_by = [&](int expert) {
+      for (int i = 0; i < 9; ++i) choose(cache, {0, expert});
+      const std::optional<CacheMove> move = cache.next();
+      EXPECT_TRUE(move && move->swap.expert == expert);
+      const bool useful = cache.begin(*move);
+      cache.done(*move);
+      return useful;
+    };
+    EXPECT_TRUE(replace_by(5)) << "nobody left";
+    if (used) choose(cache, {0, 5});
+    for (int i = 0; i < 9; ++i) choose(cache, {0, 6});
+    EXPECT_EQ(replace_by(6), used);
+    for (int i = 0; i < 20; ++i) choose(cache, {0, 7});
+    for (int i = 0; i < 20; ++i) choose(cache, {0, 5});
+    EXPECT_FALSE(replace_by(5)) << "6 was not used since it came";
+  }
+}
+
 TEST(ExpertCache, ACopyThatFailsLeavesASparePlaceAndEndsTheMoves) {
   ExpertTable table = table_of(8, 2, 1);
   ExpertCache cache(table, {});

@@ -28,7 +28,10 @@ Status LocalShard::load(const Model& model, const LoadProgress& progress) {
 
 Status LocalShard::load_experts(const Model& model) {
   TESSERA_TRY(prefault_experts(model, layout_, experts_.options.prefault));
-  DispatcherParts parts{.options = experts_.options, .metrics = experts_.metrics};
+  DispatcherParts parts{
+      .options = experts_.options, .metrics = experts_.metrics, .costs = experts_.costs};
+  for (int l = layout_.first_layer; l < layout_.end_layer; ++l)
+    parts.expert_bytes.push_back(expert_file_bytes(model, l));
   TESSERA_ASSIGN(parts.host, make_host_executor(model, {.first_layer = layout_.first_layer,
                                                         .end_layer = layout_.end_layer,
                                                         .max_rows = layout_.max_rows,
@@ -139,6 +142,24 @@ Result<std::unique_ptr<Device>> open_device(const ShardPlan& shard, const Device
                           .chunked_delta = options.chunked_delta});
 }
 
+namespace {
+
+// DispatcherParts::costs: the plan has the host behind the workers, where it may compute at all.
+std::vector<PlacedCost> placed_costs(const Plan& plan) {
+  std::vector<PlacedCost> costs(1);
+  for (std::size_t i = 0; i < plan.expert_costs.size(); ++i) {
+    const ExpertCosts& own = plan.expert_costs[i].costs;
+    const PlacedCost cost{.call_us = 1e6 * own.call_s, .bytes_per_us = 1e-6 * own.bytes_per_s};
+    if (i < plan.expert_workers.size())
+      costs.push_back(cost);
+    else
+      costs.front() = cost;
+  }
+  return costs;
+}
+
+}  // namespace
+
 Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
                                                         const DeviceOptions& options,
                                                         const RemoteShards& remote) {
@@ -153,6 +174,7 @@ Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
       TESSERA_ASSIGN(auto device, open_device(shard, options));
       LocalExperts experts = options.experts;
       TESSERA_ASSIGN(experts.isa, isa_of(options));
+      experts.costs = placed_costs(plan);
       // A GPU has no team that its host experts could share.
       if (shard.kind != DeviceKind::cpu) experts.threads = std::max(experts.threads, shard.threads);
       shards[i] = std::make_unique<LocalShard>(std::move(device), shard.layout, shard.cpus,

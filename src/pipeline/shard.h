@@ -85,6 +85,7 @@ struct LocalExperts {
   std::function<void()> end_workers;
   // The host's threads where the device has none of its own.
   int threads = 1;
+  std::vector<PlacedCost> costs = {};  // DispatcherParts::costs
   cpu::Isa isa = cpu::detect_isa();
 };
 

@@ -1,6 +1,7 @@
 // The part of ShardPlanner that says which experts of a shard's layers its device holds.
 #include <algorithm>
 
+#include "experts/expert_reads.h"
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
 #include "plan/shard_planner.h"
@@ -20,22 +21,13 @@ std::vector<double> chances(const MoeSpec& moe, const std::vector<double>* count
   return chance;
 }
 
-// Bytes of one expert of a layer in the model's file.
-std::int64_t file_bytes(const Model& model, int layer) {
-  std::int64_t bytes = 0;
-  for (const TensorRole role : {TensorRole::moe_gate, TensorRole::moe_up, TensorRole::moe_down})
-    if (const TensorSlice* slice = model.find(role, layer))
-      bytes += slice->rows * row_bytes(slice->type, slice->cols);
-  return bytes;
-}
-
 }  // namespace
 
 void ShardPlanner::load_layers() {
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     ExpertLayerLoad& layer = layer_loads_.emplace_back();
     const auto& moe = spec_.layers[l].moe;
-    expert_file_bytes_.push_back(moe ? file_bytes(model_, static_cast<int>(l)) : 0);
+    expert_file_bytes_.push_back(moe ? expert_file_bytes(model_, static_cast<int>(l)) : 0);
     if (!moe) continue;
     const bool known = l < options_.expert_counts.size();
     layer.chance = chances(*moe, known ? &options_.expert_counts[l] : nullptr);

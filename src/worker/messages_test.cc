@@ -59,7 +59,7 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(encode(example_ack()).size(), kHelloAckFixedBytes + kBuildFixedBytes + 3);
   const Refuse refuse{.reason = RefuseReason::limits, .need = 10, .have = 5, .text = "too many"};
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
-  const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17}};
+  const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
   const Probe probe{.version_min = 1, .version_max = 9, .roles = 6, .build = example_ack().build};
   EXPECT_EQ(*decode_probe(encode(probe)), probe);

@@ -5,8 +5,9 @@
 //   TESSERA_ASSIGN(const ExpertCounts news, told.take(stats.experts, Clock::now()));
 //
 // A count of a connection never falls, and never passes the pairs of the rows that were sent: what
-// does breaks the protocol (`invalid`). Times count at most what has passed since the beginning, as
-// this end's clock has it; a host that slept is no liar. Threads: one at a time.
+// does breaks the protocol (`invalid`); nor do bytes pass an expert in f32 for each. Times count at
+// most what has passed since the beginning, as this end's clock has it; a host that slept is no
+// liar. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,10 @@ class ToldExperts {
   Result<ExpertCounts> take(const ExpertCounts& told, Deadline now);
 
  private:
+  std::uint64_t most_of(std::size_t i, Deadline now) const;
+
   std::uint64_t pairs_of_row_;
+  std::uint64_t most_bytes_of_pair_;
   std::uint64_t most_pairs_ = 0;
   Deadline begin_;
   ExpertCounts told_{};     // last

@@ -7,20 +7,23 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Four layers with two experts for each row: eight pairs a row.
+// Four layers with two experts for each row: eight pairs a row. An expert has 96 bytes in f32.
 Hello hello() {
-  return {.dims = {.n_expert_used = 2}, .first_layer = 1, .end_layer = 5};
+  return {.dims = {.n_embd = 4, .n_expert_used = 2, .n_ff_expert = 2},
+          .first_layer = 1,
+          .end_layer = 5};
 }
 
 TEST(ToldExperts, TellsWhatIsNew) {
   ToldExperts told(hello(), Deadline());
   EXPECT_EQ(*told.take({}, Deadline()), ExpertCounts{});
   told.sent(2);
-  const ExpertCounts first{16, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const ExpertCounts first{16, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 16 * 96, 13};
   EXPECT_EQ(*told.take(first, Deadline(1s)), first);
   EXPECT_EQ(*told.take(first, Deadline(2s)), ExpertCounts{});
   told.sent(1);
-  EXPECT_EQ(told.take({24, 2, 3, 4, 5, 6, 7, 8, 9, 10}, Deadline(2s))->front(), 8u);
+  const ExpertCounts next{24, 2, 3, 4, 5, 6, 7, 8, 9, 10, 10, 16 * 96, 13};
+  EXPECT_EQ(told.take(next, Deadline(2s))->front(), 8u);
 }
 
 TEST(ToldExperts, NoCountFalls) {
@@ -41,7 +44,8 @@ TEST(ToldExperts, NoCountFalls) {
 TEST(ToldExperts, NoCountPassesWhatWasSent) {
   for (std::size_t i = 0; i < ExpertCounts().size(); ++i) {
     if (is_time_of_experts(i)) continue;
-    for (const std::uint64_t much : {std::uint64_t{9}, ~std::uint64_t{0}}) {
+    const std::uint64_t most = is_bytes_of_experts(i) ? 8 * 96 : 8;
+    for (const std::uint64_t much : {most + 1, ~std::uint64_t{0}}) {
       ToldExperts told(hello(), Deadline());
       told.sent(1);
       ExpertCounts counts{};
