@@ -93,6 +93,11 @@ Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, De
                                         std::chrono::milliseconds silence = kLoadingSilence);
 inline constexpr std::uint64_t kLeastTransferRate = 1 << 20;  // bytes a second, beyond the deadline
 
+// Whose results come with what they made of experts: STATS before each.
+inline bool has_experts_away(const Hello& hello) {
+  return hello.role == Role::layers && !hello.owned.empty();
+}
+
 struct Agreement {
   Hello hello;
   HelloAck ack;

@@ -289,12 +289,17 @@ Result<Refuse> decode_refuse(std::span<const std::byte> body) {
 
 std::vector<std::byte> encode(const Stats& stats) {
   std::vector<std::byte> body;
+  encode(stats, body);
+  return body;
+}
+
+void encode(const Stats& stats, std::vector<std::byte>& body) {
+  body.clear();
   ByteWriter out(body);
   for (const std::uint64_t value : {stats.jobs, stats.rows, stats.pairs, stats.expired,
                                     stats.cancelled, stats.failed, stats.busy_us})
     out.u64(value);
   for (const std::uint64_t value : stats.experts) out.u64(value);
-  return body;
 }
 
 Result<Stats> decode_stats(std::span<const std::byte> body) {

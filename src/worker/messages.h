@@ -183,6 +183,7 @@ std::vector<std::byte> encode(const Hello& hello);
 std::vector<std::byte> encode(const HelloAck& ack);
 std::vector<std::byte> encode(const Refuse& refuse);
 std::vector<std::byte> encode(const Stats& stats);
+void encode(const Stats& stats, std::vector<std::byte>& out);
 std::vector<std::byte> encode(const ErrorReply& error);
 
 Result<Attach> decode_attach(std::span<const std::byte> body);

@@ -80,8 +80,6 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                .build = site.build,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
-  if (options.experts != nullptr)
-    supervised.on_experts = [to = options.experts](const ExpertCounts& c) { to->add(c); };
   supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;
   supervisor_ = std::make_unique<Supervisor>(
       std::move(supervised), site_starter(site, ring_sizes(hello), metrics), metrics);
@@ -110,6 +108,10 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
   return {};
 }
 
+void RemoteShard::count_experts() {
+  if (options_.experts != nullptr) options_.experts->add(session_->take_experts());
+}
+
 Status RemoteShard::ready() const {
   if (const auto away = supervisor_->away())
     return Error::make(ErrorCode::unavailable, "{} is {}", site_.name, *away);
@@ -132,6 +134,7 @@ Status RemoteShard::restart() {
 Error RemoteShard::lost(Loss reason, const std::string& detail) {
   if (session_) {
     losses_[static_cast<std::size_t>(reason)]->add();
+    count_experts();
     session_->give_up(detail);
     session_.reset();
   }
@@ -194,6 +197,7 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   if (!*came)
     return lost(Loss::deadline, fmt::format("no result within {} ms", site_.job_limit.count()));
   under_way_.pop();
+  count_experts();
   TESSERA_TRY(check_reply(piece, reply_));
   near();
   if (options_.layout.head) {

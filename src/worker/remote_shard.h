@@ -18,7 +18,7 @@
 //
 // Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
 // tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total, all with the label
-// worker. What the worker's layers count of experts away comes with its heartbeats.
+// worker. What the worker's layers count of experts away comes with each result.
 //
 // Threads: as Shard. The supervisor has its own.
 #pragma once
@@ -69,6 +69,7 @@ class RemoteShard final : public Shard {
   RemoteShard(const WorkerSite& site, const RemoteShardOptions& options, const Model& model,
               const Hello& hello, MetricsRegistry& metrics);
   Status adopt(std::shared_ptr<Session> session);
+  void count_experts();
   Error lost(Loss reason, const std::string& detail);
   Status check_reply(const Piece& piece, const JobReply& reply);
 

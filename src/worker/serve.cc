@@ -26,14 +26,15 @@ WireError wire_error(ErrorCode code) {
 
 class Server final : public FrameTaker {
  public:
-  Server(Channel& channel, const WorkerOffer& offer, const HelloAck& ack, JobHandler& handler,
+  Server(Channel& channel, const WorkerOffer& offer, const Agreement& agreed, JobHandler& handler,
          Stats& stats)
       : channel_(channel),
-        version_(ack.version),
+        version_(agreed.ack.version),
+        counts_experts_(has_experts_away(agreed.hello)),
         patience_(offer.client_silence),
         handler_(handler),
         stats_(stats),
-        queue_(ack.credits) {
+        queue_(agreed.ack.credits) {
     // A client may send a job while the result of another is on its way to it.
     channel_.take_while_sending(this);
   }
@@ -118,8 +119,13 @@ class Server final : public FrameTaker {
   Status answer_beat(const FrameHeader& asked) {
     answering_ = asked.sequence;
     if (asked.op == Op::ping) return reply({.op = Op::pong});
+    return tell_stats();
+  }
+
+  Status tell_stats() {
     stats_.experts = handler_.expert_counts();
-    return reply({.op = Op::stats}, encode(stats_));
+    encode(stats_, told_);
+    return reply({.op = Op::stats}, told_);
   }
 
   void cancel(std::uint64_t sequence) {
@@ -166,6 +172,7 @@ class Server final : public FrameTaker {
     ++stats_.jobs;
     stats_.rows += header.rows;
     if (header.op == Op::compute_experts) stats_.pairs += header.items;
+    if (counts_experts_) TESSERA_TRY(tell_stats());
     return reply({.op = Op::result,
                   .layer = header.layer,
                   .rows = output->rows,
@@ -178,9 +185,11 @@ class Server final : public FrameTaker {
 
   Channel& channel_;
   std::uint16_t version_;
+  bool counts_experts_;
   std::optional<std::chrono::milliseconds> patience_;
   JobHandler& handler_;
   Stats& stats_;
+  std::vector<std::byte> told_;  // of them
   Frame incoming_;
   FixedQueue<Job> queue_;  // as many as there are credits
   // Taken while an answer was on its way, to be answered next.
@@ -200,8 +209,7 @@ Result<ServeEnd> serve(Channel& channel, const WorkerOffer& offer, JobHandler& h
   // One that only asked, or went before it said what it wanted.
   if (!agreement && agreement.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;
   if (!agreement) return agreement.error();
-  const HelloAck& ack = agreement->ack;
-  Server server(channel, offer, ack, handler, stats);
+  Server server(channel, offer, *agreement, handler, stats);
   Result<ServeEnd> end = server.run();
   channel.close();
   if (!end && end.error().code == ErrorCode::unavailable) return ServeEnd::peer_gone;

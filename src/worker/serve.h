@@ -3,8 +3,9 @@
 // Frames are read one by one; jobs are queued and run in order. Before each job the connection is
 // looked at once more, so that CANCEL and PING get past queued jobs; while a job computes nothing
 // is read, which is why a client does not expect heartbeats while its jobs are under way. A job
-// whose deadline passed in the queue is answered `expired` and not run. What a job gets wrong is
-// answered with ERROR and the connection lives; what breaks the protocol ends it.
+// whose deadline passed in the queue is answered `expired` and not run. Where layers have experts
+// away, STATS goes before each result, so that what a job counted comes with it. What a job gets
+// wrong is answered with ERROR and the connection lives; what breaks the protocol ends it.
 #pragma once
 
 #include <span>

@@ -12,17 +12,13 @@ constexpr auto kByeTime = std::chrono::milliseconds(100);
 constexpr auto kBreachTime = std::chrono::milliseconds(100);
 constexpr std::uint64_t kBeatSequence = 0;
 
-bool has_experts_away(const Hello& hello) {
-  return hello.role == Role::layers && !hello.owned.empty();
-}
-
 }  // namespace
 
 Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack)
     : channel_(std::move(channel)),
       ack_(ack),
       slots_(ack.credits),
-      beat_(has_experts_away(hello) ? Op::stats : Op::ping),
+      counts_experts_(has_experts_away(hello)),
       told_experts_(hello, Clock::now()),
       heard_(Clock::now().time_since_epoch().count()) {
   channel_->set_limits(agreed_limits(hello, ack));
@@ -40,6 +36,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& 
     slot->state = Slot::State::waiting;
     slot->sequence = next_sequence_++;
     slot->items = header.items;
+    slot->counted = false;
     slot->submitted = Clock::now();
     told_experts_.sent(header.rows);
     ticket = {static_cast<std::size_t>(slot - slots_.begin()), slot->sequence};
@@ -61,8 +58,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& 
 }
 
 // With slots_mutex_ held.
-Status Session::take_beat(const Frame& frame) {
-  if (beat_ != Op::stats) return {};
+Status Session::take_counts(const Frame& frame) {
   const auto news = [&]() -> Result<ExpertCounts> {
     TESSERA_ASSIGN(const Stats stats, decode_stats(frame.body()));
     return told_experts_.take(stats.experts, Clock::now());
@@ -71,8 +67,7 @@ Status Session::take_beat(const Frame& frame) {
     channel_->close();
     return news.error();
   }
-  if (!experts_) experts_.emplace();
-  for (std::size_t i = 0; i < news->size(); ++i) (*experts_)[i] += (*news)[i];
+  for (std::size_t i = 0; i < news->size(); ++i) experts_[i] += (*news)[i];
   return {};
 }
 
@@ -81,8 +76,14 @@ Status Session::deliver(Frame& frame) {
   const FrameHeader& header = frame.header;
   if (!known_op(header.op)) return {};
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (header.op == (beat_ == Op::ping ? Op::pong : beat_) && std::exchange(beat_out_, false))
-    return take_beat(frame);
+  if (header.op == Op::pong && std::exchange(ping_out_, false)) return {};
+  if (header.op == Op::stats && counts_experts_) {
+    for (Slot& slot : slots_) {
+      const bool open = slot.state == Slot::State::waiting || slot.state == Slot::State::abandoned;
+      if (open && slot.sequence == header.sequence && !std::exchange(slot.counted, true))
+        return take_counts(frame);
+    }
+  }
   if (header.op == Op::result || header.op == Op::error) {
     for (Slot& slot : slots_) {
       if (slot.sequence != header.sequence) continue;
@@ -198,27 +199,28 @@ Status Session::look_and_ask() {
     }
     if (receiving_) channel_->look_around();
     // While a job computes nothing is read, and they would pile up.
-    if (!push_rest() || beat_out_) return {};
+    if (!push_rest() || ping_out_) return {};
   }
   const std::unique_lock sending(send_mutex_, std::try_to_lock);
   if (!sending.owns_lock()) return {};  // a job is going out: the session is not idle
-  expect_beat(true);
-  const Status sent = channel_->hand_over(
-      {.version = ack_.version, .op = beat_, .sequence = kBeatSequence}, {}, Deadline::min(), {});
+  expect_pong(true);
+  const Status sent =
+      channel_->hand_over({.version = ack_.version, .op = Op::ping, .sequence = kBeatSequence}, {},
+                          Deadline::min(), {});
   // A worker that is behind with its reading is no reason to give it up yet.
   if (sent || sent.error().code != ErrorCode::exhausted) return sent;
-  expect_beat(false);
+  expect_pong(false);
   return {};
 }
 
-void Session::expect_beat(bool expected) {
+void Session::expect_pong(bool expected) {
   const std::lock_guard lock(slots_mutex_);
-  beat_out_ = expected;
+  ping_out_ = expected;
 }
 
-std::optional<ExpertCounts> Session::take_experts() {
+ExpertCounts Session::take_experts() {
   const std::lock_guard lock(slots_mutex_);
-  return std::exchange(experts_, std::nullopt);
+  return std::exchange(experts_, {});
 }
 
 Session::Health Session::health() const {

@@ -78,12 +78,12 @@ class Session {
   };
   std::optional<Late> take_late();
 
-  // Takes what has come and asks for a sign of life, unless that is unanswered: PING, or STATS of
-  // a worker of layers with experts away. An Error when the session is over: `invalid` where the
-  // worker broke the protocol, whichever call saw that.
+  // Takes what has come and asks for a sign of life, unless that is unanswered. An Error when the
+  // session is over: `invalid` where the worker broke the protocol, whichever call saw that.
   Status beat();
-  // What a worker of layers counted of experts away since the last call. Any thread.
-  std::optional<ExpertCounts> take_experts();
+  // What a worker of layers counted of experts away since the last call, in all jobs that were
+  // answered: it tells of each before its result. Any thread.
+  ExpertCounts take_experts();
 
   struct Health {
     Deadline heard;                      // when the last frame came
@@ -107,17 +107,18 @@ class Session {
     enum class State { free, waiting, abandoned, answered } state = State::free;
     std::uint64_t sequence = 0;
     std::uint32_t items = 0;
+    bool counted = false;  // its STATS came
     Deadline submitted;
     Frame reply;
   };
 
   bool push_rest();
-  void expect_beat(bool expected);
+  void expect_pong(bool expected);
   Status look_and_ask();
   Status deliver(Frame& frame);
-  Status take_beat(const Frame& frame);
+  Status take_counts(const Frame& frame);
   // Frames that an honest worker can have sent and this end not taken.
-  std::size_t most_waiting() const { return slots_.size() + 1; }
+  std::size_t most_waiting() const { return (counts_experts_ ? 2 : 1) * slots_.size() + 1; }
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   std::unique_ptr<Channel> channel_;
@@ -128,10 +129,10 @@ class Session {
   bool receiving_ = false;  // a thread is in receive(), with incoming_
   std::vector<Slot> slots_;
   std::uint64_t next_sequence_ = 1;
-  const Op beat_;          // what beat() asks with
-  bool beat_out_ = false;  // and not answered; with slots_mutex_
+  const bool counts_experts_;
+  bool ping_out_ = false;  // and not answered; with slots_mutex_
   ToldExperts told_experts_;
-  std::optional<ExpertCounts> experts_;  // not taken yet
+  ExpertCounts experts_{};  // not taken yet
   std::optional<Late> late_;
   std::string given_up_;
   std::optional<Error> breach_;  // of the protocol, the first one; with slots_mutex_

@@ -64,39 +64,48 @@ Hello layers_with_experts_away() {
   return hello;
 }
 
-// Of a worker of layers: whether the client goes on after its answer to a beat.
-bool believes(Hand& hand, const ExpertCounts& experts) {
-  if (!hand.session_->beat().ok()) return false;
-  if (!hand.worker_.send({.op = Op::stats}, encode(Stats{.experts = experts}), after(1s)).ok())
-    return false;
+// Of a worker of layers: whether the client goes on after these counts of a job.
+bool believes(Hand& hand, const Ticket& job, const ExpertCounts& experts) {
+  const FrameHeader header{.op = Op::stats, .sequence = job.sequence};
+  if (!hand.worker_.send(header, encode(Stats{.experts = experts}), after(1s)).ok()) return false;
   return hand.session_->beat().ok();
 }
 
-// Layers with experts away are asked for their counts instead.
-TEST(BeatOfLayers, BringsCounts) {
+TEST(CountsOfLayers, ComeBeforeTheResult) {
   Hand hand(layers_with_experts_away());
-  for (int i = 0; i < 3; ++i) ASSERT_TRUE(hand.session_->beat().ok());
-  EXPECT_TRUE(hand.hears(Op::stats));
-  EXPECT_FALSE(hand.hears(Op::stats)) << "one at a time";
-  EXPECT_EQ(hand.session_->take_experts(), std::nullopt);
-  hand.submit();  // of one row, which is eight pairs
+  EXPECT_EQ(hand.session_->take_experts(), ExpertCounts{});
+  Ticket job = hand.submit();  // of one row, which is eight pairs
   const ExpertCounts counts{1, 2, 3, 0, 0, 4, 5, 6, 7, 8};
-  ASSERT_TRUE(believes(hand, counts));
+  ASSERT_TRUE(believes(hand, job, counts));
   EXPECT_EQ(hand.session_->take_experts(), counts);
-  EXPECT_EQ(hand.session_->take_experts(), std::nullopt) << "once";
-  ASSERT_TRUE(believes(hand, counts));
+  EXPECT_EQ(hand.session_->take_experts(), ExpertCounts{}) << "once";
+  job = hand.submit();
+  ASSERT_TRUE(believes(hand, job, counts));
   EXPECT_EQ(hand.session_->take_experts(), ExpertCounts{}) << "and nothing twice";
-  hand.say({.op = Op::stats});  // and no answer in it
-  EXPECT_FALSE(hand.session_->beat().ok());
+  hand.session_->abandon(job);
+  job = hand.submit();
+  hand.session_->abandon(job);
+  ASSERT_TRUE(believes(hand, job, counts)) << "of one that was given up too";
+  EXPECT_FALSE(believes(hand, job, counts)) << "but once a job";
   EXPECT_TRUE(hand.session_->closed());
 }
 
-TEST(BeatOfLayers, CountsThatCannotBeEndTheSession) {
-  for (const ExpertCounts& lie : {ExpertCounts{}, ExpertCounts{9}, ExpertCounts{~0ull}}) {
+TEST(CountsOfLayers, WithoutAJobOrABodyEndTheSession) {
+  for (const bool has_job : {false, true}) {
     Hand hand(layers_with_experts_away());
-    hand.submit();
-    ASSERT_TRUE(believes(hand, {8}));
-    EXPECT_FALSE(believes(hand, lie));
+    const Ticket job = has_job ? hand.submit() : Ticket{};
+    ASSERT_TRUE(hand.session_->beat().ok());  // which asks for no counts
+    hand.say({.op = Op::stats, .sequence = job.sequence});
+    EXPECT_FALSE(hand.session_->beat().ok());
+    EXPECT_TRUE(hand.session_->closed());
+  }
+}
+
+TEST(CountsOfLayers, ThatCannotBeEndTheSession) {
+  for (const ExpertCounts& lie : {ExpertCounts{}, ExpertCounts{17}, ExpertCounts{~0ull}}) {
+    Hand hand(layers_with_experts_away());
+    ASSERT_TRUE(believes(hand, hand.submit(), {8}));
+    EXPECT_FALSE(believes(hand, hand.submit(), lie));
     EXPECT_TRUE(hand.session_->closed());
     const Status why = hand.session_->beat();
     EXPECT_EQ(why.error().code, ErrorCode::invalid);

@@ -254,7 +254,6 @@ void Supervisor::watch() {
   pause(lifecycle_.next_look(Clock::now()));
   if (stopping()) return;
   const Status alive = live_->beat();
-  count_experts();
   const bool broken = !alive && alive.error().code == ErrorCode::invalid;
   if (!broken && process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
   if (!alive) {
@@ -273,11 +272,6 @@ void Supervisor::watch() {
     count("tessera_worker_suspicions_total", "Times that a worker was silent or late with a job.",
           health.oldest_job ? "late" : "silent");
   publish(before, "heartbeat");
-}
-
-void Supervisor::count_experts() {
-  const std::optional<ExpertCounts> since = live_->take_experts();
-  if (since && options_.on_experts) options_.on_experts(*since);
 }
 
 void Supervisor::count(const char* name, const char* help, const char* reason) {

@@ -56,9 +56,6 @@ struct SupervisorOptions {
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
-  // What a worker of layers counted of experts away since the call before, over all of its starts.
-  // On the supervisor's thread; may be null.
-  std::function<void(const ExpertCounts&)> on_experts;
 };
 
 class Supervisor {
@@ -89,7 +86,6 @@ class Supervisor {
   void compare_build(const WorkerBuild& now);
   void set_mismatch(bool mismatch);
   void watch();
-  void count_experts();
   void bury();
   void pause(Deadline until);
   void count(const char* name, const char* help, const char* reason);
