@@ -98,6 +98,7 @@ struct GenerationEvent {
   std::string text;  // text that may be shown now: whole characters, no part of a stop string
   std::optional<Finish> finish;
   std::optional<Error> error;
+  Absence absence = Absence::none;  // the error's reason, where a part of the model was away
 };
 
 using EventSink = std::function<void(GenerationEvent)>;

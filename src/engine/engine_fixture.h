@@ -42,6 +42,7 @@ class Collector {
       EXPECT_FALSE(event.finish && event.error);
       state->finish = std::move(event.finish);
       state->error = std::move(event.error);
+      state->absence = event.absence;
       ++state->events;
       state->changed.notify_all();
     };
@@ -62,6 +63,7 @@ class Collector {
   const std::vector<EmittedToken>& prompt_tokens() const { return state_->prompt_tokens; }
   const std::optional<Finish>& finish() const { return state_->finish; }
   const std::optional<Error>& error() const { return state_->error; }
+  Absence absence() const { return state_->absence; }
   bool ended() const {
     std::lock_guard lock(state_->mutex);
     return state_->ended;
@@ -81,6 +83,7 @@ class Collector {
     std::string text;
     std::optional<Finish> finish;
     std::optional<Error> error;
+    Absence absence = Absence::none;
     bool ended = false;
     int events = 0;
   };

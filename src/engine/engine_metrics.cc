@@ -16,6 +16,17 @@ std::vector<double> row_bounds() {
   return {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048};
 }
 
+std::array<Counter*, kAbsences> failures(MetricsRegistry& registry) {
+  std::array<Counter*, kAbsences> counters{};
+  for (int i = 0; i < kAbsences; ++i) {
+    const char* name = absence_name(static_cast<Absence>(i));
+    counters[static_cast<std::size_t>(i)] =
+        &registry.counter("tessera_generation_errors_total", "Generations failed, by reason.",
+                          {{"reason", name != nullptr ? name : "other"}});
+  }
+  return counters;
+}
+
 }  // namespace
 
 EngineMetrics::EngineMetrics(MetricsRegistry& registry)
@@ -30,6 +41,7 @@ EngineMetrics::EngineMetrics(MetricsRegistry& registry)
       finished_length(registry.counter(kFinished, kFinishedHelp, {{"finish", "length"}})),
       finished_cancelled(registry.counter(kFinished, kFinishedHelp, {{"finish", "cancelled"}})),
       finished_error(registry.counter(kFinished, kFinishedHelp, {{"finish", "error"}})),
+      failed(failures(registry)),
       prompt_tokens(registry.counter("tessera_prompt_tokens_total", "Prompt tokens, by source.",
                                      {{"source", "computed"}})),
       generated_tokens(

@@ -1,6 +1,8 @@
 // EngineMetrics: the series that the engine keeps, looked up once.
 #pragma once
 
+#include <array>
+
 #include "base/metrics.h"
 #include "engine/engine.h"
 
@@ -21,6 +23,11 @@ struct EngineMetrics {
     return finished_cancelled;
   }
 
+  void count_failure(Absence absence) {
+    finished_error.add();
+    failed[static_cast<std::size_t>(absence)]->add();
+  }
+
   Gauge& running;
   Gauge& queued;
   Gauge& healthy;
@@ -30,6 +37,7 @@ struct EngineMetrics {
   Counter& finished_length;
   Counter& finished_cancelled;
   Counter& finished_error;
+  std::array<Counter*, kAbsences> failed;
   Counter& prompt_tokens;
   Counter& generated_tokens;
   Histogram& queue_seconds;

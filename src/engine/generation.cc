@@ -155,9 +155,10 @@ void Generation::cancel(EngineClock::time_point now) {
   finish(FinishReason::cancelled, now);
 }
 
-void Generation::fail(Error error) {
+void Generation::fail(Error error, Absence absence) {
   done_ = true;
   event_.error = std::move(error);
+  event_.absence = absence;
 }
 
 bool Generation::has_event() const {

@@ -70,7 +70,7 @@ class Generation {
 
   // Ends it from outside.
   void cancel(EngineClock::time_point now);
-  void fail(Error error);
+  void fail(Error error, Absence absence = Absence::none);
 
   // Nothing more to compute; the last event may still have to be taken.
   bool done() const { return done_; }

@@ -296,7 +296,7 @@ void LocalEngine::end_waiting(const Submission& submission, GenerationEvent even
   if (event.finish)
     metrics_.finished(event.finish->reason).add();
   else
-    metrics_.finished_error.add();
+    metrics_.count_failure(event.absence);
   --outstanding_;
   publish_counts();
   submission.sink(std::move(event));
@@ -391,7 +391,7 @@ void LocalEngine::deliver() {
       ended = true;
       generation->release();
       if (event.error)
-        metrics_.finished_error.add();
+        metrics_.count_failure(event.absence);
       else
         metrics_.finished(event.finish->reason).add();
       --running_count_;
@@ -404,19 +404,29 @@ void LocalEngine::deliver() {
   publish_counts();
 }
 
+// Of requests that fail because a part of the model is away, or was when they needed it.
+Absence LocalEngine::absence_of(const Error& error) const {
+  if (error.code != ErrorCode::unavailable) return Absence::none;
+  const Absence now = forward_.absence();
+  return now == Absence::none ? Absence::lost : now;
+}
+
 void LocalEngine::fail_running(const Error& error, bool of_step) {
   log_warn("requests fail: {}", error.message);
+  const Absence absence = absence_of(error);
   for (std::size_t i = 0; i < running_.size(); ++i)
-    if (!running_[i]->done() && (!of_step || rows_[i] > 0)) running_[i]->fail(error);
+    if (!running_[i]->done() && (!of_step || rows_[i] > 0)) running_[i]->fail(error, absence);
   deliver();
 }
 
 void LocalEngine::fail_waiting(const Error& error) {
+  const Absence absence = absence_of(error);
   while (!waiting_.empty()) {
     const Submission submission = std::move(waiting_.front());
     waiting_.pop_front();
     GenerationEvent event;
     event.error = error;
+    event.absence = absence;
     end_waiting(submission, std::move(event));
   }
 }

@@ -90,6 +90,7 @@ class LocalEngine final : public Engine {
   void share_experts();
   void end_waiting(const Submission& submission, GenerationEvent event);
   void fail_running(const Error& error, bool of_step);  // those with rows in this step, or all
+  Absence absence_of(const Error& error) const;
   void fail_waiting(const Error& error);
   void fail_everything(const Error& error);
   void publish_counts();

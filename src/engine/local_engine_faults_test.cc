@@ -97,6 +97,36 @@ TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
   EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
 }
 
+// Though the shard may be back before anyone asks.
+TEST(LocalEngine, WhoWaitsForALostShardIsToldSo) {
+  for (const Absence absence : {Absence::lost, Absence::mismatch, Absence::failed}) {
+    EngineSetup setup;
+    setup.options.parallel = 1;
+    TestEngine engine(setup);
+    const Error lost{ErrorCode::unavailable, "worker:0 was lost"};
+    engine.forward.pause();
+    Collector running = engine.submit(endless());
+    Collector waiting = engine.submit(greedy());
+    engine.forward.wait_entered(1);
+    engine.forward.break_with(lost);
+    engine.forward.set_away(lost, absence);
+    engine.forward.resume();
+    for (Collector* each : {&running, &waiting}) {
+      each->wait();
+      ASSERT_TRUE(each->error());
+      EXPECT_EQ(each->absence(), absence);
+    }
+    engine.engine->drain(0);
+    const std::string page = engine.metrics.render();
+    for (const std::string& line :
+         {std::string("tessera_generations_total{finish=\"error\"} 2\n"),
+          fmt::format("tessera_generation_errors_total{{reason=\"{}\"}} 2\n",
+                      absence_name(absence)),
+          std::string("tessera_generation_errors_total{reason=\"other\"} 0\n")})
+      EXPECT_NE(page.find(line), std::string::npos) << line;
+  }
+}
+
 TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EngineSetup setup;
   setup.options.parallel = 1;
@@ -110,6 +140,7 @@ TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   spoilt.wait();
   ASSERT_TRUE(spoilt.error());
   EXPECT_EQ(spoilt.error()->code, ErrorCode::unavailable);
+  EXPECT_EQ(spoilt.absence(), Absence::lost) << "of a part that is there again";
   waiting.wait();
   EXPECT_TRUE(waiting.finish());
   EXPECT_TRUE(engine.engine->status().healthy);

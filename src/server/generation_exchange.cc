@@ -8,14 +8,13 @@ namespace tessera::server {
 namespace {
 
 // An engine error as the client of a submitted request sees it.
-ApiError engine_error(const Error& error, const Engine& engine) {
+ApiError engine_error(const Error& error, Absence absence, bool healthy) {
   ApiError out = from_error(error);
   if (out.status != 503) return out;
-  const EngineStatus status = engine.status();
   // What does not come back by itself is not a case for a retry.
-  if (!status.healthy) return {.code = "engine_fault", .message = error.message};
-  if (const char* reason = absence_name(status.absence)) out.extra["reason"] = reason;
-  if (status.absence == Absence::failed) out.retry_after_s.reset();
+  if (!healthy) return {.code = "engine_fault", .message = error.message};
+  if (const char* reason = absence_name(absence)) out.extra["reason"] = reason;
+  if (absence == Absence::failed) out.retry_after_s.reset();
   return out;
 }
 
@@ -67,7 +66,10 @@ void GenerationExchange::submit(PreparedGeneration prepared) {
             if (const auto exchange = self.lock()) exchange->on_event(i, std::move(event));
           });
         });
-    if (!id) return fail(engine_error(id.error(), setup_.engine));
+    if (!id) {
+      const EngineStatus status = setup_.engine.status();
+      return fail(engine_error(id.error(), status.absence, status.healthy));
+    }
     choices_.push_back({.id = *id});
   }
   if (!reply_->head().stream) return;
@@ -79,7 +81,9 @@ void GenerationExchange::on_event(std::size_t index, GenerationEvent event) {
   if (!writer_) return;
   Choice& choice = choices_[index];
   if (event.error || event.finish) choice.open = false;
-  if (event.error) return fail(engine_error(*event.error, setup_.engine));
+  // The part that was away may be back by now.
+  if (event.error)
+    return fail(engine_error(*event.error, event.absence, setup_.engine.status().healthy));
   if (event.finish && event.finish->reason == FinishReason::cancelled) {
     return fail(
         unavailable("the generation was cancelled: the server is shutting down", "cancelled"));

@@ -157,6 +157,13 @@ bool FakeEngine::step(Sequence& sequence) {
     sequence.sink(std::move(event));
     return true;
   }
+  if (sequence.script.lost != Absence::none) {
+    GenerationEvent event;
+    event.error = Error::make(ErrorCode::unavailable, "worker:0 was lost");
+    event.absence = sequence.script.lost;
+    sequence.sink(std::move(event));
+    return true;
+  }
   if (sequence.prefilled < sequence.script.prefill_steps) {
     if (++sequence.prefilled == sequence.script.prefill_steps && sequence.request.prompt_logprobs) {
       GenerationEvent event;

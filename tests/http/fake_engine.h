@@ -20,8 +20,9 @@ struct FakeScript {
   std::vector<std::string> pieces = {"Hello", " world", "!"};
   bool repeat = false;  // begin again when the pieces are used up; else end with `stop`
   int prefill_steps = 1;
-  int fail_after_tokens = -1;   // then an internal error
-  std::optional<Error> refuse;  // from submit()
+  int fail_after_tokens = -1;    // then an internal error
+  Absence lost = Absence::none;  // then it fails for that, while status() says nothing of it
+  std::optional<Error> refuse;   // from submit()
 };
 
 struct FakeOptions {

@@ -174,6 +174,16 @@ TEST(Chat, FailureInTheStreamEndsWithoutDone) {
   EXPECT_EQ(whole.json()["error"]["type"], "server_error");
 }
 
+TEST(Chat, ALostShardIsTheReasonThoughItIsBack) {
+  for (const Absence lost : {Absence::lost, Absence::failed}) {
+    Running run([lost](const GenerationRequest&) { return FakeScript{.lost = lost}; });
+    const Reply reply = run.chat("");
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(reply.json()["error"]["reason"], absence_name(lost));
+    EXPECT_EQ(reply.headers.contains("retry-after"), lost == Absence::lost);
+  }
+}
+
 TEST(Chat, FullQueueIs429) {
   Running run(endless(), {.parallel = 1, .max_queue = 1});
   const std::string request =
