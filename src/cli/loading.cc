@@ -330,6 +330,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   devices.experts.end_workers = expert_workers.ender();
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
+  if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
   TESSERA_ASSIGN(auto shards,
                  open_shards(placed.plan, devices,
                              remote_shards(config, model, placed.workers, placed.plan.context,

@@ -166,6 +166,42 @@ std::vector<int> numbers_of(const nlohmann::ordered_json& ranges) {
   return numbers;
 }
 
+// Experts that were sent away though all would fit, and those that had to go.
+TEST(ExpertPlanner, SaysWhereALayerSplitFits) {
+  const Model model = golden("qwen35moe");
+  const PlanOptions half{.context = 256, .expert_resident = 50.0};
+  Inventory inventory = machine(2);
+  const Result<Plan> split = make_plan(model, inventory, half);
+  ASSERT_TRUE(split);
+  const std::string line =
+      "All weights fit these devices as a layer split, which is expected to be faster: "
+      "--expert-resident all";
+  EXPECT_EQ(split->advice, line + ".");
+  EXPECT_NE(plan_table(*split).find(line + ".\n"), std::string::npos) << plan_table(*split);
+  EXPECT_EQ(plan_json(*split).at("advice"), line + ".");
+  EXPECT_EQ(make_plan(model, inventory, {.context = 256})->advice, "") << "nothing is away";
+  EXPECT_EQ(make_plan(model, machine(1), half)->advice,
+            "All weights fit cpu:0, which is expected to be faster: --expert-resident all.");
+
+  inventory.expert_workers = {{.name = "worker:0", .here = true, .budget = kPlenty}};
+  EXPECT_EQ(make_plan(model, inventory, half)->advice, line + ", without workers of experts.");
+  inventory.expert_workers[0].bytes_per_s = 2 * PlanOptions().expert_costs.bytes_per_s;
+  EXPECT_EQ(make_plan(model, inventory, half)->advice, "") << "it reads faster";
+  inventory.expert_workers[0] = {.name = "worker:0", .budget = kPlenty};
+  EXPECT_EQ(make_plan(model, inventory, half)->advice, "") << "it has memory of its own";
+
+  PlanOptions heavy{.context = 256, .prefill_chunk = 16};
+  inventory = machine(1);
+  const ShardPlan whole = make_plan(expert_heavy(), inventory, heavy)->shards[0];
+  heavy.expert_resident = 50.0;
+  for (const int lacks : {0, 1}) {
+    inventory.devices[0].budget = whole.total_bytes() + whole.host_bytes - lacks;
+    const Result<Plan> part = make_plan(expert_heavy(), inventory, heavy);
+    ASSERT_TRUE(part) << part.error().message;
+    EXPECT_EQ(part->advice.empty(), lacks == 1) << part->advice;
+  }
+}
+
 TEST(ExpertPlanner, JsonSaysWhoHasEachExpert) {
   const Model model = golden("qwen35moe");
   Inventory inventory = machine(1);

@@ -12,6 +12,7 @@
 #include "plan/footprint.h"
 #include "plan/plan_advice.h"
 #include "plan/shard_planner.h"
+#include "plan/topology_advice.h"
 
 namespace tessera {
 namespace {
@@ -276,6 +277,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   Shortage shortage;
   Result<Plan> plan = plan_within(model, inventory, options, shortage);
+  if (plan) plan->advice = topology_advice(model, inventory, options, *plan);
   if (plan || plan.error().code != ErrorCode::exhausted) return plan;
   Shortage unread;
   const PlanAttempts attempts{

@@ -271,6 +271,8 @@ struct Plan {
   // Sentences about budgets that are more than there is, or too little for a worker's first expert;
   // a person may know better.
   std::vector<std::string> warnings;
+  std::string
+      advice;  // a sentence: what other placement is expected to be faster (topology_advice.h)
 
   bool has_gpu() const;
   int threads() const;         // of all CPU shards

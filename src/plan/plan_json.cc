@@ -193,6 +193,7 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"cut_by", cut_by_name(plan.cut_by)},
           {"predicted", prediction_json(plan)},
           {"warnings", plan.warnings},
+          {"advice", plan.advice},
           {"shards", shards},
           {"expert_workers", workers},
           {"expert_costs", costs},

@@ -115,6 +115,7 @@ Plan some_plan() {
   plan.decode_bytes_per_token = 516.0;
   plan.predicted = some_prediction();
   plan.warnings = {"a warning"};
+  plan.advice = "advice";
   return plan;
 }
 
@@ -123,7 +124,8 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
                kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers,
-               expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings] = plan;
+               expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings, advice] =
+      plan;
   EXPECT_EQ(json.at("model"), model);
   EXPECT_EQ(json.at("architecture"), architecture);
   EXPECT_EQ(json.at("layers"), n_layer);
@@ -144,6 +146,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("decode_bytes_per_token"), decode_bytes_per_token);
   EXPECT_EQ(json.at("predicted").is_null(), !predicted);  // below
   EXPECT_EQ(json.at("warnings"), warnings);
+  EXPECT_EQ(json.at("advice"), advice);
   EXPECT_EQ(json.at("total_bytes"), plan.total_bytes());
 }
 

@@ -95,6 +95,7 @@ std::string costs_text(const Plan& plan) {
 std::string remarks(const Plan& plan) {
   std::string text = drafter_text(plan);
   for (const std::string& warning : plan.warnings) text += warning + "\n";
+  if (!plan.advice.empty()) text += plan.advice + "\n";
   std::int64_t mapped = 0;
   for (const ShardPlan& shard : plan.shards) mapped += shard.mapped_bytes;
   if (mapped > 0)
