@@ -20,19 +20,31 @@ enum class Topology : std::uint8_t {
   layers_tcp,       // and at tcp:
   layers_sent,      // in one that listens and has no file, so that it is sent its weights
   layers_chain,     // a shard of this process, two in workers that are started, one here again
+  layers_first,     // the first half of the layers in a worker that is started
   experts_here,     // experts away from their device, computed by this process
   experts_spawned,  // by a worker that is started
   experts_unix,     // by one that listens at unix:
   experts_tcp,      // and at tcp:
+  experts_sent,     // by one that listens and has no file, so that it is sent its weights
+  experts_two,      // by two that are started
   both_roles,       // a worker of layers and one of experts, both started
 };
 inline constexpr Topology kTopologies[] = {
-    Topology::one,          Topology::split,
-    Topology::split_three,  Topology::layers_spawned,
-    Topology::layers_unix,  Topology::layers_tcp,
-    Topology::layers_sent,  Topology::layers_chain,
-    Topology::experts_here, Topology::experts_spawned,
-    Topology::experts_unix, Topology::experts_tcp,
+    Topology::one,
+    Topology::split,
+    Topology::split_three,
+    Topology::layers_spawned,
+    Topology::layers_unix,
+    Topology::layers_tcp,
+    Topology::layers_sent,
+    Topology::layers_chain,
+    Topology::layers_first,
+    Topology::experts_here,
+    Topology::experts_spawned,
+    Topology::experts_unix,
+    Topology::experts_tcp,
+    Topology::experts_sent,
+    Topology::experts_two,
     Topology::both_roles,
 };
 
@@ -43,11 +55,13 @@ constexpr Topologies of(Topology topology) {
 inline constexpr Topologies kLayersAtAddress =
     of(Topology::layers_unix) | of(Topology::layers_tcp) | of(Topology::layers_sent);
 inline constexpr Topologies kLayerWorkers = of(Topology::layers_spawned) | kLayersAtAddress |
-                                            of(Topology::layers_chain) | of(Topology::both_roles);
+                                            of(Topology::layers_chain) |
+                                            of(Topology::layers_first) | of(Topology::both_roles);
 inline constexpr Topologies kExpertsAtAddress =
-    of(Topology::experts_unix) | of(Topology::experts_tcp);
-inline constexpr Topologies kExpertWorkers =
-    of(Topology::experts_spawned) | kExpertsAtAddress | of(Topology::both_roles);
+    of(Topology::experts_unix) | of(Topology::experts_tcp) | of(Topology::experts_sent);
+inline constexpr Topologies kExpertWorkers = of(Topology::experts_spawned) |
+                                             of(Topology::experts_two) | kExpertsAtAddress |
+                                             of(Topology::both_roles);
 inline constexpr Topologies kExpertsAway = of(Topology::experts_here) | kExpertWorkers;
 inline constexpr Topologies kWorkers = kLayerWorkers | kExpertWorkers;
 inline constexpr Topologies kOverTcp = of(Topology::layers_tcp) | of(Topology::experts_tcp);
@@ -70,75 +84,78 @@ enum class Effect : std::uint8_t {
 struct Entry {
   std::string_view key;
   Effect effect;
-  // Not the default. Several values of a list are separated by spaces; {file}, {token} and
-  // {profile} stand for what the test makes, {nowhere} for a path that nobody made, {split} for a
-  // layer to each device and the others to the first, and one with {device} is one for each device.
+  // Not the default. Several values of a list are separated by spaces; {file}, {token}, {template}
+  // and {profile} stand for what the test makes, {nowhere} for a path that nobody made, {split} for
+  // a layer to each device and the others to the first, {last} for the others to the last, and one
+  // with {device} is one for each device.
   std::string_view value = {};
+  // Further values, separated by bars: of what can be chosen all but the default, of others one.
+  std::string_view others = {};
 };
 
 inline constexpr Entry kEntries[] = {
-    {"placement.threads", Effect::plan, "4"},
-    {"placement.budget", Effect::plan, "{device}=1GiB"},
+    {"placement.threads", Effect::plan, "4", "5"},
+    {"placement.budget", Effect::plan, "{device}=1GiB", "{device}=1536MiB"},
     {"placement.target_devices", Effect::topology},
-    {"placement.target_layer_split", Effect::plan, "{split}"},
-    {"placement.cpu_isa", Effect::logits, "portable"},
+    {"placement.target_layer_split", Effect::plan, "{split}", "{last}"},
+    {"placement.cpu_isa", Effect::logits, "portable", "avx2|avx512"},
     {"placement.compute", Effect::plan, "f32"},
     {"placement.delta_form", Effect::logits, "chunked"},
     {"placement.gpu_plugins", Effect::gpu, "{nowhere}"},
-    {"placement.gpu_graphs", Effect::gpu, "off"},
-    {"placement.gpu_wait", Effect::gpu, "5s"},
-    {"placement.layer_times", Effect::plan, "measure"},
-    {"placement.prompt_ratio", Effect::plan, "0.5"},
-    {"kv.ctx", Effect::plan, "200"},
-    {"kv.type", Effect::logits, "q8_0"},
-    {"engine.parallel", Effect::plan, "3"},
-    {"engine.prefill_chunk", Effect::plan, "16"},
+    {"placement.gpu_graphs", Effect::gpu, "off", "plain"},
+    {"placement.gpu_wait", Effect::gpu, "5s", "7s"},
+    {"placement.layer_times", Effect::plan, "measure", "bytes"},
+    {"placement.prompt_ratio", Effect::plan, "0.5", "0.25"},
+    {"kv.ctx", Effect::plan, "200", "100"},
+    {"kv.type", Effect::logits, "q8_0", "f16|f32"},
+    {"engine.parallel", Effect::plan, "3", "2"},
+    {"engine.prefill_chunk", Effect::plan, "16", "32"},
 
-    {"experts.resident", Effect::plan, "50%"},
-    {"experts.prefault", Effect::pages, "lock"},
-    {"experts.cache", Effect::plan, "2"},
+    {"experts.resident", Effect::plan, "50%", "25%"},
+    {"experts.prefault", Effect::pages, "lock", "on"},
+    {"experts.cache", Effect::plan, "2", "1"},
     {"experts.profile", Effect::plan, "{profile}"},
-    {"experts.ipc_mode", Effect::experts, "stream"},
-    {"experts.ipc_batch_capacity", Effect::experts, "2"},
-    {"experts.ipc_transport", Effect::experts, "stream"},
-    {"experts.ipc_dtype", Effect::experts, "f16"},
+    {"experts.ipc_mode", Effect::experts, "stream", "batched"},
+    {"experts.ipc_batch_capacity", Effect::experts, "2", "3"},
+    {"experts.ipc_transport", Effect::experts, "stream", "shared"},
+    {"experts.ipc_dtype", Effect::experts, "f16", "bf16|int16"},
     {"experts.ipc_required", Effect::experts, "true"},
 
     {"worker.spawn", Effect::topology},
     {"worker.experts", Effect::topology},
     {"worker.expert_bin", Effect::topology},
-    {"worker.transport", Effect::layers, "stream"},
-    {"worker.timeout", Effect::workers, "7s"},
+    {"worker.transport", Effect::layers, "stream", "shared"},
+    {"worker.timeout", Effect::workers, "7s", "9s"},
     {"worker.token_file", Effect::topology},
     {"worker.token", Effect::topology},
     {"worker.listen", Effect::call},
     {"worker.device", Effect::call},
     {"worker.probe", Effect::call},
 
-    {"sampling.temperature", Effect::process, "0.3"},
-    {"sampling.top_k", Effect::process, "3"},
-    {"sampling.top_p", Effect::process, "0.4"},
-    {"sampling.min_p", Effect::process, "0.2"},
-    {"sampling.repetition_penalty", Effect::process, "1.5"},
-    {"sampling.presence_penalty", Effect::process, "1"},
-    {"sampling.frequency_penalty", Effect::process, "1"},
-    {"sampling.seed", Effect::process, "3"},
-    {"server.host", Effect::process, "127.0.0.2"},
-    {"server.port", Effect::process, "1"},
-    {"server.api_key", Effect::process, "key"},
-    {"server.api_key_file", Effect::process, "{file}"},
-    {"server.cors_origin", Effect::process, "http://localhost"},
+    {"sampling.temperature", Effect::process, "0.3", "1.2"},
+    {"sampling.top_k", Effect::process, "3", "40"},
+    {"sampling.top_p", Effect::process, "0.4", "0.9"},
+    {"sampling.min_p", Effect::process, "0.2", "0.05"},
+    {"sampling.repetition_penalty", Effect::process, "1.5", "1.1"},
+    {"sampling.presence_penalty", Effect::process, "1", "0.5"},
+    {"sampling.frequency_penalty", Effect::process, "1", "0.5"},
+    {"sampling.seed", Effect::process, "3", "12"},
+    {"server.host", Effect::process, "127.0.0.2", "::1"},
+    {"server.port", Effect::process, "1", "8081"},
+    {"server.api_key", Effect::process, "key", "other"},
+    {"server.api_key_file", Effect::process, "{file}", "{token}"},
+    {"server.cors_origin", Effect::process, "http://localhost", "https://a.example"},
     {"server.insecure", Effect::process, "true"},
-    {"server.alias", Effect::process, "name"},
-    {"server.max_queue", Effect::process, "3"},
-    {"server.max_body", Effect::process, "2048"},
-    {"server.max_header", Effect::process, "2048"},
-    {"server.max_connections", Effect::process, "3"},
-    {"server.header_timeout", Effect::process, "3s"},
-    {"server.idle_timeout", Effect::process, "3s"},
-    {"server.drain", Effect::process, "3s"},
-    {"text.chat_template_file", Effect::process, "{file}"},
-    {"log.level", Effect::process, "error"},
+    {"server.alias", Effect::process, "name", "other"},
+    {"server.max_queue", Effect::process, "3", "5"},
+    {"server.max_body", Effect::process, "2048", "4096"},
+    {"server.max_header", Effect::process, "2048", "4096"},
+    {"server.max_connections", Effect::process, "3", "5"},
+    {"server.header_timeout", Effect::process, "3s", "5s"},
+    {"server.idle_timeout", Effect::process, "3s", "5s"},
+    {"server.drain", Effect::process, "3s", "5s"},
+    {"text.chat_template_file", Effect::process, "{template}"},
+    {"log.level", Effect::process, "error", "debug|warn|off"},
 
     {"run.prompt", Effect::call},
     {"run.ids", Effect::call},
@@ -168,7 +185,7 @@ inline constexpr Entry kEntries[] = {
     {"output.json", Effect::call},
 };
 
-// Refused at start, in one line with this part.
+// Refused at start, in one line with this part. No value: whatever the entry has.
 struct Refusal {
   std::string_view key;
   std::string_view value;
@@ -177,13 +194,11 @@ struct Refusal {
 };
 
 inline constexpr Refusal kRefusals[] = {
-    {"placement.target_layer_split", "{split}", kOneDevice, "--target-devices"},
-    {"placement.cpu_isa", "portable", kLayersAtAddress | kExpertsAtAddress,
-     "start it with --cpu-isa portable too"},
+    {"placement.target_layer_split", {}, kOneDevice, "--target-devices"},
+    {"placement.cpu_isa", {}, kLayersAtAddress | kExpertsAtAddress, "start it with --cpu-isa"},
     {"placement.compute", "f32", kWorkers, "workers compute in the file's own formats"},
-    {"experts.resident", "50%", of(Topology::layers_sent), "has no model file"},
-    {"experts.prefault", "on", of(Topology::both_roles), "from its own file"},
-    {"experts.prefault", "lock", of(Topology::both_roles), "from its own file"},
+    {"experts.resident", {}, of(Topology::layers_sent), "has no model file"},
+    {"experts.prefault", {}, of(Topology::both_roles), "from its own file"},
     {"worker.transport", "shared", of(Topology::layers_tcp), "no shared memory over tcp"},
     {"experts.ipc_transport", "shared", of(Topology::experts_tcp), "no shared memory over tcp"},
     {"experts.ipc_required", "true", ~kExpertWorkers, "no worker of experts is named"},

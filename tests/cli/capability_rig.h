@@ -53,7 +53,7 @@ class Rig {
   Rig();
   std::vector<std::string> devices(Topology topology) const;
 
-  std::string folder_, token_, file_, profile_;
+  std::string folder_, token_, file_, template_, profile_;
   ListeningProcess unix_, tcp_, empty_;
 };
 

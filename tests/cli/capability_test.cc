@@ -13,7 +13,7 @@
 //                   show in how the topology's workers are reached, or in the counts of jobs and
 //                   bytes; without such workers they change nothing
 //   Effect::gpu, Effect::process      change nothing: all set together, the plan and the bits are
-//                   those without
+//                   those without; of the process, each shows in what it is about
 //   Effect::pages   shows in what the process has locked in memory
 //   Effect::call    is refused by serve and the configuration file, or by every command that loads
 //                   a model
@@ -29,7 +29,10 @@
 #include "base/log.h"
 #include "cli/loading.h"
 #include "cli/option_table.h"
+#include "cli/option_value.h"
 #include "cli/placement_options.h"
+#include "cli/server_options.h"
+#include "cli/text_model.h"
 #include "device/cpu/isa.h"
 #include "tests/cli/capability_rig.h"
 #include "tests/cli/program.h"
@@ -46,30 +49,46 @@ const Entry* find_entry(std::string_view key) {
   return nullptr;
 }
 
-// Of every option of the table.
+// The entry once for each of its values; without one, itself.
+std::vector<Entry> values_of(const Entry& entry) {
+  std::vector<Entry> all = {entry};
+  for (std::string_view left = entry.others; !left.empty();) {
+    const std::string_view value = left.substr(0, left.find('|'));
+    all.push_back({entry.key, entry.effect, value});
+    left.remove_prefix(std::min(left.size(), value.size() + 1));
+  }
+  return all;
+}
+
+// Of every option of the table, with every value.
 template <typename Use>
 void for_each_entry(const Use& use) {
   for (const cli::Option& option : cli::option_table()) {
     const Entry* entry = find_entry(option.key);
-    if (entry == nullptr)
+    if (entry == nullptr) {
       ADD_FAILURE() << option.key << ": capability_matrix.h does not say what it means where "
                     << "layers or experts are elsewhere";
-    else
-      use(*entry);
+      continue;
+    }
+    for (const Entry& one : values_of(*entry)) use(one);
   }
 }
 
 const Refusal* find_refusal(const Entry& entry, Topology topology) {
   for (const Refusal& refusal : kRefusals)
-    if (refusal.key == entry.key && refusal.value == entry.value &&
+    if (refusal.key == entry.key && (refusal.value.empty() || refusal.value == entry.value) &&
         (refusal.where & of(topology)) != 0)
       return &refusal;
   return nullptr;
 }
 
-// The narrowest kernels may be all that this machine has.
+// What is chosen of itself: of this machine's kernels the widest, and f32 for the model's KV. Wider
+// kernels cannot be tried.
 bool is_default_here(const Entry& entry) {
-  return entry.key == "placement.cpu_isa" && cpu::detect_isa() == cpu::Isa::portable;
+  if (entry.key == "kv.type") return entry.value == "f32";
+  if (entry.key != "placement.cpu_isa") return false;
+  const Result<cpu::Isa> isa = cpu::parse_isa(entry.value);
+  return !isa || *isa >= cpu::detect_isa();
 }
 
 // A topology with the option at its value.
@@ -78,25 +97,39 @@ Settings with(const Entry& entry, Topology topology) {
                 Rig::get().setting(entry.key, entry.value, topology));
 }
 
-// Every option of these effects at once.
-Settings all_of(std::initializer_list<Effect> effects, Topology topology) {
+// The options of these effects that the topology takes, in each round with another value.
+constexpr int kRounds = 2;
+std::vector<Entry> chosen(std::initializer_list<Effect> effects, Topology topology, int round) {
+  std::vector<Entry> all;
+  for (const Entry& entry : kEntries) {
+    if (std::count(effects.begin(), effects.end(), entry.effect) == 0) continue;
+    std::vector<Entry> values = values_of(entry);
+    std::erase_if(values, [&](const Entry& one) {
+      return find_refusal(one, topology) != nullptr || is_default_here(one);
+    });
+    if (!values.empty())
+      all.push_back(values[std::min(values.size() - 1, static_cast<std::size_t>(round))]);
+  }
+  return all;
+}
+
+// All of them at once.
+Settings all_of(std::initializer_list<Effect> effects, Topology topology, int round) {
   Settings settings;
-  for (const Entry& entry : kEntries)
-    if (std::count(effects.begin(), effects.end(), entry.effect) > 0 &&
-        find_refusal(entry, topology) == nullptr && !is_default_here(entry))
-      settings = joined(settings, Rig::get().setting(entry.key, entry.value, topology));
+  for (const Entry& entry : chosen(effects, topology, round))
+    settings = joined(settings, Rig::get().setting(entry.key, entry.value, topology));
   return settings;
 }
 
 // What changes nothing there.
-Settings idle_on(Topology topology) {
-  Settings settings = all_of({Effect::process, Effect::gpu}, topology);
+Settings idle_on(Topology topology, int round) {
+  Settings settings = all_of({Effect::process, Effect::gpu}, topology, round);
   if ((of(topology) & kLayerWorkers) == 0)
-    settings = joined(settings, all_of({Effect::layers}, topology));
+    settings = joined(settings, all_of({Effect::layers}, topology, round));
   if ((of(topology) & kExpertWorkers) == 0)
-    settings = joined(settings, all_of({Effect::experts}, topology));
+    settings = joined(settings, all_of({Effect::experts}, topology, round));
   if ((of(topology) & kWorkers) == 0)
-    settings = joined(settings, all_of({Effect::workers}, topology));
+    settings = joined(settings, all_of({Effect::workers}, topology, round));
   return settings;
 }
 
@@ -115,8 +148,15 @@ TEST(Capabilities, EveryOptionHasAnEntry) {
     const bool has_value = !entry->value.empty();
     EXPECT_EQ(has_value, !one_call && entry->effect != Effect::topology) << option.key;
   }
-  for (const Entry& entry : kEntries)
-    EXPECT_NE(cli::find_option(entry.key), nullptr) << entry.key << " is no option any more";
+  for (const Entry& entry : kEntries) {
+    const cli::Option* option = cli::find_option(entry.key);
+    ASSERT_NE(option, nullptr) << entry.key << " is no option any more";
+    if (entry.value.empty() || option->choices.empty()) continue;
+    const std::vector<Entry> values = values_of(entry);
+    EXPECT_EQ(std::count(option->choices.begin(), option->choices.end(), '|'),
+              static_cast<std::ptrdiff_t>(values.size()))
+        << entry.key << ": all choices but the default";
+  }
   for (const Refusal& refusal : kRefusals)
     EXPECT_NE(cli::find_option(refusal.key), nullptr) << refusal.key;
 }
@@ -129,7 +169,7 @@ TEST(Capabilities, EveryOptionAloneIsTakenOrRefused) {
       // Those that change nothing are tried together below.
       if (entry.effect != Effect::logits && entry.effect != Effect::plan) return;
       if (is_default_here(entry) || entry.key == "placement.layer_times") return;
-      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      SCOPED_TRACE(fmt::format("{} {} on {}", entry.key, entry.value, name_of(topology)));
       const Result<json> plan = plan_of(with(entry, topology));
       if (const Refusal* refusal = find_refusal(entry, topology)) {
         ASSERT_FALSE(plan);
@@ -148,7 +188,8 @@ TEST(Capabilities, WhatIsRefusedSaysWhy) {
     for (const Topology topology : kTopologies) {
       if ((refusal.where & of(topology)) == 0) continue;
       SCOPED_TRACE(fmt::format("{} on {}", refusal.key, name_of(topology)));
-      const Entry entry{refusal.key, find_entry(refusal.key)->effect, refusal.value};
+      Entry entry = *find_entry(refusal.key);
+      if (!refusal.value.empty()) entry.value = refusal.value;
       if (is_default_here(entry)) continue;
       const Result<json> plan = plan_of(with(entry, topology));
       ASSERT_FALSE(plan);
@@ -159,24 +200,31 @@ TEST(Capabilities, WhatIsRefusedSaysWhy) {
 }
 
 // What the plan with the option says, against the one without.
-void check_plan(std::string_view key, Topology topology, const json& got, const json& base) {
+void check_plan(const Entry& entry, Topology topology, const json& got, const json& base) {
+  const std::string_view key = entry.key;
+  const std::string value(entry.value);
   const json& shards = got["shards"];
   if (key == "placement.threads") {
     int threads = 0;
     for (const json& shard : shards)
       if (!is_over_address(shard["device"])) threads += shard["threads"].get<int>();
-    EXPECT_EQ(threads, 4);
+    EXPECT_EQ(threads, std::stoi(value));
   } else if (key == "placement.budget") {
-    for (const json& shard : shards) EXPECT_EQ(shard["budget_bytes"], 1 << 30) << shard.dump();
+    const auto bytes = cli::parse_bytes(value.substr(value.find('=') + 1));
+    for (const json& shard : shards) EXPECT_EQ(shard["budget_bytes"], *bytes) << shard.dump();
   } else if (key == "placement.target_layer_split") {
-    for (std::size_t i = 1; i < shards.size(); ++i)
+    const std::size_t longest = value == "{last}" ? shards.size() - 1 : 0;
+    for (std::size_t i = 0; i < shards.size(); ++i) {
+      if (i == longest) continue;
       EXPECT_EQ(shards[i]["end_layer"].get<int>() - shards[i]["first_layer"].get<int>(), 1);
+    }
   } else if (key == "placement.compute") {
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_GT(shards[i]["weight_bytes"], base["shards"][i]["weight_bytes"]);
   } else if (key == "placement.layer_times") {
-    EXPECT_EQ(got["cut_by"], shards.size() > 1 ? "times" : "nothing");
-    if (shards.size() > 1) {
+    const char* by = value == "bytes" ? "bytes" : "times";
+    EXPECT_EQ(got["cut_by"], shards.size() > 1 ? by : "nothing");
+    if (shards.size() > 1 && value == "measure") {
       for (const json& shard : shards) EXPECT_FALSE(shard["measured_time"].is_null());
     }
   } else if (key == "placement.prompt_ratio") {
@@ -186,21 +234,22 @@ void check_plan(std::string_view key, Topology topology, const json& got, const 
     EXPECT_EQ(base["shards"][0]["end_layer"], devices > 1 ? 1 : n);
     EXPECT_EQ(shards[0]["end_layer"], n + 1 - devices);
   } else if (key == "kv.ctx") {
-    EXPECT_EQ(got["context"], 200);
+    EXPECT_EQ(got["context"], std::stoi(value));
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_LT(shards[i]["kv_pages"][0], base["shards"][i]["kv_pages"][0]);
   } else if (key == "engine.parallel") {
-    EXPECT_EQ(got["parallel"], 3);
-    for (const json& shard : shards) EXPECT_EQ(shard["slots"], 3);
+    EXPECT_EQ(got["parallel"], std::stoi(value));
+    for (const json& shard : shards) EXPECT_EQ(shard["slots"], std::stoi(value));
   } else if (key == "engine.prefill_chunk") {
-    EXPECT_EQ(got["prefill_chunk"], 16);
+    EXPECT_EQ(got["prefill_chunk"], std::stoi(value));
     for (std::size_t i = 0; i < shards.size(); ++i)
       EXPECT_LT(shards[i]["scratch_bytes"], base["shards"][i]["scratch_bytes"]);
   } else if (key == "experts.resident") {
     for (const json& shard : shards) {
       const int away = shard["experts_host"].get<int>() + shard["experts_worker"].get<int>();
       EXPECT_GT(away, 0);
-      EXPECT_EQ(shard["experts_resident"], away);
+      const int here = shard["experts_resident"];
+      EXPECT_EQ(100 * here, std::stoi(value) * (here + away));
       EXPECT_EQ(shard["experts_worker"].get<int>() > 0,
                 (of(topology) & kExpertWorkers) != 0 && !shard["remote"].get<bool>());
     }
@@ -219,7 +268,7 @@ TEST(Capabilities, PlansShowTheOption) {
   for (const Topology topology : kTopologies)
     for_each_entry([&](const Entry& entry) {
       if (entry.effect != Effect::plan || find_refusal(entry, topology) != nullptr) return;
-      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      SCOPED_TRACE(fmt::format("{} {} on {}", entry.key, entry.value, name_of(topology)));
       // These say something where experts are away.
       Settings away;
       if (entry.key == "experts.cache" || entry.key == "experts.profile") {
@@ -233,7 +282,7 @@ TEST(Capabilities, PlansShowTheOption) {
       Rig::get().keep_measurements_apart(false);
       ASSERT_TRUE(base) << base.error().message;
       ASSERT_TRUE(plan) << plan.error().message;
-      check_plan(entry.key, topology, *plan, *base);
+      check_plan(entry, topology, *plan, *base);
     });
 }
 
@@ -243,7 +292,7 @@ TEST(Capabilities, PagesOfTheFileAreLockedAsSaid) {
   for (const Topology topology : kTopologies)
     for_each_entry([&](const Entry& entry) {
       if (entry.effect != Effect::pages || topology == Topology::layers_sent) return;
-      SCOPED_TRACE(fmt::format("{} on {}", entry.key, name_of(topology)));
+      SCOPED_TRACE(fmt::format("{} {} on {}", entry.key, entry.value, name_of(topology)));
       const Settings away = {{"experts.resident", {"50%"}}};
       const Result<Computed> plain = compute(joined(Rig::get().topology(topology), away));
       const Result<Computed> locked = compute(joined(with(entry, topology), away));
@@ -254,7 +303,7 @@ TEST(Capabilities, PagesOfTheFileAreLockedAsSaid) {
         EXPECT_NE(locked.error().message.find("from its own file"), std::string::npos)
             << locked.error().message;
       } else if (locked) {
-        EXPECT_GT(locked->locked, 0);
+        EXPECT_EQ(locked->locked > 0, entry.value == "lock");
         EXPECT_TRUE(locked->logits == plain->logits);
       } else {  // this user may not
         EXPECT_NE(locked.error().message.find("cannot be locked"), std::string::npos)
@@ -296,11 +345,14 @@ TEST(Capabilities, EveryCommandRefusesTheOptionsOfOthers) {
 TEST(Capabilities, OtherOptionsChangeNoPlan) {
   for (const Topology topology : kTopologies) {
     SCOPED_TRACE(name_of(topology));
-    const Result<json> base = plan_of(Rig::get().topology(topology));
-    const Result<json> plan = plan_of(joined(Rig::get().topology(topology), idle_on(topology)));
+    const Settings here = Rig::get().topology(topology);
+    const Result<json> base = plan_of(here);
     ASSERT_TRUE(base) << base.error().message;
-    ASSERT_TRUE(plan) << plan.error().message;
-    EXPECT_EQ(*plan, *base);
+    for (int round = 0; round < kRounds; ++round) {
+      const Result<json> plan = plan_of(joined(here, idle_on(topology, round)));
+      ASSERT_TRUE(plan) << plan.error().message;
+      EXPECT_EQ(*plan, *base) << round;
+    }
   }
 }
 
@@ -322,50 +374,172 @@ TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
   for_each_entry([&](const Entry& entry) {
     if (entry.effect == Effect::logits && !is_default_here(entry)) {
       EXPECT_GT(distance(logits_of(with(entry, Topology::one)), plain), 0.0f)
-          << entry.key << " changes nothing, so nothing shows whether it is honoured";
+          << entry.key << " " << entry.value
+          << " changes nothing, so nothing shows whether it is honoured";
     }
   });
   for (const Topology topology : kTopologies) {
     SCOPED_TRACE(name_of(topology));
     const Settings here = Rig::get().topology(topology);
-    EXPECT_TRUE(logits_of(joined(here, idle_on(topology))) == plain);
-    if (topology == Topology::one) continue;
-    const Settings options = all_of({Effect::logits}, topology);
-    EXPECT_TRUE(logits_of(joined(here, options)) ==
-                logits_of(joined(Rig::get().topology(Topology::one), options)));
+    for (int round = 0; round < kRounds; ++round) {
+      EXPECT_TRUE(logits_of(joined(here, idle_on(topology, round))) == plain) << round;
+      if (topology == Topology::one) continue;
+      const Settings options = all_of({Effect::logits}, topology, round);
+      EXPECT_TRUE(logits_of(joined(here, options)) ==
+                  logits_of(joined(Rig::get().topology(Topology::one), options)))
+          << round;
+    }
   }
+}
+
+// --- The process ---
+
+// A number of the options and what became of it.
+bool shows(const Entry& entry, double got) {
+  const double given = std::stod(std::string(entry.value));
+  return std::abs(got - given) < 1e-6 * given;
+}
+
+void check_sampling(const Entry& entry, const SamplingParams& got) {
+  const std::string_view name = entry.key.substr(std::string_view("sampling.").size());
+  EXPECT_TRUE(shows(entry, name == "temperature"          ? got.temperature
+                           : name == "top_k"              ? got.top_k
+                           : name == "top_p"              ? got.top_p
+                           : name == "min_p"              ? got.min_p
+                           : name == "repetition_penalty" ? got.repetition_penalty
+                           : name == "presence_penalty"   ? got.presence_penalty
+                           : name == "frequency_penalty"  ? got.frequency_penalty
+                           : name == "seed" ? static_cast<double>(got.seed.value_or(0))
+                                            : NAN));
+}
+
+int queue_of(const cli::Config& config) {
+  MetricsRegistry metrics;
+  Result<cli::LoadedModel> loaded = cli::load_model(config, capability_model(), {}, metrics);
+  const auto text = cli::read_text_model(capability_model().file(), config);
+  if (!loaded || !text) return -1;
+  const auto engine = cli::start_engine(config, *loaded, text->tokenizer, metrics);
+  return engine ? (*engine)->status().max_queue : -1;
+}
+
+// `file`: what the file that the value stands for has, without its line's end.
+void check_server(const Entry& entry, const cli::Config& config, const std::string& file) {
+  const Result<server::ServerOptions> server = cli::server_options(config);
+  ASSERT_TRUE(server) << server.error().message;
+  const std::string_view name = entry.key.substr(std::string_view("server.").size());
+  const std::string value(entry.value);
+  const std::vector<std::string> alone = {value};
+  const auto seconds = [](std::chrono::milliseconds time) {
+    return std::chrono::duration<double>(time).count();
+  };
+  if (name == "host")
+    EXPECT_EQ(server->host, value);
+  else if (name == "port")
+    EXPECT_TRUE(shows(entry, server->port));
+  else if (name == "api_key")
+    EXPECT_EQ(server->api_keys, alone);
+  else if (name == "api_key_file")
+    EXPECT_EQ(server->api_keys, std::vector<std::string>{file});
+  else if (name == "cors_origin")
+    EXPECT_EQ(server->cors_origins, alone);
+  else if (name == "insecure")
+    EXPECT_TRUE(server->insecure);
+  else if (name == "alias")
+    EXPECT_EQ(cli::served_id(config, {"a/model.gguf"}), value);
+  else if (name == "max_queue")
+    EXPECT_TRUE(shows(entry, queue_of(config)));
+  else if (name == "max_body")
+    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_body)));
+  else if (name == "max_header")
+    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_header)));
+  else if (name == "max_connections")
+    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_connections)));
+  else if (name == "header_timeout")
+    EXPECT_TRUE(shows(entry, seconds(server->timeouts.header)));
+  else if (name == "idle_timeout")
+    EXPECT_TRUE(shows(entry, seconds(server->timeouts.keep_alive)));
+  else if (name == "drain")
+    EXPECT_TRUE(shows(entry, seconds(cli::drain_time(config))));
+  else
+    ADD_FAILURE() << entry.key << ": say here where it shows";
+}
+
+void check_template(const cli::Config& config) {
+  const Result<cli::TextModel> text = cli::read_text_model(capability_model().file(), config);
+  ASSERT_TRUE(text && text->chat) << (text ? text->no_chat : text.error().message);
+  const auto messages = nlohmann::ordered_json::parse(R"([{"role":"user","content":"hello"}])");
+  const auto segments = text->chat->render({.messages = messages});
+  ASSERT_TRUE(segments) << segments.error().message;
+  std::string said;
+  for (const jinja::Segment& segment : *segments) said += segment.text;
+  EXPECT_EQ(said, "<hello>");
+}
+
+// Without a model the program says which one it takes, as information.
+void check_log_level(const Entry& entry) {
+  const Outcome outcome =
+      run_program({{"run", "-p", "a", "-n", "1", "--log-level", std::string(entry.value)}});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.find("no model was named") != std::string::npos, entry.value == "debug")
+      << outcome.err;
+}
+
+TEST(Capabilities, OptionsOfTheProcessAreHonoured) {
+  for_each_entry([&](const Entry& entry) {
+    if (entry.effect != Effect::process) return;
+    SCOPED_TRACE(fmt::format("{} {}", entry.key, entry.value));
+    const Settings setting = Rig::get().setting(entry.key, entry.value, Topology::one);
+    const Result<cli::Config> config = resolve(setting);
+    ASSERT_TRUE(config) << config.error().message;
+    std::string file;
+    if (entry.value.starts_with("{")) {
+      file = read_file(setting.begin()->second.front());
+      file.pop_back();
+    }
+    if (entry.key.starts_with("sampling."))
+      check_sampling(entry, cli::sampling_params(*config));
+    else if (entry.key.starts_with("server."))
+      check_server(entry, *config, file);
+    else if (entry.key == "text.chat_template_file")
+      check_template(*config);
+    else if (entry.key == "log.level")
+      check_log_level(entry);
+    else
+      ADD_FAILURE() << entry.key << ": say here where it shows";
+  });
 }
 
 // --- Workers ---
 
-void check_site(std::string_view key, const worker::WorkerSite& site) {
-  if (key == "worker.transport" || key == "experts.ipc_transport") {
-    EXPECT_EQ(site.transport, worker::TransportChoice::stream);
-  } else if (key == "worker.timeout") {
-    EXPECT_EQ(site.job_limit, std::chrono::seconds(7));
+void check_site(const Entry& entry, const worker::WorkerSite& site) {
+  if (entry.key == "worker.transport" || entry.key == "experts.ipc_transport") {
+    EXPECT_EQ(site.transport, entry.value == "stream" ? worker::TransportChoice::stream
+                                                      : worker::TransportChoice::shared);
+  } else if (entry.key == "worker.timeout") {
+    EXPECT_EQ(site.job_limit, std::chrono::seconds(std::stoi(std::string(entry.value))));
   } else {
-    ADD_FAILURE() << key << ": say here where it shows";
+    ADD_FAILURE() << entry.key << ": say here where it shows";
   }
 }
 
 TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
   for (const Topology topology : kTopologies) {
     if ((of(topology) & kLayerWorkers) == 0) continue;
-    SCOPED_TRACE(name_of(topology));
-    const Settings settings =
-        joined(Rig::get().topology(topology), all_of({Effect::layers, Effect::workers}, topology));
-    const Result<cli::Config> config = resolve(settings);
-    ASSERT_TRUE(config) << config.error().message;
-    const auto found =
-        cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
-    ASSERT_TRUE(found) << found.error().message;
-    ASSERT_EQ(found->size(), topology == Topology::layers_chain ? 2u : 1u);
-    for (const cli::LayerWorker& worker : *found)
-      for_each_entry([&](const Entry& entry) {
-        if (entry.effect == Effect::layers || entry.effect == Effect::workers)
-          check_site(entry.key, worker.site);
-      });
-    EXPECT_TRUE(logits_of(settings) == logits_of({}));
+    for (int round = 0; round < kRounds; ++round) {
+      SCOPED_TRACE(fmt::format("{} {}", name_of(topology), round));
+      const auto effects = {Effect::layers, Effect::workers};
+      const Settings settings =
+          joined(Rig::get().topology(topology), all_of(effects, topology, round));
+      const Result<cli::Config> config = resolve(settings);
+      ASSERT_TRUE(config) << config.error().message;
+      const auto found =
+          cli::find_layer_workers(*config, capability_model(), *cli::placement_of(*config));
+      ASSERT_TRUE(found) << found.error().message;
+      ASSERT_EQ(found->size(), topology == Topology::layers_chain ? 2u : 1u);
+      for (const cli::LayerWorker& worker : *found)
+        for (const Entry& entry : chosen(effects, topology, round)) check_site(entry, worker.site);
+      EXPECT_TRUE(logits_of(settings) == logits_of({}));
+    }
   }
 }
 
@@ -392,9 +566,12 @@ TEST(Capabilities, AProfileTellsWhichLayersAreNotCounted) {
 }
 
 // `streamed`: with jobs one by one.
-void check_expert_jobs(std::string_view key, const Computed& got, const Computed& base,
+void check_expert_jobs(const Entry& entry, const Computed& got, const Computed& base,
                        const Computed& streamed) {
-  if (key == "experts.ipc_mode") {
+  const std::string_view key = entry.key;
+  if (key == "experts.ipc_mode" && entry.value == "batched") {
+    EXPECT_EQ(got.calls, base.calls);
+  } else if (key == "experts.ipc_mode") {
     EXPECT_GT(got.calls, base.calls);
   } else if (key == "experts.ipc_batch_capacity") {
     EXPECT_GT(got.calls, streamed.calls);
@@ -414,35 +591,37 @@ TEST(Capabilities, WorkersOfExpertsAreReachedAndGivenJobsAsSaid) {
     if ((of(topology) & kExpertWorkers) == 0) continue;
     SCOPED_TRACE(name_of(topology));
     const Settings here = Rig::get().topology(topology);
-    const auto run = [&](std::string_view key) {
+    const auto run = [&](const Settings& options) {
       // On a busy machine the host may be first with a job that a good worker is late with.
       for (int tries = 10;; --tries) {
-        const Result<Computed> computed =
-            compute(key.empty() ? here : with(*find_entry(key), topology));
-        EXPECT_TRUE(computed) << key << ": " << computed.error().message;
+        const Result<Computed> computed = compute(joined(here, options));
+        EXPECT_TRUE(computed) << computed.error().message;
         if (!computed) return Computed();
         if (computed->fallbacks == 0 || tries == 1) return *computed;
       }
     };
-    const Computed base = run("");
+    const Computed base = run({});
     EXPECT_EQ(base.fallbacks, 0);
-    const Computed streamed = run("experts.ipc_mode");
+    const Computed streamed = run({{"experts.ipc_mode", {"stream"}}});
     for_each_entry([&](const Entry& entry) {
-      if (entry.effect == Effect::experts)
-        check_expert_jobs(entry.key, run(entry.key), base, streamed);
+      if (entry.effect != Effect::experts || find_refusal(entry, topology) != nullptr) return;
+      SCOPED_TRACE(fmt::format("{} {}", entry.key, entry.value));
+      check_expert_jobs(entry, run(with(entry, topology)), base, streamed);
     });
-    const Result<cli::Config> config = resolve(joined(
-        with(*find_entry("experts.ipc_transport"), topology), all_of({Effect::workers}, topology)));
-    ASSERT_TRUE(config) << config.error().message;
-    const Result<Placement> placement = cli::placement_of(*config);
-    ASSERT_TRUE(placement) << placement.error().message;
-    const auto found = cli::find_expert_workers(*config, capability_model(), *placement);
-    ASSERT_TRUE(found) << found.error().message;
-    ASSERT_EQ(found->size(), 1u);
-    for_each_entry([&](const Entry& entry) {
-      if (entry.key == "experts.ipc_transport" || entry.effect == Effect::workers)
-        check_site(entry.key, found->front().site);
-    });
+    for (int round = 0; round < kRounds; ++round) {
+      const auto effects = {Effect::experts, Effect::workers};
+      const Result<cli::Config> config = resolve(joined(here, all_of(effects, topology, round)));
+      ASSERT_TRUE(config) << config.error().message;
+      const Result<Placement> placement = cli::placement_of(*config);
+      ASSERT_TRUE(placement) << placement.error().message;
+      const auto found = cli::find_expert_workers(*config, capability_model(), *placement);
+      ASSERT_TRUE(found) << found.error().message;
+      ASSERT_EQ(found->size(), topology == Topology::experts_two ? 2u : 1u);
+      for (const cli::ExpertSite& worker : *found)
+        for (const Entry& entry : chosen(effects, topology, round))
+          if (entry.key == "experts.ipc_transport" || entry.effect == Effect::workers)
+            check_site(entry, worker.site);
+    }
   }
 }
 
