@@ -16,6 +16,7 @@
 #include "cli/signals.h"
 #include "cli/worker_options.h"
 #include "model/model.h"
+#include "model/readers/readers.h"
 #include "worker/auth.h"
 #include "worker/connect.h"
 #include "worker/process.h"
@@ -81,7 +82,8 @@ Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) 
               .memory_total = static_cast<std::uint64_t>(device.memory_total),
               .memory_free = static_cast<std::uint64_t>(*device.budget),
               .bytes_per_second = reading_speed(device, isa),
-              .build = build_of(isa, device.kind)};
+              .build = build_of(isa, device.kind),
+              .architectures = supported_architectures()};
   if (model != nullptr) probe.model = model_digest(model->file());
   return probe;
 }

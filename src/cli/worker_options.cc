@@ -139,15 +139,6 @@ void tell_build(const WorkerSite& site, const worker::WorkerBuild& theirs,
            "the same program and --cpu-isa at both avoid it");
 }
 
-// One without a file is sent the model.
-Status check_model(const WorkerSite& site, const worker::Probe& probe, const Model& model) {
-  if (site.spawn || worker::has_no_file(probe) || probe.model == model_digest(model.file()))
-    return {};
-  return Error::make(ErrorCode::invalid,
-                     "{} has the file of another model; start it with this one, or without a file",
-                     site.name);
-}
-
 // On this machine, whose memory it shares.
 bool is_here(const WorkerSite& site) {
   return site.spawn || site.address.kind == worker::Address::Kind::unix_path;
@@ -303,7 +294,7 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     found.site.lifecycle.reappears = !found.site.spawn;
     TESSERA_ASSIGN(const worker::Probe probe, probe_site(found.site, worker::after(kProbeTime)));
     TESSERA_TRY(check_isa(config, found.site, probe));
-    TESSERA_TRY(check_model(found.site, probe, model));
+    TESSERA_TRY(worker::check_model(found.site, probe, model));
     if (!found.site.spawn) {
       found.site.build = probe.build;
       found.inventory = inventory_at(name, found.site, probe, free_memory(probe, model));
@@ -340,7 +331,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     TESSERA_TRY(check_isa(config, found.site, *probe));
     tell_build(found.site, probe->build, build_of(isa));
     if (!found.site.spawn) found.site.build = probe->build;
-    TESSERA_TRY(check_model(found.site, *probe, model));
+    TESSERA_TRY(worker::check_model(found.site, *probe, model));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.budget = free_memory(*probe, model);
     found.inventory.bytes_per_s = probe->bytes_per_second;

@@ -61,7 +61,11 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
   const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
-  const Probe probe{.version_min = 1, .version_max = 9, .roles = 6, .build = example_ack().build};
+  const Probe probe{.version_min = 1,
+                    .version_max = 9,
+                    .roles = 6,
+                    .build = example_ack().build,
+                    .architectures = {"one", "another"}};
   EXPECT_EQ(*decode_probe(encode(probe)), probe);
   Attach attach{.kind = AttachKind::rings, .region_id = 7, .to_worker_bytes = 1 << 20};
   attach.nonce[31] = std::byte{9};
@@ -96,7 +100,7 @@ TEST(Messages, LengthsAreExact) {
   expect_exact_length(encode(Refuse{.reason = RefuseReason::busy}), decode_refuse);
   expect_exact_length(encode(Refuse{.reason = RefuseReason::memory, .text = "x"}), decode_refuse);
   expect_exact_length(encode(Stats{}), decode_stats);
-  expect_exact_length(encode(Probe{}), decode_probe);
+  expect_exact_length(encode(Probe{.architectures = {"x", ""}}), decode_probe);
   expect_exact_length(encode(Attach{}), decode_attach);
   expect_exact_length(encode(ErrorReply{.code = WireError::internal, .text = "x"}), decode_error);
 }
@@ -144,6 +148,24 @@ TEST(Messages, BuildsAreChecked) {
   EXPECT_FALSE(decode_probe(endless).ok());
   EXPECT_EQ(build_text({.isa = 2, .version = "0.1.0"}), "avx2 on cpu, version 0.1.0");
   EXPECT_EQ(build_text({.device = 1}), "kernels that it does not name on cuda");
+}
+
+TEST(Messages, ArchitecturesAreBounded) {
+  const std::vector<std::string> many(kMaxArchitectures + 1, std::string(200, 'x') + "\n");
+  const std::vector<std::byte> body = encode(Probe{.architectures = many});
+  EXPECT_LE(body.size(), kMaxProbeBytes);
+  const Result<Probe> probe = decode_probe(body);
+  ASSERT_TRUE(probe.ok());
+  EXPECT_EQ(probe->architectures,
+            std::vector<std::string>(kMaxArchitectures, std::string(kMaxArchitectureText, 'x')));
+  std::vector<std::byte> one = encode(Probe{.architectures = {"a\nb"}});
+  EXPECT_EQ(decode_probe(one)->architectures, std::vector<std::string>{"a?b"});
+  for (const std::size_t at : {kProbeFixedBytes + kBuildFixedBytes, one.size() - 7}) {
+    std::vector<std::byte> more = one;  // a count, a length
+    more[at] = std::byte{65};
+    more.resize(kMaxProbeBytes);
+    EXPECT_FALSE(decode_probe(more).ok()) << at;
+  }
 }
 
 // Whatever the rest of its answer looks like, it is told by its versions.

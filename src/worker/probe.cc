@@ -19,6 +19,29 @@ bool possible_speed(double bytes_per_second) {
          (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
 }
 
+void encode_text(ByteWriter& out, const std::string& text, std::size_t most) {
+  const std::span<const std::byte> sent = sent_text(text, most);
+  out.u32(static_cast<std::uint32_t>(sent.size()));
+  out.bytes(sent);
+}
+
+// False when it cannot be, as below.
+bool decode_text(ByteReader& in, std::string& text, std::size_t most) {
+  const std::uint32_t length = in.u32();
+  if (length > most) return false;
+  text = printable(in.bytes(length));
+  return in.ok();
+}
+
+bool decode_architectures(ByteReader& in, std::vector<std::string>& names) {
+  const std::uint32_t count = in.u32();
+  if (count > kMaxArchitectures) return false;
+  names.resize(count);
+  for (std::string& name : names)
+    if (!decode_text(in, name, kMaxArchitectureText)) return false;
+  return in.ok();
+}
+
 }  // namespace
 
 std::string build_text(const WorkerBuild& build) {
@@ -30,20 +53,16 @@ std::string build_text(const WorkerBuild& build) {
 }
 
 void encode_build(ByteWriter& out, const WorkerBuild& build) {
-  const std::span<const std::byte> version = sent_text(build.version, kMaxVersionText);
   out.u16(build.isa);
   out.u16(build.device);
-  out.u32(static_cast<std::uint32_t>(version.size()));
-  out.bytes(version);
+  encode_text(out, build.version, kMaxVersionText);
 }
 
 bool decode_build(ByteReader& in, WorkerBuild& build) {
   build.isa = in.u16();
   build.device = in.u16();
-  const std::uint32_t length = in.u32();
-  if (length > kMaxVersionText) return false;
-  build.version = printable(in.bytes(length));
-  return in.ok() && build.isa <= kMaxIsa && build.device <= kMaxDeviceKind;
+  return decode_text(in, build.version, kMaxVersionText) && build.isa <= kMaxIsa &&
+         build.device <= kMaxDeviceKind;
 }
 
 std::vector<std::byte> encode(const Probe& probe) {
@@ -58,6 +77,10 @@ std::vector<std::byte> encode(const Probe& probe) {
   out.f64(probe.bytes_per_second);
   out.bytes(probe.model);
   encode_build(out, probe.build);
+  const std::span<const std::string> names = probe.architectures;
+  const auto told = names.first(std::min(names.size(), kMaxArchitectures));
+  out.u32(static_cast<std::uint32_t>(told.size()));
+  for (const std::string& name : told) encode_text(out, name, kMaxArchitectureText);
   return body;
 }
 
@@ -74,9 +97,10 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   probe.memory_free = in.u64();
   probe.bytes_per_second = in.f64();
   read_array(in, probe.model);
-  const bool sensible = decode_build(in, probe.build) && probe.threads <= kMaxThreads &&
-                        probe.memory_total <= kMaxMemory && probe.memory_free <= kMaxMemory &&
-                        possible_speed(probe.bytes_per_second);
+  const bool sensible = decode_build(in, probe.build) &&
+                        decode_architectures(in, probe.architectures) &&
+                        probe.threads <= kMaxThreads && probe.memory_total <= kMaxMemory &&
+                        probe.memory_free <= kMaxMemory && possible_speed(probe.bytes_per_second);
   if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }

@@ -47,13 +47,17 @@ struct Probe {
   double bytes_per_second = 0;     // at which it reads weights, measured; 0: not
   ModelDigest model{};             // zeros: none yet
   WorkerBuild build;
+  std::vector<std::string> architectures;  // of models that it reads; none: not told
   bool operator==(const Probe&) const = default;
   bool speaks_our_version() const {
     return version_max >= kVersionMin && version_min <= kVersionMax;
   }
 };
 inline constexpr std::size_t kProbeFixedBytes = 68;
-inline constexpr std::size_t kMaxProbeBytes = kProbeFixedBytes + kMaxBuildBytes;
+inline constexpr std::size_t kMaxArchitectures = 64;
+inline constexpr std::size_t kMaxArchitectureText = 64;
+inline constexpr std::size_t kMaxProbeBytes =
+    kProbeFixedBytes + kMaxBuildBytes + 4 + kMaxArchitectures * (4 + kMaxArchitectureText);
 
 std::vector<std::byte> encode(const Probe& probe);
 Result<Probe> decode_probe(std::span<const std::byte> body);

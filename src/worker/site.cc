@@ -1,5 +1,9 @@
 #include "worker/site.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/log.h"
 #include "worker/job_layout.h"
 
@@ -61,6 +65,21 @@ Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline) {
     return Error::make(ErrorCode::unsupported, "{} is no worker of {}", site.name,
                        role_name(site.role));
   return probe;
+}
+
+Status check_model(const WorkerSite& site, const Probe& probe, const Model& model) {
+  const std::string& needed = model.spec().architecture;
+  const std::vector<std::string>& known = probe.architectures;
+  if (!known.empty() && std::find(known.begin(), known.end(), needed) == known.end())
+    return Error::make(ErrorCode::unsupported,
+                       "{} reads no models of architecture {}, but of {}; start it with the "
+                       "program that this one is",
+                       site.name, needed, fmt::join(known, ", "));
+  // One without a file is sent the model, and one that is spawned is given it.
+  if (site.spawn || has_no_file(probe) || probe.model == model_digest(model.file())) return {};
+  return Error::make(ErrorCode::invalid,
+                     "{} has the file of another model; start it with this one, or without a file",
+                     site.name);
 }
 
 int awaited_starts(const WorkerSite& site) {

@@ -2,6 +2,7 @@
 // at an address.
 //
 //   TESSERA_ASSIGN(const Probe probe, probe_site(site, after(10s)));   // before any weight is read
+//   TESSERA_TRY(check_model(site, probe, model));
 //   Supervisor supervisor(options, site_starter(site, ring_sizes(hello), metrics), metrics);
 #pragma once
 
@@ -36,6 +37,9 @@ struct WorkerSite {
 // Asks the worker; one that is spawned is started for that alone. That it speaks the protocol and
 // knows the role is checked.
 Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline);
+
+// Whether what answered can hold a part of this model, as far as it said.
+Status check_model(const WorkerSite& site, const Probe& probe, const Model& model);
 
 // Memory that the connection takes at each end: shared by both, once it was used all over; over a
 // socket, the frames of a worker of experts.

@@ -1,6 +1,6 @@
 // A worker for tests: scaling experts (worker/scale_handler.h) and faults on request.
 //
-//   fake_worker worker --probe
+//   fake_worker worker [old] --probe      (old: it reads models of one architecture alone)
 //   fake_worker worker MODE
 //
 // MODE: serve, listen ADDRESS TOKEN, silent (a byte, and nothing more), rude (ignores the end of
@@ -110,8 +110,11 @@ int worker_main(int argc, char** argv) {
     return turning_worker("turns_never", words.subspan(2));
   Result<Fd> socket = start_as_worker();
   if (!socket) return fail(socket.error());
-  if (mode == "--probe")
-    return answer_probe(std::move(*socket), {.roles = role_bit(Role::experts)}).ok() ? 0 : 1;
+  if (mode == "--probe" || mode == "old") {
+    Probe probe{.roles = role_bit(Role::experts)};
+    if (mode == "old") probe.architectures = {"ancient"};
+    return answer_probe(std::move(*socket), probe).ok() ? 0 : 1;
+  }
   if (mode == "descriptors") return count_descriptors() == 4 ? 0 : count_descriptors();
   if (mode == "exit") return 5;
   if (mode == "orphan") return orphan(argv[0], *socket);

@@ -12,6 +12,7 @@
 #include "worker/attach.h"
 #include "worker/scale_handler.h"
 #include "worker/session.h"
+#include "worker/site.h"
 
 namespace tessera::worker {
 namespace {
@@ -111,6 +112,25 @@ TEST(Probe, Answers) {
   EXPECT_EQ(probe->version_max, kVersionMax);
   EXPECT_EQ(probe->roles, role_bit(Role::experts));
   EXPECT_GT(probe->round_trip.count(), 0);
+}
+
+// Before it is started with a model that it cannot read.
+TEST(Probe, AWorkerThatDoesNotKnowTheArchitectureIsRefused) {
+  const Model model = *Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf");
+  const auto check = [&](const std::vector<std::string>& arguments) -> Status {
+    const WorkerSite site{.name = "worker:0",
+                          .role = Role::experts,
+                          .spawn = SpawnOptions{.binary = FAKE_WORKER},
+                          .probe_arguments = arguments};
+    TESSERA_ASSIGN(const Probe probe, probe_site(site, after(10s)));
+    return check_model(site, probe, model);
+  };
+  EXPECT_TRUE(check({})) << "it does not say";
+  const Status old = check({"old"});
+  ASSERT_FALSE(old);
+  EXPECT_EQ(old.error().message,
+            "worker:0 reads no models of architecture qwen35moe, but of ancient; start it with "
+            "the program that this one is");
 }
 
 TEST(Probe, OtherProgramsAreNoWorkers) {

@@ -1,3 +1,5 @@
+#include <fmt/ranges.h>
+
 #include <string_view>
 
 #include "model/readers/readers.h"
@@ -38,9 +40,14 @@ Result<FamilyModel> read_family(const gguf::File& file) {
     return family.read(file);
   }
   return Error::make(ErrorCode::unsupported,
-                     "general.architecture \"{}\" is not supported; supported are qwen35moe, "
-                     "qwen35, laguna, gemma4 and qwen3",
-                     architecture.substr(0, 64));
+                     "general.architecture \"{}\" is not supported; supported are {}",
+                     architecture.substr(0, 64), fmt::join(supported_architectures(), ", "));
+}
+
+std::vector<std::string> supported_architectures() {
+  std::vector<std::string> names;
+  for (const Family& family : kFamilies) names.emplace_back(family.architecture);
+  return names;
 }
 
 }  // namespace tessera

@@ -4,6 +4,9 @@
 // rope_freqs table of gemma4. Pure; any thread.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "base/result.h"
 #include "gguf/gguf.h"
 #include "model/family.h"
@@ -11,6 +14,8 @@
 namespace tessera {
 
 Result<FamilyModel> read_family(const gguf::File& file);
+// What general.architecture may be.
+std::vector<std::string> supported_architectures();
 
 Result<FamilyModel> read_qwen35(const gguf::File& file);  // qwen35 and qwen35moe
 Result<FamilyModel> read_qwen3(const gguf::File& file);
