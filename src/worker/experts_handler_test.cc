@@ -3,10 +3,16 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
+#include "worker/channel_pair.h"
 #include "worker/handshake.h"
+#include "worker/jobs.h"
 #include "worker/remote_experts.h"
+#include "worker/serve.h"
+#include "worker/session.h"
 
 namespace tessera::worker {
 namespace {
@@ -110,6 +116,100 @@ TEST(PlannedExpertWorker, IsPrinted) {
   const std::string table = plan_table(*plan);
   EXPECT_NE(table.find("\nworker:0"), std::string::npos) << table;
   EXPECT_NE(table.find(format_bytes(worker.weight_bytes)), std::string::npos) << table;
+}
+
+// A worker with all experts of a model, and a session with it.
+class ExpertJobs : public ::testing::TestWithParam<AttachKind> {
+ protected:
+  ExpertJobs() {
+    AttachOptions attach = ring_sizes(hello_);
+    attach.kind = GetParam();
+    ChannelPair pair = make_pair(attach);
+    worker_ = std::thread([this, channel = std::move(pair.worker)] {
+      const WorkerOffer offer{
+          .roles = role_bit(Role::experts), .model = hello_.model, .dims = hello_.dims};
+      Stats stats;
+      EXPECT_TRUE(serve(*channel, offer, handler_, stats));
+    });
+    const auto reply = client_handshake(*pair.client, hello_, within());
+    session_ =
+        std::make_unique<Session>(std::move(pair.client), hello_, std::get<HelloAck>(*reply));
+  }
+  ~ExpertJobs() override {
+    EXPECT_TRUE(session_->say_bye());
+    worker_.join();
+  }
+  static Deadline within() { return after(std::chrono::seconds(20)); }
+
+  Hello hello() const {
+    std::vector<LayerExperts> experts(model_.spec().layers.size());
+    for (std::size_t l = 0; l < experts.size(); ++l)
+      if (const auto& moe = model_.spec().layers[l].moe)
+        experts[l].home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
+    return experts_hello(model_, {.experts = experts, .max_rows = 4});
+  }
+  // Of rows of halves.
+  JobReply compute(std::uint32_t rows, const std::vector<WirePair>& pairs) {
+    std::vector<std::byte> head, body(rows * hello_.dims.n_embd * sizeof(float));
+    encode_experts_head(pairs, head);
+    pack_rows(std::vector<float>(rows * hello_.dims.n_embd, 0.5f), WireType::f32, body);
+    const std::span<const std::byte> parts[] = {head, body};
+    const Result<Ticket> ticket =
+        session_->submit({.op = Op::compute_experts,
+                          .layer = 0,
+                          .rows = rows,
+                          .items = static_cast<std::uint32_t>(pairs.size()),
+                          .in_type = WireType::f32,
+                          .out_type = WireType::f64},
+                         Parts(parts));
+    JobReply reply;
+    EXPECT_TRUE(ticket && *session_->wait(*ticket, reply, within()));
+    return reply;
+  }
+  std::vector<double> sums(const JobReply& reply) const {
+    EXPECT_FALSE(reply.error) << reply.error->text;
+    EXPECT_EQ(reply.header.status, JobStatus::ok);
+    std::vector<double> made(reply.header.rows * std::size_t{hello_.dims.n_embd});
+    if (!reply.error) unpack_sums(reply.body, WireType::f64, made);
+    return made;
+  }
+
+  const Model model_ = open("qwen35moe");
+  const Hello hello_ = hello();
+  ExpertsHandler handler_{model_, {.device = {.device = "cpu", .threads = 1}, .budget = kPlenty}};
+  std::unique_ptr<Session> session_;
+  std::thread worker_;
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, ExpertJobs,
+                         ::testing::Values(AttachKind::stream, AttachKind::rings),
+                         [](const auto& info) {
+                           return info.param == AttachKind::rings ? "rings" : "stream";
+                         });
+
+TEST_P(ExpertJobs, WithoutPairsAreZeros) {
+  // Behind sums that are not.
+  const std::vector<double> before = sums(compute(4, {{0, 1, 1.0f}, {3, 2, 1.0f}}));
+  EXPECT_NE(before, std::vector<double>(before.size()));
+  for (const std::uint32_t rows : {1u, 4u}) {
+    const JobReply reply = compute(rows, {});
+    EXPECT_EQ(reply.header.rows, rows);
+    EXPECT_EQ(sums(reply), std::vector<double>(rows * std::size_t{hello_.dims.n_embd}));
+  }
+  EXPECT_EQ(sums(compute(4, {{0, 1, 1.0f}, {3, 2, 1.0f}})), before);
+}
+
+TEST_P(ExpertJobs, AnExpertNamedTwiceIsAddedUp) {
+  EXPECT_EQ(sums(compute(1, {{0, 1, 0.5f}, {0, 1, 0.5f}})), sums(compute(1, {{0, 1, 1.0f}})));
+}
+
+TEST_P(ExpertJobs, AnExpertThatTheModelLacksIsAnErrorOfThatJobAlone) {
+  const auto lacking = static_cast<std::uint16_t>(hello_.dims.n_expert);
+  for (const std::uint16_t expert : {lacking, std::uint16_t{0xffff}}) {
+    const JobReply reply = compute(1, {{0, 1, 1.0f}, {0, expert, 1.0f}});
+    ASSERT_TRUE(reply.error.has_value());
+    EXPECT_EQ(reply.error->code, WireError::malformed);
+  }
+  EXPECT_EQ(sums(compute(1, {})).size(), hello_.dims.n_embd);
 }
 
 }  // namespace
