@@ -35,6 +35,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& 
                          slots_.size());
     slot->state = Slot::State::waiting;
     slot->sequence = next_sequence_++;
+    slot->untold = false;
     slot->items = header.items;
     slot->counted = false;
     slot->submitted = Clock::now();
@@ -119,13 +120,29 @@ Result<bool> Session::receive_one(std::unique_lock<std::mutex>& lock, Deadline d
   return came;
 }
 
-// False while something of a job is left that its socket did not take.
+// False while something of a job, or a CANCEL, is left that could not go out. With slots_mutex_
+// held.
 bool Session::push_rest() {
-  if (!channel_->has_rest()) return true;
+  if (!channel_->has_rest() && !untold_) return true;
   const std::unique_lock sending(send_mutex_, std::try_to_lock);
   if (!sending.owns_lock()) return false;
   const Result<bool> out = channel_->flush(Deadline::min());
-  return !out || *out;  // an error is of the connection, and whoever receives is told
+  if (!out) return true;  // of the connection, and whoever receives is told
+  return *out && tell_abandoned();
+}
+
+// With both mutexes held.
+bool Session::tell_abandoned() {
+  for (Slot& slot : slots_) {
+    if (slot.state != Slot::State::abandoned || !slot.untold) continue;
+    const Status sent =
+        channel_->hand_over({.version = ack_.version, .op = Op::cancel, .sequence = slot.sequence},
+                            {}, Deadline::min(), {});
+    if (!sent && sent.error().code == ErrorCode::exhausted) return false;
+    slot.untold = false;
+  }
+  untold_ = false;
+  return true;
 }
 
 Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadline) {
@@ -160,20 +177,14 @@ Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadl
 }
 
 void Session::abandon(const Ticket& ticket) {
-  {
-    const std::lock_guard lock(slots_mutex_);
-    Slot& slot = slots_[ticket.slot];
-    if (slot.sequence != ticket.sequence) return;
-    if (slot.state == Slot::State::answered) slot.state = Slot::State::free;
-    if (slot.state != Slot::State::waiting) return;
-    slot.state = Slot::State::abandoned;
-  }
-  // It saves the worker some work, which is no reason to wait.
-  const std::unique_lock sending(send_mutex_, std::try_to_lock);
-  if (!sending.owns_lock()) return;
-  (void)channel_->hand_over(
-      {.version = ack_.version, .op = Op::cancel, .sequence = ticket.sequence}, {}, Deadline::min(),
-      {});
+  const std::lock_guard lock(slots_mutex_);
+  Slot& slot = slots_[ticket.slot];
+  if (slot.sequence != ticket.sequence) return;
+  if (slot.state == Slot::State::answered) slot.state = Slot::State::free;
+  if (slot.state != Slot::State::waiting) return;
+  slot.state = Slot::State::abandoned;
+  slot.untold = untold_ = true;
+  push_rest();
 }
 
 std::optional<Session::Late> Session::take_late() {

@@ -69,7 +69,8 @@ class Session {
   Result<Ticket> submit(FrameHeader header, Parts parts, const SendTime& time);
   // False when the reply has not come before the deadline. Ends the ticket when true.
   Result<bool> wait(const Ticket& ticket, JobReply& reply, Deadline deadline);
-  // Tells the worker not to bother; the credit comes back with its answer.
+  // Tells the worker not to bother; the credit comes back with its answer. Waits for nothing: what
+  // cannot go out at once does as the rest of a job does.
   void abandon(const Ticket& ticket);
   // An abandoned job that was computed all the same, since the last call.
   struct Late {
@@ -106,6 +107,7 @@ class Session {
   struct Slot {
     enum class State { free, waiting, abandoned, answered } state = State::free;
     std::uint64_t sequence = 0;
+    bool untold = false;  // abandoned, and its CANCEL is to go out
     std::uint32_t items = 0;
     bool counted = false;  // its STATS came
     Deadline submitted;
@@ -113,6 +115,7 @@ class Session {
   };
 
   bool push_rest();
+  bool tell_abandoned();
   void expect_pong(bool expected);
   Status look_and_ask();
   Status deliver(Frame& frame);
@@ -128,6 +131,7 @@ class Session {
   std::condition_variable received_;
   bool receiving_ = false;  // a thread is in receive(), with incoming_
   std::vector<Slot> slots_;
+  bool untold_ = false;  // of a slot, perhaps
   std::uint64_t next_sequence_ = 1;
   const bool counts_experts_;
   bool ping_out_ = false;  // and not answered; with slots_mutex_

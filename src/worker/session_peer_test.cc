@@ -184,6 +184,28 @@ TEST_F(ByHand, ALateResultTellsItsTime) {
   }
 }
 
+// The ring's headers are all in use by a worker that answers and reads nothing.
+TEST_F(ByHand, ACancelWaitsForRoom) {
+  const auto cancels = [&] {
+    int count = 0;
+    Frame frame;
+    while (*worker_.receive(frame, Deadline::min())) count += frame.header.op == Op::cancel ? 1 : 0;
+    return count;
+  };
+  for (int i = 0; i < 31; ++i) {
+    const Ticket ticket = submit();
+    session_->abandon(ticket);
+    say({.op = Op::result, .sequence = ticket.sequence, .status = JobStatus::cancelled});
+    ASSERT_TRUE(session_->beat().ok());  // the first asks, and is not answered
+  }
+  session_->abandon(submit());
+  EXPECT_EQ(cancels(), 31);
+  ASSERT_TRUE(session_->beat().ok());
+  EXPECT_EQ(cancels(), 1);
+  ASSERT_TRUE(session_->beat().ok());
+  EXPECT_EQ(cancels(), 0) << "once";
+}
+
 // One that reads nothing, over a socket that holds a part of a job: nobody waits until it does.
 TEST(StuckWorker, TakesTheRestLater) {
   ChannelPair pair = make_pair({.kind = AttachKind::stream});
@@ -220,6 +242,9 @@ TEST(StuckWorker, TakesTheRestLater) {
   while (!*worker.receive(frame, after(1ms))) ASSERT_TRUE(session.beat().ok());
   EXPECT_EQ(frame.header.sequence, first->sequence);
   EXPECT_TRUE(std::ranges::equal(frame.body().subspan(job.head.size()), job.rows));
+  while (!*worker.receive(frame, after(1ms))) ASSERT_TRUE(session.beat().ok());
+  EXPECT_EQ(frame.header.op, Op::cancel) << "that it was given up goes out behind it";
+  EXPECT_EQ(frame.header.sequence, first->sequence);
   ASSERT_TRUE(
       worker
           .send({.op = Op::result, .sequence = first->sequence, .status = JobStatus::cancelled},
