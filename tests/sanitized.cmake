@@ -27,6 +27,7 @@ tessera_leave_out(capability BECAUSE "${program}")
 tessera_leave_out(e2e BECAUSE "${program}")
 tessera_leave_out(openai_client_real BECAUSE "${program}")
 tessera_leave_out(allocation_test BECAUSE "it takes the place of allocators that a sanitizer replaces too")
+tessera_leave_out(allocation_remotes_test BECAUSE "it takes the place of allocators that a sanitizer replaces too")
 tessera_leave_out(steady_jobs_test BECAUSE "it counts in the place of allocators that a sanitizer replaces too")
 tessera_leave_out(gpu_test BECAUSE "a GPU's driver is not built with a sanitizer")
 

@@ -7,6 +7,7 @@
 #include "worker/jobs.h"
 #include "worker/layers_handler.h"
 #include "worker/owned_experts.h"
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -71,17 +72,21 @@ Hello experts_hello(const Model& model, const ExpertConnectionOptions& options) 
 Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
     const WorkerSite& site, const ExpertConnectionOptions& options, const Model& model,
     MetricsRegistry& metrics) {
-  const Hello hello = experts_hello(model, options);
-  if (hello.dims.n_expert == 0)
-    return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
-  // A block across two rows would let a row's neighbours change its rounding.
-  if (options.payload == ExpertPayload::int16 && hello.dims.n_embd % kInt16Block != 0)
-    return Error::make(
-        ErrorCode::invalid,
-        "{}: int16 takes {} values at a time, and the model's rows have {}; give f16", site.name,
-        kInt16Block, hello.dims.n_embd);
-  return std::unique_ptr<ExpertConnection>(
-      new ExpertConnection(site, hello, wire_type(options.payload), model, metrics));
+  using Made = Result<std::unique_ptr<ExpertConnection>>;
+  const auto make = [&]() -> Made {
+    const Hello hello = experts_hello(model, options);
+    if (hello.dims.n_expert == 0)
+      return Error::make(ErrorCode::invalid, "{}: the model has no experts", site.name);
+    // A block across two rows would let a row's neighbours change its rounding.
+    if (options.payload == ExpertPayload::int16 && hello.dims.n_embd % kInt16Block != 0)
+      return Error::make(
+          ErrorCode::invalid,
+          "{}: int16 takes {} values at a time, and the model's rows have {}; give f16", site.name,
+          kInt16Block, hello.dims.n_embd);
+    return std::unique_ptr<ExpertConnection>(
+        new ExpertConnection(site, hello, wire_type(options.payload), model, metrics));
+  };
+  return within_memory(make, "the host");
 }
 
 ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "worker/layers_handler.h"
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -46,15 +47,19 @@ Result<std::unique_ptr<RemoteShard>> RemoteShard::create(const WorkerSite& site,
                                                          const RemoteShardOptions& options,
                                                          const Model& model,
                                                          MetricsRegistry& metrics) {
-  Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
-  hello.credits = static_cast<std::uint16_t>(options.credits);
-  if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
-    return Error::make(ErrorCode::invalid,
-                       "{}: steps of {} rows and {} pages of all sequences are more than a worker "
-                       "takes ({} and {}); lower --ctx, --parallel or --prefill-chunk",
-                       site.name, hello.max_rows, hello.max_page_changes, kMaxWireRows,
-                       kMaxPageChanges);
-  return std::unique_ptr<RemoteShard>(new RemoteShard(site, options, model, hello, metrics));
+  using Made = Result<std::unique_ptr<RemoteShard>>;
+  const auto make = [&]() -> Made {
+    Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
+    hello.credits = static_cast<std::uint16_t>(options.credits);
+    if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
+      return Error::make(
+          ErrorCode::invalid,
+          "{}: steps of {} rows and {} pages of all sequences are more than a worker "
+          "takes ({} and {}); lower --ctx, --parallel or --prefill-chunk",
+          site.name, hello.max_rows, hello.max_page_changes, kMaxWireRows, kMaxPageChanges);
+    return std::unique_ptr<RemoteShard>(new RemoteShard(site, options, model, hello, metrics));
+  };
+  return within_memory(make, "the host");
 }
 
 RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& options,

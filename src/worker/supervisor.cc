@@ -10,11 +10,13 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
 // Attaching is a few frames; loading comes after it, in the handshake.
 constexpr auto kAttachLimit = std::chrono::seconds(10);
+constexpr auto kMemoryPause = std::chrono::milliseconds(100);
 constexpr auto kExitFollows = std::chrono::milliseconds(100);
 // A slow worker is suspect again and again; of this often at most there is a line.
 constexpr auto kSuspectPause = std::chrono::seconds(10);
@@ -144,33 +146,14 @@ bool Supervisor::stopping() const {
 
 void Supervisor::run() {
   while (!stopping()) {
-    switch (lifecycle_.state()) {
-      case WorkerState::starting:
-        start_worker();
-        break;
-      case WorkerState::healthy:
-      case WorkerState::suspect:
-        watch();
-        break;
-      case WorkerState::dead:
-        bury();
-        break;
-      case WorkerState::failed:
-        if (!options_.lifecycle.reappears) {
-          pause(Deadline::max());  // for stop()
-          break;
-        }
-        [[fallthrough]];
-      case WorkerState::backoff: {
-        const WorkerState before = lifecycle_.state();
-        pause(lifecycle_.next_look(Clock::now()));
-        lifecycle_.tick(Clock::now());
-        publish(before, "backoff is over");
-        break;
-      }
-      case WorkerState::stopped:
-        return;
-    }
+    const Status done = within_memory([this]() -> Status {
+      step();
+      return {};
+    });
+    if (done) continue;
+    // It is taken again, once others have given some memory back.
+    interrupter_.forget();
+    pause(after(kMemoryPause));
   }
   const WorkerState before = lifecycle_.state();
   lifecycle_.stop(Clock::now());
@@ -186,6 +169,29 @@ void Supervisor::run() {
   if (live_) live_->close();
   live_.reset();
   process_.reset();
+}
+
+void Supervisor::step() {
+  switch (lifecycle_.state()) {
+    case WorkerState::starting:
+      return start_worker();
+    case WorkerState::healthy:
+    case WorkerState::suspect:
+      return watch();
+    case WorkerState::dead:
+      return bury();
+    case WorkerState::failed:
+      if (!options_.lifecycle.reappears) return pause(Deadline::max());  // for stop()
+      [[fallthrough]];
+    case WorkerState::backoff: {
+      const WorkerState before = lifecycle_.state();
+      pause(lifecycle_.next_look(Clock::now()));
+      lifecycle_.tick(Clock::now());
+      return publish(before, "backoff is over");
+    }
+    case WorkerState::stopped:
+      return;
+  }
 }
 
 void Supervisor::start_worker() {
@@ -344,10 +350,10 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
   }
   state_gauge_.set(static_cast<double>(now));
   if (now == before) return;
+  changed_.notify_all();
   if (is_worth_a_line(before, now))
     log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
            options_.name, worker_state_name(before), worker_state_name(now), reason);
-  changed_.notify_all();
 }
 
 }  // namespace tessera::worker

@@ -81,6 +81,7 @@ class Supervisor {
 
  private:
   void run();
+  void step();
   void start_worker();
   void refused(const Refuse& refuse);
   void compare_build(const WorkerBuild& now);

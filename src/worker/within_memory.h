@@ -1,5 +1,5 @@
-// within_memory: what a client has a worker do. Should memory or threads run out, this client pays
-// for it and not the worker.
+// within_memory: what a client has a worker do, or a host to have a worker. Should memory or
+// threads run out, that is what fails, and not the process.
 //
 //   const Result<Prepared> ready = within_memory([&] { return handler.prepare(hello, ack); });
 //
@@ -15,13 +15,13 @@ namespace tessera::worker {
 
 // What a client asks for is held against the budget before it is made, so this is for accidents.
 template <typename Function>
-auto within_memory(Function function) -> decltype(function()) {
+auto within_memory(Function function, const char* who = "the worker") -> decltype(function()) {
   try {
     return function();
   } catch (const std::bad_alloc&) {
-    return Error::make(ErrorCode::exhausted, "the worker is out of memory");
+    return Error::make(ErrorCode::exhausted, "{} is out of memory", who);
   } catch (const std::system_error& error) {
-    return Error::make(ErrorCode::exhausted, "the worker gets no thread: {}", error.what());
+    return Error::make(ErrorCode::exhausted, "{} gets no thread: {}", who, error.what());
   }
 }
 
