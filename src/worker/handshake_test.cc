@@ -225,7 +225,8 @@ TEST(Handshake, NorDoesAClientsFlood) {
     over = true;
     other.join();
     ASSERT_FALSE(agreement.ok());
-    EXPECT_EQ(agreement.error().code, ErrorCode::unavailable);
+    // Either for a HELLO or for room to answer.
+    EXPECT_NE(agreement.error().message.find("before the deadline"), std::string::npos);
   }
 }
 
