@@ -92,7 +92,8 @@ TEST_P(WorkerPayloads, TransportsAndModes) {
     for (const Link link : {Link::shared, Link::stream}) {
       for (const ExpertMode mode : {ExpertMode::batched, ExpertMode::stream}) {
         ExpertRig rig;
-        rig.options = {.mode = mode, .payload = payload};
+        rig.options.mode = mode;
+        rig.options.payload = payload;
         rig.link = link;
         ModelRunner runner(model(), rig.runner(model(), 30.0, 1));
         ASSERT_TRUE(runner.ready());
