@@ -87,8 +87,8 @@ const Model& model() {
 class Granting final : public JobHandler {
  public:
   Result<Prepared> prepare(const Hello&, const HelloAck&) override { return Prepared{}; }
-  Result<JobOutput> run(const FrameHeader&, std::span<const std::byte>,
-                        const WireLimits&) override {
+  Result<JobOutput> run(const FrameHeader&, std::span<const std::byte>, const WireLimits&,
+                        const Near&) override {
     return Error::make(ErrorCode::internal, "no job was sent");
   }
 };

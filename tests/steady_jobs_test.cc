@@ -20,7 +20,7 @@ class EchoHandler final : public JobHandler {
  public:
   Result<Prepared> prepare(const Hello&, const HelloAck&) override { return Prepared{}; }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override {
+                        const WireLimits& limits, const Near&) override {
     TESSERA_TRY(decode_experts(header, body, limits, job_));
     return JobOutput{header.rows, limits.n_embd, header.out_type, job_.rows};
   }

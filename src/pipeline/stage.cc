@@ -8,7 +8,7 @@ namespace {
 // Between two pieces a stage soon sleeps: the next may be a long way off.
 constexpr std::chrono::microseconds kIdleSpin{100};
 // An announced piece is at most a layer away, or the head.
-constexpr std::chrono::microseconds kNearSpin{2000};
+constexpr std::chrono::microseconds kNearSpin{5000};
 
 // Counters are 32 bits wide, to sleep on, and compare so that wrapping does not matter.
 std::uint32_t counter_value(std::uint64_t count) {

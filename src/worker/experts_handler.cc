@@ -81,7 +81,7 @@ Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack
 }
 
 Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const std::byte> body,
-                                      const WireLimits& limits) {
+                                      const WireLimits& limits, const Near&) {
   if (header.op != Op::compute_experts)
     return Error::make(ErrorCode::not_found, "{} at a worker of experts", op_name(header.op));
   TESSERA_TRY(decode_experts(header, body, limits, wire_));

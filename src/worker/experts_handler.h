@@ -37,7 +37,7 @@ class ExpertsHandler final : public JobHandler {
 
   Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override;
+                        const WireLimits& limits, const Near&) override;
 
   void release();  // its memory; prepare() loads again
 

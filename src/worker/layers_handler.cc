@@ -19,8 +19,6 @@ namespace {
 
 constexpr std::uint32_t kMaxSlots = 4096;
 
-void ignore_near() {}
-
 bool same_layout(const ShardLayout& a, const ShardLayout& b) {
   return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
          a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
@@ -252,19 +250,19 @@ Status LayersHandler::take_job(const FrameHeader& header, const ForwardBody& job
   return {};
 }
 
-Status LayersHandler::compute() {
+Status LayersHandler::compute(const Near& near) {
   TESSERA_TRY(shard_->prepare(piece_));
   TESSERA_TRY(shard_->start(piece_));
-  return shard_->finish(piece_, ignore_near);
+  return shard_->finish(piece_, near);
 }
 
 Result<JobOutput> LayersHandler::run(const FrameHeader& header, std::span<const std::byte> body,
-                                     const WireLimits& limits) {
+                                     const WireLimits& limits, const Near& near) {
   if (header.op != Op::forward_layers)
     return Error::make(ErrorCode::not_found, "{} at a worker of layers", op_name(header.op));
   TESSERA_TRY(decode_forward(header, body, limits, limits_, job_));
   TESSERA_TRY(take_job(header, job_));
-  if (Status computed = compute(); !computed) {
+  if (Status computed = compute(near); !computed) {
     lost_ = !shard_->keeps_state();
     return std::move(computed).error();
   }

@@ -42,13 +42,13 @@ class LayersHandler final : public JobHandler {
 
   Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override;
+                        const WireLimits& limits, const Near& near) override;
   ExpertCounts expert_counts() const override;
   // A GPU that failed stays so while the process lives.
   bool lost() const override { return lost_; }
 
  private:
-  Status compute();
+  Status compute(const Near& near);
   Status take_job(const FrameHeader& header, const ForwardBody& job);
 
   const Model& model_;

@@ -208,7 +208,7 @@ TEST_F(AskingForLayers, AJobOnMorePagesThanThereAre) {
                                                .flags = kFlagHead,
                                                .rows = 1,
                                                .out_type = WireType::f32},
-                                              body, agreed_limits(hello_, ack()));
+                                              body, agreed_limits(hello_, ack()), [] {});
   ASSERT_FALSE(output.ok());
   EXPECT_EQ(output.error().code, ErrorCode::invalid) << output.error().message;
   EXPECT_NE(output.error().message.find("more pages"), std::string::npos) << output.error().message;

@@ -32,8 +32,8 @@ class ReceivingHandler final : public JobHandler {
 
   Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override;
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override {
-    return role_->run(header, body, limits);
+                        const WireLimits& limits, const Near& near) override {
+    return role_->run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return role_->expert_counts(); }
   bool lost() const override { return role_->lost(); }

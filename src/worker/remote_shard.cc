@@ -166,7 +166,10 @@ Status RemoteShard::prepare(Piece& piece) {
   if (job_.state_changes.size() > hello_.max_page_changes)
     return lost(Loss::size, "too many changes of state for a job");
   encode_forward_head(job_, head_);
-  return session_ ? Status() : lost(Loss::worker, "its connection ended");
+  if (!session_) return lost(Loss::worker, "its connection ended");
+  // Where shards are before it, the piece comes from the last of them soon, and not at once.
+  if (!options_.layout.embedding) session_->announce();
+  return {};
 }
 
 Status RemoteShard::start(Piece& piece) {
@@ -195,7 +198,11 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   if (!session_ || under_way_.empty()) return lost(Loss::worker, "its connection ended");
   const Ticket ticket = under_way_.front();
   const Deadline begin = Clock::now();
-  const Result<bool> came = session_->wait(ticket, reply_, begin + site_.job_limit);
+  bool told = false;
+  const Result<bool> came = session_->wait(ticket, reply_, begin + site_.job_limit, [&] {
+    told = true;
+    near();
+  });
   wait_us_.add(static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count()));
   if (!came) return lost(Loss::worker, came.error().message);
@@ -204,7 +211,7 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   under_way_.pop();
   count_experts();
   TESSERA_TRY(check_reply(piece, reply_));
-  near();
+  if (!told) near();
   if (options_.layout.head) {
     logit_values_.resize(reply_.body.size() / sizeof(float));
     unpack_rows(reply_.body, WireType::f32, logit_values_);

@@ -14,6 +14,8 @@ namespace {
 constexpr std::chrono::nanoseconds kLeastSpin = std::chrono::microseconds(1);
 // Every so many waits this long a spin is tried, whatever was learnt.
 constexpr std::uint32_t kTrialEvery = 16;
+// As long as the longest that is left of a step when the next one is told of it, the head.
+constexpr auto kAnnouncedSpin = std::chrono::milliseconds(5);
 // The end of a peer that could not close is noticed so late at most.
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 
@@ -65,6 +67,7 @@ Status RingChannel::put(const FrameHeader& header, Parts parts, Deadline deadlin
 Result<bool> RingChannel::take(Frame& frame) {
   Result<bool> came = receiver_.try_receive(frame, limits());
   if (!came) return fail(std::move(came).error());
+  if (*came) announced_ = frame.header.op == Op::near;
   return *came;
 }
 
@@ -74,6 +77,11 @@ Result<bool> RingChannel::get(Frame& frame, Deadline deadline) {
   if (at_once) return true;
   const Deadline start = Clock::now();
   if (start >= deadline) return peek(frame);
+  if (announced_) {
+    TESSERA_ASSIGN(const bool came,
+                   await_announced(frame, std::min(deadline, start + kAnnouncedSpin)));
+    return came ? came : sleep(frame, deadline);
+  }
   const bool trial = ++waits_ % kTrialEvery == 0;
   const std::chrono::nanoseconds limit = trial ? max_spin_ : spin_;
   TESSERA_ASSIGN(const bool soon, spin(frame, std::min(deadline, start + limit)));
@@ -100,6 +108,15 @@ Result<bool> RingChannel::spin(Frame& frame, Deadline until) {
     }
   } while (Clock::now() < until && !closed());
   return false;
+}
+
+Result<bool> RingChannel::await_announced(Frame& frame, Deadline until) {
+  announced_ = false;
+  for (;;) {
+    TESSERA_ASSIGN(const bool came, spin(frame, Deadline::min()));
+    if (came || Clock::now() >= until || closed()) return came;
+    std::this_thread::yield();  // whom it waits for may need this core
+  }
 }
 
 Result<bool> RingChannel::sleep(Frame& frame, Deadline deadline) {

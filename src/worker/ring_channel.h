@@ -5,7 +5,8 @@
 // one that closes wakes this end, for one that was killed a sleeper looks now and then, and when
 // look_around() says so. How long to spin follows what came of it: `max_spin` while frames end the
 // spin, nearly nothing on an idle connection or where both ends share a core; now and then
-// `max_spin` is tried again.
+// `max_spin` is tried again. After NEAR it spins until the frame that this announced, for a few
+// milliseconds at most: a core that sleeps is slow to wake, and slow for a while after.
 #pragma once
 
 #include <atomic>
@@ -43,6 +44,7 @@ class RingChannel final : public Channel {
   Result<bool> take(Frame& frame);
   Result<bool> peek(Frame& frame);  // without waiting, but seeing the end of the peer
   Result<bool> spin(Frame& frame, Deadline deadline);
+  Result<bool> await_announced(Frame& frame, Deadline deadline);
   Result<bool> sleep(Frame& frame, Deadline deadline);
   Error fail(Error error);
   Error gone();
@@ -54,6 +56,7 @@ class RingChannel final : public Channel {
   std::chrono::nanoseconds max_spin_;
   std::chrono::nanoseconds spin_;
   std::uint32_t waits_ = 0;
+  bool announced_ = false;  // the last frame was NEAR
   std::atomic<bool> closed_{false};
 };
 

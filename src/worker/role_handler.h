@@ -24,8 +24,8 @@ class RoleHandler final : public JobHandler {
     return current_->prepare(hello, ack);
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override {
-    return current_->run(header, body, limits);
+                        const WireLimits& limits, const Near& near) override {
+    return current_->run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return current_->expert_counts(); }
   bool lost() const override { return current_->lost(); }

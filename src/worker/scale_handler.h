@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <mutex>
 #include <vector>
@@ -47,17 +48,20 @@ class ScaleHandler final : public JobHandler {
     before_job_ = std::move(function);
   }
 
+  void say_near() { says_near_ = true; }
+
   Result<Prepared> prepare(const Hello&, const HelloAck&) override {
     return Prepared{.memory_used = 1};
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override {
+                        const WireLimits& limits, const Near& near) override {
     std::function<void(const FrameHeader&)> before;
     {
       const std::lock_guard lock(mutex_);
       before = before_job_;
     }
     if (before) before(header);
+    if (says_near_) near();
     ExpertsBody job;
     TESSERA_TRY(decode_experts(header, body, limits, job));
     if (header.layer == 3) return Error::make(ErrorCode::not_found, "layer 3 is not here");
@@ -74,6 +78,7 @@ class ScaleHandler final : public JobHandler {
 
  private:
   std::mutex mutex_;
+  std::atomic<bool> says_near_{false};
   std::function<void(const FrameHeader&)> before_job_;
   std::vector<std::byte> result_;
 };

@@ -74,6 +74,7 @@ class Server final : public FrameTaker {
     const FrameHeader& header = incoming_.header;
     if (is_job(header.op)) return enqueue();
     if (header.op == Op::cancel) return cancel(header.sequence);
+    if (header.op == Op::near) return;
     if (is_beat(header.op) && !beat_asked_) {
       beat_asked_ = header;
     } else {
@@ -110,7 +111,7 @@ class Server final : public FrameTaker {
       return reply_error(WireError::no_credit, "no credit left");
     } else if (is_job(op)) {
       enqueue();
-    } else if (op != Op::error) {
+    } else if (op != Op::error && op != Op::near) {  // that one only wakes
       return reply_error(WireError::unknown_op, op_name(op));
     }
     return {};
@@ -161,8 +162,8 @@ class Server final : public FrameTaker {
       ++stats_.expired;
       return reply({.op = Op::result, .layer = header.layer, .status = JobStatus::expired});
     }
-    const Result<JobOutput> output =
-        within_memory([&] { return handler_.run(header, job.frame.body(), channel_.limits()); });
+    const Result<JobOutput> output = within_memory(
+        [&] { return handler_.run(header, job.frame.body(), channel_.limits(), near_); });
     const Deadline end = Clock::now();
     stats_.busy_us += microseconds(end - start);
     if (!output) {
@@ -196,6 +197,11 @@ class Server final : public FrameTaker {
   std::optional<FrameHeader> beat_asked_;
   bool set_aside_ = false;  // what incoming_ holds
   std::uint64_t answering_ = 0;
+  // Only a hint: not worth waiting for room.
+  const Near near_ = [this] {
+    (void)channel_.hand_over({.version = version_, .op = Op::near, .sequence = answering_}, {},
+                             Deadline::min(), {});
+  };
 };
 
 }  // namespace

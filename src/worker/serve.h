@@ -8,6 +8,7 @@
 // wrong is answered with ERROR and the connection lives; what breaks the protocol ends it.
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "base/result.h"
@@ -24,13 +25,16 @@ struct JobOutput {
   std::span<const std::byte> body;  // the handler's, until its next run
 };
 
+using Near = std::function<void()>;
+
 class JobHandler {
  public:
   virtual ~JobHandler() = default;
   virtual Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) = 0;
-  // Codes: invalid (malformed), not_found (not owned), anything else (internal).
+  // May call `near`, once, when little of the job is left. Codes: invalid (malformed), not_found
+  // (not owned), anything else (internal).
   virtual Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                                const WireLimits& limits) = 0;
+                                const WireLimits& limits, const Near& near) = 0;
   // Of the experts of its layers, since prepare().
   virtual ExpertCounts expert_counts() const { return {}; }
   // Whether nothing can be computed any more, by this handler and in this process.

@@ -36,6 +36,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& 
     slot->state = Slot::State::waiting;
     slot->sequence = next_sequence_++;
     slot->untold = false;
+    slot->near = false;
     slot->items = header.items;
     slot->counted = false;
     slot->submitted = Clock::now();
@@ -78,13 +79,10 @@ Status Session::deliver(Frame& frame) {
   if (!known_op(header.op)) return {};
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
   if (header.op == Op::pong && std::exchange(ping_out_, false)) return {};
-  if (header.op == Op::stats && counts_experts_) {
-    for (Slot& slot : slots_) {
-      const bool open = slot.state == Slot::State::waiting || slot.state == Slot::State::abandoned;
-      if (open && slot.sequence == header.sequence && !std::exchange(slot.counted, true))
-        return take_counts(frame);
-    }
-  }
+  Slot* const job = under_way(header.sequence);
+  if (header.op == Op::stats && counts_experts_ && job && !std::exchange(job->counted, true))
+    return take_counts(frame);
+  if (header.op == Op::near && job && !std::exchange(job->near, true)) return {};
   if (header.op == Op::result || header.op == Op::error) {
     for (Slot& slot : slots_) {
       if (slot.sequence != header.sequence) continue;
@@ -103,6 +101,15 @@ Status Session::deliver(Frame& frame) {
   channel_->close();
   return Error::make(ErrorCode::invalid, "{}: the worker sent {} that nothing asked for",
                      channel_->describe(), op_name(header.op));
+}
+
+// With slots_mutex_ held. The job that is not answered; none has number 0.
+Session::Slot* Session::under_way(std::uint64_t sequence) {
+  for (Slot& slot : slots_) {
+    const bool open = slot.state == Slot::State::waiting || slot.state == Slot::State::abandoned;
+    if (open && slot.sequence == sequence) return &slot;
+  }
+  return nullptr;
 }
 
 // Takes a frame that comes before the deadline, for whoever waits for it. `lock` is of slots_mutex_
@@ -145,7 +152,14 @@ bool Session::tell_abandoned() {
   return true;
 }
 
-Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadline) {
+void Session::announce() {
+  const std::unique_lock sending(send_mutex_, std::try_to_lock);
+  if (!sending.owns_lock()) return;
+  (void)channel_->hand_over({.version = ack_.version, .op = Op::near}, {}, Deadline::min(), {});
+}
+
+Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadline,
+                           const std::function<void()>& near) {
   std::unique_lock lock(slots_mutex_);
   Slot& slot = slots_[ticket.slot];
   const auto answered = [&] {
@@ -153,7 +167,9 @@ Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadl
   };
   // What has come by the deadline is looked through all the same.
   std::size_t left = most_waiting();
+  bool told = !near;
   while (!answered()) {
+    if (slot.near && !std::exchange(told, true)) near();
     const Deadline until = push_rest() ? deadline : std::min(deadline, after(kPushPause));
     if (receiving_) {
       if (Clock::now() < deadline) received_.wait_until(lock, until);

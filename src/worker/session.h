@@ -17,6 +17,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -67,8 +68,12 @@ class Session {
     return submit(header, parts, SendTime());
   }
   Result<Ticket> submit(FrameHeader header, Parts parts, const SendTime& time);
-  // False when the reply has not come before the deadline. Ends the ticket when true.
-  Result<bool> wait(const Ticket& ticket, JobReply& reply, Deadline deadline);
+  // The next job comes within milliseconds: the worker awaits it awake.
+  void announce();
+  // False when the reply has not come before the deadline. Ends the ticket when true. `near` is
+  // called, once at most, when the worker says that the reply is near; it may not use the session.
+  Result<bool> wait(const Ticket& ticket, JobReply& reply, Deadline deadline,
+                    const std::function<void()>& near = {});
   // Tells the worker not to bother; the credit comes back with its answer. Waits for nothing: what
   // cannot go out at once does as the rest of a job does.
   void abandon(const Ticket& ticket);
@@ -108,6 +113,7 @@ class Session {
     enum class State { free, waiting, abandoned, answered } state = State::free;
     std::uint64_t sequence = 0;
     bool untold = false;  // abandoned, and its CANCEL is to go out
+    bool near = false;    // the worker said so
     std::uint32_t items = 0;
     bool counted = false;  // its STATS came
     Deadline submitted;
@@ -120,8 +126,9 @@ class Session {
   Status look_and_ask();
   Status deliver(Frame& frame);
   Status take_counts(const Frame& frame);
+  Slot* under_way(std::uint64_t sequence);
   // Frames that an honest worker can have sent and this end not taken.
-  std::size_t most_waiting() const { return (counts_experts_ ? 2 : 1) * slots_.size() + 1; }
+  std::size_t most_waiting() const { return (counts_experts_ ? 3 : 2) * slots_.size() + 1; }
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   std::unique_ptr<Channel> channel_;

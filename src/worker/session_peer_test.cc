@@ -117,6 +117,7 @@ TEST(CountsOfLayers, ThatCannotBeEndTheSession) {
 TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {
   const FrameHeader frames[] = {{.op = Op::pong},
                                 {.op = Op::progress},
+                                {.op = Op::near, .sequence = 7},
                                 {.op = Op::result, .sequence = 7, .status = JobStatus::expired},
                                 {.op = Op::bye}};
   for (const FrameHeader& frame : frames) {
@@ -141,6 +142,18 @@ TEST_F(ByHand, AJobIsAnsweredOnce) {
   say(answer);
   say(answer);
   EXPECT_TRUE(*session_->wait(ticket, reply_, after(5s)));
+  const Status status = session_->beat();
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, ErrorCode::invalid);
+}
+
+TEST_F(ByHand, AResultIsNearOnce) {
+  const Ticket ticket = submit();
+  say({.op = Op::near, .sequence = ticket.sequence});
+  int told = 0;
+  EXPECT_FALSE(*session_->wait(ticket, reply_, after(1ms), [&] { ++told; }));
+  EXPECT_EQ(told, 1);
+  say({.op = Op::near, .sequence = ticket.sequence});
   const Status status = session_->beat();
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::invalid);

@@ -67,6 +67,19 @@ TEST_P(Serving, ComputesJobs) {
   EXPECT_EQ(stats_.pairs, 400u);
 }
 
+TEST_P(Serving, WhatIsNearIsAnnounced) {
+  handler_.say_near();
+  for (int i = 0; i < 20; ++i) {
+    session_->announce();
+    const Result<Ticket> ticket = submit();
+    ASSERT_TRUE(ticket.ok());
+    int told = 0;
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(5s), [&] { ++told; }));
+    EXPECT_EQ(told, 1);
+    EXPECT_TRUE(all_nines(reply_.body));
+  }
+}
+
 TEST_P(Serving, CreditsBoundWhatIsUnderWay) {
   std::promise<void> go = hold_worker();
   std::vector<Ticket> tickets;

@@ -42,6 +42,7 @@ constexpr OpInfo kOps[] = {
     {Op::forward_layers, "FORWARD_LAYERS", 0, 0},
     {Op::result, "RESULT", 0, 0},
     {Op::cancel, "CANCEL", 0, 0},
+    {Op::near, "NEAR", 0, 0},
     {Op::ping, "PING", 0, 0},
     {Op::pong, "PONG", 0, 0},
     {Op::stats, "STATS", 0, kStatsBytes},

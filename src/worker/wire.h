@@ -50,6 +50,7 @@ enum class Op : std::uint16_t {
   forward_layers = 33,
   result = 48,
   cancel = 49,  // sequence names the job
+  near = 50,    // a job comes soon; worker: of this sequence, its result
   // Health and end.
   ping = 64,
   pong = 65,

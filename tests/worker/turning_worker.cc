@@ -124,8 +124,8 @@ class SlowlyLoading final : public JobHandler {
     return inner_.prepare(hello, ack);
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
-                        const WireLimits& limits) override {
-    return inner_.run(header, body, limits);
+                        const WireLimits& limits, const worker::Near& near) override {
+    return inner_.run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return inner_.expert_counts(); }
 
