@@ -163,12 +163,12 @@ class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
     (void)model();
     const Worker worker;
     const WorkerSite site = worker.site(role, GetParam());
+    const ProcessCounts before;
+    const int threads = running_threads();
     {
       MetricsRegistry metrics;
       ASSERT_TRUE(make(site, metrics)) << "without a failure";
     }
-    const ProcessCounts before;
-    const int threads = running_threads();
     int errors = 0, tries = 0;
     for (bool failed = true; failed; ++tries) {
       SCOPED_TRACE(tries);
@@ -184,8 +184,11 @@ class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
     EXPECT_GT(errors, 5) << "on the calling thread";
     EXPECT_GT(tries, errors + 5) << "the supervisor tries again";
     // The worker may be about to see the last one go.
-    for (int i = 0; i < 5000 && ProcessCounts().descriptors != before.descriptors; ++i)
-      std::this_thread::sleep_for(1ms);
+    const auto settled = [&] {
+      const ProcessCounts now;
+      return now.descriptors == before.descriptors && now.segments == before.segments;
+    };
+    for (int i = 0; i < 20'000 && !settled(); ++i) std::this_thread::sleep_for(1ms);
     const ProcessCounts now;
     EXPECT_EQ(now.descriptors, before.descriptors);
     EXPECT_EQ(now.segments, before.segments);
