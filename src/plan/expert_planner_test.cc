@@ -181,7 +181,7 @@ TEST(ExpertPlanner, SaysWhereALayerSplitFits) {
   EXPECT_EQ(plan_json(*split).at("advice"), line + ".");
   EXPECT_EQ(make_plan(model, inventory, {.context = 256})->advice, "") << "nothing is away";
   EXPECT_EQ(make_plan(model, machine(1), half)->advice,
-            "All weights fit cpu:0, which is expected to be faster: --expert-resident all.");
+            "All weights fit on cpu:0, which is expected to be faster: --expert-resident all.");
 
   inventory.expert_workers = {{.name = "worker:0", .here = true, .budget = kPlenty}};
   EXPECT_EQ(make_plan(model, inventory, half)->advice, line + ", without workers of experts.");

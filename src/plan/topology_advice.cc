@@ -38,9 +38,10 @@ std::string topology_advice(const Model& model, const Inventory& inventory,
                              {.context = plan.context, .process_bytes = plan.process_bytes});
   if (!planner.fits()) return {};
   const bool split = plan.shards.size() > 1;
-  return fmt::format("All weights fit {}, which is expected to be faster: --expert-resident all{}.",
-                     split ? "these devices as a layer split" : plan.shards.front().device,
-                     inventory.expert_workers.empty() ? "" : ", without workers of experts");
+  return fmt::format(
+      "All weights fit {}, which is expected to be faster: --expert-resident all{}.",
+      split ? "these devices as a layer split" : fmt::format("on {}", plan.shards.front().device),
+      inventory.expert_workers.empty() ? "" : ", without workers of experts");
 }
 
 }  // namespace tessera
