@@ -199,8 +199,9 @@ inline void expect_state_copied(ModelRunner& runner, std::span<const std::int32_
   const auto from = a.state.page_tables(), to = b.state.page_tables();
   for (std::size_t group = 0; group < from.size(); ++group)
     for (std::size_t page = 0; page < from[group].size(); ++page)
-      runner.pipeline().copy_page(static_cast<int>(group), from[group][page], to[group][page]);
-  runner.pipeline().copy_slot(a.state.slot(), b.state.slot());
+      runner.pipeline().copy_page(static_cast<int>(group),
+                                  {.from = from[group][page], .to = to[group][page]});
+  runner.pipeline().copy_slot({.from = a.state.slot(), .to = b.state.slot()});
   runner.pipeline().reset_slot(a.state.slot());
   feed = {&b, {ids.begin() + 128, ids.end()}};
   const std::vector<float> rest = runner.step({&feed, 1});

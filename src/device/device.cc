@@ -33,7 +33,7 @@ void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const
   CHECK(false, "{} holds every expert", name());
 }
 
-void Device::begin_replace_expert(int, int, int) {
+void Device::begin_replace_expert(const ExpertMove&) {
   CHECK(false, "{} holds every expert", name());
 }
 

@@ -77,6 +77,12 @@ struct ShardLayout {
   }
 };
 
+// Numbers of two recurrent slots, or of two pages of a KV group.
+struct StateCopy {
+  int from = 0;
+  int to = 0;
+};
+
 // Called with bytes loaded so far and in all, from the loading thread.
 using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
@@ -126,17 +132,16 @@ class Device {
 
   // --- State ---
   virtual void reset_slot(int slot) = 0;
-  virtual void copy_slot(int from, int to) = 0;
-  virtual void copy_page(int kv_group, int from, int to) = 0;
+  virtual void copy_slot(const StateCopy& slots) = 0;
+  virtual void copy_page(int kv_group, const StateCopy& pages) = 0;
 
   // The CPU threads that it computes with, which others may use from the thread that drives it;
   // null for a device that has none.
   virtual std::shared_ptr<ThreadTeam> team() { return nullptr; }
 
   // --- Experts that come and go, between steps ---
-  // Begins to copy `expert` into the place of `evicted`, which is resident no longer; -1: into a
-  // spare place. Steps may go on meanwhile.
-  virtual void begin_replace_expert(int layer, int expert, int evicted);
+  // Begins to copy the expert into its place. Steps may go on meanwhile.
+  virtual void begin_replace_expert(const ExpertMove& move);
   // Whether that is done and the expert resident from now on. After an error the place is spare.
   virtual Result<bool> expert_replaced();
 };

@@ -46,4 +46,11 @@ struct LayerExperts {
   bool all_resident() const { return resident() == static_cast<int>(home.size()); }
 };
 
+// An expert that becomes resident while the model serves.
+struct ExpertMove {
+  int layer = 0;
+  int expert = 0;
+  int evicted = -1;  // is resident no longer; -1: the expert takes a spare place
+};
+
 }  // namespace tessera

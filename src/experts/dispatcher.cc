@@ -95,8 +95,8 @@ std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout)
 Status Dispatcher::measure_host() {
   constexpr int kJobs = 2;  // the first one finds the expert's pages and the threads cold
   for (int layer = table_.first_layer(); layer < table_.end_layer(); ++layer)
-    for (int expert = 0; expert < table_.experts(layer); ++expert) {
-      if (!table_.home(layer, expert).is_worker()) continue;
+    for (int expert = 0; expert < table_.layer(layer).experts(); ++expert) {
+      if (!table_.layer(layer).home(expert).is_worker()) continue;
       Group& host = *groups_.front();
       const RoutedPair pair{.expert = expert, .weight = 1.0f};
       const auto row = static_cast<std::size_t>(n_embd_);
@@ -116,13 +116,13 @@ Status Dispatcher::measure_host() {
 }
 
 Status Dispatcher::compute(Device& device, int layer) {
-  if (table_.all_resident(layer)) {
+  if (table_.layer(layer).all_resident()) {
     device.all_experts(layer);
     device.dense(layer);
     return {};
   }
   const std::span<const RoutedPair> pairs = device.routed_pairs();
-  split_.assign(table_, layer, pairs);
+  split_.assign(table_.layer(layer), pairs);
   observe(layer, pairs);
   if (split_.all_resident()) {
     device.experts(layer, pairs);
@@ -358,7 +358,7 @@ Status Dispatcher::between_steps(Device& device) {
   if (moving_) {
     const Result<bool> copied = device.expert_replaced();
     if (copied && !*copied) return {};
-    const CacheMove move = *std::exchange(moving_, std::nullopt);
+    const ExpertMove move = *std::exchange(moving_, std::nullopt);
     if (!copied) {
       cache_.stop();
       return copied.error();
@@ -369,11 +369,11 @@ Status Dispatcher::between_steps(Device& device) {
   moving_ = cache_.next();
   if (!moving_) return {};
   const bool useful = cache_.begin(*moving_);
-  if (metrics_ != nullptr && moving_->swap.evicted >= 0) {
+  if (metrics_ != nullptr && moving_->evicted >= 0) {
     metrics_->cache_evict.add();
     metrics_->cache_useless.add(useful ? 0 : 1);
   }
-  device.begin_replace_expert(moving_->layer, moving_->swap.expert, moving_->swap.evicted);
+  device.begin_replace_expert(*moving_);
   return {};
 }
 

@@ -120,7 +120,7 @@ class Dispatcher {
   ExpertMetrics* metrics_;
   ExpertReads reads_;
   ExpertCache cache_;
-  std::optional<CacheMove> moving_;  // the device copies it
+  std::optional<ExpertMove> moving_;  // the device copies it
   PairPace host_pace_;
   Bypass bypass_;
   PairSplit split_;

@@ -64,8 +64,8 @@ class FakeDevice final : public Device {
   void read_hidden(std::span<float>) override {}
   void write_hidden(std::span<const float>) override {}
   void reset_slot(int) override {}
-  void copy_slot(int, int) override {}
-  void copy_page(int, int, int) override {}
+  void copy_slot(const StateCopy&) override {}
+  void copy_page(int, const StateCopy&) override {}
 
   std::vector<float> rows, sums;
   std::vector<RoutedPair> pairs;
@@ -103,7 +103,7 @@ class FakeExecutor final : public ExpertExecutor {
     for (const RoutedPair& pair : job.pairs) {
       EXPECT_TRUE(pair.row >= 0 && pair.row < job.n_rows);
       EXPECT_TRUE(script_.table == nullptr ||
-                  script_.owns(script_.table->home(job.layer, pair.expert)));
+                  script_.owns(script_.table->layer(job.layer).home(pair.expert)));
     }
     jobs_.push_back(job);
     host_us = job.host_us;

@@ -55,7 +55,7 @@ TEST(Dispatcher, ServesEveryPairExactlyOnce) {
       ASSERT_TRUE(dispatcher.compute(device, 1));
       ASSERT_EQ(device.sums, expected) << "seed " << seed << ", step " << step;
       EXPECT_EQ(device.dense_calls, step + 1);
-      if (!table.all_resident(1)) pairs += device.pairs.size();
+      if (!table.layer(1).all_resident()) pairs += device.pairs.size();
     }
     EXPECT_EQ(metrics.pairs_resident.value(), device.resident_pairs);
     const ExpertUse use = metrics.totals();
@@ -71,7 +71,7 @@ TEST(Dispatcher, SplitsPairsIntoListsThatTogetherAreAll) {
   split.reserve(table, kRows * kUsed);
   FakeDevice device;
   fill(device, random, kRows);
-  split.assign(table, 1, device.pairs);
+  split.assign(table.layer(1), device.pairs);
   std::vector<RoutedPair> all;
   for (const auto list :
        {split.resident(), split.of_host(), split.of_worker(0), split.of_worker(1)})
@@ -249,24 +249,25 @@ TEST(Dispatcher, CountsBytesOfExpertsAndWhatTheyWereReckonedToTake) {
 }
 
 TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {
-  std::vector<ExpertHome> homes(kExperts, ExpertHome::worker(1));
-  homes[0] = ExpertHome::resident();
-  ExpertTable table(layout_of(homes, /*spare=*/1));
+  std::vector<ExpertHome> planned(kExperts, ExpertHome::worker(1));
+  planned[0] = ExpertHome::resident();
+  ExpertTable table(layout_of(planned, /*spare=*/1));
   EXPECT_EQ(table.workers(), 2);
-  EXPECT_TRUE(table.all_resident(0));
-  table.admit(1, 5);
-  EXPECT_TRUE(table.home(1, 5).is_resident());
-  EXPECT_EQ(table.spare(1), 0);
-  table.release(1, 5);
-  EXPECT_EQ(table.spare(1), 1);
-  table.admit(1, 6);
-  EXPECT_EQ(table.home(1, 5), ExpertHome::worker(1));
-  table.release(1, 0);
-  table.admit(1, 5);
-  EXPECT_EQ(table.home(1, 0), ExpertHome::host());
-  table.release(1, 6);
-  table.admit(1, 0);
-  EXPECT_TRUE(table.home(1, 0).is_resident());
+  EXPECT_TRUE(table.layer(0).all_resident());
+  LayerHomes& homes = table.layer(1);
+  homes.admit(5);
+  EXPECT_TRUE(homes.home(5).is_resident());
+  EXPECT_EQ(homes.spare(), 0);
+  homes.release(5);
+  EXPECT_EQ(homes.spare(), 1);
+  homes.admit(6);
+  EXPECT_EQ(homes.home(5), ExpertHome::worker(1));
+  homes.release(0);
+  homes.admit(5);
+  EXPECT_EQ(homes.home(0), ExpertHome::host());
+  homes.release(6);
+  homes.admit(0);
+  EXPECT_TRUE(homes.home(0).is_resident());
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 //
 //   ExpertCache cache(table, {.window_rows = 256});
 //   cache.observe(layer, pairs);                       // in a step, of a layer with experts away
-//   std::optional<CacheMove> move = cache.next();      // between steps
+//   std::optional<ExpertMove> move = cache.next();     // between steps
 //   bool useful = cache.begin(*move);                  // the evicted one leaves the table
-//   device.begin_replace_expert(move->layer, move->swap.expert, move->swap.evicted);
+//   device.begin_replace_expert(*move);
 //   ...                                                // between later steps
 //   Result<bool> copied = device.expert_replaced();
 //   if (!copied) cache.stop(); else if (*copied) cache.done(*move);
@@ -32,23 +32,18 @@ struct ExpertCacheOptions {
   double advantage = 1.5;  // over the count of the one that it drives out
 };
 
-struct CacheMove {
-  int layer = 0;
-  ExpertSwap swap;
-};
-
 class ExpertCache {
  public:
   ExpertCache(ExpertTable& table, const ExpertCacheOptions& options);
 
   void observe(int layer, std::span<const RoutedPair> pairs);
   // The move that gains most now, if any is worth its copy.
-  std::optional<CacheMove> next();
+  std::optional<ExpertMove> next();
   // Around the copy of a move. A copy that fails leaves a spare place, and stop() ends all moves:
   // the file that experts come from is broken. begin() says whether the one that leaves, if any,
   // was chosen since it came.
-  bool begin(const CacheMove& move);
-  void done(const CacheMove& move);
+  bool begin(const ExpertMove& move);
+  void done(const ExpertMove& move);
   void stop() { stopped_ = true; }
 
   // Of the pairs of the last observe(): those of experts that came while serving.
@@ -67,7 +62,7 @@ class ExpertCache {
     return layers_[static_cast<std::size_t>(layer - table_.first_layer())];
   }
   void halve(Layer& layer) const;
-  std::optional<ExpertSwap> best_of(int number, const Layer& layer, int& gain) const;
+  std::optional<ExpertMove> best_of(int number, const Layer& layer, int& gain) const;
 
   ExpertTable& table_;
   ExpertCacheOptions options_;

@@ -34,7 +34,7 @@ class ExpertReads {
       : first_layer_(table.first_layer()), expert_bytes_(std::move(expert_bytes)) {
     int most = 0;
     for (int l = table.first_layer(); l < table.end_layer(); ++l)
-      most = std::max(most, table.experts(l));
+      most = std::max(most, table.layer(l).experts());
     expert_bytes_.resize(static_cast<std::size_t>(table.end_layer() - first_layer_));
     seen_.resize(static_cast<std::size_t>(most));
   }

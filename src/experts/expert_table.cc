@@ -14,35 +14,35 @@ int worker_count(const ShardLayout& layout) {
   return count;
 }
 
+LayerHomes::LayerHomes(const LayerExperts& planned)
+    : planned_(planned.home),
+      now_(planned.home),
+      away_(static_cast<int>(planned.home.size()) - planned.resident()),
+      spare_(planned.spare) {}
+
+void LayerHomes::release(int expert) {
+  ExpertHome& home = now_[static_cast<std::size_t>(expert)];
+  CHECK(home.is_resident(), "expert {} is not resident", expert);
+  home = planned(expert).is_resident() ? ExpertHome::host() : planned(expert);
+  ++spare_;
+  ++away_;
+}
+
+void LayerHomes::admit(int expert) {
+  ExpertHome& home = now_[static_cast<std::size_t>(expert)];
+  CHECK(!home.is_resident(), "expert {} is resident already", expert);
+  CHECK(spare_ > 0, "no spare place for expert {}", expert);
+  home = ExpertHome::resident();
+  --spare_;
+  --away_;
+}
+
 ExpertTable::ExpertTable(const ShardLayout& layout)
     : first_layer_(layout.first_layer), workers_(worker_count(layout)) {
   for (int l = layout.first_layer; l < layout.end_layer; ++l) {
-    Layer& layer = layers_.emplace_back();
     const LayerExperts* experts = layout.layer_experts(l);
-    if (experts == nullptr) continue;
-    layer.planned = layer.now = experts->home;
-    layer.away = static_cast<int>(experts->home.size()) - experts->resident();
-    layer.spare = experts->spare;
+    layers_.push_back(experts == nullptr ? LayerHomes() : LayerHomes(*experts));
   }
-}
-
-void ExpertTable::release(int layer_index, int expert) {
-  Layer& layer = layers_[index(layer_index)];
-  const auto e = static_cast<std::size_t>(expert);
-  CHECK(layer.now[e].is_resident(), "expert {} is not resident", expert);
-  layer.now[e] = layer.planned[e].is_resident() ? ExpertHome::host() : layer.planned[e];
-  ++layer.spare;
-  ++layer.away;
-}
-
-void ExpertTable::admit(int layer_index, int expert) {
-  Layer& layer = layers_[index(layer_index)];
-  ExpertHome& home = layer.now[static_cast<std::size_t>(expert)];
-  CHECK(!home.is_resident(), "expert {} is resident already", expert);
-  CHECK(layer.spare > 0, "layer {} has no spare place", layer_index);
-  home = ExpertHome::resident();
-  --layer.spare;
-  --layer.away;
 }
 
 void PairSplit::reserve(const ExpertTable& table, std::size_t max_pairs) {
@@ -51,11 +51,11 @@ void PairSplit::reserve(const ExpertTable& table, std::size_t max_pairs) {
   for (auto& pairs : away_) pairs.reserve(max_pairs);
 }
 
-void PairSplit::assign(const ExpertTable& table, int layer, std::span<const RoutedPair> pairs) {
+void PairSplit::assign(const LayerHomes& homes, std::span<const RoutedPair> pairs) {
   resident_.clear();
   for (auto& list : away_) list.clear();
   for (const RoutedPair& pair : pairs) {
-    const ExpertHome home = table.home(layer, pair.expert);
+    const ExpertHome home = homes.home(pair.expert);
     if (home.is_resident())
       resident_.push_back(pair);
     else

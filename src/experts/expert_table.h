@@ -1,10 +1,11 @@
 // ExpertTable: the home of every expert of a shard's layers while it serves.
 //
 //   ExpertTable table(layout);
-//   table.home(layer, 17);                              // ExpertHome::host()
-//   table.release(layer, 3);                            // 3 is where it was
-//   table.admit(layer, 17);                             // 17 is resident now, in its place
-//   split.assign(table, layer, device.routed_pairs());
+//   LayerHomes& homes = table.layer(3);
+//   homes.home(17);                                     // ExpertHome::host()
+//   homes.release(5);                                   // 5 is where the plan had it
+//   homes.admit(17);                                    // 17 is resident now, in its place
+//   split.assign(homes, device.routed_pairs());
 //   split.resident();                                   // and split.of_host(), split.of_worker(0)
 //
 // The only place that decides who computes a pair. It starts as the plan's homes; an expert that
@@ -20,52 +21,52 @@
 
 namespace tessera {
 
-struct ExpertSwap {
-  int expert = 0;    // becomes resident
-  int evicted = -1;  // is so no longer; -1: a spare place is used
-};
-
 // The highest number of a worker that has experts of the shard, + 1.
 int worker_count(const ShardLayout& layout);
+
+// The experts of one layer, by number.
+class LayerHomes {
+ public:
+  LayerHomes() = default;  // of a layer without experts
+  explicit LayerHomes(const LayerExperts& planned);
+
+  ExpertHome home(int expert) const { return now_[static_cast<std::size_t>(expert)]; }
+  ExpertHome planned(int expert) const { return planned_[static_cast<std::size_t>(expert)]; }
+  // Whether every pair of the layer is computed by its device; also true of one without experts.
+  bool all_resident() const { return away_ == 0; }
+  int spare() const { return spare_; }  // free places
+  int experts() const { return static_cast<int>(now_.size()); }
+
+  // A resident expert leaves its place, which is spare then; it goes back where the plan had it, or
+  // to the host.
+  void release(int expert);
+  // An expert comes into a spare place.
+  void admit(int expert);
+
+ private:
+  std::vector<ExpertHome> planned_;
+  std::vector<ExpertHome> now_;
+  int away_ = 0;  // experts that are not resident
+  int spare_ = 0;
+};
 
 class ExpertTable {
  public:
   explicit ExpertTable(const ShardLayout& layout);
 
-  ExpertHome home(int layer, int expert) const {
-    return layers_[index(layer)].now[static_cast<std::size_t>(expert)];
+  const LayerHomes& layer(int layer) const {
+    return layers_[static_cast<std::size_t>(layer - first_layer_)];
   }
-  ExpertHome planned(int layer, int expert) const {
-    return layers_[index(layer)].planned[static_cast<std::size_t>(expert)];
-  }
-  // Whether every pair of the layer is computed by its device; also true of a layer without
-  // experts.
-  bool all_resident(int layer) const { return layers_[index(layer)].away == 0; }
-  int spare(int layer) const { return layers_[index(layer)].spare; }  // free places
-  int experts(int layer) const { return static_cast<int>(layers_[index(layer)].now.size()); }
+  LayerHomes& layer(int layer) { return layers_[static_cast<std::size_t>(layer - first_layer_)]; }
 
   int first_layer() const { return first_layer_; }
   int end_layer() const { return first_layer_ + static_cast<int>(layers_.size()); }
   int workers() const { return workers_; }  // worker_count()
 
-  // A resident expert leaves its place, which is spare then; it goes back where the plan had it, or
-  // to the host.
-  void release(int layer, int expert);
-  // An expert comes into a spare place.
-  void admit(int layer, int expert);
-
  private:
-  struct Layer {
-    std::vector<ExpertHome> planned;
-    std::vector<ExpertHome> now;
-    int away = 0;  // experts that are not resident
-    int spare = 0;
-  };
-  std::size_t index(int layer) const { return static_cast<std::size_t>(layer - first_layer_); }
-
   int first_layer_ = 0;
   int workers_ = 0;
-  std::vector<Layer> layers_;
+  std::vector<LayerHomes> layers_;
 };
 
 // The pairs of one layer, by who computes them: each pair in exactly one list, rows rising.
@@ -73,7 +74,7 @@ class PairSplit {
  public:
   // For batches of at most max_pairs pairs.
   void reserve(const ExpertTable& table, std::size_t max_pairs);
-  void assign(const ExpertTable& table, int layer, std::span<const RoutedPair> pairs);
+  void assign(const LayerHomes& homes, std::span<const RoutedPair> pairs);
   // A worker's pairs become the host's, for this layer of this step.
   void give_to_host(int worker);
 

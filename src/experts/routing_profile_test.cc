@@ -147,13 +147,13 @@ TEST(ExpertCache, AdmitsAtTheSecondChoiceNeverAtTheFirst) {
   choose(cache, {0, 5});
   EXPECT_FALSE(cache.next());
   choose(cache, {1, 5});
-  const std::optional<CacheMove> move = cache.next();
+  const std::optional<ExpertMove> move = cache.next();
   ASSERT_TRUE(move);
-  EXPECT_EQ(move->swap.expert, 5);
-  EXPECT_EQ(move->swap.evicted, -1);
+  EXPECT_EQ(move->expert, 5);
+  EXPECT_EQ(move->evicted, -1);
   cache.begin(*move);
   cache.done(*move);
-  EXPECT_TRUE(table.home(0, 5).is_resident());
+  EXPECT_TRUE(table.layer(0).home(5).is_resident());
   EXPECT_FALSE(cache.next());
   choose(cache, {5, 0});
   EXPECT_EQ(cache.hits(), 1);
@@ -169,14 +169,14 @@ TEST(ExpertCache, AGuestGivesWayToAnExpertThatIsWantedClearlyMore) {
   for (int i = 0; i < 6; ++i) choose(cache, {0, 6});
   EXPECT_FALSE(cache.next());  // 6 is not 1.5 times more than 4
   choose(cache, {0, 6});
-  const std::optional<CacheMove> move = cache.next();
+  const std::optional<ExpertMove> move = cache.next();
   ASSERT_TRUE(move);
-  EXPECT_EQ(move->swap.expert, 6);
-  EXPECT_EQ(move->swap.evicted, 5);
+  EXPECT_EQ(move->expert, 6);
+  EXPECT_EQ(move->evicted, 5);
   cache.begin(*move);
   cache.done(*move);
-  EXPECT_TRUE(table.home(0, 5).is_host());
-  EXPECT_TRUE(table.home(0, 0).is_resident());  // by plan
+  EXPECT_TRUE(table.layer(0).home(5).is_host());
+  EXPECT_TRUE(table.layer(0).home(0).is_resident());  // by plan
 }
 
 TEST(ExpertCache, KnowsWhetherACopyWasOfUse) {
@@ -185,8 +185,8 @@ TEST(ExpertCache, KnowsWhetherACopyWasOfUse) {
     ExpertCache cache(table, {});
     const auto replace_by = [&](int expert) {
       for (int i = 0; i < 9; ++i) choose(cache, {0, expert});
-      const std::optional<CacheMove> move = cache.next();
-      EXPECT_TRUE(move && move->swap.expert == expert);
+      const std::optional<ExpertMove> move = cache.next();
+      EXPECT_TRUE(move && move->expert == expert);
       const bool useful = cache.begin(*move);
       cache.done(*move);
       return useful;
@@ -205,17 +205,17 @@ TEST(ExpertCache, ACopyThatFailsLeavesASparePlaceAndEndsTheMoves) {
   ExpertTable table = table_of(8, 2, 1);
   ExpertCache cache(table, {});
   for (int i = 0; i < 2; ++i) choose(cache, {0, 5});
-  std::optional<CacheMove> move = cache.next();
+  std::optional<ExpertMove> move = cache.next();
   cache.begin(*move);
   cache.done(*move);
   for (int i = 0; i < 9; ++i) choose(cache, {0, 6});
   move = cache.next();
-  ASSERT_TRUE(move && move->swap.evicted == 5);
+  ASSERT_TRUE(move && move->evicted == 5);
   cache.begin(*move);
   cache.stop();
-  EXPECT_TRUE(table.home(0, 5).is_host());
-  EXPECT_TRUE(table.home(0, 6).is_host());
-  EXPECT_EQ(table.spare(0), 1);
+  EXPECT_TRUE(table.layer(0).home(5).is_host());
+  EXPECT_TRUE(table.layer(0).home(6).is_host());
+  EXPECT_EQ(table.layer(0).spare(), 1);
   for (int i = 0; i < 9; ++i) choose(cache, {0, 6});
   EXPECT_FALSE(cache.next());
 }
@@ -246,8 +246,8 @@ TEST(ExpertCache, FollowsASkewedRouting) {
     }
     for (const int e : chosen) {
       if (step < 1000) continue;
-      without += table.planned(0, e).is_resident() ? 0 : 1;
-      with += table.home(0, e).is_resident() ? 0 : 1;
+      without += table.layer(0).planned(e).is_resident() ? 0 : 1;
+      with += table.layer(0).home(e).is_resident() ? 0 : 1;
     }
     choose(cache, chosen);
     if (const auto move = cache.next()) {

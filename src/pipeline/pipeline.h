@@ -78,11 +78,14 @@ class Pipeline final : public ForwardPass {
   void reset_slot(int slot) override {
     change({.kind = StateChange::Kind::reset_slot, .to = slot});
   }
-  void copy_slot(int from, int to) {
-    change({.kind = StateChange::Kind::copy_slot, .from = from, .to = to});
+  void copy_slot(const StateCopy& slots) {
+    change({.kind = StateChange::Kind::copy_slot, .from = slots.from, .to = slots.to});
   }
-  void copy_page(int kv_group, int from, int to) {
-    change({.kind = StateChange::Kind::copy_page, .kv_group = kv_group, .from = from, .to = to});
+  void copy_page(int kv_group, const StateCopy& pages) {
+    change({.kind = StateChange::Kind::copy_page,
+            .kv_group = kv_group,
+            .from = pages.from,
+            .to = pages.to});
   }
 
   Status ready() const override;

@@ -111,9 +111,9 @@ void LocalShard::apply(const StateChange& change) {
     case StateChange::Kind::reset_slot:
       return device_->reset_slot(change.to);
     case StateChange::Kind::copy_slot:
-      return device_->copy_slot(change.from, change.to);
+      return device_->copy_slot({.from = change.from, .to = change.to});
     case StateChange::Kind::copy_page:
-      return device_->copy_page(change.kv_group, change.from, change.to);
+      return device_->copy_page(change.kv_group, {.from = change.from, .to = change.to});
   }
 }
 

@@ -65,15 +65,15 @@ class CpuDevice final : public Device {
   }
 
   void reset_slot(int slot) override { state_.reset_slot(slot); }
-  void copy_slot(int from, int to) override { state_.copy_slot(from, to); }
-  void copy_page(int group, int from, int to) override { state_.copy_page(group, from, to); }
+  void copy_slot(const StateCopy& slots) override { state_.copy_slot(slots); }
+  void copy_page(int kv_group, const StateCopy& pages) override {
+    state_.copy_page(kv_group, pages);
+  }
   std::shared_ptr<ThreadTeam> team() override { return team_; }
   Status fault() override {
     return layout_.file_parts > 0 ? model_->file().check_intact() : Status{};
   }
-  void begin_replace_expert(int layer, int expert, int evicted) override {
-    mover_->begin({.layer = layer, .expert = expert, .evicted = evicted});
-  }
+  void begin_replace_expert(const ExpertMove& move) override { mover_->begin(move); }
   Result<bool> expert_replaced() override { return mover_->finish(); }
 
  private:

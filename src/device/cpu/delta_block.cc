@@ -62,7 +62,7 @@ void convolve(const StepContext& context, TeamMember& member, const GatedDeltaSp
                                .taps = weights.vector(TensorRole::gdn_conv),
                                .x = s.wide + row,
                                .x_stride = channels,
-                               .history = context.state.recurrent(sequence.slot, layer),
+                               .history = context.state.recurrent(sequence, layer),
                                .out = s.wide_out + row,
                                .out_stride = channels});
     }
@@ -98,7 +98,7 @@ void recur(const StepContext& context, TeamMember& member, const GatedDeltaSpec&
       const int key_head = d.grouped_values ? head / per_key : head % d.n_key_head;
       const float* row = s.wide_out + std::int64_t{sequence.first_row} * channels;
       const std::int64_t gate_at = std::int64_t{sequence.first_row} * d.n_value_head + head;
-      float* state = context.state.recurrent(sequence.slot, layer) +
+      float* state = context.state.recurrent(sequence, layer) +
                      std::int64_t{d.conv_width - 1} * channels +
                      std::int64_t{head} * d.dim_k * d.dim_v;
       const DeltaTask task{.dim_k = d.dim_k,

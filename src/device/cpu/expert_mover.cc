@@ -38,9 +38,9 @@ ExpertMover::~ExpertMover() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ExpertMover::begin(const Move& move) {
+void ExpertMover::begin(const ExpertMove& move) {
   move_ = move;
-  place_ = weights_.vacate(move.layer, move.expert, move.evicted);
+  place_ = weights_.vacate(move);
   {
     const std::lock_guard lock(mutex_);
     CHECK(state_ == State::idle, "an expert is being copied");
@@ -56,7 +56,7 @@ Result<bool> ExpertMover::finish() {
     state_ = State::idle;
   }
   TESSERA_TRY(model_.file().check_intact());
-  weights_.admit(move_.layer, move_.expert, place_);
+  weights_.admit(move_, place_);
   return true;
 }
 
@@ -67,7 +67,7 @@ void ExpertMover::run() {
     changed_.wait(lock, [this] { return state_ == State::asked || state_ == State::over; });
     if (state_ == State::over) return;
     lock.unlock();
-    weights_.pack_expert(move_.layer, move_.expert, place_, rows_);
+    weights_.pack_expert(move_, place_, rows_);
     lock.lock();
     if (state_ == State::asked) state_ = State::copied;
   }

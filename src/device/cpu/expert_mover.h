@@ -28,16 +28,10 @@ namespace tessera::cpu {
 
 class ExpertMover {
  public:
-  struct Move {
-    int layer = 0;
-    int expert = 0;
-    int evicted = -1;  // -1: into a spare place
-  };
-
   static Result<std::unique_ptr<ExpertMover>> create(Weights& weights, const Model& model);
   ~ExpertMover();
 
-  void begin(const Move& move);
+  void begin(const ExpertMove& move);
   Result<bool> finish();
 
  private:
@@ -48,7 +42,7 @@ class ExpertMover {
 
   Weights& weights_;
   const Model& model_;
-  Move move_;
+  ExpertMove move_;
   std::int32_t place_ = 0;   // of the layer, where it goes
   std::vector<float> rows_;  // room for packing
   std::mutex mutex_;         // state_

@@ -92,8 +92,8 @@ Result<StateMemory> StateMemory::allocate(const ModelSpec& spec, const ShardLayo
   return memory;
 }
 
-float* StateMemory::recurrent(int slot, int layer) {
-  return slots_.as<float>() + slot * layout_.slot_floats +
+float* StateMemory::recurrent(const SequenceRows& sequence, int layer) {
+  return slots_.as<float>() + sequence.slot * layout_.slot_floats +
          layout_.slot_offset[static_cast<std::size_t>(layer)];
 }
 
@@ -101,16 +101,16 @@ void StateMemory::reset_slot(int slot) {
   std::fill_n(slots_.as<float>() + slot * layout_.slot_floats, layout_.slot_floats, 0.0f);
 }
 
-void StateMemory::copy_slot(int from, int to) {
-  std::copy_n(slots_.as<float>() + from * layout_.slot_floats, layout_.slot_floats,
-              slots_.as<float>() + to * layout_.slot_floats);
+void StateMemory::copy_slot(const StateCopy& slots) {
+  std::copy_n(slots_.as<float>() + slots.from * layout_.slot_floats, layout_.slot_floats,
+              slots_.as<float>() + slots.to * layout_.slot_floats);
 }
 
-void StateMemory::copy_page(int group, int from, int to) {
+void StateMemory::copy_page(int group, const StateCopy& pages) {
   const std::int64_t bytes = page_bytes(group);
   // A shard without a layer of the group has no memory for it.
   if (bytes > 0)
-    std::memcpy(pool(group) + to * bytes, pool(group) + from * bytes,
+    std::memcpy(pool(group) + pages.to * bytes, pool(group) + pages.from * bytes,
                 static_cast<std::size_t>(bytes));
 }
 

@@ -44,11 +44,11 @@ class StateMemory {
     return layout_.page_bytes[static_cast<std::size_t>(group)];
   }
   // The recurrent state of one layer of one sequence.
-  float* recurrent(int slot, int layer);
+  float* recurrent(const SequenceRows& sequence, int layer);
 
   void reset_slot(int slot);
-  void copy_slot(int from, int to);
-  void copy_page(int group, int from, int to);
+  void copy_slot(const StateCopy& slots);
+  void copy_page(int group, const StateCopy& pages);
 
  private:
   StateLayout layout_;

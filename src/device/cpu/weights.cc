@@ -236,28 +236,28 @@ std::size_t Weights::expert_rows_room() const {
   return static_cast<std::size_t>(floats);
 }
 
-std::int32_t Weights::vacate(int layer_index, int expert, int evicted) {
-  LayerWeights& layer = layers_[static_cast<std::size_t>(layer_index - first_layer_)];
-  CHECK(!layer.holds(expert), "expert {} is resident already", expert);
-  const auto found = std::find(layer.place_expert.begin(), layer.place_expert.end(), evicted);
-  CHECK(found != layer.place_expert.end(), "no place for expert {}", expert);
-  if (evicted >= 0) layer.expert_place[static_cast<std::size_t>(evicted)] = -1;
+std::int32_t Weights::vacate(const ExpertMove& move) {
+  LayerWeights& layer = layers_[static_cast<std::size_t>(move.layer - first_layer_)];
+  CHECK(!layer.holds(move.expert), "expert {} is resident already", move.expert);
+  const auto found = std::find(layer.place_expert.begin(), layer.place_expert.end(), move.evicted);
+  CHECK(found != layer.place_expert.end(), "no place for expert {}", move.expert);
+  if (move.evicted >= 0) layer.expert_place[static_cast<std::size_t>(move.evicted)] = -1;
   *found = -1;
   return static_cast<std::int32_t>(found - layer.place_expert.begin());
 }
 
-void Weights::pack_expert(int layer, int expert, std::int32_t place, std::vector<float>& rows) {
+void Weights::pack_expert(const ExpertMove& move, std::int32_t place, std::vector<float>& rows) {
   for (const WeightEntry& entry : expert_entries_) {
-    if (entry.slice->layer != layer) continue;
-    const Piece whole{&entry, expert, place, 0, group_count(entry.slice->rows)};
+    if (entry.slice->layer != move.layer) continue;
+    const Piece whole{&entry, move.expert, place, 0, group_count(entry.slice->rows)};
     pack_piece(whole, arena_.data(), rows);
   }
 }
 
-void Weights::admit(int layer_index, int expert, std::int32_t place) {
-  LayerWeights& layer = layers_[static_cast<std::size_t>(layer_index - first_layer_)];
-  layer.place_expert[static_cast<std::size_t>(place)] = expert;
-  layer.expert_place[static_cast<std::size_t>(expert)] = place;
+void Weights::admit(const ExpertMove& move, std::int32_t place) {
+  LayerWeights& layer = layers_[static_cast<std::size_t>(move.layer - first_layer_)];
+  layer.place_expert[static_cast<std::size_t>(place)] = move.expert;
+  layer.expert_place[static_cast<std::size_t>(move.expert)] = place;
 }
 
 }  // namespace tessera::cpu

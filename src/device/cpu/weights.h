@@ -67,13 +67,12 @@ class Weights {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
   }
   const LayerWeights& global() const { return global_; }
-  // For an ExpertMover: makes the place of `evicted` free for `expert` (-1: finds a spare one), and
-  // lets it be used. In between pack_expert() fills it, beside steps; `rows` is room of so many
-  // floats.
+  // For an ExpertMover: makes a place free for the expert, and lets it be used. In between
+  // pack_expert() fills it, beside steps; `rows` is room of so many floats.
   std::size_t expert_rows_room() const;
-  std::int32_t vacate(int layer, int expert, int evicted);
-  void pack_expert(int layer, int expert, std::int32_t place, std::vector<float>& rows);
-  void admit(int layer, int expert, std::int32_t place);
+  std::int32_t vacate(const ExpertMove& move);
+  void pack_expert(const ExpertMove& move, std::int32_t place, std::vector<float>& rows);
+  void admit(const ExpertMove& move, std::int32_t place);
   std::int64_t bytes() const { return static_cast<std::int64_t>(arena_.size()); }
 
  private:

@@ -276,15 +276,16 @@ void GpuDevice::reset_slot(int slot) {
                   "clearing state"));
 }
 
-void GpuDevice::copy_slot(int from, int to) {
+void GpuDevice::copy_slot(const StateCopy& slots) {
   const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
-  enqueue_copy(slots_.data() + to * bytes, slots_.data() + from * bytes, bytes);
+  enqueue_copy(slots_.data() + slots.to * bytes, slots_.data() + slots.from * bytes, bytes);
 }
 
-void GpuDevice::copy_page(int kv_group, int from, int to) {
+void GpuDevice::copy_page(int kv_group, const StateCopy& pages) {
   const auto group = as_size(kv_group);
   const std::int64_t bytes = state_.page_bytes[group];
-  enqueue_copy(pools_[group].data() + to * bytes, pools_[group].data() + from * bytes, bytes);
+  std::byte* pool = pools_[group].data();
+  enqueue_copy(pool + pages.to * bytes, pool + pages.from * bytes, bytes);
 }
 
 }  // namespace tessera::gpu

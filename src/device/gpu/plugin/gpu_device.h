@@ -54,14 +54,14 @@ class GpuDevice final : public Device {
   void write_hidden(std::span<const float> rows) override;
 
   void reset_slot(int slot) override;
-  void copy_slot(int from, int to) override;
-  void copy_page(int kv_group, int from, int to) override;
+  void copy_slot(const StateCopy& slots) override;
+  void copy_page(int kv_group, const StateCopy& pages) override;
   // It waits for the copy.
-  void begin_replace_expert(int layer, int expert, int evicted) override;
+  void begin_replace_expert(const ExpertMove& move) override;
   Result<bool> expert_replaced() override;
 
  private:
-  Status copy_expert(int layer, int expert, int evicted);
+  Status copy_expert(const ExpertMove& move);
   using Clock = std::chrono::steady_clock;
 
   Status allocate(const WeightLayout& weights);
@@ -115,8 +115,7 @@ class GpuDevice final : public Device {
   PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
   bool sums_given_ = false;
   struct Replaced {
-    int layer = 0;
-    int expert = 0;
+    ExpertMove move;
     Status copied;
   } replaced_;
   bool logits_here_ = false;

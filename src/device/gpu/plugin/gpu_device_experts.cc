@@ -127,26 +127,26 @@ void GpuDevice::finish_with_sums(int layer) {
   if (sums_given_) note({Block::add_branch, layer});
 }
 
-void GpuDevice::begin_replace_expert(int layer, int expert, int evicted) {
-  replaced_ = {.layer = layer, .expert = expert, .copied = copy_expert(layer, expert, evicted)};
+void GpuDevice::begin_replace_expert(const ExpertMove& move) {
+  replaced_ = {.move = move, .copied = copy_expert(move)};
 }
 
 // Until then its pairs are computed elsewhere.
 Result<bool> GpuDevice::expert_replaced() {
   TESSERA_TRY(replaced_.copied);
-  here_[as_size(replaced_.layer - layout_.first_layer)][as_size(replaced_.expert)] = true;
+  const ExpertMove& move = replaced_.move;
+  here_[as_size(move.layer - layout_.first_layer)][as_size(move.expert)] = true;
   return true;
 }
 
-Status GpuDevice::copy_expert(int layer, int expert, int evicted) {
+Status GpuDevice::copy_expert(const ExpertMove& move) {
   flush();
   use();
   if (lost()) return fault_;
   TESSERA_TRY(wait());
-  std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
-  if (evicted >= 0) here[as_size(evicted)] = false;
-  return weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, layer, expert,
-                                 evicted);
+  std::vector<bool>& here = here_[as_size(move.layer - layout_.first_layer)];
+  if (move.evicted >= 0) here[as_size(move.evicted)] = false;
+  return weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move);
 }
 
 }  // namespace tessera::gpu

@@ -259,25 +259,26 @@ Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const s
                    "moving an expert");
 }
 
-Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options, int layer,
-                                  int expert, int evicted) {
-  ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
-  const auto found = std::find(arena.places.begin(), arena.places.end(), evicted);
-  CHECK(found != arena.places.end(), "no place for expert {}", expert);
+Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options,
+                                  const ExpertMove& move) {
+  ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
+  const auto found = std::find(arena.places.begin(), arena.places.end(), move.evicted);
+  CHECK(found != arena.places.end(), "no place for expert {}", move.expert);
   const auto place = found - arena.places.begin();
   std::vector<Piece> pieces;
   std::int64_t largest = 0;
   for (const WeightEntry& entry : expert_entries_)
-    if (entry.slice->layer == layer) cut_matrix(entry, expert, place, pieces);
+    if (entry.slice->layer == move.layer) cut_matrix(entry, move.expert, place, pieces);
   for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
-  if (evicted >= 0) TESSERA_TRY(set_table_entry(arena, evicted, nullptr));
+  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr));
   *found = -1;
   TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
   for (const Piece& piece : pieces) TESSERA_TRY(uploader.send(piece, arena_.data()));
   TESSERA_TRY(uploader.finish());
   if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
-  *found = expert;
-  return set_table_entry(arena, expert, arena_.data() + arena.offset + place * arena.shape.bytes);
+  *found = move.expert;
+  return set_table_entry(arena, move.expert,
+                         arena_.data() + arena.offset + place * arena.shape.bytes);
 }
 
 void GpuWeights::place(const WeightEntry& entry) {

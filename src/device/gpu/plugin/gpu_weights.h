@@ -39,10 +39,8 @@ class GpuWeights {
                                  const WeightLayout& layout, const LoadOptions& options,
                                  const LoadProgress& progress);
 
-  // Makes `expert` resident in the place of `evicted`, -1: in a spare place. No kernel may be using
-  // the layer.
-  Status replace_expert(const Model& model, const LoadOptions& options, int layer, int expert,
-                        int evicted);
+  // Makes the expert resident. No kernel may be using the layer.
+  Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
