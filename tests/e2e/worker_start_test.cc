@@ -1,4 +1,5 @@
-// Workers of experts that start slowly or not at all: the server begins without them.
+// Workers that start slowly or not at all: the server begins without those of experts, and says
+// that it is loading while it waits for those of layers.
 #include "tests/cli/reluctant_worker.h"
 #include "tests/e2e/served_model.h"
 
@@ -40,6 +41,28 @@ TEST(WorkerStart, OneThatIsSlowIsNotWaitedFor) {
   EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"first\"}"), 1);
   // Attaching alone would have been given up after this long.
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+// The port is open from before the model is loaded, and requests are told so.
+TEST(WorkerStart, OneWithLayersIsWaitedForWithThePortOpen) {
+  const std::string gate = scratch_folder() + "/layers_gate";
+  std::filesystem::remove(gate);
+  const std::string wait = "while [ ! -e " + gate + " ]; do sleep 0.05; done";
+  Served served({"--spawn-worker", "layers,threads=1,bin=" + reluctant_worker(wait, gate)},
+                tiny_model(), false);
+  for (const char* path : {"/health", "/ready"}) {
+    const Reply reply = http_test::get(served.port(), path);
+    EXPECT_EQ(reply.status, 503) << path;
+    EXPECT_EQ(reply.json()["status"], "loading") << path;
+  }
+  const Reply refused = served.complete(greedy("Hi", 3));
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.json()["error"]["code"], "loading");
+  EXPECT_EQ(http_test::get(served.port(), "/metrics").status, 200);
+  write_file(gate, "");
+  ASSERT_TRUE(served.wait_ready()) << served.output();
+  EXPECT_EQ(http_test::get(served.port(), "/ready").status, 200);
+  EXPECT_EQ(served.complete(greedy("Hi", 3)).status, 200);
 }
 
 }  // namespace
