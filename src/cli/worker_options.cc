@@ -82,6 +82,10 @@ Result<WorkerSite> make_site(const Config& config, std::string name, Role role) 
                   .transport = transport(config.text(
                       role == Role::layers ? "worker.transport" : "experts.ipc_transport"))};
   TESSERA_ASSIGN(site.token, worker_token(config));
+  if (const std::string& name = config.text("placement.cpu_isa"); name != "auto") {
+    TESSERA_ASSIGN(const cpu::Isa isa, cpu::parse_isa(name));
+    site.isa = build_of(isa).isa;
+  }
   site.job_limit = std::chrono::milliseconds(
       static_cast<std::int64_t>(config.number("worker.timeout") * 1000.0));
   return site;
@@ -118,14 +122,11 @@ std::int64_t free_memory(const worker::Probe& probe, const Model& model) {
 
 // A worker at an address was started with kernels of its own.
 Status check_isa(const Config& config, const WorkerSite& site, const worker::Probe& probe) {
-  const std::string& name = config.text("placement.cpu_isa");
-  if (site.spawn || name == "auto") return {};
-  TESSERA_ASSIGN(const cpu::Isa wanted, cpu::parse_isa(name));
-  if (probe.build.isa == build_of(wanted).isa) return {};
-  return Error::make(ErrorCode::invalid,
-                     "{} {}: {} computes with {}; start it with --cpu-isa {} too",
-                     config.name_as_given("placement.cpu_isa"), name, site.name,
-                     worker::build_text(probe.build), name);
+  if (site.spawn) return {};
+  Status same = worker::check_isa(probe.build, site.isa);
+  if (same) return {};
+  return std::move(same).error().in(site.name).in(fmt::format(
+      "{} {}", config.name_as_given("placement.cpu_isa"), config.text("placement.cpu_isa")));
 }
 
 // The host computes a worker's experts where that is late. Those that are spawned are started for
@@ -338,7 +339,6 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     found.inventory.call_s = std::chrono::duration<double>(probe->round_trip).count();
   } else {
     const bool may_come = !found.site.spawn && !config.flag("experts.ipc_required") &&
-                          config.text("placement.cpu_isa") == "auto" &&
                           probe.error().code == ErrorCode::unavailable;
     if (!may_come) return probe.error();
     log_warn("{}; the host computes its experts until it comes", probe.error().message);

@@ -42,14 +42,24 @@ bool decode_architectures(ByteReader& in, std::vector<std::string>& names) {
   return in.ok();
 }
 
+const char* isa_text(std::uint16_t isa) {
+  return isa == 0 ? "kernels that it does not name" : cpu::isa_name(static_cast<cpu::Isa>(isa - 1));
+}
+
 }  // namespace
 
 std::string build_text(const WorkerBuild& build) {
-  const std::string kernels = build.isa == 0 ? "kernels that it does not name"
-                                             : cpu::isa_name(static_cast<cpu::Isa>(build.isa - 1));
   const std::string version = build.version.empty() ? "" : ", version " + build.version;
-  return fmt::format("{} on {}{}", kernels, device_kind_name(static_cast<DeviceKind>(build.device)),
-                     version);
+  return fmt::format("{} on {}{}", isa_text(build.isa),
+                     device_kind_name(static_cast<DeviceKind>(build.device)), version);
+}
+
+Status check_isa(const WorkerBuild& build, std::uint16_t isa) {
+  if (isa == 0 || build.isa == isa) return {};
+  return Error::make(ErrorCode::invalid,
+                     "it computes with {}, which may choose other tokens; start it with --cpu-isa "
+                     "{} too",
+                     build_text(build), isa_text(isa));
 }
 
 void encode_build(ByteWriter& out, const WorkerBuild& build) {

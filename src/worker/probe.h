@@ -34,6 +34,9 @@ inline constexpr std::size_t kMaxVersionText = 64;
 inline constexpr std::size_t kMaxBuildBytes = kBuildFixedBytes + kMaxVersionText;
 // For a person: "avx2 on cpu, version 0.1.0".
 std::string build_text(const WorkerBuild& build);
+// Whether its results have the bits that the instruction set `isa` gives (as WorkerBuild::isa; 0:
+// any).
+Status check_isa(const WorkerBuild& build, std::uint16_t isa);
 
 // What a worker says about itself before anything is asked of it. Of one that speaks no version of
 // this end the versions alone are known.

@@ -96,6 +96,7 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, W
                                .hello = hello,
                                .model = sent_model(site, model),
                                .build = site.build,
+                               .isa = site.isa,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
   supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);

@@ -83,6 +83,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
                                .hello = hello,
                                .model = sent_model(site, model),
                                .build = site.build,
+                               .isa = site.isa,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
   supervised.lifecycle.job_limit = kSupervisorPatience * site.job_limit;

@@ -27,6 +27,7 @@ struct WorkerSite {
   std::vector<std::string> probe_arguments;  // of `BINARY worker ... --probe`
   Address address;
   std::optional<WorkerBuild> build;  // that it is to have; absent: that of its first start
+  std::uint16_t isa = 0;             // as WorkerBuild::isa: another one is refused; 0: none is
   std::string token;                 // tcp
   TransportChoice transport = TransportChoice::automatic;
   std::chrono::milliseconds job_limit{30'000};  // a job of role layers that takes longer is lost

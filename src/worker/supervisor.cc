@@ -20,6 +20,8 @@ constexpr auto kMemoryPause = std::chrono::milliseconds(100);
 constexpr auto kExitFollows = std::chrono::milliseconds(100);
 // A slow worker is suspect again and again; of this often at most there is a line.
 constexpr auto kSuspectPause = std::chrono::seconds(10);
+constexpr const char* kRefusals = "tessera_worker_refusals_total";
+constexpr const char* kRefusalsHelp = "Times that a worker refused to serve, or was refused (isa).";
 
 // Of attaching: a worker's REFUSE is an answer, no failure of the start.
 Status take_channel(Result<std::unique_ptr<Channel>> channel, StartedWorker& started) {
@@ -221,8 +223,9 @@ void Supervisor::start_worker() {
   if (stopping()) return;
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return refused(*refuse);
-  set_mismatch(false);
   const HelloAck& ack = std::get<HelloAck>(*reply);
+  if (const Status same = check_isa(ack.build, options_.isa); !same) return refuse(same.error());
+  set_mismatch(false);
   compare_build(ack.build);
   live_ = std::make_shared<Session>(std::move(started->channel), options_.hello, ack);
   lifecycle_.started(Clock::now());
@@ -231,9 +234,15 @@ void Supervisor::start_worker() {
 
 void Supervisor::refused(const Refuse& refuse) {
   set_mismatch(is_mismatch(refuse.reason));
-  count("tessera_worker_refusals_total", "Times that a worker refused to serve.",
-        refuse_reason_name(refuse.reason));
+  count(kRefusals, kRefusalsHelp, refuse_reason_name(refuse.reason));
   lose(DeathReason::refused, fmt::format("it refuses ({})", refusal_text(refuse)));
+}
+
+// A worker that would serve.
+void Supervisor::refuse(const Error& reason) {
+  set_mismatch(true);
+  count(kRefusals, kRefusalsHelp, "isa");
+  lose(DeathReason::refused, reason.message);
 }
 
 // It serves all the same; what was said of it before holds no more.

@@ -14,10 +14,11 @@
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
 // suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), and with a reason tessera_worker_deaths_total,
-// tessera_worker_starts_total (first, or that of the death before), tessera_worker_refusals_total,
-// tessera_worker_suspicions_total (silent, late); tessera_worker_build_changes_total of workers
-// that came back as another program, or on another processor. Each change of state is logged once,
-// but from healthy to suspect and back once in 10 s.
+// tessera_worker_starts_total (first, or that of the death before), tessera_worker_refusals_total
+// (the worker's, or isa), tessera_worker_suspicions_total (silent, late);
+// tessera_worker_build_changes_total of workers that came back as another program, or on another
+// processor, and were not refused for that. Each change of state is logged once, but from healthy
+// to suspect and back once in 10 s.
 #pragma once
 
 #include <condition_variable>
@@ -53,6 +54,7 @@ struct SupervisorOptions {
   Hello hello;
   const gguf::File* model = nullptr;  // for a worker without a file; must outlive the supervisor
   std::optional<WorkerBuild> build;   // that it is to have; absent: that of its first start
+  std::uint16_t isa = 0;              // as WorkerBuild::isa: another one is refused; 0: none is
   LifecycleOptions lifecycle;
   std::chrono::milliseconds start_limit{600'000};  // spawn, attach, load, handshake
   StopTimes stop;
@@ -84,6 +86,7 @@ class Supervisor {
   void step();
   void start_worker();
   void refused(const Refuse& refuse);
+  void refuse(const Error& reason);
   void compare_build(const WorkerBuild& now);
   void set_mismatch(bool mismatch);
   void watch();

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <optional>
 
+#include "device/cpu/isa.h"
 #include "tests/e2e/served_model.h"
 
 namespace tessera::testing {
@@ -22,9 +23,9 @@ const std::string& token_file() {
 // At the address that it was given, or chose.
 class ListeningWorker {
  public:
-  explicit ListeningWorker(const std::string& listen)
+  explicit ListeningWorker(const std::string& listen, const std::string& isa = "auto")
       : process_({tiny_model(), "--listen", listen, "--threads", "1", "--token-file", token_file(),
-                  "--log-level", "info"},
+                  "--log-level", "info", "--cpu-isa", isa},
                  "worker") {
     const std::string ready = "worker ready at ";
     if (!process_.wait_for(ready)) {
@@ -170,12 +171,35 @@ TEST(ExpertWorkerAtAnAddress, MayComeLater) {
   EXPECT_EQ(came.loads(), 1) << came.output();
   // Required, it must be there.
   const std::string nobody = "unix:" + scratch_folder() + "/nobody.sock";
-  for (const char* strict : {"--expert-ipc-required", "--cpu-isa=portable"}) {
-    const Outcome refused =
-        run_program({{"plan", tiny_model(), "--expert-worker", nobody, strict}});
-    EXPECT_EQ(refused.code, 1) << strict;
-    EXPECT_NE(refused.err.find("no worker at " + nobody), std::string::npos) << refused.err;
+  const Outcome refused =
+      run_program({{"plan", tiny_model(), "--expert-worker", nobody, "--expert-ipc-required"}});
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("no worker at " + nobody), std::string::npos) << refused.err;
+}
+
+// With --cpu-isa the same tokens are promised, whoever comes to the address and when.
+TEST(ExpertWorkerAtAnAddress, IsRefusedWithOtherKernels) {
+  if (cpu::detect_isa() == cpu::Isa::portable) GTEST_SKIP() << "this machine has no others";
+  const json body = greedy(some_ids(200), 40);
+  const std::string address = "unix:" + scratch_folder() + "/kernels.sock";
+  const std::string label = "{worker=\"worker:" + address + "\"";
+  const Served served({"--parallel", "2", "--ctx", "2048", "--expert-resident", "30%",
+                       "--expert-worker", address, "--cpu-isa", "portable"});
+  const std::string expected = text_of(served.complete(body));
+  {
+    const ListeningWorker other(address);
+    EXPECT_TRUE(
+        served.becomes("tessera_worker_refusals_total" + label + ",reason=\"isa\"}", 1, 30.0))
+        << served.output();
+    const std::string health = http_test::get(served.port(), "/health").body;
+    EXPECT_NE(health.find("start it with --cpu-isa portable too"), std::string::npos) << health;
+    EXPECT_EQ(text_of(served.complete(body)), expected);
+    EXPECT_EQ(served.metric("tessera_moe_pairs_total{tier=\"worker\"}"), 0);
   }
+  const ListeningWorker same(address, "portable");
+  EXPECT_TRUE(served.becomes("tessera_worker_state" + label + "}", 1, 60.0)) << served.output();
+  EXPECT_EQ(text_of(served.complete(body)), expected);
+  EXPECT_GT(served.metric("tessera_moe_pairs_total{tier=\"worker\"}"), 0);
 }
 
 // A server that hangs does not keep the worker from others for ever. The next one is told that it

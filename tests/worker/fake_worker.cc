@@ -5,7 +5,8 @@
 //
 // MODE: serve, listen ADDRESS TOKEN, silent (a byte, and nothing more), rude (ignores the end of
 // its connection and SIGTERM), exit, corrupt (a frame that was not agreed), other_model, newer
-// (versions it has not heard of), updated (another build of the program), no_memory, descriptors
+// (versions it has not heard of), updated (another build of the program,
+// which names its kernels), no_memory, descriptors
 // (exits 0 when it has exactly the four it was given), talk (writes lines, exits 3), crash (aborts
 // inside its first job), orphan (spawns a worker, tells its number, and is killed); turns_HOW MODEL
 // and loads_slowly MODEL, which compute (turning_worker.h). Without a MODE it takes the words of
@@ -50,7 +51,7 @@ int serve_on(Channel& channel, const std::string& mode) {
   if (mode == "crash") handler.set_before_job([](const FrameHeader&) { ::_exit(77); });
   WorkerOffer offer = scale_offer();
   if (mode == "other_model") offer.model[1] = std::byte{1};
-  if (mode == "updated") offer.probe.build.version = "newer";
+  if (mode == "updated") offer.probe.build = {.isa = 1, .version = "newer"};
   if (mode == "newer") offer.version_min = offer.version_max = 9;
   Stats stats;
   const Result<ServeEnd> end = serve(channel, offer, handler, stats);

@@ -92,8 +92,38 @@ TEST_F(Supervised, AnUpdatedWorkerIsToldOf) {
   }
   supervisor.stop();
   const std::string log = ::testing::internal::GetCapturedStderr();
-  EXPECT_NE(log.find("test computes with kernels that it does not name on cpu, version newer now"),
-            std::string::npos)
+  EXPECT_NE(log.find("test computes with portable on cpu, version newer now"), std::string::npos)
+      << log;
+}
+
+// Who is to compute with certain kernels is refused with others, until it comes back with those.
+TEST_F(Supervised, AWorkerWithOtherKernelsIsRefused) {
+  std::atomic<bool> other{false};
+  const Starter right = counting("updated"), wrong = counting("serve");
+  SupervisorOptions strict = options();
+  strict.isa = 1;
+  ::testing::internal::CaptureStderr();
+  Supervisor supervisor(
+      strict,
+      [&](Deadline deadline, Interrupter& interrupter) {
+        return (other ? wrong : right)(deadline, interrupter);
+      },
+      metrics_);
+  EXPECT_TRUE(becomes_healthy(supervisor));
+  other = true;
+  ::kill(pid_, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return refusals("isa") >= 2; }));
+  EXPECT_EQ(supervisor.session(), nullptr);
+  EXPECT_TRUE(eventually([&] { return supervisor.absence() == Absence::mismatch; }));
+  other = false;
+  EXPECT_TRUE(becomes_healthy(supervisor));
+  EXPECT_EQ(supervisor.absence(), Absence::none);
+  supervisor.stop();
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(
+      log.find("it computes with kernels that it does not name on cpu, which may choose other "
+               "tokens; start it with --cpu-isa portable too"),
+      std::string::npos)
       << log;
 }
 
