@@ -96,8 +96,9 @@ struct PlacedModel {
 // Makes the shards of workers; they begin to load at once. What is given must outlive it.
 RemoteShards remote_shards(const Config& config, const Model& model,
                            const std::vector<LayerWorker>& workers, int context,
-                           MetricsRegistry& metrics, ExpertMetrics* experts = nullptr) {
-  return [&, context, experts](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+                           MetricsRegistry& metrics, ExpertMetrics* experts = nullptr,
+                           const PlacedCost& cost = {}) {
+  return [&, context, experts, cost](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
     for (const LayerWorker& worker : workers) {
       if (worker.site.name != shard.device) continue;
       TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
@@ -106,7 +107,8 @@ RemoteShards remote_shards(const Config& config, const Model& model,
                                       {.layout = shard.layout,
                                        .context = context,
                                        .chunked_delta = device_options(config).chunked_delta,
-                                       .experts = experts},
+                                       .experts = experts,
+                                       .expert_cost = cost},
                                       model, metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     }
@@ -331,10 +333,11 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
-  TESSERA_ASSIGN(auto shards,
-                 open_shards(placed.plan, devices,
-                             remote_shards(config, model, placed.workers, placed.plan.context,
-                                           metrics, loaded.experts.metrics.get())));
+  TESSERA_ASSIGN(
+      auto shards,
+      open_shards(placed.plan, devices,
+                  remote_shards(config, model, placed.workers, placed.plan.context, metrics,
+                                loaded.experts.metrics.get(), placed_costs(placed.plan).front())));
   loaded.plan = std::move(placed.plan);
   Progress progress({.what = "loading"});
   TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),

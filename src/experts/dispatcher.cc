@@ -333,9 +333,10 @@ void Dispatcher::count_cost(const Group& by, const ExpertJob& job, double taken_
   ExpertMetrics::Executor& counts = *counts_of(by);
   const std::uint64_t bytes = reads_.bytes(job.layer, job.pairs);
   counts.expert_bytes.add(bytes);
-  if (job.n_rows != 1 || by.cost.bytes_per_us <= 0) return;
-  const double us = by.cost.call_us + static_cast<double>(bytes) / by.cost.bytes_per_us;
-  counts.predicted_us.add(static_cast<std::uint64_t>(us));
+  if (job.n_rows != 1) return;
+  counts.row_calls.add();
+  counts.row_bytes.add(bytes);
+  counts.predicted_us.add(by.cost.us(1, bytes));
   counts.taken_us.add(static_cast<std::uint64_t>(taken_us));
 }
 

@@ -41,12 +41,6 @@
 
 namespace tessera {
 
-// What a job of one row takes an executor, as the placement reckoned. 0: it did not.
-struct PlacedCost {
-  double call_us = 0.0;
-  double bytes_per_us = 0.0;
-};
-
 struct DispatcherParts {
   ExpertOptions options;
   std::unique_ptr<ExpertExecutor> host;

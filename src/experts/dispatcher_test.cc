@@ -241,11 +241,28 @@ TEST(Dispatcher, CountsBytesOfExpertsAndWhatTheyWereReckonedToTake) {
   EXPECT_EQ(metrics.host.predicted_us.value(), 20u);
   EXPECT_EQ(metrics.worker.predicted_us.value(), 32u);
   EXPECT_GE(metrics.worker.taken_us.value(), 400'000u);
+  EXPECT_EQ(metrics.worker.row_calls.value(), 1u);
+  EXPECT_EQ(metrics.worker.row_bytes.value(), 2000u);
   run(2);  // that share their experts
   EXPECT_EQ(metrics.expert_bytes_resident.value(), 2000u);
   EXPECT_EQ(metrics.host.expert_bytes.value(), 2000u);
   EXPECT_EQ(metrics.worker.expert_bytes.value(), 4000u);
   EXPECT_EQ(metrics.worker.predicted_us.value(), 32u) << "of jobs of one row alone";
+}
+
+// Layers elsewhere tell how many jobs of one row their host had, and this process what that should
+// have taken.
+TEST(Dispatcher, CountsOfLayersElsewhereAreHeldAgainstTheirCost) {
+  MetricsRegistry there, here;
+  ExpertMetrics of_worker(there), metrics(here);
+  of_worker.host.row_calls.add(3);
+  of_worker.host.row_bytes.add(6000);
+  of_worker.host.taken_us.add(70);
+  metrics.add(of_worker.counts(), {.call_us = 10, .bytes_per_us = 100});
+  EXPECT_EQ(metrics.host.predicted_us.value(), 90u);
+  EXPECT_EQ(metrics.host.taken_us.value(), 70u);
+  metrics.add(of_worker.counts(), {});
+  EXPECT_EQ(metrics.host.predicted_us.value(), 90u) << "the placement had no cost";
 }
 
 TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {

@@ -40,6 +40,10 @@ ExpertMetrics::Executor executor(MetricsRegistry& registry, const char* tier) {
                                     "this process.",
                                     labels),
       .expert_bytes = expert_bytes(registry, tier),
+      .row_calls =
+          registry.counter("tessera_moe_row_calls_total", "Of these, jobs of one row.", labels),
+      .row_bytes = registry.counter("tessera_moe_row_bytes_total",
+                                    "Bytes of experts that jobs of one row needed.", labels),
       .predicted_us = registry.counter("tessera_moe_predicted_us_total",
                                        "Microseconds that the placement reckoned with for jobs of "
                                        "one row.",
@@ -100,10 +104,10 @@ ExpertMetrics::ByReason ExpertMetrics::by_reason(MetricsRegistry& registry, cons
 }
 
 std::array<Counter*, std::tuple_size_v<ExpertCounts>> ExpertMetrics::of_layers() const {
-  return {&pairs_resident,   &host.calls,   &host.pairs,    &host.wait_us,
-          &host.hidden_us,   &mixed_layers, &cache_hit,     &cache_miss,
-          &cache_admit,      &cache_evict,  &cache_useless, &expert_bytes_resident,
-          &host.expert_bytes};
+  return {&pairs_resident,    &host.calls,     &host.pairs,     &host.wait_us,
+          &host.hidden_us,    &mixed_layers,   &cache_hit,      &cache_miss,
+          &cache_admit,       &cache_evict,    &cache_useless,  &expert_bytes_resident,
+          &host.expert_bytes, &host.row_calls, &host.row_bytes, &host.taken_us};
 }
 
 ExpertCounts ExpertMetrics::counts() const {
@@ -113,9 +117,10 @@ ExpertCounts ExpertMetrics::counts() const {
   return counts;
 }
 
-void ExpertMetrics::add(const ExpertCounts& counts) {
+void ExpertMetrics::add(const ExpertCounts& counts, const PlacedCost& cost) {
   const auto counters = of_layers();
   for (std::size_t i = 0; i < counts.size(); ++i) counters[i]->add(counts[i]);
+  host.predicted_us.add(cost.us(counts[13], counts[14]));
 }
 
 ExpertUse ExpertMetrics::totals() const {

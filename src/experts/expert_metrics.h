@@ -33,14 +33,27 @@ const char* worker_failure_name(WorkerFailure failure);
 // What the layers of another process counted of their experts, in the order of
 // ExpertMetrics::of_layers(): pairs resident; calls, pairs, microseconds waited and hidden of its
 // host; mixed layers; cache hits, misses, admissions, evictions and of these the useless ones;
-// bytes of experts, resident and of its host.
-using ExpertCounts = std::array<std::uint64_t, 13>;
+// bytes of experts, resident and of its host; of its host's jobs of one row how many there were,
+// the bytes of their experts and the microseconds that they took.
+using ExpertCounts = std::array<std::uint64_t, 16>;
 constexpr bool is_time_of_experts(std::size_t i) {
-  return i == 3 || i == 4;
+  return i == 3 || i == 4 || i == 15;
 }
 constexpr bool is_bytes_of_experts(std::size_t i) {
-  return i == 11 || i == 12;
+  return i == 11 || i == 12 || i == 14;
 }
+
+// What a job of one row takes an executor, as the placement reckoned. 0: it did not.
+struct PlacedCost {
+  double call_us = 0.0;
+  double bytes_per_us = 0.0;
+
+  std::uint64_t us(std::uint64_t jobs, std::uint64_t bytes) const {
+    if (bytes_per_us <= 0) return 0;
+    return static_cast<std::uint64_t>(static_cast<double>(jobs) * call_us +
+                                      static_cast<double>(bytes) / bytes_per_us);
+  }
+};
 
 class ExpertMetrics {
  public:
@@ -52,6 +65,8 @@ class ExpertMetrics {
     Counter& hidden_us;     // that it computed while this process did work of the layer
     Counter& expert_bytes;  // of experts that its jobs needed
     // Of jobs of one row, whose cost the placement reckoned with.
+    Counter& row_calls;
+    Counter& row_bytes;  // of the experts that they needed
     Counter& predicted_us;
     Counter& taken_us;  // waited for, or computed where that is longer
   };
@@ -81,9 +96,10 @@ class ExpertMetrics {
 
   ExpertUse totals() const;
 
-  // Of layers in a process without workers of its own: what it counted, and that added to this one.
+  // Of layers in a process without workers of its own: what it counted, and that added to this one,
+  // which knows what its host was reckoned to cost.
   ExpertCounts counts() const;
-  void add(const ExpertCounts& counts);
+  void add(const ExpertCounts& counts, const PlacedCost& cost);
 
  private:
   std::array<Counter*, std::tuple_size_v<ExpertCounts>> of_layers() const;

@@ -142,23 +142,17 @@ Result<std::unique_ptr<Device>> open_device(const ShardPlan& shard, const Device
                           .chunked_delta = options.chunked_delta});
 }
 
-namespace {
-
-// DispatcherParts::costs: the plan has the host behind the workers, where it may compute at all.
 std::vector<PlacedCost> placed_costs(const Plan& plan) {
   std::vector<PlacedCost> costs(1);
-  for (std::size_t i = 0; i < plan.expert_costs.size(); ++i) {
-    const ExpertCosts& own = plan.expert_costs[i].costs;
+  for (const auto& [executor, own] : plan.expert_costs) {
     const PlacedCost cost{.call_us = 1e6 * own.call_s, .bytes_per_us = 1e-6 * own.bytes_per_s};
-    if (i < plan.expert_workers.size())
-      costs.push_back(cost);
-    else
+    if (executor == kHostExecutor)
       costs.front() = cost;
+    else
+      costs.push_back(cost);
   }
   return costs;
 }
-
-}  // namespace
 
 Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
                                                         const DeviceOptions& options,

@@ -148,6 +148,9 @@ struct DeviceOptions {
 };
 Result<std::unique_ptr<Device>> open_device(const ShardPlan& shard, const DeviceOptions& options);
 
+// What the plan reckoned with, of the host and then of the workers, by their numbers.
+std::vector<PlacedCost> placed_costs(const Plan& plan);
+
 // The shards of a plan, ready to load. `remote` makes those of workers.
 using RemoteShards = std::function<Result<std::unique_ptr<Shard>>(const ShardPlan& shard)>;
 Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,

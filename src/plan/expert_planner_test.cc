@@ -150,6 +150,11 @@ TEST(ExpertPlanner, SaysWhatExpertsWerePlacedBy) {
       << plan_table(*plan);
   options.expert_workers_required = true;
   EXPECT_EQ(make_plan(model, inventory, options)->expert_costs.size(), 2u);
+  inventory.devices.front().remote = inventory.devices.front().has_file = true;
+  const Result<Plan> elsewhere = make_plan(model, inventory, options);
+  ASSERT_TRUE(elsewhere) << elsewhere.error().message;
+  ASSERT_EQ(elsewhere->expert_costs.size(), 1u) << "a worker with layers has its own host alone";
+  EXPECT_EQ(elsewhere->expert_costs[0].executor, "host");
   options.expert_resident = 100.0;
   EXPECT_TRUE(make_plan(model, inventory, options)->expert_costs.empty());
 }

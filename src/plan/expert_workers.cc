@@ -28,12 +28,18 @@ ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts&
   return costs;
 }
 
-std::vector<ExecutorCosts> executor_costs(std::span<const ExpertWorkerInventory> workers,
+std::vector<ExecutorCosts> executor_costs(std::span<const ShardPlan> shards,
+                                          std::span<const ExpertWorkerInventory> workers,
                                           const PlanOptions& options) {
+  bool here = false, there = false;
+  for (const ShardPlan& shard : shards)
+    (shard.remote ? there : here) |= shard.experts_host + shard.experts_worker > 0;
   std::vector<ExecutorCosts> all;
-  for (const ExpertWorkerInventory& worker : workers)
-    all.push_back({worker.name, worker_costs(worker, options.expert_costs)});
-  if (!options.expert_workers_required) all.push_back({"host", options.expert_costs});
+  if (here)
+    for (const ExpertWorkerInventory& worker : workers)
+      all.push_back({worker.name, worker_costs(worker, options.expert_costs)});
+  if (there || (here && !options.expert_workers_required))
+    all.push_back({kHostExecutor, options.expert_costs});
   return all;
 }
 

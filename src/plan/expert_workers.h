@@ -18,9 +18,11 @@ int expert_job_rows(int shard_rows, const PlanOptions& options);
 // A worker's costs. What was not measured is assumed to be as with the host.
 ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts& host);
 
-// Of all who may compute experts away: the workers in the inventory's order, then the host, where
-// it may.
-std::vector<ExecutorCosts> executor_costs(std::span<const ExpertWorkerInventory> workers,
+// Of all who may compute experts away: the workers in the inventory's order, where experts leave
+// devices of this process, then the host, where it may, or where experts leave a worker with
+// layers.
+std::vector<ExecutorCosts> executor_costs(std::span<const ShardPlan> shards,
+                                          std::span<const ExpertWorkerInventory> workers,
                                           const PlanOptions& options);
 
 // In the inventory's order, with jobs of `job_rows` rows.

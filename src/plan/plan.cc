@@ -252,7 +252,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.piece_rows = plan.shards.front().layout.max_rows;
   plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
                                             expert_job_rows(plan.piece_rows, options));
-  if (plan.experts_leave()) plan.expert_costs = executor_costs(inventory.expert_workers, options);
+  plan.expert_costs = executor_costs(plan.shards, inventory.expert_workers, options);
   if (const auto& drafter = options.drafter)
     plan.drafter =
         DrafterPlan{.name = drafter->name,

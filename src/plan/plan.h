@@ -204,8 +204,9 @@ struct ExpertWorkerPlan {
 };
 
 // What somebody who may compute experts away was taken to cost when they were placed.
+inline constexpr const char* kHostExecutor = "host";
 struct ExecutorCosts {
-  std::string executor;  // "host", "worker:0"
+  std::string executor;  // kHostExecutor, "worker:0"
   ExpertCosts costs;
 };
 
@@ -263,7 +264,7 @@ struct Plan {
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
-  std::vector<ExecutorCosts> expert_costs;       // where layers of this process have experts away
+  std::vector<ExecutorCosts> expert_costs;       // where experts are away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads

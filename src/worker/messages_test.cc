@@ -59,7 +59,8 @@ TEST(Messages, RoundTrip) {
   EXPECT_EQ(encode(example_ack()).size(), kHelloAckFixedBytes + kBuildFixedBytes + 3);
   const Refuse refuse{.reason = RefuseReason::limits, .need = 10, .have = 5, .text = "too many"};
   EXPECT_EQ(*decode_refuse(encode(refuse)), refuse);
-  const Stats stats{1, 2, 3, 4, 5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20}};
+  const Stats stats{1, 2, 3, 4,
+                    5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
   const Probe probe{.version_min = 1,
                     .version_max = 9,
@@ -83,12 +84,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "06000600012e2e0000000000004d000000000000000000000000000000000000"
+            "07000700012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "060002002e020000080000004000000000000000000000000000100000000000"
+            "070002002e020000080000004000000000000000000000000000100000000000"
             "00000040000000000200010003000000312e32");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");

@@ -115,7 +115,8 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
 }
 
 void RemoteShard::count_experts() {
-  if (options_.experts != nullptr) options_.experts->add(session_->take_experts());
+  if (options_.experts != nullptr)
+    options_.experts->add(session_->take_experts(), options_.expert_cost);
 }
 
 Status RemoteShard::ready() const {

@@ -42,6 +42,7 @@ struct RemoteShardOptions {
   bool chunked_delta = false;
   int credits = kPiecesPerBoundary;  // jobs under way at once
   ExpertMetrics* experts = nullptr;  // gets what the worker counts of experts away; may be null
+  PlacedCost expert_cost{};          // that its host was reckoned to have
 };
 
 class RemoteShard final : public Shard {

@@ -76,7 +76,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0600"
+            "0700"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -92,7 +92,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "0a041710");
+            "f2d95d8e");
 }
 
 TEST(Wire, RoundTripsEveryOp) {

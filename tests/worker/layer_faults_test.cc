@@ -159,18 +159,33 @@ TEST(LayerFault, CountsOfExpertsSurviveTheWorker) {
     return static_cast<std::uint64_t>(layout.end_layer - layout.first_layer);
   };
   const auto in_step = [&] { return pairs(there) * layers(0) == pairs(here) * layers(1); };
-  EXPECT_TRUE(rig.runner->logits(question(), 64).size() > 0);
+  // A prompt, and tokens one by one, which are held against what the placement reckoned.
+  const auto ask = [&] {
+    (void)rig.runner->logits(question(), 64);
+    for (std::size_t i = 0; i < 8; ++i) (void)rig.runner->logits(question().subspan(i, 1), 64);
+  };
+  const auto reckoned = [&] {
+    const ExpertMetrics::Executor& host = there.host;
+    return kHostCost.us(host.row_calls.value(), host.row_bytes.value());
+  };
+  ask();
   ASSERT_GT(pairs(here), 0u);
   ASSERT_TRUE(in_step()) << pairs(there) << " of " << pairs(here);  // with the results
   EXPECT_GT(there.host.calls.value(), 0u);
   EXPECT_GT(there.mixed_layers.value(), 0u);
+  EXPECT_GT(there.host.row_calls.value(), 0u);
+  EXPECT_NEAR(static_cast<double>(there.host.predicted_us.value()), static_cast<double>(reckoned()),
+              16.0)
+      << "but for what each result rounds down";
+  EXPECT_GT(there.host.taken_us.value(), 0u);
   send_signal(rig.pid(), SIGKILL);
   ASSERT_TRUE(eventually([&] { return !rig.runner->pipeline().ready().ok(); }));
-  const std::uint64_t before = pairs(there);
+  const std::uint64_t before = pairs(there), predicted = there.host.predicted_us.value();
   ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); }));
-  (void)rig.runner->logits(question(), 64);
+  ask();
   ASSERT_TRUE(in_step()) << pairs(there) << " of " << pairs(here);
   EXPECT_EQ(pairs(there), 2 * before);
+  EXPECT_EQ(there.host.predicted_us.value(), 2 * predicted);
 }
 
 // One that dies again and again is not started for ever; what is lost says so at once.

@@ -15,6 +15,9 @@
 
 namespace tessera::testing {
 
+// That the workers' hosts are reckoned to have.
+inline constexpr PlacedCost kHostCost{.call_us = 10.0, .bytes_per_us = 1000.0};
+
 struct LayerWorkers {
   MetricsRegistry metrics;
   worker::TransportChoice transport = worker::TransportChoice::automatic;
@@ -84,7 +87,8 @@ inline RunnerOptions on_topology(const std::string& path, const std::string& let
                                                  {.layout = shard.layout,
                                                   .context = context,
                                                   .chunked_delta = device.chunked_delta,
-                                                  .experts = &workers.experts},
+                                                  .experts = &workers.experts,
+                                                  .expert_cost = kHostCost},
                                                  model, workers.metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     };
