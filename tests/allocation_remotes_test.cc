@@ -1,81 +1,27 @@
 // Each allocation in turn fails while a host makes the users of a worker and shakes hands with it,
 // at a worker in this process: an error of one line or another try, and nothing left behind.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
 #include <thread>
 
 #include "base/log.h"
+#include "tests/allocation_hook.h"
 #include "tests/worker/process_counts.h"
 #include "worker/experts_handler.h"
 #include "worker/layers_handler.h"
 #include "worker/remote_experts.h"
 #include "worker/remote_shard.h"
 
-namespace {
-
-std::atomic<int> g_left{-1};         // allocations until the one that fails; negative: none does
-thread_local bool t_spared = false;  // the worker's, and this test's own
-
-bool must_fail() {
-  return !t_spared && g_left.load() >= 0 && g_left.fetch_sub(1) == 0;
-}
-
-void* allocated(std::size_t size, std::size_t alignment) {
-  void* data = nullptr;
-  if (must_fail() || ::posix_memalign(&data, alignment, size) != 0) throw std::bad_alloc();
-  return data;
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return allocated(size, alignof(std::max_align_t));
-}
-void* operator new(std::size_t size, std::align_val_t alignment) {
-  return allocated(size, static_cast<std::size_t>(alignment));
-}
-void operator delete(void* data) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::size_t) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::align_val_t) noexcept {
-  std::free(data);
-}
-void operator delete(void* data, std::size_t, std::align_val_t) noexcept {
-  std::free(data);
-}
-
-// AlignedBuffer's.
-extern "C" void* aligned_alloc(std::size_t alignment, std::size_t size) noexcept {
-  void* data = nullptr;
-  return !must_fail() && ::posix_memalign(&data, alignment, size) == 0 ? data : nullptr;
-}
-
-// Of rings.
-extern "C" void* mmap(void* at, std::size_t size, int protection, int flags, int fd,
-                      off_t offset) noexcept {
-  static const auto real = reinterpret_cast<decltype(&mmap)>(dlsym(RTLD_NEXT, "mmap"));
-  if ((flags & MAP_SHARED) != 0 && must_fail()) {
-    errno = ENOMEM;
-    return MAP_FAILED;
-  }
-  return real(at, size, protection, flags, fd, offset);
-}
-
 namespace tessera::worker {
 namespace {
 
 using namespace std::chrono_literals;
+using tessera::testing::fail_allocation;
 using tessera::testing::ProcessCounts;
 using tessera::testing::running_threads;
+using tessera::testing::spare_this_thread;
+using tessera::testing::stop_failing;
 
 const Model& model() {
   static const Model kModel =
@@ -100,7 +46,7 @@ class Worker {
       : listener_(*Listener::open(
             *Address::parse(fmt::format("unix:{}spare_{}", ::testing::TempDir(), ::getpid())))) {
     thread_ = std::thread([this] {
-      t_spared = true;
+      spare_this_thread(true);
       const WorkerOffer offer{.roles = role_bit(Role::layers) | role_bit(Role::experts),
                               .model = model_digest(model().file()),
                               .dims = model_dims(model().spec())};
@@ -134,9 +80,9 @@ Status make_experts(const WorkerSite& site, MetricsRegistry& metrics) {
     if (const auto& moe = model().spec().layers[l].moe)
       experts[l].home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
   const ExpertConnectionOptions options{.experts = experts, .max_rows = 8};
-  t_spared = false;
+  spare_this_thread(false);
   const auto made = ExpertConnection::create(site, options, model(), metrics);
-  t_spared = true;
+  spare_this_thread(true);
   if (!made) return made.error();
   return (*made)->wait_ready();
 }
@@ -146,9 +92,9 @@ Status make_shard(const WorkerSite& site, MetricsRegistry& metrics) {
   options.layout.end_layer = model().spec().n_layer();
   options.layout.max_rows = 16;
   options.layout.kv_pages.assign(kv_groups(model().spec()).size(), 8);
-  t_spared = false;
+  spare_this_thread(false);
   const auto made = RemoteShard::create(site, options, model(), metrics);
-  t_spared = true;
+  spare_this_thread(true);
   if (!made) return made.error();
   return (*made)->load(model(), {});
 }
@@ -158,7 +104,7 @@ class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
   // Until nothing is left to fail.
   template <typename Make>
   void check(Role role, Make make) {
-    t_spared = true;
+    spare_this_thread(true);
     set_log_level(LogLevel::off);
     (void)model();
     const Worker worker;
@@ -173,9 +119,9 @@ class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
     for (bool failed = true; failed; ++tries) {
       SCOPED_TRACE(tries);
       MetricsRegistry metrics;
-      g_left = tries;
+      fail_allocation(tries);
       const Status made = make(site, metrics);
-      failed = g_left.exchange(-1) < 0;
+      failed = stop_failing();
       if (made) continue;
       ++errors;
       EXPECT_FALSE(made.error().message.empty());

@@ -2,7 +2,7 @@
 // allocates anything.
 #include <gtest/gtest.h>
 
-#include "tests/allocation_counter.h"
+#include "tests/allocation_hook.h"
 #include "tests/expert_models.h"
 #include "tests/model_runner.h"
 

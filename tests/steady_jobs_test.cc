@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tests/allocation_counter.h"
+#include "tests/allocation_hook.h"
 #include "worker/channel_pair.h"
 #include "worker/scale_handler.h"
 #include "worker/session.h"

@@ -5,7 +5,7 @@
 
 #include <thread>
 
-#include "tests/allocation_counter.h"
+#include "tests/allocation_hook.h"
 #include "worker/experts_handler.h"
 #include "worker/layers_handler.h"
 #include "worker/remote_experts.h"
