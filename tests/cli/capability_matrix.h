@@ -1,4 +1,4 @@
-// What every option means on every topology: data that capability_test.cc holds against the
+// What every option means on every topology: data that the capability tests hold against the
 // program.
 //
 // A new option needs a line in kEntries; without one the test fails. Its effect says what it may

@@ -1,5 +1,5 @@
-// What capability_test.cc needs of the world: workers that listen, files, and runs of the program's
-// own code (from words to plans and logits) within this process.
+// What the capability tests need of the world: workers that listen, files, and runs of the
+// program's own code (from words to plans and logits) within this process.
 #pragma once
 
 #include <map>

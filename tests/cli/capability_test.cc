@@ -1,7 +1,7 @@
-// Options mean the same wherever layers and experts lie: every option of the table, on every
-// topology, is honoured or refused at start. The data is capability_matrix.h; what holds is shown
-// on the program's own code, from its words to plans and logits, within this process (workers are
-// processes of the program):
+// Options of models mean the same wherever layers and experts lie: every option of the table, on
+// every topology, is honoured or refused at start. The data is capability_matrix.h; what holds is
+// shown on the program's own code, from its words to plans and logits, within this process (workers
+// are processes of the program):
 //
 //   every option    has an entry; one alone at another value, on each topology: it is taken, or
 //                   refused with the line that kRefusals has, and nothing else is refused
@@ -13,28 +13,20 @@
 //                   show in how the topology's workers are reached, or in the counts of jobs and
 //                   bytes; without such workers they change nothing
 //   Effect::gpu, Effect::process      change nothing: all set together, the plan and the bits are
-//                   those without; of the process, each shows in what it is about
+//                   those without
 //   Effect::pages   shows in what the process has locked in memory
-//   Effect::call    is refused by serve and the configuration file, or by every command that loads
-//                   a model
 //   Effect::topology                  is what some topology here is made of
 //
 // Bits of a split are those of one device, and so are those of experts away: adding their sums
 // loses nothing (experts/executor.h).
-#include <gtest/gtest.h>
 #include <unistd.h>
-
-#include <cmath>
 
 #include "base/log.h"
 #include "cli/loading.h"
 #include "cli/option_table.h"
 #include "cli/option_value.h"
 #include "cli/placement_options.h"
-#include "cli/server_options.h"
-#include "cli/text_model.h"
-#include "device/cpu/isa.h"
-#include "tests/cli/capability_rig.h"
+#include "tests/cli/capability_entries.h"
 #include "tests/cli/program.h"
 #include "tests/cli/reluctant_worker.h"
 
@@ -42,96 +34,6 @@ namespace tessera::testing {
 namespace {
 
 using nlohmann::json;
-
-const Entry* find_entry(std::string_view key) {
-  for (const Entry& entry : kEntries)
-    if (entry.key == key) return &entry;
-  return nullptr;
-}
-
-// The entry once for each of its values; without one, itself.
-std::vector<Entry> values_of(const Entry& entry) {
-  std::vector<Entry> all = {entry};
-  for (std::string_view left = entry.others; !left.empty();) {
-    const std::string_view value = left.substr(0, left.find('|'));
-    all.push_back({entry.key, entry.effect, value});
-    left.remove_prefix(std::min(left.size(), value.size() + 1));
-  }
-  return all;
-}
-
-// Of every option of the table, with every value.
-template <typename Use>
-void for_each_entry(const Use& use) {
-  for (const cli::Option& option : cli::option_table()) {
-    const Entry* entry = find_entry(option.key);
-    if (entry == nullptr) {
-      ADD_FAILURE() << option.key << ": capability_matrix.h does not say what it means where "
-                    << "layers or experts are elsewhere";
-      continue;
-    }
-    for (const Entry& one : values_of(*entry)) use(one);
-  }
-}
-
-const Refusal* find_refusal(const Entry& entry, Topology topology) {
-  for (const Refusal& refusal : kRefusals)
-    if (refusal.key == entry.key && (refusal.value.empty() || refusal.value == entry.value) &&
-        (refusal.where & of(topology)) != 0)
-      return &refusal;
-  return nullptr;
-}
-
-// What is chosen of itself: of this machine's kernels the widest, and f32 for the model's KV. Wider
-// kernels cannot be tried.
-bool is_default_here(const Entry& entry) {
-  if (entry.key == "kv.type") return entry.value == "f32";
-  if (entry.key != "placement.cpu_isa") return false;
-  const Result<cpu::Isa> isa = cpu::parse_isa(entry.value);
-  return !isa || *isa >= cpu::detect_isa();
-}
-
-// A topology with the option at its value.
-Settings with(const Entry& entry, Topology topology) {
-  return joined(Rig::get().topology(topology),
-                Rig::get().setting(entry.key, entry.value, topology));
-}
-
-// The options of these effects that the topology takes, in each round with another value.
-constexpr int kRounds = 2;
-std::vector<Entry> chosen(std::initializer_list<Effect> effects, Topology topology, int round) {
-  std::vector<Entry> all;
-  for (const Entry& entry : kEntries) {
-    if (std::count(effects.begin(), effects.end(), entry.effect) == 0) continue;
-    std::vector<Entry> values = values_of(entry);
-    std::erase_if(values, [&](const Entry& one) {
-      return find_refusal(one, topology) != nullptr || is_default_here(one);
-    });
-    if (!values.empty())
-      all.push_back(values[std::min(values.size() - 1, static_cast<std::size_t>(round))]);
-  }
-  return all;
-}
-
-// All of them at once.
-Settings all_of(std::initializer_list<Effect> effects, Topology topology, int round) {
-  Settings settings;
-  for (const Entry& entry : chosen(effects, topology, round))
-    settings = joined(settings, Rig::get().setting(entry.key, entry.value, topology));
-  return settings;
-}
-
-// What changes nothing there.
-Settings idle_on(Topology topology, int round) {
-  Settings settings = all_of({Effect::process, Effect::gpu}, topology, round);
-  if ((of(topology) & kLayerWorkers) == 0)
-    settings = joined(settings, all_of({Effect::layers}, topology, round));
-  if ((of(topology) & kExpertWorkers) == 0)
-    settings = joined(settings, all_of({Effect::experts}, topology, round));
-  if ((of(topology) & kWorkers) == 0)
-    settings = joined(settings, all_of({Effect::workers}, topology, round));
-  return settings;
-}
 
 bool is_over_address(const std::string& device) {
   return device.starts_with("worker:unix") || device.starts_with("worker:tcp");
@@ -312,36 +214,6 @@ TEST(Capabilities, PagesOfTheFileAreLockedAsSaid) {
     });
 }
 
-// A flag that a command does not have is refused by it, and the file has no place for what is of
-// one call.
-TEST(Capabilities, EveryCommandRefusesTheOptionsOfOthers) {
-  const auto takes = [](const cli::CommandInfo& command, const std::string& flag) {
-    for (const cli::Option& option : cli::option_table())
-      if ((option.commands & command.command) != 0 && last_flag(option) == flag) return true;
-    return false;
-  };
-  const auto expect_refused = [](const cli::CommandInfo& command,
-                                 const std::vector<std::string>& words, const std::string& part) {
-    const Result<cli::Config> config = cli::Config::resolve(command, words);
-    ASSERT_FALSE(config) << command.name << ": " << words.front();
-    EXPECT_EQ(config.error().code, ErrorCode::invalid);
-    EXPECT_NE(config.error().message.find(part), std::string::npos) << config.error().message;
-  };
-  const std::string file = scratch_folder() + "/of_one_call.toml";
-  for (const cli::Option& option : cli::option_table()) {
-    const std::string flag = last_flag(option), key(option.key);
-    for (const cli::CommandInfo& command : cli::command_table())
-      if (!flag.empty() && !takes(command, flag))
-        expect_refused(command, {flag, "1"},
-                       fmt::format("{} is no option of 'tessera {}'", flag, command.name));
-    if (option.file) continue;
-    const std::size_t dot = key.find('.');
-    write_file(file, fmt::format("[{}]\n{} = 1\n", key.substr(0, dot), key.substr(dot + 1)));
-    expect_refused(cli::command_info(cli::kServe), {"--config", file},
-                   "belongs on the command line");
-  }
-}
-
 TEST(Capabilities, OtherOptionsChangeNoPlan) {
   for (const Topology topology : kTopologies) {
     SCOPED_TRACE(name_of(topology));
@@ -354,19 +226,6 @@ TEST(Capabilities, OtherOptionsChangeNoPlan) {
       EXPECT_EQ(*plan, *base) << round;
     }
   }
-}
-
-std::vector<float> logits_of(const Settings& settings) {
-  const Result<Computed> computed = compute(settings);
-  EXPECT_TRUE(computed) << computed.error().message;
-  return computed ? computed->logits : std::vector<float>();
-}
-
-float distance(const std::vector<float>& a, const std::vector<float>& b) {
-  if (a.size() != b.size() || a.empty()) return INFINITY;
-  float worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  return worst;
 }
 
 TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
@@ -390,123 +249,6 @@ TEST(Capabilities, LogitsAreThoseOfOneDeviceWithTheSameOptions) {
           << round;
     }
   }
-}
-
-// --- The process ---
-
-// A number of the options and what became of it.
-bool shows(const Entry& entry, double got) {
-  const double given = std::stod(std::string(entry.value));
-  return std::abs(got - given) < 1e-6 * given;
-}
-
-void check_sampling(const Entry& entry, const SamplingParams& got) {
-  const std::string_view name = entry.key.substr(std::string_view("sampling.").size());
-  EXPECT_TRUE(shows(entry, name == "temperature"          ? got.temperature
-                           : name == "top_k"              ? got.top_k
-                           : name == "top_p"              ? got.top_p
-                           : name == "min_p"              ? got.min_p
-                           : name == "repetition_penalty" ? got.repetition_penalty
-                           : name == "presence_penalty"   ? got.presence_penalty
-                           : name == "frequency_penalty"  ? got.frequency_penalty
-                           : name == "seed" ? static_cast<double>(got.seed.value_or(0))
-                                            : NAN));
-}
-
-int queue_of(const cli::Config& config) {
-  MetricsRegistry metrics;
-  Result<cli::LoadedModel> loaded = cli::load_model(config, capability_model(), {}, metrics);
-  const auto text = cli::read_text_model(capability_model().file(), config);
-  if (!loaded || !text) return -1;
-  const auto engine = cli::start_engine(config, *loaded, text->tokenizer, metrics);
-  return engine ? (*engine)->status().max_queue : -1;
-}
-
-// `file`: what the file that the value stands for has, without its line's end.
-void check_server(const Entry& entry, const cli::Config& config, const std::string& file) {
-  const Result<server::ServerOptions> server = cli::server_options(config);
-  ASSERT_TRUE(server) << server.error().message;
-  const std::string_view name = entry.key.substr(std::string_view("server.").size());
-  const std::string value(entry.value);
-  const std::vector<std::string> alone = {value};
-  const auto seconds = [](std::chrono::milliseconds time) {
-    return std::chrono::duration<double>(time).count();
-  };
-  if (name == "host")
-    EXPECT_EQ(server->host, value);
-  else if (name == "port")
-    EXPECT_TRUE(shows(entry, server->port));
-  else if (name == "api_key")
-    EXPECT_EQ(server->api_keys, alone);
-  else if (name == "api_key_file")
-    EXPECT_EQ(server->api_keys, std::vector<std::string>{file});
-  else if (name == "cors_origin")
-    EXPECT_EQ(server->cors_origins, alone);
-  else if (name == "insecure")
-    EXPECT_TRUE(server->insecure);
-  else if (name == "alias")
-    EXPECT_EQ(cli::served_id(config, {"a/model.gguf"}), value);
-  else if (name == "max_queue")
-    EXPECT_TRUE(shows(entry, queue_of(config)));
-  else if (name == "max_body")
-    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_body)));
-  else if (name == "max_header")
-    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_header)));
-  else if (name == "max_connections")
-    EXPECT_TRUE(shows(entry, static_cast<double>(server->max_connections)));
-  else if (name == "header_timeout")
-    EXPECT_TRUE(shows(entry, seconds(server->timeouts.header)));
-  else if (name == "idle_timeout")
-    EXPECT_TRUE(shows(entry, seconds(server->timeouts.keep_alive)));
-  else if (name == "drain")
-    EXPECT_TRUE(shows(entry, seconds(cli::drain_time(config))));
-  else
-    ADD_FAILURE() << entry.key << ": say here where it shows";
-}
-
-void check_template(const cli::Config& config) {
-  const Result<cli::TextModel> text = cli::read_text_model(capability_model().file(), config);
-  ASSERT_TRUE(text && text->chat) << (text ? text->no_chat : text.error().message);
-  const auto messages = nlohmann::ordered_json::parse(R"([{"role":"user","content":"hello"}])");
-  const auto segments = text->chat->render({.messages = messages});
-  ASSERT_TRUE(segments) << segments.error().message;
-  std::string said;
-  for (const jinja::Segment& segment : *segments) said += segment.text;
-  EXPECT_EQ(said, "<hello>");
-}
-
-// Without a model the program says which one it takes, as information.
-void check_log_level(const Entry& entry) {
-  const Outcome outcome =
-      run_program({{"run", "-p", "a", "-n", "1", "--log-level", std::string(entry.value)}});
-  EXPECT_EQ(outcome.code, 0) << outcome.err;
-  EXPECT_EQ(outcome.err.find("no model was named") != std::string::npos, entry.value == "debug")
-      << outcome.err;
-}
-
-TEST(Capabilities, OptionsOfTheProcessAreHonoured) {
-  for_each_entry([&](const Entry& entry) {
-    if (entry.effect != Effect::process) return;
-    SCOPED_TRACE(fmt::format("{} {}", entry.key, entry.value));
-    const Settings setting = Rig::get().setting(entry.key, entry.value, Topology::one);
-    const Result<cli::Config> config = resolve(setting);
-    ASSERT_TRUE(config) << config.error().message;
-    std::string file;
-    if (entry.value.starts_with("{")) {
-      file = read_file(setting.begin()->second.front());
-      file.pop_back();
-    }
-    if (entry.key.starts_with("sampling."))
-      check_sampling(entry, cli::sampling_params(*config));
-    else if (entry.key.starts_with("server."))
-      check_server(entry, *config, file);
-    else if (entry.key == "text.chat_template_file")
-      check_template(*config);
-    else if (entry.key == "log.level")
-      check_log_level(entry);
-    else
-      ADD_FAILURE() << entry.key << ": say here where it shows";
-  });
 }
 
 // --- Workers ---
