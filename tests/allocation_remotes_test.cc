@@ -1,9 +1,12 @@
-// Each allocation in turn fails while a host makes the users of a worker and shakes hands with it,
-// at a worker in this process: an error of one line or another try, and nothing left behind.
+// Each allocation in turn fails while a host makes the users of a worker, shakes hands with it, and
+// takes it up again after a loss, at a worker in this process: an error of one line or another try,
+// and nothing left behind.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
+#include <utility>
 
 #include "base/log.h"
 #include "tests/allocation_hook.h"
@@ -87,59 +90,101 @@ Status make_experts(const WorkerSite& site, MetricsRegistry& metrics) {
   return (*made)->wait_ready();
 }
 
-Status make_shard(const WorkerSite& site, MetricsRegistry& metrics) {
+RemoteShardOptions shard_options() {
   RemoteShardOptions options{.context = 256};
   options.layout.end_layer = model().spec().n_layer();
   options.layout.max_rows = 16;
+  options.layout.slots = 1;
   options.layout.kv_pages.assign(kv_groups(model().spec()).size(), 8);
+  return options;
+}
+
+Status make_shard(const WorkerSite& site, MetricsRegistry& metrics) {
+  const RemoteShardOptions options = shard_options();
   spare_this_thread(false);
   const auto made = RemoteShard::create(site, options, model(), metrics);
+  const Status loaded = made ? (*made)->load(model(), {}) : Status(made.error());
   spare_this_thread(true);
-  if (!made) return made.error();
-  return (*made)->load(model(), {});
+  return loaded;
+}
+
+// A job, which the worker fails; then the shard is lost.
+Status ask(Shard& shard) {
+  const TokenId token = 1;
+  const std::int32_t page = 0;
+  const std::span<const std::int32_t> table(&page, 1);
+  const std::vector<std::span<const std::int32_t>> tables(shard_options().layout.kv_pages.size(),
+                                                          table);
+  const SequenceRows rows{.n_rows = 1, .pages = tables};
+  Piece piece;
+  piece.allocate(1, model().spec().n_embd);
+  piece.take({.tokens = {&token, 1}, .sequences = {&rows, 1}}, 0, 1);
+  TESSERA_TRY(shard.prepare(piece));
+  TESSERA_TRY(shard.start(piece));
+  return shard.finish(piece, [] {});
+}
+
+template <typename Done>
+bool eventually(Done done) {
+  for (int i = 0; i < 20'000 && !done(); ++i) std::this_thread::sleep_for(1ms);
+  return done();
 }
 
 class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
  protected:
-  // Until nothing is left to fail.
-  template <typename Make>
-  void check(Role role, Make make) {
+  void SetUp() override {
     spare_this_thread(true);
     set_log_level(LogLevel::off);
     (void)model();
-    const Worker worker;
-    const WorkerSite site = worker.site(role, GetParam());
-    const ProcessCounts before;
-    const int threads = running_threads();
-    {
-      MetricsRegistry metrics;
-      ASSERT_TRUE(make(site, metrics)) << "without a failure";
-    }
+    worker_ = std::make_unique<Worker>();
+    before_ = std::make_unique<ProcessCounts>();
+    threads_ = running_threads();
+  }
+  // The worker may be about to see the last one go.
+  void TearDown() override {
+    const auto settled = [&] {
+      const ProcessCounts now;
+      return now.descriptors == before_->descriptors && now.segments == before_->segments;
+    };
+    EXPECT_TRUE(eventually(settled));
+    EXPECT_EQ(running_threads(), threads_);
+  }
+  WorkerSite site(Role role) const { return worker_->site(role, GetParam()); }
+
+  // Each allocation in turn, until nothing is left to fail. `use` has the n-th from somewhere on
+  // fail and says what became of it; returns how often that were errors, of how many.
+  template <typename Use>
+  static std::pair<int, int> fail_each(Use use) {
     int errors = 0, tries = 0;
     for (bool failed = true; failed; ++tries) {
       SCOPED_TRACE(tries);
-      MetricsRegistry metrics;
-      fail_allocation(tries);
-      const Status made = make(site, metrics);
+      const Status done = use(tries);
       failed = stop_failing();
-      if (made) continue;
+      if (done) continue;
       ++errors;
-      EXPECT_FALSE(made.error().message.empty());
-      EXPECT_EQ(made.error().message.find('\n'), std::string::npos) << made.error().message;
+      EXPECT_FALSE(done.error().message.empty());
+      EXPECT_EQ(done.error().message.find('\n'), std::string::npos) << done.error().message;
     }
+    return {errors, tries};
+  }
+
+  template <typename Make>
+  void check(Role role, Make make) {
+    const auto use = [&](int n) {
+      MetricsRegistry metrics;
+      fail_allocation(n);
+      return make(site(role), metrics);
+    };
+    ASSERT_TRUE(use(-1)) << "without a failure";
+    const auto [errors, tries] = fail_each(use);
     EXPECT_GT(errors, 5) << "on the calling thread";
     EXPECT_GT(tries, errors + 5) << "the supervisor tries again";
-    // The worker may be about to see the last one go.
-    const auto settled = [&] {
-      const ProcessCounts now;
-      return now.descriptors == before.descriptors && now.segments == before.segments;
-    };
-    for (int i = 0; i < 20'000 && !settled(); ++i) std::this_thread::sleep_for(1ms);
-    const ProcessCounts now;
-    EXPECT_EQ(now.descriptors, before.descriptors);
-    EXPECT_EQ(now.segments, before.segments);
-    EXPECT_EQ(running_threads(), threads);
   }
+
+ private:
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<ProcessCounts> before_;
+  int threads_ = 0;
 };
 INSTANTIATE_TEST_SUITE_P(, SpareHosts,
                          ::testing::Values(TransportChoice::shared, TransportChoice::stream),
@@ -153,6 +198,32 @@ TEST_P(SpareHosts, WithWorkersOfExpertsLeaveNothing) {
 
 TEST_P(SpareHosts, WithWorkersOfLayersLeaveNothing) {
   check(Role::layers, make_shard);
+}
+
+// What fails is one restart; the next one takes the worker up, and jobs reach it.
+TEST_P(SpareHosts, TakeALostShardUpAgain) {
+  MetricsRegistry metrics;
+  const auto made = RemoteShard::create(site(Role::layers), shard_options(), model(), metrics);
+  ASSERT_TRUE(made) << made.error().message;
+  Shard& shard = **made;
+  ASSERT_TRUE(shard.load(model(), {}));
+  const auto serves = [&] {
+    ASSERT_TRUE(eventually([&] { return shard.restart().ok(); }));
+    const Status failed = ask(shard);
+    EXPECT_NE(failed.error().message.find("no job was sent"), std::string::npos)
+        << failed.error().message;
+    ASSERT_TRUE(eventually([&] { return shard.ready().ok(); }));
+  };
+  const auto [errors, tries] = fail_each([&](int n) {
+    serves();
+    fail_allocation(n);
+    spare_this_thread(false);
+    const Status again = shard.restart();
+    spare_this_thread(true);
+    return again;
+  });
+  EXPECT_GE(errors, 3) << "what the shard keeps of a worker";
+  serves();
 }
 
 }  // namespace

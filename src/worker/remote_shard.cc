@@ -92,8 +92,11 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
 }
 
 Status RemoteShard::load(const Model&, const LoadProgress&) {
-  TESSERA_ASSIGN(std::shared_ptr<Session> session, supervisor_->wait(awaited_starts(site_)));
-  return adopt(std::move(session));
+  const auto wait = [this]() -> Status {
+    TESSERA_ASSIGN(std::shared_ptr<Session> session, supervisor_->wait(awaited_starts(site_)));
+    return adopt(std::move(session));
+  };
+  return within_memory(wait, "the host");
 }
 
 Status RemoteShard::adopt(std::shared_ptr<Session> session) {
@@ -105,11 +108,14 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
                        site_.name, ack.max_rows, ack.max_page_changes, hello_.max_rows,
                        hello_.max_page_changes);
   }
+  // What may lack memory comes first: a session that is taken up is taken up whole.
+  PageTables pages(options_.layout.slots, static_cast<int>(options_.layout.kv_pages.size()),
+                   options_.context);
+  FixedQueue<Ticket> under_way(ack.credits);
   session_ = std::move(session);
   depth_ = ack.credits;
-  pages_ = PageTables(options_.layout.slots, static_cast<int>(options_.layout.kv_pages.size()),
-                      options_.context);
-  under_way_ = FixedQueue<Ticket>(ack.credits);
+  pages_ = std::move(pages);
+  under_way_ = std::move(under_way);
   job_.state_changes.clear();
   return {};
 }
@@ -131,10 +137,13 @@ std::vector<std::string> RemoteShard::away() const {
 }
 
 Status RemoteShard::restart() {
-  TESSERA_TRY(ready());
-  std::shared_ptr<Session> now = supervisor_->session();
-  if (!now) return Error::make(ErrorCode::unavailable, "{} was lost again", site_.name);
-  return now == session_ ? Status() : adopt(std::move(now));
+  const auto take_up = [this]() -> Status {
+    TESSERA_TRY(ready());
+    std::shared_ptr<Session> now = supervisor_->session();
+    if (!now) return Error::make(ErrorCode::unavailable, "{} was lost again", site_.name);
+    return now == session_ ? Status() : adopt(std::move(now));
+  };
+  return within_memory(take_up, "the host");
 }
 
 // Without its worker the shard's state is gone, so nothing is kept of the session either.
