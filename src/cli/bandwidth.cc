@@ -19,6 +19,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 constexpr std::int64_t kPiece = std::int64_t{4} << 20;
+constexpr std::int64_t kMachineBytes = std::int64_t{8} << 20;  // a thread, where there is room
 constexpr int kPasses = 5;
 constexpr int kShortPasses = 15;  // each is so short that other work may fill it
 constexpr int kArithmeticTries = 5;
@@ -38,10 +39,15 @@ SpeedKernels kernels_for(cpu::Isa isa) {
 }
 
 // At least `least` and `caches` times the last cache, as far as memory allows.
-std::int64_t buffer_bytes(std::int64_t least, int caches, std::int64_t memory_free) {
+std::int64_t uncached_bytes(std::int64_t least, int caches, std::int64_t memory) {
   const std::int64_t cache = std::max<std::int64_t>(0, sysconf(_SC_LEVEL3_CACHE_SIZE));
   const std::int64_t wanted = std::max(least, caches * cache);
-  return std::max(kPiece, std::min(wanted, memory_free / 4) / kPiece * kPiece);
+  return std::max(kPiece, std::min(wanted, memory) / kPiece * kPiece);
+}
+
+// That the caches are emptied of, at least.
+std::int64_t evicted_bytes(const ThreadTeam& team) {
+  return std::max(8, team.size()) * kMiB;
 }
 
 struct ReadOptions {
@@ -78,6 +84,19 @@ Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels,
   return static_cast<double>(bytes) / best;
 }
 
+struct BufferSizes {
+  std::int64_t evicted = 0;   // where a program can empty the caches of it
+  std::int64_t uncached = 0;  // where it cannot
+};
+
+Result<double> measure_memory(ThreadTeam& team, const SpeedKernels& kernels,
+                              const BufferSizes& sizes) {
+  if (!can_evict()) return measure_read(team, kernels, {.bytes = sizes.uncached});
+  return measure_read(
+      team, kernels,
+      {.bytes = sizes.evicted, .piece = kMiB / 4, .passes = kShortPasses, .evict = true});
+}
+
 template <typename Multiply>
 double measure_arithmetic(Multiply multiply, double operations_per_round) {
   double best = 1e9;
@@ -92,11 +111,14 @@ double measure_arithmetic(Multiply multiply, double operations_per_round) {
 
 }  // namespace
 
-Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
+Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory) {
   const SpeedKernels kernels = kernels_for(isa);
-  MachineSpeed speed{.buffer_bytes = buffer_bytes(kGiB, 4, memory_free)};
+  const std::int64_t least = evicted_bytes(team);
+  const std::int64_t bytes =
+      std::clamp(team.size() * kMachineBytes, least, std::max(least, memory / kMiB * kMiB));
+  MachineSpeed speed;
   TESSERA_ASSIGN(speed.read_bytes_per_s,
-                 measure_read(team, kernels, {.bytes = speed.buffer_bytes}));
+                 measure_memory(team, kernels, {bytes, uncached_bytes(kGiB, 4, memory)}));
   speed.f32_flop_per_s = measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round);
   if (kernels.multiply_int8 != nullptr)
     speed.int8_op_per_s = measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round);
@@ -104,15 +126,8 @@ Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_
 }
 
 Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
-  if (!can_evict()) {
-    const std::int64_t bytes = buffer_bytes(kGiB / 4, 2, memory_free);
-    return measure_read(team, kernels_for(isa), {.bytes = bytes});
-  }
-  return measure_read(team, kernels_for(isa),
-                      {.bytes = std::max(8, team.size()) * kMiB,
-                       .piece = kMiB / 4,
-                       .passes = kShortPasses,
-                       .evict = true});
+  return measure_memory(team, kernels_for(isa),
+                        {evicted_bytes(team), uncached_bytes(kGiB / 4, 2, memory_free / 4)});
 }
 
 }  // namespace tessera::cli

@@ -1,8 +1,8 @@
 // What this machine can do at most: the denominators of a benchmark.
 //
-// Reading is measured with all threads of the team over a buffer that no cache holds, several
-// passes, and the best counts. Arithmetic is measured on one thread in registers; a team of n does
-// at most n times as much.
+// Reading is measured with all threads of the team over a buffer that the caches are emptied of, or
+// that none holds where a program cannot do that, several passes, and the best counts. Arithmetic
+// is measured on one thread in registers; a team of n does at most n times as much.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ struct MachineSpeed {
   double read_bytes_per_s = 0.0;  // all threads together
   double f32_flop_per_s = 0.0;    // one thread; a fused multiply-add is 2
   double int8_op_per_s = 0.0;     // one thread; a multiply and an add are 2; 0: not measured
-  std::int64_t buffer_bytes = 0;  // that were read
 };
 
-// Takes about a second and `memory_free` / 4 bytes at most.
-Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
+// Takes less than a second and 8 MiB a thread for a while, or `memory` where that is less, but what
+// measure_reading() takes at least. Where the caches cannot be emptied: `memory`, or 1 GiB.
+Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory);
 
 // How fast the team reads, bytes a second: good enough to decide by. Takes a few hundredths of a
-// second and 8 MiB, or 1 MiB a thread: the caches are emptied of it. Where a program cannot do that
-// it takes a buffer like the above.
+// second and 8 MiB, or 1 MiB a thread; where the caches cannot be emptied a quarter of
+// `memory_free`, or 256 MiB.
 Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
 
 }  // namespace tessera::cli

@@ -171,7 +171,6 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
   if (away(test)) json["experts_per_token"] = per_token(test.experts);
   json["machine"] = {{"threads", threads},
                      {"read_gb_per_s", speed.read_bytes_per_s / 1e9},
-                     {"read_buffer_bytes", speed.buffer_bytes},
                      {"f32_gflop_per_s_per_thread", speed.f32_flop_per_s / 1e9},
                      {"int8_gop_per_s_per_thread", speed.int8_op_per_s / 1e9}};
   return json;
@@ -274,7 +273,8 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   } else {
     log_info("measuring what the machine can do");
     ThreadTeam team({.threads = threads});
-    TESSERA_ASSIGN(speed, measure_machine(team, isa, plan.shards.front().budget_bytes));
+    // Before there is a model: what will be its memory.
+    TESSERA_ASSIGN(speed, measure_machine(team, isa, plan.total_bytes() - plan.process_bytes));
   }
   if (!plan.has_gpu()) save_speed(measured_speed(speed, threads), threads, isa);
   MetricsRegistry metrics;

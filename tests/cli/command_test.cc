@@ -170,6 +170,20 @@ TEST(Bench, ReportsEveryTestBesideTheMachine) {
   }
 }
 
+// What the machine can do is measured before there is a model, in what will be its memory.
+TEST(Bench, NeedsNoMoreMemoryThanThePlan) {
+  const std::vector<std::string> options = {"--threads", "2", "--ctx", "64", "--json"};
+  std::vector<std::string> plan = {"plan", synthetic()};
+  std::vector<std::string> bench = {"bench", synthetic(), "-p", "16", "-n", "4", "-r", "1"};
+  plan.insert(plan.end(), options.begin(), options.end());
+  bench.insert(bench.end(), options.begin(), options.end());
+  const Outcome ran = run_program({bench});
+  ASSERT_EQ(ran.code, 0) << ran.err;
+  // And the file, which the system may drop, and the program.
+  constexpr double kMapped = 32 << 20;
+  EXPECT_LT(ran.peak_bytes, run_json(plan)["total_bytes"].get<double>() + kMapped);
+}
+
 TEST(Serve, AnswersAndEndsOnSigterm) {
   ServerProcess server({"--port", "0"});
   ASSERT_TRUE(server.wait_for("Try: curl http://")) << server.output();
