@@ -56,8 +56,8 @@ class Rig {
     const int rows = layout_.max_rows;
     double spent = 0.0;
     for (int round = 0; round <= kMostRounds; ++round) {
-      TESSERA_ASSIGN(const double piece_s, run(0, rows));
-      TESSERA_ASSIGN(const double row_s, run(rows, 1));
+      TESSERA_ASSIGN(const double piece_s, run({.n_rows = rows}));
+      TESSERA_ASSIGN(const double row_s, run({.n_rows = 1, .first_position = rows}));
       if (round == 0) continue;  // memory and caches come into their usual state
       best.prompt_row_s = std::min(best.prompt_row_s, piece_s / rows);
       best.token_s = std::min(best.token_s, row_s);
@@ -68,16 +68,17 @@ class Rig {
   }
 
  private:
-  Result<double> run(int position, int rows) {
-    sequence_ = {.n_rows = rows, .first_position = position, .pages = tables_};
+  Result<double> run(const SequenceRows& rows) {
+    sequence_ = rows;
+    sequence_.pages = tables_;
     // A device with the head tells by its logits that it is done.
-    logit_row_ = rows - 1;
-    BatchView batch{.tokens = std::span(tokens_).first(static_cast<std::size_t>(rows)),
+    logit_row_ = rows.n_rows - 1;
+    BatchView batch{.tokens = std::span(tokens_).first(static_cast<std::size_t>(rows.n_rows)),
                     .sequences = {&sequence_, 1}};
     if (layout_.head) batch.logit_rows = {&logit_row_, 1};
     piece_.changes.clear();
-    if (position == 0) piece_.changes.push_back({.kind = StateChange::Kind::reset_slot});
-    piece_.take(batch, 0, rows);
+    if (rows.first_position == 0) piece_.changes.push_back({.kind = StateChange::Kind::reset_slot});
+    piece_.take(batch, 0, rows.n_rows);
     std::copy_n(hidden_.begin(), piece_.hidden().size(), piece_.hidden().begin());
     const Clock::time_point begin = Clock::now();
     TESSERA_TRY(shard_->prepare(piece_));
@@ -113,7 +114,7 @@ class Measurement {
       // A kind that stands only where the device has none of it was not measured.
       const auto found = kinds_.find(unit.kind);
       const StepTime whole = difference(found != kinds_.end() ? found->second : longest(), call_);
-      const int n = unit.end - unit.begin;
+      const int n = unit.layers.size();
       times.layers.insert(times.layers.end(), static_cast<std::size_t>(n),
                           {.prompt_row_s = whole.prompt_row_s / n, .token_s = whole.token_s / n});
     }
@@ -121,13 +122,13 @@ class Measurement {
   }
 
  private:
-  ShardLayout layout(int begin, int end) const {
+  ShardLayout layout(LayerRange layers) const {
     const ModelSpec& spec = model_.spec();
     ShardLayout layout{
-        .first_layer = begin,
-        .end_layer = end,
-        .embedding = begin == 0,
-        .head = end == spec.n_layer(),
+        .first_layer = layers.begin,
+        .end_layer = layers.end,
+        .embedding = layers.begin == 0,
+        .head = layers.end == spec.n_layer(),
         .max_rows = std::max(1, std::min(options_.piece_rows, spec.context_length - 1)),
         .max_logit_rows = 1,
         .slots = 1,
@@ -138,10 +139,11 @@ class Measurement {
     return layout;
   }
 
-  Result<StepTime> measure(int begin, int end) const {
-    const ShardLayout wanted = layout(begin, end);
+  Result<StepTime> measure(LayerRange layers) const {
+    const ShardLayout wanted = layout(layers);
     if (options_.fits && !options_.fits(wanted))
-      return Error::make(ErrorCode::exhausted, "layers {}-{} do not fit", begin, end - 1);
+      return Error::make(ErrorCode::exhausted, "layers {}-{} do not fit", layers.begin,
+                         layers.end - 1);
     TESSERA_ASSIGN(std::unique_ptr<Shard> shard, open_(wanted));
     TESSERA_TRY(shard->load(model_, {}));
     return Rig(model_, wanted, std::move(shard)).measure();
@@ -152,15 +154,16 @@ class Measurement {
   Status measure_kinds() {
     std::map<int, LayerUnit> chosen;
     for (const LayerUnit& unit : units_) {
-      if (unit.end == model_.spec().n_layer() && !options_.head && !chosen.empty()) continue;
+      const bool is_last = unit.layers.end == model_.spec().n_layer();
+      if (is_last && !options_.head && !chosen.empty()) continue;
       const auto [at, is_new] = chosen.emplace(unit.kind, unit);
-      if (!is_new && at->second.begin == 0 && unit.end < model_.spec().n_layer()) at->second = unit;
+      if (!is_new && at->second.layers.begin == 0 && !is_last) at->second = unit;
     }
     for (const auto& [kind, unit] : chosen) {
-      TESSERA_ASSIGN(kinds_[kind], measure(unit.begin, unit.end));
+      TESSERA_ASSIGN(kinds_[kind], measure(unit.layers));
     }
     head_alone_ = chosen.contains(units_.back().kind) &&
-                  chosen[units_.back().kind].end < model_.spec().n_layer();
+                  chosen[units_.back().kind].layers.end < model_.spec().n_layer();
     return {};
   }
 
@@ -170,9 +173,9 @@ class Measurement {
     for (int n = std::min(kRunUnits, inner); n > 1; --n) {
       const auto first = static_cast<std::size_t>(inner > n ? 1 : 0);
       const auto last = first + static_cast<std::size_t>(n) - 1;
-      const int begin = units_[first].begin, end = units_[last].end;
-      if (options_.fits && !options_.fits(layout(begin, end))) continue;
-      TESSERA_ASSIGN(const StepTime run, measure(begin, end));
+      const LayerRange layers{units_[first].layers.begin, units_[last].layers.end};
+      if (options_.fits && !options_.fits(layout(layers))) continue;
+      TESSERA_ASSIGN(const StepTime run, measure(layers));
       StepTime sum, least = kinds_.at(units_[first].kind);
       for (std::size_t i = first; i <= last; ++i) sum += kinds_.at(units_[i].kind);
       for (const auto& [kind, time] : kinds_) {
@@ -194,7 +197,7 @@ class Measurement {
   Status measure_head(LayerTimes& times) {
     if (!head_alone_) return {};
     const LayerUnit& last = units_.back();
-    TESSERA_ASSIGN(const StepTime with, measure(last.begin, last.end));
+    TESSERA_ASSIGN(const StepTime with, measure(last.layers));
     times.head_s = std::max(0.0, with.token_s - kinds_.at(last.kind).token_s);
     return {};
   }

@@ -76,22 +76,22 @@ Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
 
 Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   if (layout_.head) {
-    TESSERA_TRY(layers(layout_.first_layer, layout_.end_layer));
+    TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
     near();
     device_->head();
     // A device that computes on its own tells by its results how a step went.
     if (!piece.view().logit_rows.empty()) device_->logits();
     return device_->fault();
   }
-  TESSERA_TRY(layers(layout_.first_layer, layout_.end_layer - 1));
+  TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer - 1}));
   near();
-  TESSERA_TRY(layers(layout_.end_layer - 1, layout_.end_layer));
+  TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
   device_->read_hidden(piece.hidden());
   return device_->fault();
 }
 
-Status LocalShard::layers(int begin, int end) {
-  for (int layer = begin; layer < end; ++layer) {
+Status LocalShard::layers(LayerRange range) {
+  for (int layer = range.begin; layer < range.end; ++layer) {
     device_->mixer(layer);
     device_->route(layer);
     if (experts_.counts != nullptr) experts_.counts->add(layer, device_->routed_pairs());

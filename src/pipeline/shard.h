@@ -125,7 +125,7 @@ class LocalShard final : public Shard {
  private:
   Status load_experts(const Model& model);
   Status compute(Piece& piece, const std::function<void()>& near);
-  Status layers(int begin, int end);
+  Status layers(LayerRange range);
   void apply(const StateChange& change);
 
   std::unique_ptr<Device> device_;

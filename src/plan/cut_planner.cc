@@ -64,21 +64,22 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const RangeLimits*
   std::vector<double> before(legal_.size(), 0.0);
   const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
   std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  const auto range_time = [&](int device, int begin, int end) {
+  const auto range_time = [&](int device, LayerRange layers) {
     const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
-    if (measured_) return span_time(*on.times, begin, end, spec_.n_layer());
-    const double share =
-        (before[static_cast<std::size_t>(end)] - before[static_cast<std::size_t>(begin)]) /
-        before.back() / (on.speed > 0.0 ? on.speed : on.threads);
+    if (measured_) return span_time(*on.times, layers);
+    const double share = (before[static_cast<std::size_t>(layers.end)] -
+                          before[static_cast<std::size_t>(layers.begin)]) /
+                         before.back() / (on.speed > 0.0 ? on.speed : on.threads);
     return StepTime{.prompt_row_s = share, .token_s = share};
   };
-  const auto time = [&](int device, int begin, int end) -> std::optional<StepTime> {
-    const auto i = static_cast<std::size_t>(device), from = static_cast<std::size_t>(begin);
-    if (limits != nullptr && end > (*limits)[i][from]) return std::nullopt;
-    StepTime time = range_time(device, begin, end);
+  const auto time = [&](int device, LayerRange layers) -> std::optional<StepTime> {
+    const auto i = static_cast<std::size_t>(device);
+    const auto from = static_cast<std::size_t>(layers.begin);
+    if (limits != nullptr && layers.end > (*limits)[i][from]) return std::nullopt;
+    StepTime time = range_time(device, layers);
     if (i < price.before.size() && !price.before[i].empty())
-      time.token_s +=
-          price.byte_s * (price.before[i][static_cast<std::size_t>(end)] - price.before[i][from]);
+      time.token_s += price.byte_s * (price.before[i][static_cast<std::size_t>(layers.end)] -
+                                      price.before[i][from]);
     return time;
   };
   return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
@@ -89,8 +90,8 @@ ShardPlanner::RangeLimits ShardPlanner::range_limits() const {
   const int n = static_cast<int>(devices_.size()), n_layer = spec_.n_layer();
   RangeLimits limits(devices_.size(), std::vector<int>(legal_.size(), 0));
   for (int device = 0; device < n; ++device) {
-    const auto holds = [&](int begin, int end) {
-      return shard(device, begin, end, Residents::least).free_bytes() >= 0;
+    const auto holds = [&](LayerRange layers) {
+      return shard(device, layers, Residents::least).free_bytes() >= 0;
     };
     const int last = device == 0 ? 0 : n_layer - (n - device);  // where its range begins at most
     int begin = device, end = device;
@@ -98,18 +99,18 @@ ShardPlanner::RangeLimits ShardPlanner::range_limits() const {
     if (device + 1 == n) {
       for (int high = n_layer; begin < high;) {
         const int middle = (begin + high) / 2;
-        holds(middle, n_layer) ? high = middle : begin = middle + 1;
+        holds({middle, n_layer}) ? high = middle : begin = middle + 1;
       }
       end = n_layer;
     } else {
       for (int high = n_layer; end < high;) {
         const int middle = (end + high + 1) / 2;
-        holds(begin, middle) ? end = middle : high = middle - 1;
+        holds({begin, middle}) ? end = middle : high = middle - 1;
       }
     }
     for (; begin <= last; ++begin) {
       end = std::max(end, begin);
-      while (end < n_layer && begin > device && holds(begin, end + 1)) ++end;
+      while (end < n_layer && begin > device && holds({begin, end + 1})) ++end;
       limits[static_cast<std::size_t>(device)][static_cast<std::size_t>(begin)] = end;
     }
   }
@@ -122,7 +123,7 @@ std::vector<double> ShardPlanner::least_before(int device) const {
   std::vector<double> before = {0.0};
   std::vector<std::int64_t> room = worker_room_;
   for (int l = 0; l < spec_.n_layer(); ++l) {
-    const ShardPlan layer = shard(device, l, l + 1, Residents::least, /*budget=*/0, room);
+    const ShardPlan layer = shard(device, {l, l + 1}, Residents::least, /*budget=*/0, room);
     before.push_back(before.back() + static_cast<double>(layer.weight_bytes + layer.kv_bytes +
                                                          layer.recurrent_bytes));
   }

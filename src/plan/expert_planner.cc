@@ -52,7 +52,7 @@ void ShardPlanner::size_workers() {
 }
 
 int ShardPlanner::job_rows() const {
-  return expert_job_rows(layout(0, spec_.n_layer()).max_rows, options_);
+  return expert_job_rows(layout({0, spec_.n_layer()}).max_rows, options_);
 }
 
 // One entry for every layer of the shard; those without experts are empty. A worker with layers

@@ -8,6 +8,12 @@
 
 namespace tessera {
 
+std::vector<LayerRange> ranges_of(std::span<const int> ends) {
+  std::vector<LayerRange> ranges;
+  for (const int end : ends) ranges.push_back({ranges.empty() ? 0 : ranges.back().end, end});
+  return ranges;
+}
+
 std::vector<bool> legal_cuts(const ModelSpec& spec) {
   std::vector<bool> legal(spec.layers.size() + 1, true);
   for (int layer = 0; layer < spec.n_layer(); ++layer) {
@@ -60,7 +66,7 @@ std::optional<std::vector<int>> best_ends(const std::vector<bool>& legal, int n_
       for (int end = begin + 1; end <= n_layer - (n_shard - 1 - shard); ++end) {
         if (!legal[static_cast<std::size_t>(end)]) continue;
         if (shard + 1 == n_shard && end != n_layer) continue;
-        const std::optional<double> range = cost(shard, begin, end);
+        const std::optional<double> range = cost(shard, {begin, end});
         if (!range) continue;
         const double sum = least[at(shard, begin)] + *range;
         if (sum >= least[at(shard + 1, end)]) continue;
@@ -90,17 +96,17 @@ class RangeTimes {
       : n_layer_(static_cast<int>(legal.size()) - 1) {
     times_.resize(static_cast<std::size_t>(n_shard * n_layer_ * n_layer_));
     // Through best_ends, which asks for those that can be part of a split and no others.
-    (void)best_ends(legal, n_shard, [&](int shard, int begin, int end) -> std::optional<double> {
-      at(shard, begin, end) = time(shard, begin, end);
-      return at(shard, begin, end) ? std::optional(0.0) : std::nullopt;
+    (void)best_ends(legal, n_shard, [&](int shard, LayerRange layers) -> std::optional<double> {
+      at(shard, layers) = time(shard, layers);
+      return at(shard, layers) ? std::optional(0.0) : std::nullopt;
     });
   }
 
   // Summed by best_ends: what a token takes of it, where a prompt's rows take at most `limit` each.
   // With `even` a little is added, so that of equal sums that of the most even ranges is least.
   RangeCost token_cost(double limit, double even) {
-    return [this, limit, even](int shard, int begin, int end) -> std::optional<double> {
-      const std::optional<StepTime>& time = at(shard, begin, end);
+    return [this, limit, even](int shard, LayerRange layers) -> std::optional<double> {
+      const std::optional<StepTime>& time = at(shard, layers);
       if (!time || time->prompt_row_s > limit) return std::nullopt;
       return time->token_s + even * time->prompt_row_s * time->prompt_row_s;
     };
@@ -108,19 +114,19 @@ class RangeTimes {
 
   StepTime of(const std::vector<int>& ends) {
     StepTime sum;
-    int begin = 0;
-    for (std::size_t i = 0; i < ends.size(); ++i) {
-      const StepTime time = *at(static_cast<int>(i), begin, ends[i]);
+    int shard = 0;
+    for (const LayerRange layers : ranges_of(ends)) {
+      const StepTime time = *at(shard++, layers);
       sum.prompt_row_s = std::max(sum.prompt_row_s, time.prompt_row_s);
       sum.token_s += time.token_s;
-      begin = ends[i];
     }
     return sum;
   }
 
  private:
-  std::optional<StepTime>& at(int shard, int begin, int end) {
-    return times_[static_cast<std::size_t>((shard * n_layer_ + begin) * n_layer_ + end - 1)];
+  std::optional<StepTime>& at(int shard, LayerRange layers) {
+    const int row = shard * n_layer_ + layers.begin;
+    return times_[static_cast<std::size_t>(row * n_layer_ + layers.end - 1)];
   }
 
   int n_layer_;
@@ -153,8 +159,8 @@ std::optional<std::vector<int>> fastest_ends(const std::vector<bool>& legal, int
 }
 
 RangeCost nearest_to(std::vector<int> wanted) {
-  return [wanted = std::move(wanted)](int shard, int, int end) -> std::optional<double> {
-    return std::abs(end - wanted[static_cast<std::size_t>(shard)]);
+  return [wanted = std::move(wanted)](int shard, LayerRange layers) -> std::optional<double> {
+    return std::abs(layers.end - wanted[static_cast<std::size_t>(shard)]);
   };
 }
 

@@ -80,20 +80,20 @@ TEST(LayerCuts, KeepLegalWishes) {
 TEST(LayerCuts, TheLeastCostWins) {
   const std::vector<bool> legal = legal_cuts(layers(12));
   const std::vector<int> cost_of = {1, 1, 1, 1, 9, 1, 1, 1, 1, 1, 1, 1};
-  const auto cost = [&](int, int begin, int end) -> std::optional<double> {
+  const auto cost = [&](int, LayerRange layers) -> std::optional<double> {
     double sum = 0.0;
-    for (int l = begin; l < end; ++l) sum += cost_of[static_cast<std::size_t>(l)];
+    for (int l = layers.begin; l < layers.end; ++l) sum += cost_of[static_cast<std::size_t>(l)];
     return std::pow(sum, 8.0);
   };
   EXPECT_EQ(best_ends(legal, 2, cost), Ends({5, 12}));
   EXPECT_EQ(best_ends(legal, 3, cost), Ends({4, 5, 12}));
   // Where the third shard may have no more than two layers.
-  const auto bounded = [&](int shard, int begin, int end) -> std::optional<double> {
-    if (shard == 2 && end - begin > 2) return std::nullopt;
-    return cost(shard, begin, end);
+  const auto bounded = [&](int shard, LayerRange layers) -> std::optional<double> {
+    if (shard == 2 && layers.size() > 2) return std::nullopt;
+    return cost(shard, layers);
   };
   EXPECT_EQ(best_ends(legal, 3, bounded), Ends({5, 10, 12}));
-  const auto never = [](int, int, int) { return std::optional<double>(); };
+  const auto never = [](int, LayerRange) { return std::optional<double>(); };
   EXPECT_EQ(best_ends(legal, 2, never), std::nullopt);
 }
 
@@ -110,7 +110,7 @@ double least_time(const std::vector<bool>& legal, int n_shard, const RangeTime& 
       return;
     }
     for (int end = begin + 1; end <= n; ++end) {
-      const auto range = time(shard, begin, end);
+      const auto range = time(shard, {begin, end});
       if (legal[static_cast<std::size_t>(end)] && range)
         walk(shard + 1, end, std::max(slowest, range->prompt_row_s), tokens + range->token_s);
     }
@@ -126,15 +126,15 @@ TEST(LayerCuts, TheFastestIsAsFastAsAny) {
     const int n = 3 + static_cast<int>(random() % 7), shards = 1 + static_cast<int>(random() % 3);
     std::vector<bool> legal(static_cast<std::size_t>(n) + 1, true);
     for (std::size_t i = 1; i < legal.size() - 1; ++i) legal[i] = random() % 5 != 0;
-    std::vector<StepTime> layers;
-    for (int l = 0; l < n; ++l) layers.push_back({any(random), any(random)});
+    std::vector<StepTime> each;
+    for (int l = 0; l < n; ++l) each.push_back({any(random), any(random)});
     std::vector<StepTime> slow;  // a device each
     for (int s = 0; s < shards; ++s) slow.push_back({any(random), any(random)});
-    const unsigned most = 2 + static_cast<unsigned>(random() % 8);
-    const RangeTime time = [&](int shard, int begin, int end) -> std::optional<StepTime> {
-      if (static_cast<unsigned>(end - begin) > most) return std::nullopt;
+    const int most = 2 + static_cast<int>(random() % 8);
+    const RangeTime time = [&](int shard, LayerRange layers) -> std::optional<StepTime> {
+      if (layers.size() > most) return std::nullopt;
       StepTime sum;
-      for (int l = begin; l < end; ++l) sum += layers[static_cast<std::size_t>(l)];
+      for (int l = layers.begin; l < layers.end; ++l) sum += each[static_cast<std::size_t>(l)];
       const StepTime& factor = slow[static_cast<std::size_t>(shard)];
       return StepTime{sum.prompt_row_s * factor.prompt_row_s, sum.token_s * factor.token_s};
     };
@@ -144,8 +144,9 @@ TEST(LayerCuts, TheFastestIsAsFastAsAny) {
     ASSERT_EQ(ends.has_value(), std::isfinite(best)) << round;
     if (!ends) continue;
     StepTime all;
-    for (std::size_t s = 0; s < ends->size(); ++s) {
-      const auto range = time(static_cast<int>(s), s == 0 ? 0 : (*ends)[s - 1], (*ends)[s]);
+    int shard = 0;
+    for (const LayerRange layers : ranges_of(*ends)) {
+      const auto range = time(shard++, layers);
       ASSERT_TRUE(range);
       all.prompt_row_s = std::max(all.prompt_row_s, range->prompt_row_s);
       all.token_s += range->token_s;
@@ -158,16 +159,14 @@ TEST(LayerCuts, OfEqualSplitsTheMostEvenOne) {
   const std::vector<bool> legal(11, true);
   const auto ends = fastest_ends(
       legal, 4,
-      [](int, int begin, int end) {
-        return StepTime{end - begin + 0.0, end - begin + 0.0};
+      [](int, LayerRange layers) {
+        return StepTime{layers.size() + 0.0, layers.size() + 0.0};
       },
       8.0);
   ASSERT_TRUE(ends);
-  int begin = 0;
-  for (const int end : *ends) {
-    EXPECT_GE(end - begin, 2);  // not 3, 3, 3, 1
-    EXPECT_LE(end - begin, 3);
-    begin = end;
+  for (const LayerRange layers : ranges_of(*ends)) {
+    EXPECT_GE(layers.size(), 2);  // not 3, 3, 3, 1
+    EXPECT_LE(layers.size(), 3);
   }
 }
 

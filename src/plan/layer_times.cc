@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "plan/layer_cuts.h"
 
@@ -44,10 +45,10 @@ bool usable(const LayerTimes& times, int n_layer) {
          });
 }
 
-StepTime span_time(const LayerTimes& times, int begin, int end, int n_layer) {
+StepTime span_time(const LayerTimes& times, LayerRange layers) {
   StepTime sum = times.call;
-  for (int l = begin; l < end; ++l) sum += times.layers[static_cast<std::size_t>(l)];
-  if (end == n_layer) sum.token_s += times.head_s;
+  for (int l = layers.begin; l < layers.end; ++l) sum += times.layers[static_cast<std::size_t>(l)];
+  if (std::cmp_equal(layers.end, times.layers.size())) sum.token_s += times.head_s;
   return sum;
 }
 
@@ -56,14 +57,14 @@ std::vector<LayerUnit> layer_units(const Model& model) {
   std::map<Signature, int> kinds;
   std::vector<LayerUnit> units;
   for (int begin = 0; begin < model.spec().n_layer();) {
-    LayerUnit unit{.begin = begin, .end = begin + 1};
-    while (!legal[static_cast<std::size_t>(unit.end)]) ++unit.end;
+    LayerRange layers{begin, begin + 1};
+    while (!legal[static_cast<std::size_t>(layers.end)]) ++layers.end;
     Signature signature;
-    for (int l = unit.begin; l < unit.end; ++l) add_layer(model, l, l - unit.begin, signature);
+    for (int l = begin; l < layers.end; ++l) add_layer(model, l, l - begin, signature);
     std::sort(signature.begin(), signature.end());
-    unit.kind = kinds.emplace(std::move(signature), static_cast<int>(kinds.size())).first->second;
-    units.push_back(unit);
-    begin = unit.end;
+    const auto kind = kinds.emplace(std::move(signature), static_cast<int>(kinds.size())).first;
+    units.push_back({.layers = layers, .kind = kind->second});
+    begin = layers.end;
   }
   return units;
 }

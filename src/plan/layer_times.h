@@ -2,7 +2,7 @@
 // (pipeline/measure_layers.h) and kept for later starts by whoever measures.
 //
 //   inventory.devices[1].times = times;                    // the planner cuts by them
-//   StepTime span = span_time(times, begin, end, n_layer);
+//   StepTime span = span_time(times, {.begin = 3, .end = 8});
 //
 // Times are of an empty context with every expert on the device. Layers with the same tensors are
 // measured once (layer_units). All functions are pure.
@@ -15,6 +15,13 @@
 #include "model/model.h"
 
 namespace tessera {
+
+// Layers [begin, end).
+struct LayerRange {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+};
 
 // Seconds.
 struct StepTime {
@@ -39,14 +46,13 @@ struct LayerTimes {
 // That there is a time for every layer of `n_layer`, and each a number that a clock can give.
 bool usable(const LayerTimes& times, int n_layer);
 
-// A shard of layers [begin, end) of `n_layer`, the last one with the head.
-StepTime span_time(const LayerTimes& times, int begin, int end, int n_layer);
+// A shard of these layers, with the head where the last one is among them.
+StepTime span_time(const LayerTimes& times, LayerRange layers);
 
 // Layers that no cut parts: one, or those that share their KV. Units of the same kind have the same
 // tensors in the same types, so a device takes the same time for them.
 struct LayerUnit {
-  int begin = 0;
-  int end = 0;
+  LayerRange layers;
   int kind = 0;  // from 0, in the order in which they come
 };
 std::vector<LayerUnit> layer_units(const Model& model);

@@ -67,8 +67,8 @@ TEST(LayerTimes, ASpanIsItsLayersACallAndTheHead) {
   LayerTimes times = even_times(4, 1.0);
   times.layers[1].token_s = 5.0;
   times.call = {.prompt_row_s = 0.5, .token_s = 0.25};
-  EXPECT_EQ(span_time(times, 1, 3, 4), (StepTime{0.7, 6.25}));
-  EXPECT_EQ(span_time(times, 3, 4, 4), (StepTime{0.6, 2.25}));
+  EXPECT_EQ(span_time(times, {1, 3}), (StepTime{0.7, 6.25}));
+  EXPECT_EQ(span_time(times, {3, 4}), (StepTime{0.6, 2.25}));
 }
 
 TEST(LayerTimes, LayersOfTheSameTensorsAreOneKind) {
@@ -77,11 +77,11 @@ TEST(LayerTimes, LayersOfTheSameTensorsAreOneKind) {
     const std::vector<LayerUnit> units = layer_units(model);
     int begin = 0, kinds = 0;
     for (const LayerUnit& unit : units) {
-      EXPECT_EQ(unit.begin, begin);
-      EXPECT_GT(unit.end, unit.begin);
+      EXPECT_EQ(unit.layers.begin, begin);
+      EXPECT_GT(unit.layers.size(), 0);
       EXPECT_LE(unit.kind, kinds);
       kinds = std::max(kinds, unit.kind + 1);
-      begin = unit.end;
+      begin = unit.layers.end;
     }
     EXPECT_EQ(begin, model.spec().n_layer());
     EXPECT_LT(kinds, static_cast<int>(units.size())) << name;

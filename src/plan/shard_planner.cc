@@ -67,7 +67,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
       kv_type_(options.kv_type.value_or(default_kv_type(model, options.f32_weights))),
       legal_(legal_cuts(model.spec())),
       workers_(inventory.expert_workers),
-      expert_bytes_(cpu_expert_bytes(model, layout(0, model.spec().n_layer()))),
+      expert_bytes_(cpu_expert_bytes(model, layout({0, model.spec().n_layer()}))),
       measured_(all_measured(devices_, spec_.n_layer())) {
   if (const auto& drafter = options_.drafter)
     drafter_bytes_ =
@@ -92,12 +92,12 @@ bool ShardPlanner::fits() const {
   return ends && fit(*ends);
 }
 
-ShardLayout ShardPlanner::layout(int begin, int end) const {
+ShardLayout ShardPlanner::layout(LayerRange layers) const {
   ShardLayout layout;
-  layout.first_layer = begin;
-  layout.end_layer = end;
-  layout.embedding = begin == 0;
-  layout.head = end == spec_.n_layer();
+  layout.first_layer = layers.begin;
+  layout.end_layer = layers.end;
+  layout.embedding = layers.begin == 0;
+  layout.head = layers.end == spec_.n_layer();
   layout.max_rows = options_.prefill_chunk + options_.parallel;
   if (devices_.size() > 1) layout.max_rows = piece_rows(spec_, layout.max_rows, devices_.size());
   layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
@@ -111,12 +111,12 @@ ShardLayout ShardPlanner::layout(int begin, int end) const {
   return layout;
 }
 
-ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents residents) const {
+ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents) const {
   std::vector<std::int64_t> room = worker_room_;
-  return shard(device, begin, end, residents, budget(device), room);
+  return shard(device, layers, residents, budget(device), room);
 }
 
-ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents residents,
+ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents,
                               std::int64_t budget, std::vector<std::int64_t>& room) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   ShardPlan shard;
@@ -127,8 +127,8 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
   shard.threads = on.threads;
   shard.cpus = on.cpus;
   shard.bytes_per_s = on.bytes_per_s;
-  shard.layout = layout(begin, end);
-  if (measured_) shard.time = span_time(*on.times, begin, end, spec_.n_layer());
+  shard.layout = layout(layers);
+  if (measured_) shard.time = span_time(*on.times, layers);
   set_bytes(shard);
   shard.connection_bytes = on.connection_bytes;
   if (shard.layout.head) shard.drafter_bytes = drafter_bytes_;
@@ -145,7 +145,7 @@ ShardPlan ShardPlanner::shard(int device, int begin, int end, Residents resident
     shard.host_bytes = sizes_.process_bytes;
   }
   shard.budget_bytes = budget;
-  for (int l = begin; l < end; ++l) {
+  for (int l = layers.begin; l < layers.end; ++l) {
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
   }
@@ -195,12 +195,12 @@ std::int64_t ShardPlanner::unbudgeted_memory(int device) const {
 std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
   std::vector<std::int64_t> budgets, least;
   std::vector<double> more;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    const int device = static_cast<int>(i), begin = i == 0 ? 0 : ends[i - 1];
+  for (const LayerRange layers : ranges_of(ends)) {
+    const int device = static_cast<int>(budgets.size());
     budgets.push_back(budget(device));
     if (sizes_.leave == Leave::nothing) continue;
-    const ShardPlan all = shard(device, begin, ends[i], Residents::all);
-    least.push_back(least_bytes(device, begin, ends[i]));
+    const ShardPlan all = shard(device, layers, Residents::all);
+    least.push_back(least_bytes(device, layers));
     more.push_back(static_cast<double>(all.total_bytes() + all.host_bytes - least.back()));
   }
   for (std::size_t i = 0; i < least.size(); ++i) {
@@ -221,9 +221,9 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
 }
 
 // With as much as can leave it left to the file and to workers.
-std::int64_t ShardPlanner::least_bytes(int device, int begin, int end) const {
+std::int64_t ShardPlanner::least_bytes(int device, LayerRange layers) const {
   std::vector<std::int64_t> room = worker_room_;
-  const ShardPlan least = shard(device, begin, end, Residents::least, /*budget=*/0, room);
+  const ShardPlan least = shard(device, layers, Residents::least, /*budget=*/0, room);
   return least.total_bytes() + least.host_bytes;
 }
 
@@ -239,10 +239,9 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<ShardPlan> result;
   std::vector<std::int64_t> room = worker_room_;
   const std::vector<std::int64_t> most = budgets(ends);
-  int begin = 0;
-  for (std::size_t i = 0; i < ends.size(); ++i) {
-    result.push_back(shard(static_cast<int>(i), begin, ends[i], Residents::best, most[i], room));
-    begin = ends[i];
+  for (const LayerRange layers : ranges_of(ends)) {
+    const std::size_t i = result.size();
+    result.push_back(shard(static_cast<int>(i), layers, Residents::best, most[i], room));
   }
   std::int64_t workers = 0;  // of experts, in this machine's memory
   for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows()))

@@ -8,6 +8,7 @@
 // a prompt needs it for one row.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,19 +53,19 @@ class ShardPlanner {
  private:
   using Ends = std::vector<int>;
 
-  ShardLayout layout(int begin, int end) const;
+  ShardLayout layout(LayerRange layers) const;
   // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
   // or (much sooner) as little as the device must hold, enough to know whether a range does; or all
   // the same.
   enum class Residents { best, least, all };
-  ShardPlan shard(int device, int begin, int end, Residents residents) const;
-  ShardPlan shard(int device, int begin, int end, Residents residents, std::int64_t budget,
+  ShardPlan shard(int device, LayerRange layers, Residents residents) const;
+  ShardPlan shard(int device, LayerRange layers, Residents residents, std::int64_t budget,
                   std::vector<std::int64_t>& room) const;
   void set_bytes(ShardPlan& shard) const;
   std::int64_t budget(int device) const;
   std::int64_t free_memory(int device) const;
   std::int64_t unbudgeted_memory(int device) const;
-  std::int64_t least_bytes(int device, int begin, int end) const;
+  std::int64_t least_bytes(int device, LayerRange layers) const;
   std::vector<std::int64_t> budgets(const Ends& ends) const;
   std::vector<ShardPlan> shards(const Ends& ends) const;
 
@@ -114,7 +115,7 @@ class ShardPlanner {
   Error workers_lack(const Homeless& homeless) const;
   std::string enough_workers() const;
   int layers_that_fit() const;
-  int longest_range(int device, int begin, std::int64_t shared, ShardPlan& range) const;
+  std::optional<ShardPlan> longest_shard(int device, LayerRange left, std::int64_t shared) const;
 
   const Model& model_;
   const ModelSpec& spec_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "plan/layer_cuts.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
@@ -83,8 +84,8 @@ std::string ShardPlanner::enough() const {
   if (!ends) return {};
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
   std::vector<std::int64_t> least;
-  for (std::size_t i = 0; i < ends->size(); ++i)
-    least.push_back(least_bytes(static_cast<int>(i), i == 0 ? 0 : (*ends)[i - 1], (*ends)[i]));
+  for (const LayerRange layers : ranges_of(*ends))
+    least.push_back(least_bytes(static_cast<int>(least.size()), layers));
   std::vector<std::string> texts;
   std::vector<int> memories;  // that were looked at
   for (std::size_t i = 0; i < least.size(); ++i) {
@@ -115,32 +116,37 @@ std::string ShardPlanner::held() const {
 
 // Filling the devices in turn, with as little of each layer as they must hold.
 int ShardPlanner::layers_that_fit() const {
-  int begin = 0;
+  LayerRange left{0, spec_.n_layer()};
   std::vector<ShardPlan> filled;
-  for (std::size_t i = 0; i < devices_.size() && begin < spec_.n_layer(); ++i) {
+  for (std::size_t i = 0; i < devices_.size() && left.size() > 0; ++i) {
     std::int64_t shared = 0;
     for (std::size_t j = 0; j < filled.size(); ++j)
       if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
         shared += filled[j].total_bytes() + filled[j].host_bytes;
-    begin = longest_range(static_cast<int>(i), begin, shared, filled.emplace_back());
+    ShardPlan& shard = filled.emplace_back();
+    if (auto longest = longest_shard(static_cast<int>(i), left, shared)) {
+      shard = *std::move(longest);
+      left.begin = shard.layout.end_layer;
+    }
   }
-  return begin;
+  return left.begin;
 }
 
-// Where the longest range ends that the device holds beside `shared` bytes; `range` is that, or as
-// it was where there is none. A shorter range needs no more than a longer one.
-int ShardPlanner::longest_range(int device, int begin, std::int64_t shared,
-                                ShardPlan& range) const {
+// The most layers from the first of `left` on that the device holds beside `shared` bytes, if it
+// holds one. A shorter range needs no more than a longer one.
+std::optional<ShardPlan> ShardPlanner::longest_shard(int device, LayerRange left,
+                                                     std::int64_t shared) const {
   std::vector<int> ends;
-  for (int end = begin + 1; end <= spec_.n_layer(); ++end)
+  for (int end = left.begin + 1; end <= left.end; ++end)
     if (legal_[static_cast<std::size_t>(end)]) ends.push_back(end);
-  const auto too_long = std::partition_point(ends.begin(), ends.end(), [&](int end) {
-    ShardPlan candidate = shard(device, begin, end, Residents::least);
+  std::optional<ShardPlan> longest;
+  (void)std::partition_point(ends.begin(), ends.end(), [&](int end) {
+    ShardPlan candidate = shard(device, {left.begin, end}, Residents::least);
     if (candidate.free_bytes() - shared < 0) return false;
-    range = std::move(candidate);  // the last to hold is the longest
+    longest = std::move(candidate);  // the last to hold is the longest
     return true;
   });
-  return too_long == ends.begin() ? begin : *(too_long - 1);
+  return longest;
 }
 
 }  // namespace tessera
