@@ -117,8 +117,8 @@ Status ask(Shard& shard) {
                                                           table);
   const SequenceRows rows{.n_rows = 1, .pages = tables};
   Piece piece;
-  piece.allocate(1, model().spec().n_embd);
-  piece.take({.tokens = {&token, 1}, .sequences = {&rows, 1}}, 0, 1);
+  piece.allocate({.max_rows = 1, .n_embd = model().spec().n_embd});
+  piece.take({.tokens = {&token, 1}, .sequences = {&rows, 1}}, {0, 1});
   TESSERA_TRY(shard.prepare(piece));
   TESSERA_TRY(shard.start(piece));
   return shard.finish(piece, [] {});

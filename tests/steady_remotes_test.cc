@@ -149,7 +149,7 @@ TEST_P(SteadyShard, AllocatesNothing) {
 
   const std::vector<TokenId> tokens(kRows, 5);
   std::array<Piece, 2> pieces;
-  for (Piece& piece : pieces) piece.allocate(kRows, spec.n_embd);
+  for (Piece& piece : pieces) piece.allocate({.max_rows = kRows, .n_embd = spec.n_embd});
   const std::function<void()> near = [] {};
   std::int64_t before = 0;
   for (int round = 0; round < kRounds; ++round) {
@@ -167,7 +167,7 @@ TEST_P(SteadyShard, AllocatesNothing) {
       piece.take({.tokens = std::span(tokens).first(static_cast<std::size_t>(n_rows)),
                   .sequences = {&rows, 1},
                   .logit_rows = {&last, 1}},
-                 0, n_rows);
+                 {0, n_rows});
       std::fill(piece.hidden().begin(), piece.hidden().end(), 0.01f);
       ASSERT_TRUE(shard->prepare(piece));
       ASSERT_TRUE(shard->start(piece));

@@ -34,7 +34,7 @@ class Rig {
  public:
   Rig(const Model& model, const ShardLayout& layout, std::unique_ptr<Shard> shard)
       : layout_(layout), shard_(std::move(shard)) {
-    piece_.allocate(layout.max_rows, model.spec().n_embd);
+    piece_.allocate({.max_rows = layout.max_rows, .n_embd = model.spec().n_embd});
     std::mt19937 random(20240229);  // the same rows for every device
     std::uniform_int_distribution<TokenId> token(0, model.spec().n_token - 1);
     for (int i = 0; i < layout.max_rows; ++i) tokens_.push_back(token(random));
@@ -78,7 +78,7 @@ class Rig {
     if (layout_.head) batch.logit_rows = {&logit_row_, 1};
     piece_.changes.clear();
     if (rows.first_position == 0) piece_.changes.push_back({.kind = StateChange::Kind::reset_slot});
-    piece_.take(batch, 0, rows.n_rows);
+    piece_.take(batch, {0, rows.n_rows});
     std::copy_n(hidden_.begin(), piece_.hidden().size(), piece_.hidden().begin());
     const Clock::time_point begin = Clock::now();
     TESSERA_TRY(shard_->prepare(piece_));

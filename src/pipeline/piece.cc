@@ -8,18 +8,18 @@
 namespace tessera {
 namespace {
 
-// Where the rows may be cut: the place nearest to `wanted` in (begin, limit]. There is one within
-// kCutRows + 1 rows.
-int cut_near(const BatchView& batch, int begin, int wanted, int limit) {
-  int best = begin;
+// Where the rows may be cut: the place nearest to `wanted` after the first row of `reach` and not
+// past its end. There is one within kCutRows + 1 rows.
+int cut_near(const BatchView& batch, RowRange reach, int wanted) {
+  int best = reach.begin;
   const auto consider = [&](int cut) {
-    if (cut <= begin || cut > limit) return;
-    if (best == begin || std::abs(cut - wanted) < std::abs(best - wanted)) best = cut;
+    if (cut <= reach.begin || cut > reach.end) return;
+    if (best == reach.begin || std::abs(cut - wanted) < std::abs(best - wanted)) best = cut;
   };
   for (const SequenceRows& sequence : batch.sequences) {
     const int end = sequence.first_row + sequence.n_rows;
-    if (end <= begin) continue;
-    if (sequence.first_row >= limit) break;
+    if (end <= reach.begin) continue;
+    if (sequence.first_row >= reach.end) break;
     // A single row is computed by another form of the delta net than a row of a chunk: none is left
     // over.
     for (int at = sequence.first_row + kCutRows; at + 1 < end; at += kCutRows) consider(at);
@@ -30,34 +30,34 @@ int cut_near(const BatchView& batch, int begin, int wanted, int limit) {
 
 }  // namespace
 
-void cut_batch(const BatchView& batch, int max_rows, std::vector<int>& ends) {
-  ends.clear();
+void cut_batch(const BatchView& batch, int max_rows, std::vector<RowRange>& ranges) {
+  ranges.clear();
   const int rows = batch.rows();
-  for (int begin = 0; begin < rows; begin = ends.back()) {
+  for (int begin = 0; begin < rows; begin = ranges.back().end) {
     const int left = rows - begin;
     const int size = ceil_div(left, ceil_div(left, max_rows));
-    const int limit = begin + std::max(max_rows, kCutRows + 1);
-    ends.push_back(size == left ? rows : cut_near(batch, begin, begin + size, limit));
+    const RowRange reach{begin, begin + std::max(max_rows, kCutRows + 1)};
+    ranges.push_back({begin, size == left ? rows : cut_near(batch, reach, begin + size)});
   }
 }
 
-void Piece::allocate(int max_rows, int n_embd) {
-  n_embd_ = n_embd;
-  hidden_.resize(static_cast<std::size_t>(max_rows) * static_cast<std::size_t>(n_embd));
+void Piece::allocate(const Size& size) {
+  n_embd_ = size.n_embd;
+  hidden_.resize(static_cast<std::size_t>(size.max_rows) * static_cast<std::size_t>(size.n_embd));
 }
 
-void Piece::take(const BatchView& batch, int begin, int end) {
-  tokens_.assign(batch.tokens.begin() + begin, batch.tokens.begin() + end);
+void Piece::take(const BatchView& batch, RowRange rows) {
+  tokens_.assign(batch.tokens.begin() + rows.begin, batch.tokens.begin() + rows.end);
   logit_rows_.clear();
   for (const std::int32_t row : batch.logit_rows)
-    if (row >= begin && row < end) logit_rows_.push_back(row - begin);
+    if (row >= rows.begin && row < rows.end) logit_rows_.push_back(row - rows.begin);
   sequences_.clear();
   for (const SequenceRows& sequence : batch.sequences) {
-    const int first = std::max(begin, sequence.first_row);
-    const int last = std::min(end, sequence.first_row + sequence.n_rows);
+    const int first = std::max(rows.begin, sequence.first_row);
+    const int last = std::min(rows.end, sequence.first_row + sequence.n_rows);
     if (first >= last) continue;
     SequenceRows& part = sequences_.emplace_back(sequence);
-    part.first_row = first - begin;
+    part.first_row = first - rows.begin;
     part.n_rows = last - first;
     part.first_position += first - sequence.first_row;
   }

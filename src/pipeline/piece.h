@@ -1,8 +1,8 @@
 // Piece: some rows of a batch on their way through the shards, and where a batch is cut into them.
 //
-//   std::vector<int> ends;
-//   cut_batch(batch, 128, ends);                       // row numbers, the last one batch.rows()
-//   piece.take(batch, 0, ends[0]);                     // copies all but the residual rows
+//   std::vector<RowRange> ranges;
+//   cut_batch(batch, 128, ranges);                     // all rows of the batch
+//   piece.take(batch, ranges[0]);                      // copies all but the residual rows
 //   device.begin(piece.view());
 //
 // A piece is a valid batch: the rows of a sequence stay in order and keep their positions, and the
@@ -26,9 +26,17 @@ namespace tessera {
 // chunked form of the gated delta net has its own borders.
 inline constexpr int kCutRows = 64;
 
-// The ends of pieces of nearly equal size, at most max(max_rows, kCutRows + 1) rows each. A
+// Rows [begin, end) of a batch.
+struct RowRange {
+  int begin = 0;
+  int end = 0;
+  int size() const { return end - begin; }
+  bool operator==(const RowRange&) const = default;
+};
+
+// Pieces of nearly equal size, at most max(max_rows, kCutRows + 1) rows each. A
 // function of the batch and max_rows only.
-void cut_batch(const BatchView& batch, int max_rows, std::vector<int>& ends);
+void cut_batch(const BatchView& batch, int max_rows, std::vector<RowRange>& ranges);
 
 // A change of state that must come before a piece's rows.
 struct StateChange {
@@ -41,11 +49,14 @@ struct StateChange {
 
 class Piece {
  public:
-  // Room for the rows of `max_rows` x `n_embd`.
-  void allocate(int max_rows, int n_embd);
+  // Room for its residual rows.
+  struct Size {
+    int max_rows = 0;
+    int n_embd = 0;
+  };
+  void allocate(const Size& size);
 
-  // Rows [begin, end) of the batch.
-  void take(const BatchView& batch, int begin, int end);
+  void take(const BatchView& batch, RowRange rows);
   // The whole batch, which must not change while the piece is worked on. Has no residual rows.
   void refer(const BatchView& batch);
   void take_stop() { stop_ = true; }

@@ -34,8 +34,10 @@ struct Rows {
 };
 
 std::vector<int> ends_of(const std::vector<int>& counts, int max_rows) {
+  std::vector<RowRange> ranges;
+  cut_batch(Rows(counts).view(), max_rows, ranges);
   std::vector<int> ends;
-  cut_batch(Rows(counts).view(), max_rows, ends);
+  for (const RowRange rows : ranges) ends.push_back(rows.end);
   return ends;
 }
 
@@ -69,23 +71,24 @@ TEST(CutBatch, HoldsItsPromisesForAnyBatch) {
     for (int i = next(6); i >= 0; --i) counts.push_back(1 + next(next(2) == 0 ? 3 : 300));
     const int max_rows = 1 + next(200);
     const Rows rows(counts);
-    std::vector<int> ends, again;
-    cut_batch(rows.view(), max_rows, ends);
+    std::vector<RowRange> ranges, again;
+    cut_batch(rows.view(), max_rows, ranges);
     cut_batch(rows.view(), max_rows, again);
-    EXPECT_EQ(ends, again);
-    int begin = 0;
-    for (const int end : ends) {
-      EXPECT_GT(end, begin);
-      EXPECT_LE(end - begin, std::max(max_rows, kCutRows + 1));
+    EXPECT_EQ(ranges, again);
+    int end = 0;
+    for (const RowRange range : ranges) {
+      EXPECT_EQ(range.begin, end);
+      EXPECT_GT(range.size(), 0);
+      EXPECT_LE(range.size(), std::max(max_rows, kCutRows + 1));
+      end = range.end;
       for (const SequenceRows& sequence : rows.sequences) {
         const int last = sequence.first_row + sequence.n_rows;
         if (end <= sequence.first_row || end >= last) continue;
         EXPECT_EQ((end - sequence.first_row) % kCutRows, 0);
         EXPECT_GT(last - end, 1);
       }
-      begin = end;
     }
-    EXPECT_EQ(begin, rows.view().rows());
+    EXPECT_EQ(end, rows.view().rows());
   }
 }
 
@@ -93,8 +96,8 @@ TEST(Piece, IsABatchOfItsRows) {
   Rows rows({2, 150, 1});
   rows.logit_rows = {1, 65, 151, 152};
   Piece piece;
-  piece.allocate(128, 8);
-  piece.take(rows.view(), 66, 153);
+  piece.allocate({.max_rows = 128, .n_embd = 8});
+  piece.take(rows.view(), {66, 153});
   const BatchView view = piece.view();
   EXPECT_EQ(view.rows(), 87);
   EXPECT_EQ(view.tokens.front(), 66);
@@ -117,7 +120,7 @@ TEST(Piece, IsABatchOfItsRows) {
   EXPECT_EQ(view.sequences[0].pages[0][1], 11);
   EXPECT_EQ(view.sequences[1].pages[0][0], 2);
 
-  piece.take(rows.view(), 0, 2);
+  piece.take(rows.view(), {0, 2});
   EXPECT_EQ(piece.view().sequences.size(), 1u);
   EXPECT_EQ(piece.view().logit_rows.size(), 1u);
 }

@@ -44,7 +44,8 @@ Pipeline::~Pipeline() {
 void Pipeline::start_threads(const Plan& plan) {
   const ShardLayout& last = plan.shards.back().layout;
   ring_ =
-      std::make_unique<PieceRing>(static_cast<int>(stages_.size()), plan.piece_rows, spec_.n_embd);
+      std::make_unique<PieceRing>(static_cast<int>(stages_.size()),
+                                  Piece::Size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd});
   gathered_logits_.resize(static_cast<std::size_t>(last.max_logit_rows) *
                           static_cast<std::size_t>(spec_.n_vocab));
   first_cpus_ = first_of(plan.shards.front().cpus);
@@ -90,16 +91,18 @@ Status Pipeline::forward_alone(const BatchView& batch) {
 
 Status Pipeline::forward_pieces(const BatchView& batch) {
   binding_.bind(first_cpus_);
-  cut_batch(batch, piece_rows_, ends_);
+  cut_batch(batch, piece_rows_, ranges_);
   // Logits stay with the device where it computes all of them at once.
-  const bool gather = !batch.logit_rows.empty() && ends_.size() > 1 &&
-                      batch.logit_rows.front() < ends_[ends_.size() - 2];
+  const bool gather = !batch.logit_rows.empty() && batch.logit_rows.front() < ranges_.back().begin;
   std::size_t gathered = 0;
-  int begin = 0;
-  for (const int end : ends_) {
-    send(batch, begin, end, gather, gathered);
+  for (const RowRange rows : ranges_) {
+    Piece& piece = next_piece();
+    piece.take(batch, rows);
+    piece.logits_out = gather ? gathered_logits_.data() + gathered : nullptr;
+    gathered += piece.view().logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab);
+    CHECK(!gather || gathered <= gathered_logits_.size());
+    send();
     TESSERA_TRY(seen_failure());
-    begin = end;
   }
   if (batch.logit_rows.empty() && !waits_) {
     logits_ = {};
@@ -141,13 +144,8 @@ Status Pipeline::seen_failure() const {
   return {};
 }
 
-void Pipeline::send(const BatchView& batch, int begin, int end, bool gather,
-                    std::size_t& gathered) {
-  Piece& piece = next_piece();
-  piece.take(batch, begin, end);
-  piece.logits_out = gather ? gathered_logits_.data() + gathered : nullptr;
-  gathered += piece.view().logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab);
-  CHECK(!gather || gathered <= gathered_logits_.size());
+// The piece that was filled last, to the stages.
+void Pipeline::send() {
   source_.announce();
   source_.advance();
   ++sent_;
@@ -209,10 +207,7 @@ void Pipeline::stop() {
   binding_.restore();
   if (threads_.empty()) return;
   next_piece().take_stop();
-  source_.announce();
-  source_.advance();
-  ++sent_;
-  stages_.front()->run(*ring_, source_);
+  send();
   for (std::thread& thread : threads_) thread.join();
 }
 

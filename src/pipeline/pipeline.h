@@ -110,7 +110,7 @@ class Pipeline final : public ForwardPass {
   Status forward_alone(const BatchView& batch);
   Status forward_pieces(const BatchView& batch);
   Piece& next_piece();
-  void send(const BatchView& batch, int begin, int end, bool gather, std::size_t& gathered);
+  void send();
   void wait_sent();
   void look_at(const Piece& piece);
   Status seen_failure() const;
@@ -133,7 +133,7 @@ class Pipeline final : public ForwardPass {
   StageProgress source_;                // of the pieces that were filled
   std::uint64_t sent_ = 0;              // pieces given to the stages
   std::uint64_t checked_ = 0;           // of them: known to have succeeded
-  std::vector<int> ends_;               // of the batch's pieces
+  std::vector<RowRange> ranges_;        // of the batch's pieces
   std::vector<float> gathered_logits_;  // of a batch whose logit rows lie in several pieces
   std::vector<int> first_cpus_;         // of the thread that calls forward()
   ThreadBinding binding_;

@@ -17,10 +17,10 @@ std::uint32_t counter_value(std::uint64_t count) {
 
 }  // namespace
 
-PieceRing::PieceRing(int shards, int max_rows, int n_embd) {
+PieceRing::PieceRing(int shards, const Piece::Size& size) {
   // Two before every shard but the first, and the one that the first works on.
   pieces_.resize(static_cast<std::size_t>(kPiecesPerBoundary * (shards - 1) + 1));
-  for (Piece& piece : pieces_) piece.allocate(max_rows, n_embd);
+  for (Piece& piece : pieces_) piece.allocate(size);
 }
 
 void StageProgress::wait_announced(std::uint64_t count) {

@@ -24,8 +24,8 @@ namespace tessera {
 
 class PieceRing {
  public:
-  // Between `shards` shards; pieces of at most max_rows rows.
-  PieceRing(int shards, int max_rows, int n_embd);
+  // Between `shards` shards.
+  PieceRing(int shards, const Piece::Size& size);
   Piece& operator[](std::uint64_t number) { return pieces_[number % pieces_.size()]; }
   std::uint64_t size() const { return pieces_.size(); }
 

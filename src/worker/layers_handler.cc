@@ -198,7 +198,8 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     TESSERA_TRY(shard->load(model_, {}));
     log_info("loaded layers {}-{}: {}", layout.first_layer, layout.end_layer - 1,
              format_bytes(bytes));
-    piece_.allocate(layout.max_rows, model_.spec().n_embd);  // may lack memory: first
+    // Before the shard is kept: memory may lack.
+    piece_.allocate({.max_rows = layout.max_rows, .n_embd = model_.spec().n_embd});
     shard_ = std::move(shard);
     layout_ = layout;
     delta_form_ = hello.layers.delta_form;
@@ -245,7 +246,7 @@ Status LayersHandler::take_job(const FrameHeader& header, const ForwardBody& job
   piece_.changes.clear();
   for (const WireStateChange& change : job.state_changes)
     piece_.changes.push_back(state_change(change));
-  piece_.take({.tokens = job.tokens, .sequences = sequences_, .logit_rows = logit_rows_}, 0, row);
+  piece_.take({.tokens = job.tokens, .sequences = sequences_, .logit_rows = logit_rows_}, {0, row});
   if (!embeds) unpack_rows(job.rows, header.in_type, piece_.hidden());
   return {};
 }
