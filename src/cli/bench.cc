@@ -84,8 +84,10 @@ void add_costs(const Model& model, const Plan& plan, std::vector<BenchTest>& tes
   for (BenchTest& test : tests) {
     const int rows = test.prompt ? std::min(test.size.tokens, plan.prefill_chunk) : test.size.batch;
     const int depth = test.size.depth + test.size.tokens / 2;
-    test.bytes_per_token =
-        decode_bytes(model, plan.kv_type, test.prompt ? 0 : depth, rows, plan.f32_weights);
+    test.bytes_per_token = decode_bytes(model, {.kv_type = plan.kv_type,
+                                                .f32_weights = plan.f32_weights,
+                                                .depth = test.prompt ? 0 : depth,
+                                                .rows = rows});
     test.operations_per_token = layer_operations(model);
   }
 }

@@ -268,7 +268,8 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
       plan.warnings.push_back(fmt::format(
           "{} has no room for an expert in its {}: the host computes all that are away.",
           worker.device, format_bytes(worker.budget_bytes)));
-  plan.decode_bytes_per_token = decode_bytes(model, plan.kv_type, 0, 1, plan.f32_weights);
+  plan.decode_bytes_per_token =
+      decode_bytes(model, {.kv_type = plan.kv_type, .f32_weights = plan.f32_weights});
   return plan;
 }
 
@@ -289,29 +290,30 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
                      what_would_fit(options, shortage.enough, attempts));
 }
 
-double decode_bytes(const Model& model, KvType kv_type, int depth, int rows, bool f32_weights) {
+double decode_bytes(const Model& model, const DecodeStep& step) {
   const ModelSpec& spec = model.spec();
   double bytes = 0.0;
   for (const TensorSlice& slice : model.tensors()) {
     const bool table = slice.role == TensorRole::token_embd && !spec.tied_head;
     if (table) continue;  // one row
-    const BlockType type = f32_weights ? BlockType::F32 : slice.type;
+    const BlockType type = step.f32_weights ? BlockType::F32 : slice.type;
     double read = static_cast<double>(slice.matrices) * static_cast<double>(slice.rows) *
                   static_cast<double>(row_bytes(type, slice.cols));
     if (slice.matrices > 1) {
       const int used = spec.layers[static_cast<std::size_t>(slice.layer)].moe->n_used;
       const double missed = 1.0 - used / static_cast<double>(slice.matrices);
-      read *= 1.0 - std::pow(missed, rows);
+      read *= 1.0 - std::pow(missed, step.rows);
     }
-    bytes += read / rows;
+    bytes += read / step.rows;
   }
   ShardLayout one;
   one.end_layer = spec.n_layer();
-  one.kv_type = kv_type;
+  one.kv_type = step.kv_type;
   bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, one));  // read and written
   const std::vector<KvGroup> groups = kv_groups(spec);
   for (std::size_t g = 0; g < groups.size(); ++g) {
-    const int visible = groups[g].window > 0 ? std::min(depth, groups[g].window) : depth;
+    const int window = groups[g].window;
+    const int visible = window > 0 ? std::min(step.depth, window) : step.depth;
     bytes +=
         static_cast<double>(cpu_page_bytes(spec, one, static_cast<int>(g))) * visible / kPageTokens;
   }

@@ -297,10 +297,16 @@ KvType default_kv_type(const Model& model, bool f32_weights);
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
 
-// Weights, recurrent state and (at `depth`) KV that one decoded token reads. Of a step of several
-// rows, each of its own sequence: a row's share, with experts drawn evenly.
-double decode_bytes(const Model& model, KvType kv_type, int depth, int rows = 1,
-                    bool f32_weights = false);
+// A step of generation.
+struct DecodeStep {
+  KvType kv_type = KvType::f16;
+  bool f32_weights = false;
+  int depth = 0;  // positions before it
+  int rows = 1;   // each of its own sequence
+};
+// Weights, recurrent state and KV that a token of it reads. Of several rows: a row's share, with
+// experts drawn evenly.
+double decode_bytes(const Model& model, const DecodeStep& step);
 
 nlohmann::ordered_json plan_json(const Plan& plan);
 std::string plan_table(const Plan& plan);

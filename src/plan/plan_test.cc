@@ -182,9 +182,10 @@ TEST(Plan, CountsOnlyTheExpertsATokenReads) {
   const double experts =
       4.0 * 8 * 3 * 128 * 64 * 2;  // layers, experts, matrices of 128 x 64 in BF16
   const double state = 2.0 * 3 * (3 * 256 + 4 * 32 * 32) * 4;
-  EXPECT_DOUBLE_EQ(decode_bytes(model, KvType::f32, 0), all - experts * 5 / 8 + state);
+  EXPECT_DOUBLE_EQ(decode_bytes(model, {.kv_type = KvType::f32}), all - experts * 5 / 8 + state);
   // One attention layer of 2 KV heads of 32.
-  EXPECT_DOUBLE_EQ(decode_bytes(model, KvType::f32, 1000) - decode_bytes(model, KvType::f32, 0),
+  EXPECT_DOUBLE_EQ(decode_bytes(model, {.kv_type = KvType::f32, .depth = 1000}) -
+                       decode_bytes(model, {.kv_type = KvType::f32}),
                    1000.0 * 2 * 2 * 32 * 4);
 }
 

@@ -100,7 +100,7 @@ TEST(AwayPrediction, OfAGpuIsTheSlowerOfItAndTheHost) {
   };
   const double gpu_bytes = token_s(1.0, 1e15), host_bytes = token_s(1e15, 1.0);
   EXPECT_GT(gpu_bytes, host_bytes);
-  EXPECT_NEAR(gpu_bytes + host_bytes, decode_bytes(model, plan.kv_type, 0), 1.0);
+  EXPECT_NEAR(gpu_bytes + host_bytes, decode_bytes(model, {.kv_type = plan.kv_type}), 1.0);
   EXPECT_NEAR(token_s(1e11, 1e10), std::max(gpu_bytes / 1e11, host_bytes / 1e10), 1e-12);
   const auto predicted = predict(model, plan, kMachine);
   ASSERT_TRUE(predicted);
@@ -116,7 +116,8 @@ TEST(AwayPrediction, OfAWorkerOfLayersIsItsOwnReading) {
   Plan plan = half_away(elsewhere("worker:0", true, DeviceKind::cpu));
   const auto predicted = predict(model, plan, std::nullopt);
   ASSERT_TRUE(predicted);
-  EXPECT_NEAR(predicted->decode.tokens_per_s, 1e11 / decode_bytes(model, plan.kv_type, 0), 1.0);
+  EXPECT_NEAR(predicted->decode.tokens_per_s, 1e11 / decode_bytes(model, {.kv_type = plan.kv_type}),
+              1.0);
   plan.shards[0].bytes_per_s = 0.0;
   EXPECT_FALSE(predict(model, plan, kMachine));
   EXPECT_NE(plan_table(plan).find("worker:0 has not said how fast it reads."), std::string::npos);
