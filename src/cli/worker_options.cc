@@ -315,8 +315,8 @@ std::int64_t all_experts_bytes(const Config& config, const Model& model, int thr
   ShardLayout layout;
   layout.end_layer = spec.n_layer();
   const std::vector<std::int64_t> each = cpu_expert_bytes(model, layout);
-  std::int64_t bytes =
-      expert_worker_overhead(model, each, config.small("experts.ipc_batch_capacity"), threads);
+  std::int64_t bytes = expert_worker_overhead(
+      model, each, {.max_rows = config.small("experts.ipc_batch_capacity"), .threads = threads});
   for (std::size_t l = 0; l < each.size(); ++l)
     if (const auto& moe = spec.layers[l].moe) bytes += moe->n_expert * each[l];
   return bytes;

@@ -21,11 +21,11 @@ int most_experts_used(const ModelSpec& spec) {
 }
 
 ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
-                                     int id, int max_rows) {
+                                     ExpertHome worker, int max_rows) {
   ExpertSetLayout layout{.max_rows = max_rows, .max_pairs = max_rows * most_experts_used(spec)};
   for (const LayerExperts& layer : layers) {
     std::vector<bool> owned;
-    for (const ExpertHome home : layer.home) owned.push_back(home == ExpertHome::worker(id));
+    for (const ExpertHome home : layer.home) owned.push_back(home == worker);
     layout.experts.push_back(only_owned(std::move(owned)));
   }
   return layout;
@@ -48,19 +48,20 @@ ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSe
 }
 
 std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
-                                    int max_rows, int threads) {
+                                    const ExpertWorkerSize& size) {
+  constexpr ExpertHome worker = ExpertHome::worker(0);
   std::vector<LayerExperts> all;
   std::int64_t experts = 0;
   for (std::size_t l = 0; l < model.spec().layers.size(); ++l) {
     const auto& moe = model.spec().layers[l].moe;
     LayerExperts& layer = all.emplace_back();
     if (!moe) continue;
-    layer.home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
+    layer.home.assign(static_cast<std::size_t>(moe->n_expert), worker);
     experts += moe->n_expert * expert_bytes[l];
   }
-  const ExpertSetLayout layout = expert_worker_layout(model.spec(), all, 0, max_rows);
-  return std::max<std::int64_t>(0,
-                                expert_worker_footprint(model, layout, threads).total() - experts);
+  const ExpertSetLayout layout = expert_worker_layout(model.spec(), all, worker, size.max_rows);
+  const std::int64_t total = expert_worker_footprint(model, layout, size.threads).total();
+  return std::max<std::int64_t>(0, total - experts);
 }
 
 }  // namespace tessera

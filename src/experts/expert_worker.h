@@ -1,7 +1,7 @@
 // A worker process of experts as the planner, the client and the worker itself reckon with it: what
 // it holds and every byte that it takes. Pure functions.
 //
-//   const ExpertSetLayout layout = expert_worker_layout(spec, homes, 1, 256);   // of worker(1)
+//   const ExpertSetLayout layout = expert_worker_layout(spec, homes, ExpertHome::worker(1), 256);
 //   if (expert_worker_footprint(model, layout, threads).total() > budget) return refuse();
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace tessera {
 
-// The experts whose home is worker(id), in `layers`: all of the model's from the first on. Jobs of
+// The experts whose home is `worker`, in `layers`: all of the model's from the first on. Jobs of
 // `max_rows` rows, each with as many pairs as the model's routers choose at most.
 ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
-                                     int id, int max_rows);
+                                     ExpertHome worker, int max_rows);
 
 // The largest n_used of the model's layers, at least 1.
 int most_experts_used(const ModelSpec& spec);
@@ -32,9 +32,13 @@ struct ExpertWorkerFootprint {
 ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
                                               int threads);
 
+struct ExpertWorkerSize {
+  int max_rows = 0;  // of a job
+  int threads = 0;
+};
 // What a worker takes besides its experts (ExpertLayerLoad::expert_bytes of each), at most: with
 // any experts of the model.
 std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
-                                    int max_rows, int threads);
+                                    const ExpertWorkerSize& size);
 
 }  // namespace tessera

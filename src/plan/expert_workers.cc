@@ -51,8 +51,8 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
   const std::vector<LayerExperts> homes = homes_of_all_layers(shards, model.spec().n_layer());
   for (std::size_t w = 0; w < workers.size(); ++w) {
     const ExpertWorkerInventory& worker = workers[w];
-    const ExpertSetLayout layout =
-        expert_worker_layout(model.spec(), homes, static_cast<int>(w), job_rows);
+    const ExpertSetLayout layout = expert_worker_layout(
+        model.spec(), homes, ExpertHome::worker(static_cast<int>(w)), job_rows);
     const ExpertWorkerFootprint bytes = expert_worker_footprint(model, layout, worker.threads);
     ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
                                                                  .here = worker.here,
