@@ -96,7 +96,9 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, int context, b
   for (const LayerExperts& layer : layout.experts)
     hello.layers.expert_spare.push_back(static_cast<std::uint16_t>(layer.spare));
   // The tables of all sequences could change at once, as could all of their state.
-  const PageTables tables(layout.slots, static_cast<int>(layout.kv_pages.size()), context);
+  const PageTables tables({.slots = layout.slots,
+                           .groups = static_cast<int>(layout.kv_pages.size()),
+                           .positions = context});
   hello.max_page_changes =
       static_cast<std::uint32_t>(tables.entries()) + 2 * static_cast<std::uint32_t>(layout.slots);
   return hello;
@@ -144,9 +146,10 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
 }
 
 std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ack) {
-  const auto tables = PageTables::bytes(static_cast<int>(hello.slots),
-                                        static_cast<int>(hello.layers.kv_pages.size()),
-                                        static_cast<int>(hello.layers.max_positions));
+  const auto tables =
+      PageTables::bytes({.slots = static_cast<int>(hello.slots),
+                         .groups = static_cast<int>(hello.layers.kv_pages.size()),
+                         .positions = static_cast<int>(hello.layers.max_positions)});
   const ForwardCounts most{.rows = ack.max_rows,
                            .sequences = ack.max_rows,
                            .page_changes = ack.max_page_changes,
@@ -208,8 +211,9 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
   limits_ = {.slots = hello.slots,
              .kv_pages = hello.layers.kv_pages,
              .max_positions = hello.layers.max_positions};
-  pages_ = PageTables(layout.slots, static_cast<int>(layout.kv_pages.size()),
-                      static_cast<int>(hello.layers.max_positions));
+  pages_ = PageTables({.slots = layout.slots,
+                       .groups = static_cast<int>(layout.kv_pages.size()),
+                       .positions = static_cast<int>(hello.layers.max_positions)});
   return Prepared{.memory_used = static_cast<std::uint64_t>(bytes),
                   .memory_free = static_cast<std::uint64_t>(options_.budget - bytes)};
 }

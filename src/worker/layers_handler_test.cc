@@ -57,13 +57,15 @@ TEST_F(AskingForLayers, NoMorePositionsThanTheModelHas) {
 TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
   const std::int64_t most = std::int64_t{1} << 40;
+  const auto tables = [](int positions) {
+    return *PageTables::bytes({.slots = 1, .groups = 1, .positions = positions});
+  };
   const ShardPlan two{.threads = 2};
   Hello shorter = hello_;
   shorter.layers.max_positions = kPageTokens;
   const std::int64_t bytes = *check_budget(model_, layout, hello_, ack(), two, most);
   EXPECT_EQ(bytes - *check_budget(model_, layout, shorter, ack(), two, most),
-            *PageTables::bytes(1, 1, model_.spec().context_length) -
-                *PageTables::bytes(1, 1, kPageTokens));
+            tables(model_.spec().context_length) - tables(kPageTokens));
   EXPECT_TRUE(handler(bytes).prepare(hello_, ack()).ok());
   const Result<Prepared> ready = handler(bytes - 1).prepare(hello_, ack());
   ASSERT_FALSE(ready.ok());

@@ -7,20 +7,21 @@
 
 namespace tessera::worker {
 
-PageTables::PageTables(int slots, int groups, int positions)
-    : slots_(slots),
-      groups_(groups),
-      pages_((static_cast<std::size_t>(positions) + kPageTokens - 1) / kPageTokens) {
-  const std::size_t tables = static_cast<std::size_t>(slots) * static_cast<std::size_t>(groups);
+PageTables::PageTables(const Size& size)
+    : slots_(size.slots),
+      groups_(size.groups),
+      pages_((static_cast<std::size_t>(size.positions) + kPageTokens - 1) / kPageTokens) {
+  const std::size_t tables = static_cast<std::size_t>(slots_) * static_cast<std::size_t>(groups_);
   entries_.assign(tables * pages_, -1);
   for (std::size_t i = 0; i < tables; ++i)
     views_.push_back(std::span<const std::int32_t>(entries_).subspan(i * pages_, pages_));
 }
 
-std::optional<std::int64_t> PageTables::bytes(int slots, int groups, int positions) {
-  const std::int64_t tables = std::int64_t{slots} * groups;
-  const std::int64_t one = ceil_div<std::int64_t>(positions, kPageTokens) * sizeof(std::int32_t) +
-                           sizeof(std::span<const std::int32_t>);
+std::optional<std::int64_t> PageTables::bytes(const Size& size) {
+  const std::int64_t tables = std::int64_t{size.slots} * size.groups;
+  const std::int64_t one =
+      ceil_div<std::int64_t>(size.positions, kPageTokens) * sizeof(std::int32_t) +
+      sizeof(std::span<const std::int32_t>);
   return checked_mul(tables, one);
 }
 
@@ -50,7 +51,7 @@ Status PageTables::apply(std::span<const PageChange> changes) {
                          "entry {} of the pages of slot {}, KV group {}: there "
                          "are {} entries, {} slots and {} groups",
                          change.index, change.slot, change.kv_group, pages_, slots_, groups_);
-    table(static_cast<int>(change.slot), change.kv_group)[change.index] = change.page;
+    table(change)[change.index] = change.page;
   }
   return {};
 }

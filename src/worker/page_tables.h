@@ -25,11 +25,15 @@ namespace tessera::worker {
 
 class PageTables {
  public:
+  struct Size {
+    int slots = 0;      // sequences
+    int groups = 0;     // KV groups
+    int positions = 0;  // of a sequence
+  };
   PageTables() = default;
-  // Entries for `positions` of each of `slots` sequences in each of `groups` KV groups.
-  PageTables(int slots, int groups, int positions);
-  // What that takes; nothing where it is no number.
-  static std::optional<std::int64_t> bytes(int slots, int groups, int positions);
+  explicit PageTables(const Size& size);
+  // What they take; nothing where it is no number.
+  static std::optional<std::int64_t> bytes(const Size& size);
 
   std::uint64_t entries() const { return entries_.size(); }
 
@@ -49,12 +53,10 @@ class PageTables {
   }
 
  private:
-  std::span<std::int32_t> table(int slot, int group) {
-    return std::span(entries_).subspan(
-        (static_cast<std::size_t>(slot) * static_cast<std::size_t>(groups_) +
-         static_cast<std::size_t>(group)) *
-            pages_,
-        pages_);
+  std::span<std::int32_t> table(const PageChange& change) {
+    const std::size_t at =
+        change.slot * static_cast<std::size_t>(groups_) + std::size_t{change.kv_group};
+    return std::span(entries_).subspan(at * pages_, pages_);
   }
 
   int slots_ = 0;

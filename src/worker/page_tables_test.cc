@@ -11,7 +11,7 @@ constexpr auto kTokens = static_cast<std::uint32_t>(kPageTokens);
 
 // All of a long context on one page: scratch memory is made for as many pages as there are.
 TEST(PageTables, NoMorePagesAreVisibleThanThereAre) {
-  PageTables tables(1, 1, 16 * kPageTokens);
+  PageTables tables({.slots = 1, .groups = 1, .positions = 16 * kPageTokens});
   std::vector<PageChange> changes;
   for (std::uint32_t i = 0; i < 16; ++i) changes.push_back({.slot = 0, .index = i, .page = 0});
   ASSERT_TRUE(tables.apply(changes).ok());
@@ -26,9 +26,10 @@ TEST(PageTables, NoMorePagesAreVisibleThanThereAre) {
 }
 
 TEST(PageTables, TheirSizeIsKnownBefore) {
-  EXPECT_EQ(PageTables::bytes(0, 1, 64), 0);
-  EXPECT_GT(*PageTables::bytes(4096, 64, 1 << 30), std::int64_t{1} << 40);
-  EXPECT_FALSE(PageTables::bytes(1 << 30, 1 << 30, 1 << 30).has_value());
+  EXPECT_EQ(PageTables::bytes({.slots = 0, .groups = 1, .positions = 64}), 0);
+  EXPECT_GT(*PageTables::bytes({.slots = 4096, .groups = 64, .positions = 1 << 30}),
+            std::int64_t{1} << 40);
+  EXPECT_FALSE(PageTables::bytes({.slots = 1 << 30, .groups = 1 << 30, .positions = 1 << 30}));
 }
 
 }  // namespace

@@ -109,8 +109,9 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
                        hello_.max_page_changes);
   }
   // What may lack memory comes first: a session that is taken up is taken up whole.
-  PageTables pages(options_.layout.slots, static_cast<int>(options_.layout.kv_pages.size()),
-                   options_.context);
+  PageTables pages({.slots = options_.layout.slots,
+                    .groups = static_cast<int>(options_.layout.kv_pages.size()),
+                    .positions = options_.context});
   FixedQueue<Ticket> under_way(ack.credits);
   session_ = std::move(session);
   depth_ = ack.credits;
