@@ -19,7 +19,7 @@ bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
 // Jobs that wait are kept in memory. One is always taken: its rows are among what was counted.
 std::uint16_t jobs_within(std::uint64_t bytes, const HelloAck& ack, std::uint32_t n_embd) {
   const std::uint64_t job = std::max<std::uint64_t>(
-      1, experts_body_bytes(ack.max_rows, ack.max_pairs, n_embd, WireType::f32));
+      1, experts_body_bytes({.rows = ack.max_rows, .pairs = ack.max_pairs}, n_embd, WireType::f32));
   return static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.credits, 1 + bytes / job));
 }
 

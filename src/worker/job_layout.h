@@ -18,10 +18,15 @@ constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, Wi
   return wire_bytes(type, std::uint64_t{rows} * columns);
 }
 
+struct ExpertsCounts {
+  std::uint32_t rows = 0;
+  std::uint32_t pairs = 0;
+};
+
 // pairs, then rows
-constexpr std::uint64_t experts_body_bytes(std::uint32_t rows, std::uint32_t pairs,
-                                           std::uint32_t n_embd, WireType type) {
-  return pairs * kPairBytes + rows_bytes(rows, n_embd, type);
+constexpr std::uint64_t experts_body_bytes(const ExpertsCounts& counts, std::uint32_t n_embd,
+                                           WireType type) {
+  return counts.pairs * kPairBytes + rows_bytes(counts.rows, n_embd, type);
 }
 
 constexpr std::uint64_t result_body_bytes(std::uint32_t rows, std::uint32_t columns,

@@ -92,7 +92,8 @@ void encode_experts_head(std::span<const WirePair> pairs, std::vector<std::byte>
 
 Status decode_experts(const FrameHeader& header, std::span<const std::byte> body,
                       const WireLimits& limits, ExpertsBody& job) {
-  CHECK(body.size() == experts_body_bytes(header.rows, header.items, limits.n_embd, header.in_type),
+  const ExpertsCounts counts{.rows = header.rows, .pairs = header.items};
+  CHECK(body.size() == experts_body_bytes(counts, limits.n_embd, header.in_type),
         "the frame was not checked");
   job.pairs.resize(header.items);
   const std::byte* at = body.data();

@@ -83,8 +83,8 @@ Status check_experts(const FrameHeader& header, const WireLimits& limits) {
   if (header.items > limits.max_pairs)
     return Error::make(ErrorCode::invalid, "COMPUTE_EXPERTS with {} pairs where {} were agreed",
                        header.items, limits.max_pairs);
-  const std::uint64_t want =
-      experts_body_bytes(header.rows, header.items, limits.n_embd, header.in_type);
+  const std::uint64_t want = experts_body_bytes({.rows = header.rows, .pairs = header.items},
+                                                limits.n_embd, header.in_type);
   if (header.body_bytes != want) return wrong_size(header, want);
   return {};
 }
@@ -257,7 +257,8 @@ Status check_frame(const FrameHeader& header, const WireLimits& limits) {
 
 std::uint64_t max_body_bytes(const WireLimits& limits) {
   const std::uint64_t job =
-      std::max(experts_body_bytes(limits.max_rows, limits.max_pairs, limits.n_embd, WireType::f32),
+      std::max(experts_body_bytes({.rows = limits.max_rows, .pairs = limits.max_pairs},
+                                  limits.n_embd, WireType::f32),
                forward_body_bytes({.rows = limits.max_rows,
                                    .sequences = limits.max_rows,
                                    .page_changes = limits.max_page_changes,
