@@ -76,7 +76,8 @@ void Generation::end_step(std::span<const float> logits, SamplerScratch& scratch
 Status Generation::score_prompt(std::span<const float> row, int position, SamplerScratch& scratch) {
   const TokenId id = submission_.request.prompt[static_cast<std::size_t>(position) + 1];
   TESSERA_ASSIGN(ScoredToken scored,
-                 score(row, context_->sampleable, id, submission_.request.top_logprobs, scratch));
+                 score(row, context_->sampleable,
+                       {.id = id, .n_top = submission_.request.top_logprobs}, scratch));
   prompt_tokens_.push_back({.id = id,
                             .logprob = scored.logprob,
                             .top = std::move(scored.top),
@@ -91,8 +92,8 @@ Status Generation::choose(std::span<const float> row, SamplerScratch& scratch,
                                           static_cast<std::uint64_t>(fed_), scratch));
   EmittedToken token{.id = id, .logprob = 0.0f, .top = {}, .piece = {}};
   if (request.top_logprobs >= 0) {
-    TESSERA_ASSIGN(ScoredToken scored,
-                   score(row, context_->sampleable, id, request.top_logprobs, scratch));
+    TESSERA_ASSIGN(ScoredToken scored, score(row, context_->sampleable,
+                                             {.id = id, .n_top = request.top_logprobs}, scratch));
     token.logprob = scored.logprob;
     token.top = std::move(scored.top);
   }

@@ -93,7 +93,9 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts,
   running_.reserve(parallel);
   demands_.reserve(parallel);
   rows_.reserve(parallel);
-  batch_.reserve(options.max_rows, options.parallel, options.max_logit_rows);
+  batch_.reserve({.rows = options.max_rows,
+                  .sequences = options.parallel,
+                  .logit_rows = options.max_logit_rows});
 }
 
 LocalEngine::~LocalEngine() {

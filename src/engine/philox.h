@@ -22,11 +22,18 @@ inline std::array<std::uint32_t, 4> philox4x32(std::array<std::uint32_t, 4> coun
   return counter;
 }
 
-// Uniform in [0, 1), 53 bits, for draw number `draw` at `position` of the stream `seed`.
-inline double uniform_draw(std::uint64_t seed, std::uint64_t position, std::uint32_t draw) {
+// One draw a position of a stream.
+struct Draw {
+  std::uint64_t seed = 0;
+  std::uint64_t position = 0;
+};
+
+// Uniform in [0, 1), 53 bits.
+inline double uniform(const Draw& draw) {
   const auto words = philox4x32(
-      {static_cast<std::uint32_t>(position), static_cast<std::uint32_t>(position >> 32), draw, 0},
-      {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)});
+      {static_cast<std::uint32_t>(draw.position), static_cast<std::uint32_t>(draw.position >> 32),
+       0, 0},
+      {static_cast<std::uint32_t>(draw.seed), static_cast<std::uint32_t>(draw.seed >> 32)});
   const std::uint64_t bits = (std::uint64_t{words[0]} << 32 | words[1]) >> 11;
   return static_cast<double>(bits) * 0x1p-53;
 }

@@ -199,24 +199,23 @@ SamplerScratch::SamplerScratch(int n_vocab)
     : adjusted(static_cast<std::size_t>(n_vocab)), weights(static_cast<std::size_t>(n_vocab)) {}
 
 Result<TokenId> sample(std::span<const float> logits, const SampleableTokens& tokens,
-                       const SamplerState& state, std::uint64_t position, SamplerScratch& scratch,
-                       std::uint32_t draw) {
+                       const SamplerState& state, std::uint64_t position, SamplerScratch& scratch) {
   CHECK(logits.size() <= scratch.weights.size(), "{} logits, scratch for {}", logits.size(),
         scratch.weights.size());
   const SamplingParams& params = state.params();
   const std::span<const float> adjusted = adjust(logits, state, scratch);
   TESSERA_ASSIGN(const float max, finite_max(adjusted, tokens));
   if (params.temperature == 0.0f || params.top_k == 1) return first_equal(adjusted, tokens, max);
-  const double uniform = uniform_draw(state.seed(), position, draw);
+  const double drawn = uniform({.seed = state.seed(), .position = position});
   if (params.top_k > 0 && static_cast<std::size_t>(params.top_k) < logits.size())
-    return sample_top_k(adjusted, tokens, params, max, uniform, scratch);
-  return sample_all(adjusted, tokens, params, max, uniform, scratch);
+    return sample_top_k(adjusted, tokens, params, max, drawn, scratch);
+  return sample_all(adjusted, tokens, params, max, drawn, scratch);
 }
 
-Result<ScoredToken> score(std::span<const float> logits, const SampleableTokens& tokens, TokenId id,
-                          int n_top, SamplerScratch& scratch) {
-  CHECK(id >= 0 && static_cast<std::size_t>(id) < logits.size(), "token {} of {}", id,
-        logits.size());
+Result<ScoredToken> score(std::span<const float> logits, const SampleableTokens& tokens,
+                          const Scoring& wanted, SamplerScratch& scratch) {
+  const auto id = static_cast<std::size_t>(wanted.id);
+  CHECK(id < logits.size(), "token {} of {}", wanted.id, logits.size());
   const float max = logit_kernels().max(logits.data(), logits.size());
   if (!std::isfinite(max))
     return Error::make(ErrorCode::internal,
@@ -227,9 +226,9 @@ Result<ScoredToken> score(std::span<const float> logits, const SampleableTokens&
     return std::isnan(value) ? -std::numeric_limits<float>::infinity() : static_cast<float>(value);
   };
   ScoredToken scored;
-  scored.logprob = logprob(logits[static_cast<std::size_t>(id)]);
-  if (n_top <= 0) return scored;
-  gather_top_k(logits, tokens, static_cast<std::size_t>(n_top), scratch.candidates);
+  scored.logprob = logprob(logits[id]);
+  if (wanted.n_top <= 0) return scored;
+  gather_top_k(logits, tokens, static_cast<std::size_t>(wanted.n_top), scratch.candidates);
   std::sort(scratch.candidates.begin(), scratch.candidates.end(), ranks_before);
   scored.top.reserve(scratch.candidates.size());
   for (const Candidate& candidate : scratch.candidates)

@@ -87,18 +87,22 @@ struct SamplerScratch {
   std::vector<Candidate> candidates;
 };
 
-// `position` is that of the token to come; `draw` tells apart several draws at one position.
+// `position` is that of the token to come.
 Result<TokenId> sample(std::span<const float> logits, const SampleableTokens& tokens,
-                       const SamplerState& state, std::uint64_t position, SamplerScratch& scratch,
-                       std::uint32_t draw = 0);
+                       const SamplerState& state, std::uint64_t position, SamplerScratch& scratch);
 
 struct ScoredToken {
   float logprob = 0.0f;
-  std::vector<TokenLogprob> top;  // the n_top most probable sampleable tokens, best first
+  std::vector<TokenLogprob> top;  // best first
 };
 
-// log softmax of the raw logits over the whole row, for `id` and the best.
-Result<ScoredToken> score(std::span<const float> logits, const SampleableTokens& tokens, TokenId id,
-                          int n_top, SamplerScratch& scratch);
+// What is wanted of a row: a token, and the n_top most probable sampleable ones.
+struct Scoring {
+  TokenId id = 0;
+  int n_top = 0;
+};
+// log softmax of the raw logits over the whole row.
+Result<ScoredToken> score(std::span<const float> logits, const SampleableTokens& tokens,
+                          const Scoring& wanted, SamplerScratch& scratch);
 
 }  // namespace tessera

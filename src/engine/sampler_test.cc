@@ -37,7 +37,7 @@ class Row {
     return sample(logits_, tokens_, SamplerState(params, 1), 0, scratch_);
   }
   Result<ScoredToken> scored(TokenId id, int top) {
-    return score(logits_, tokens_, id, top, scratch_);
+    return score(logits_, tokens_, {.id = id, .n_top = top}, scratch_);
   }
   std::map<TokenId, int> histogram(const SamplingParams& params, int draws) {
     std::map<TokenId, int> counts;

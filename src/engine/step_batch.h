@@ -13,10 +13,15 @@ struct StepBatch {
   std::vector<SequenceRows> sequences;
   std::vector<std::int32_t> logit_rows;
 
-  void reserve(int rows, int max_sequences, int max_logit_rows) {
-    tokens.reserve(static_cast<std::size_t>(rows));
-    sequences.reserve(static_cast<std::size_t>(max_sequences));
-    logit_rows.reserve(static_cast<std::size_t>(max_logit_rows));
+  struct Size {
+    int rows = 0;
+    int sequences = 0;
+    int logit_rows = 0;
+  };
+  void reserve(const Size& most) {
+    tokens.reserve(static_cast<std::size_t>(most.rows));
+    sequences.reserve(static_cast<std::size_t>(most.sequences));
+    logit_rows.reserve(static_cast<std::size_t>(most.logit_rows));
   }
   void clear() {
     tokens.clear();
