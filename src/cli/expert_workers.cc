@@ -65,9 +65,10 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                site.site.name);
       continue;
     }
+    const WorkerStart start{
+        .model = model.file().path(), .threads = site.threads, .budget = site.inventory.budget};
     TESSERA_ASSIGN(connection, worker::ExpertConnection::create(
-                                   started_site(config, site.site, model.file().path(),
-                                                site.threads, site.inventory.budget),
+                                   started_site(config, site.site, start),
                                    wanted(i, homes, plan, options), model, metrics));
   }
   if (options.required)

@@ -101,9 +101,10 @@ RemoteShards remote_shards(const Config& config, const Model& model,
   return [&, context, experts, cost](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
     for (const LayerWorker& worker : workers) {
       if (worker.site.name != shard.device) continue;
+      const WorkerStart start{
+          .model = model.file().path(), .threads = shard.threads, .budget = shard.budget_bytes};
       TESSERA_ASSIGN(auto remote, worker::RemoteShard::create(
-                                      started_site(config, worker.site, model.file().path(),
-                                                   shard.threads, shard.budget_bytes),
+                                      started_site(config, worker.site, start),
                                       {.layout = shard.layout,
                                        .context = context,
                                        .chunked_delta = device_options(config).chunked_delta,

@@ -391,17 +391,16 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
   return workers;
 }
 
-WorkerSite started_site(const Config& config, const WorkerSite& site, const std::string& model,
-                        int threads, std::int64_t budget) {
+WorkerSite started_site(const Config& config, const WorkerSite& site, const WorkerStart& start) {
   WorkerSite started = site;
   if (!started.spawn) return started;
   std::vector<std::string>& words = started.spawn->arguments;
-  words = {"worker", model};
+  words = {"worker", start.model};
   words.insert(words.end(), site.probe_arguments.begin(), site.probe_arguments.end());
   const std::string& isa = config.text("placement.cpu_isa");
   for (const std::string& word :
-       {std::string("--threads"), std::to_string(threads), std::string("--budget"),
-        std::to_string(budget), std::string("--cpu-isa"), isa, std::string("--log-level"),
+       {std::string("--threads"), std::to_string(start.threads), std::string("--budget"),
+        std::to_string(start.budget), std::string("--cpu-isa"), isa, std::string("--log-level"),
         config.text("log.level")})
     words.push_back(word);
   return started;

@@ -56,8 +56,14 @@ struct ExpertSite {
 Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model,
                                                     const Placement& placement);
 
-// The site with the command line with which its process is started; unchanged at an address.
+// What a worker's process is started with, besides what the configuration says.
+struct WorkerStart {
+  std::string model;  // its file
+  int threads = 0;
+  std::int64_t budget = 0;
+};
+// The site with the command line of its process; unchanged at an address.
 worker::WorkerSite started_site(const Config& config, const worker::WorkerSite& site,
-                                const std::string& model, int threads, std::int64_t budget);
+                                const WorkerStart& start);
 
 }  // namespace tessera::cli
