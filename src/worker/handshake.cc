@@ -12,8 +12,8 @@
 namespace tessera::worker {
 namespace {
 
-Refuse refuse(RefuseReason reason, std::uint64_t need = 0, std::uint64_t have = 0) {
-  return {.reason = reason, .need = need, .have = have};
+Refuse refuse(RefuseReason reason) {
+  return {.reason = reason};
 }
 
 RefuseReason refuse_reason(ErrorCode code) {
@@ -83,7 +83,8 @@ Status answer_to_hello(Channel& channel, Frame& frame, Deadline deadline, ModelS
 HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
   const std::uint16_t version = std::min(hello.version_max, offer.version_max);
   if (version < std::max(hello.version_min, offer.version_min))
-    return refuse(RefuseReason::version, hello.version_min, offer.version_max);
+    return Refuse{
+        .reason = RefuseReason::version, .need = hello.version_min, .have = offer.version_max};
   if ((offer.roles & role_bit(hello.role)) == 0) return refuse(RefuseReason::role);
   if (!offer.receives && hello.model != offer.model) return refuse(RefuseReason::model);
   if (!offer.receives && hello.dims != offer.dims) return refuse(RefuseReason::dims);
@@ -100,7 +101,8 @@ HandshakeReply judge(const Hello& hello, const WorkerOffer& offer) {
     ack.out_types &= static_cast<std::uint8_t>(~type_bit(WireType::int16));
   }
   if (ack.in_types == 0 || ack.out_types == 0) return refuse(RefuseReason::types);
-  if (ack.credits == 0) return refuse(RefuseReason::limits, hello.credits, offer.credits);
+  if (ack.credits == 0)
+    return Refuse{.reason = RefuseReason::limits, .need = hello.credits, .have = offer.credits};
   return ack;
 }
 

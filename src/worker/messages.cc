@@ -15,9 +15,11 @@ constexpr std::uint32_t kMaxExperts = 65536;  // u16 in a pair
 constexpr std::uint32_t kMaxPages = 1 << 28;
 constexpr std::uint32_t kMaxPositions = 1 << 30;
 
-bool valid_types(std::uint8_t in_types, std::uint8_t out_types) {
-  return in_types != 0 && (in_types & ~kFloatTypes) == 0 && out_types != 0 &&
-         (out_types & ~kResultTypes) == 0;
+// Of HELLO or its answer.
+template <typename Wish>
+bool valid_types(const Wish& wish) {
+  return wish.in_types != 0 && (wish.in_types & ~kFloatTypes) == 0 && wish.out_types != 0 &&
+         (wish.out_types & ~kResultTypes) == 0;
 }
 
 bool valid_dims(const ModelDims& dims) {
@@ -27,10 +29,10 @@ bool valid_dims(const ModelDims& dims) {
          dims.n_ff_expert <= kMaxColumns;
 }
 
-bool valid_counts(std::uint32_t rows, std::uint32_t pairs, std::uint32_t page_changes,
-                  std::uint16_t credits) {
-  return rows > 0 && rows <= kMaxWireRows && pairs <= kMaxPairs &&
-         page_changes <= kMaxPageChanges && credits > 0;
+template <typename Wish>
+bool valid_counts(const Wish& wish) {
+  return wish.max_rows > 0 && wish.max_rows <= kMaxWireRows && wish.max_pairs <= kMaxPairs &&
+         wish.max_page_changes <= kMaxPageChanges && wish.credits > 0;
 }
 
 // False where the count cannot be.
@@ -196,9 +198,8 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
   const std::uint32_t partly = owned > 0 ? hello.end_layer - hello.first_layer : 0;
   const bool whole =
       role != static_cast<int>(Role::layers) || decode_layers(in, partly, hello.layers);
-  if (!whole || !in.done() || hello.version_min > hello.version_max ||
-      !valid_types(hello.in_types, hello.out_types) || role < static_cast<int>(Role::experts) ||
-      role > static_cast<int>(Role::drafter))
+  if (!whole || !in.done() || hello.version_min > hello.version_max || !valid_types(hello) ||
+      role < static_cast<int>(Role::experts) || role > static_cast<int>(Role::drafter))
     return malformed("HELLO");
   hello.role = static_cast<Role>(role);
   if (!valid_dims(hello.dims) || hello.first_layer >= hello.end_layer ||
@@ -208,8 +209,7 @@ Result<Hello> decode_hello(std::span<const std::byte> body) {
                        "columns and {} experts",
                        hello.first_layer, hello.end_layer, hello.dims.n_layer, hello.dims.n_embd,
                        hello.dims.n_expert);
-  if (!valid_counts(hello.max_rows, hello.max_pairs, hello.max_page_changes, hello.credits) ||
-      hello.max_logit_rows > hello.max_rows)
+  if (!valid_counts(hello) || hello.max_logit_rows > hello.max_rows)
     return Error::make(ErrorCode::invalid, "HELLO asks for {} rows, {} pairs and {} credits",
                        hello.max_rows, hello.max_pairs, hello.credits);
   if (!valid_owned(hello, owned))
@@ -252,8 +252,7 @@ Result<HelloAck> decode_hello_ack(std::span<const std::byte> body) {
   in.u32();
   ack.memory_used = in.u64();
   ack.memory_free = in.u64();
-  if (!decode_build(in, ack.build) || !in.done() || !valid_types(ack.in_types, ack.out_types) ||
-      !valid_counts(ack.max_rows, ack.max_pairs, ack.max_page_changes, ack.credits))
+  if (!decode_build(in, ack.build) || !in.done() || !valid_types(ack) || !valid_counts(ack))
     return malformed("HELLO_ACK");
   return ack;
 }

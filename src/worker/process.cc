@@ -54,16 +54,22 @@ Result<Pair> make_pipe() {
   return Pair{std::move(mine), std::move(moved)};
 }
 
+// Descriptors of the child's ends.
+struct ChildEnds {
+  int socket = -1;
+  int output = -1;
+};
+
 // What the child does between fork and exec. posix_spawn shares the parent's memory until then, so
 // the size of this process does not matter.
 class SpawnPlan {
  public:
-  SpawnPlan(int socket, int output) {
+  explicit SpawnPlan(const ChildEnds& ends) {
     ::posix_spawn_file_actions_init(&actions_);
     ::posix_spawn_file_actions_addopen(&actions_, 0, "/dev/null", O_RDONLY, 0);
-    ::posix_spawn_file_actions_adddup2(&actions_, output, 1);
-    ::posix_spawn_file_actions_adddup2(&actions_, output, 2);
-    ::posix_spawn_file_actions_adddup2(&actions_, socket, kWorkerFd);
+    ::posix_spawn_file_actions_adddup2(&actions_, ends.output, 1);
+    ::posix_spawn_file_actions_adddup2(&actions_, ends.output, 2);
+    ::posix_spawn_file_actions_adddup2(&actions_, ends.socket, kWorkerFd);
     ::posix_spawn_file_actions_addclosefrom_np(&actions_, kWorkerFd + 1);
     ::posix_spawnattr_init(&attributes_);
     sigset_t none, all;
@@ -121,8 +127,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(const SpawnOptions& 
   TESSERA_ASSIGN(Pair sockets, make_sockets());
   TESSERA_ASSIGN(Pair output, make_pipe());
   std::unique_ptr<WorkerProcess> process(new WorkerProcess());
-  const int code =
-      SpawnPlan(sockets.childs.get(), output.childs.get()).start(process->pid_, options);
+  const SpawnPlan plan({.socket = sockets.childs.get(), .output = output.childs.get()});
+  const int code = plan.start(process->pid_, options);
   if (code != 0) return system_error(fmt::format("starting {}", options.binary), code);
   process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0)));
   process->socket_ = std::move(sockets.mine);

@@ -113,21 +113,18 @@ RingMemory::~RingMemory() {
   if (base_ != nullptr) ::munmap(base_, bytes_);
 }
 
-RingView RingMemory::view(std::size_t words_at, std::size_t headers_at, std::uint64_t arena_at,
-                          std::uint64_t arena_bytes) const {
-  return {.words = reinterpret_cast<RingWords*>(base_ + words_at),
-          .headers = base_ + headers_at,
-          .arena = base_ + arena_at,
-          .arena_bytes = arena_bytes};
-}
-
 RingView RingMemory::to_worker() const {
-  return view(kToWorkerWords, kHeadersAt, kArenasAt, sizes_.to_worker_bytes);
+  return {.words = reinterpret_cast<RingWords*>(base_ + kToWorkerWords),
+          .headers = base_ + kHeadersAt,
+          .arena = base_ + kArenasAt,
+          .arena_bytes = sizes_.to_worker_bytes};
 }
 
 RingView RingMemory::to_client() const {
-  return view(kToClientWords, kHeadersAt + kRingHeaders, kArenasAt + sizes_.to_worker_bytes,
-              sizes_.to_client_bytes);
+  return {.words = reinterpret_cast<RingWords*>(base_ + kToClientWords),
+          .headers = base_ + kHeadersAt + kRingHeaders,
+          .arena = base_ + kArenasAt + sizes_.to_worker_bytes,
+          .arena_bytes = sizes_.to_client_bytes};
 }
 
 }  // namespace tessera::worker

@@ -70,9 +70,6 @@ class RingMemory {
  private:
   RingMemory(std::byte* base, std::uint64_t bytes, const Sizes& sizes)
       : base_(base), bytes_(bytes), sizes_(sizes) {}
-  RingView view(std::size_t words_at, std::size_t headers_at, std::uint64_t arena_at,
-                std::uint64_t arena_bytes) const;
-
   std::byte* base_ = nullptr;
   std::uint64_t bytes_ = 0;
   Sizes sizes_;
