@@ -186,7 +186,7 @@ Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const M
     for (const LayerWorker& worker : placed.workers) {
       if (worker.site.name != shards[i].device) continue;
       const worker::Hello hello =
-          worker::layers_hello(model, shards[i].layout, placed.plan.context, false);
+          worker::layers_hello(model, shards[i].layout, {.context = placed.plan.context});
       const std::int64_t shared = worker::shared_bytes(worker.site, hello);
       bytes[i] += shared + worker::serving_bytes(hello, worker::all_granted(hello)).value_or(0);
       // The rows that wait for a worker and the answer that comes are here, the logits' copy too.

@@ -72,7 +72,7 @@ ModelDims model_dims(const ModelSpec& spec) {
   return dims;
 }
 
-Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta) {
+Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWish& wish) {
   Hello hello{.role = Role::layers,
               .in_types = type_bit(WireType::f32),
               .out_types = type_bit(WireType::f32),
@@ -87,8 +87,8 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, int context, b
     hello.max_logit_rows =
         static_cast<std::uint32_t>(std::min(layout.max_logit_rows, layout.max_rows));
   hello.layers = {.kv_type = static_cast<std::uint8_t>(layout.kv_type),
-                  .delta_form = static_cast<std::uint8_t>(chunked_delta ? 1 : 0),
-                  .max_positions = static_cast<std::uint32_t>(context),
+                  .delta_form = static_cast<std::uint8_t>(wish.chunked_delta ? 1 : 0),
+                  .max_positions = static_cast<std::uint32_t>(wish.context),
                   .file_parts = static_cast<std::uint16_t>(layout.file_parts)};
   for (const int pages : layout.kv_pages)
     hello.layers.kv_pages.push_back(static_cast<std::uint32_t>(pages));
@@ -98,7 +98,7 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, int context, b
   // The tables of all sequences could change at once, as could all of their state.
   const PageTables tables({.slots = layout.slots,
                            .groups = static_cast<int>(layout.kv_pages.size()),
-                           .positions = context});
+                           .positions = wish.context});
   hello.max_page_changes =
       static_cast<std::uint32_t>(tables.entries()) + 2 * static_cast<std::uint32_t>(layout.slots);
   return hello;

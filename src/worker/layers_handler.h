@@ -85,7 +85,11 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
 std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ack);
 
 // What of a shard travels in HELLO, and back.
-Hello layers_hello(const Model& model, const ShardLayout& layout, int context, bool chunked_delta);
+struct LayersWish {
+  int context = 0;  // positions of a sequence, at most
+  bool chunked_delta = false;
+};
+Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWish& wish);
 ModelDims model_dims(const ModelSpec& spec);
 
 }  // namespace tessera::worker

@@ -106,7 +106,7 @@ TEST(PlannedLayers, AreWhatTheWorkerTakes) {
     const PlanOptions options{.context = 512, .parallel = 3, .prefill_chunk = 200};
     Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);
     ASSERT_TRUE(plan) << plan.error().message;
-    const Hello hello = layers_hello(model, plan->shards[1].layout, plan->context, false);
+    const Hello hello = layers_hello(model, plan->shards[1].layout, {.context = plan->context});
     const HelloAck ack = all_granted(hello);
     there.connection_bytes = *serving_bytes(hello, ack);
     plan = make_plan(model, {.devices = {here, there}}, options);
@@ -134,7 +134,7 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
     layout.kv_pages.push_back(group.layers.empty() ? 0 : 1);
   const std::int64_t most = std::int64_t{1} << 40;
   const auto bytes_of = [&](const ShardLayout& asked) {
-    const Hello hello = layers_hello(model, asked, kPageTokens, false);
+    const Hello hello = layers_hello(model, asked, {.context = kPageTokens});
     return *check_budget(model, asked, hello, all_granted(hello), {.threads = 1}, most);
   };
   const std::int64_t all = bytes_of(layout);
@@ -144,7 +144,7 @@ TEST(AskingForExperts, AreHeldAgainstTheModelAndTheBudget) {
       experts.home.push_back(e % 2 == 0 ? ExpertHome::resident() : ExpertHome::host());
     experts.spare = layer.moe ? 1 : 0;
   }
-  Hello hello = layers_hello(model, layout, kPageTokens, false);
+  Hello hello = layers_hello(model, layout, {.context = kPageTokens});
   const HelloAck ack = all_granted(hello);
   EXPECT_EQ(*decode_hello(encode(hello)), hello);
   const Result<ShardLayout> got = hello_layout(spec, hello, ack);

@@ -323,7 +323,7 @@ Hello hello_for(const Model& model, int first, int end) {
   layout.max_logit_rows = 16;
   layout.slots = 1;
   layout.kv_pages.assign(kv_groups(model.spec()).size(), 2);
-  return layers_hello(model, layout, 128, false);
+  return layers_hello(model, layout, {.context = 128});
 }
 
 WorkerOffer offer_without_a_file() {

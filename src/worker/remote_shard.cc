@@ -49,7 +49,9 @@ Result<std::unique_ptr<RemoteShard>> RemoteShard::create(const WorkerSite& site,
                                                          MetricsRegistry& metrics) {
   using Made = Result<std::unique_ptr<RemoteShard>>;
   const auto make = [&]() -> Made {
-    Hello hello = layers_hello(model, options.layout, options.context, options.chunked_delta);
+    Hello hello =
+        layers_hello(model, options.layout,
+                     {.context = options.context, .chunked_delta = options.chunked_delta});
     hello.credits = static_cast<std::uint16_t>(options.credits);
     if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
       return Error::make(
