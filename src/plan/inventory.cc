@@ -47,14 +47,6 @@ DeviceInventory probe_memory() {
   return cpu;
 }
 
-// The part of a team: part `team` of `teams` equal ones. Empty where there are more teams than
-// cores: then nothing is gained by binding threads.
-std::vector<int> cores_of(const std::vector<int>& cpus, int team, int teams) {
-  const int n = static_cast<int>(cpus.size());
-  if (teams > n) return {};
-  return {cpus.begin() + team * n / teams, cpus.begin() + (team + 1) * n / teams};
-}
-
 const WorkerInventory* find_worker(std::span<const WorkerInventory> workers,
                                    const DeviceName& name) {
   for (const WorkerInventory& worker : workers)
@@ -69,15 +61,23 @@ struct Sharing {
   int threads = 0;  // in all, as asked for; 0: the cores
   int cores = 0;
 
+  // The cores of a team: one of equal parts. Empty where there are more teams than cores: then
+  // nothing is gained by binding threads.
+  std::vector<int> cores_of(int team, const std::vector<int>& cpus) const {
+    const int n = static_cast<int>(cpus.size());
+    if (teams > n) return {};
+    return {cpus.begin() + team * n / teams, cpus.begin() + (team + 1) * n / teams};
+  }
+
   int share(int part) const {
     const int all = threads > 0 ? threads : cores;
     return std::max(1, all / devices + (part < all % devices ? 1 : 0));
   }
 };
 
+// `sharing`: threads and cores before any are given to workers.
 Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory> workers,
-                     int threads, int cores) {
-  Sharing sharing{.threads = threads, .cores = cores};
+                     Sharing sharing) {
   int sharing_workers = 0;
   for (const DeviceName& name : placement.devices) {
     const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
@@ -98,7 +98,7 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
 void add_local(const DeviceName& name, const Sharing& sharing, const std::vector<int>& cpus,
                int part, DeviceInventory& device) {
   const std::vector<int> cores =
-      name.team ? cores_of(cpus, *name.team, sharing.teams) : std::vector<int>();
+      name.team ? sharing.cores_of(*name.team, cpus) : std::vector<int>();
   device.threads = sharing.share(part);
   // A team has the threads of its own cores; one team over all cores is left to the system.
   if (name.team && sharing.threads == 0)
@@ -174,7 +174,8 @@ Inventory probe_inventory(int threads) {
 Result<Inventory> probe_inventory(const Placement& placement, int threads,
                                   std::span<const WorkerInventory> workers) {
   const std::vector<int> cpus = usable_processors();
-  const Sharing sharing = find_sharing(placement, workers, threads, static_cast<int>(cpus.size()));
+  const Sharing sharing = find_sharing(
+      placement, workers, {.threads = threads, .cores = static_cast<int>(cpus.size())});
   if (threads > 0 && threads < sharing.devices)
     return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
                        threads, sharing.devices);

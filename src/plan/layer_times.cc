@@ -21,15 +21,20 @@ bool plausible(double seconds) {
 // What decides how long a layer takes.
 using Signature = std::vector<std::array<std::int64_t, 6>>;
 
-void add_layer(const Model& model, int layer, int place, Signature& signature) {
+Signature signature_of(const Model& model, LayerRange layers) {
+  Signature signature;
   for (const TensorSlice& slice : model.tensors())
-    if (slice.layer == layer)
-      signature.push_back({place, static_cast<std::int64_t>(slice.role),
+    if (slice.layer >= layers.begin && slice.layer < layers.end)
+      signature.push_back({slice.layer - layers.begin, static_cast<std::int64_t>(slice.role),
                            static_cast<std::int64_t>(slice.type), slice.matrices, slice.rows,
                            slice.cols});
-  const LayerSpec& spec = model.spec().layers[static_cast<std::size_t>(layer)];
-  signature.push_back({place, -1, spec.moe ? spec.moe->n_used : 0,
-                       spec.attention() != nullptr ? spec.attention()->window : 0, 0, 0});
+  for (int l = layers.begin; l < layers.end; ++l) {
+    const LayerSpec& spec = model.spec().layers[static_cast<std::size_t>(l)];
+    signature.push_back({l - layers.begin, -1, spec.moe ? spec.moe->n_used : 0,
+                         spec.attention() != nullptr ? spec.attention()->window : 0, 0, 0});
+  }
+  std::sort(signature.begin(), signature.end());
+  return signature;
 }
 
 }  // namespace
@@ -59,10 +64,8 @@ std::vector<LayerUnit> layer_units(const Model& model) {
   for (int begin = 0; begin < model.spec().n_layer();) {
     LayerRange layers{begin, begin + 1};
     while (!legal[static_cast<std::size_t>(layers.end)]) ++layers.end;
-    Signature signature;
-    for (int l = begin; l < layers.end; ++l) add_layer(model, l, l - begin, signature);
-    std::sort(signature.begin(), signature.end());
-    const auto kind = kinds.emplace(std::move(signature), static_cast<int>(kinds.size())).first;
+    const int next = static_cast<int>(kinds.size());
+    const auto kind = kinds.emplace(signature_of(model, layers), next).first;
     units.push_back({.layers = layers, .kind = kind->second});
     begin = layers.end;
   }

@@ -20,13 +20,6 @@ constexpr int kLeastPieceRows = 128;
 constexpr int kMostPieceRows = 512;
 constexpr int kRowsPerExpert = 8;
 
-// Pages that one sequence of `context` positions can hold at a time in a group.
-int pages_of_sequence(int window, int context, int chunk) {
-  const int all = ceil_div(context, kPageTokens);
-  if (window == 0) return all;
-  return std::min(all, window_pages(window, chunk));
-}
-
 bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
   return std::all_of(devices.begin(), devices.end(), [&](const DeviceInventory& device) {
     return device.times && usable(*device.times, n_layer);
@@ -105,9 +98,13 @@ ShardLayout ShardPlanner::layout(LayerRange layers) const {
   layout.context = sizes_.context;
   layout.kv_type = kv_type_;
   layout.f32_weights = options_.f32_weights;
-  for (const KvGroup& group : kv_groups(spec_))
-    layout.kv_pages.push_back(options_.parallel * pages_of_sequence(group.window, sizes_.context,
-                                                                    options_.prefill_chunk));
+  // What a sequence can hold at a time, in each group.
+  for (const KvGroup& group : kv_groups(spec_)) {
+    int pages = ceil_div(sizes_.context, kPageTokens);
+    if (group.window > 0)
+      pages = std::min(pages, window_pages(group.window, options_.prefill_chunk));
+    layout.kv_pages.push_back(options_.parallel * pages);
+  }
   return layout;
 }
 
