@@ -48,7 +48,7 @@ double RoutingCounts::take(RoutingProfile& profile, double half_life) {
       continue;
     profile.age(layer, std::exp2(-rows / half_life));
     for (std::size_t e = 0; e < news[l].size(); ++e)
-      profile.add(layer, static_cast<int>(e), news[l][e]);
+      profile.add({.layer = layer, .expert = static_cast<int>(e)}, news[l][e]);
   }
   return rows;
 }

@@ -44,8 +44,13 @@ class RoutingProfile {
 
   // [layer][expert]; empty for a layer without experts.
   const std::vector<std::vector<double>>& counts() const { return counts_; }
-  void add(int layer, int expert, double count) {
-    counts_[static_cast<std::size_t>(layer)][static_cast<std::size_t>(expert)] += count;
+  struct Choice {
+    int layer = 0;
+    int expert = 0;
+  };
+  void add(const Choice& choice, double times) {
+    counts_[static_cast<std::size_t>(choice.layer)][static_cast<std::size_t>(choice.expert)] +=
+        times;
   }
   // Multiplies every count of a layer; what falls far below one choice is forgotten.
   void age(int layer, double keep);

@@ -27,8 +27,8 @@ TEST(RoutingProfile, WritesWhatItReads) {
   std::filesystem::create_directory(folder);
   const std::string path = folder / "profile.csv";
   RoutingProfile profile(spec_of(), "abc123");
-  profile.add(0, 1, 3);
-  profile.add(2, 3, 0.25);
+  profile.add({.layer = 0, .expert = 1}, 3);
+  profile.add({.layer = 2, .expert = 3}, 0.25);
   ASSERT_TRUE(profile.write(path));
   const Result<RoutingProfile> read = RoutingProfile::read(path);
   ASSERT_TRUE(read) << read.error().message;
@@ -87,7 +87,7 @@ TEST(RoutingProfile, RefusesWhatIsNone) {
 TEST(RoutingCounts, AgesByTheRowsThatPassed) {
   RoutingCounts counts(spec_of());
   RoutingProfile profile(spec_of(), "");
-  profile.add(0, 0, 100);
+  profile.add({.layer = 0, .expert = 0}, 100);
   std::vector<RoutedPair> pairs;
   for (int row = 0; row < 50; ++row) {
     pairs.push_back({.row = row, .expert = 1});
