@@ -13,7 +13,7 @@ Json token_entry(const std::string& piece, float logprob) {
 
 ChatReply::ChatReply(ReplyHead head, int choices, bool logprobs,
                      std::function<std::string(TokenId)> piece)
-    : Reply(std::move(head), choices, choices, logprobs),
+    : Reply(std::move(head), {.all = choices, .per_prompt = choices, .keep_tokens = logprobs}),
       logprobs_(logprobs),
       piece_(std::move(piece)) {}
 

@@ -21,8 +21,10 @@ std::size_t total(std::size_t prompts, int per_prompt) {
 CompletionReply::CompletionReply(ReplyHead head, std::vector<Prompt> prompts,
                                  CompletionReplyOptions options,
                                  std::function<std::string(TokenId)> piece)
-    : Reply(std::move(head), static_cast<int>(total(prompts.size(), options.choices_per_prompt)),
-            options.choices_per_prompt, options.logprobs),
+    : Reply(std::move(head),
+            {.all = static_cast<int>(total(prompts.size(), options.choices_per_prompt)),
+             .per_prompt = options.choices_per_prompt,
+             .keep_tokens = options.logprobs}),
       prompts_(std::move(prompts)),
       options_(options),
       piece_(std::move(piece)),

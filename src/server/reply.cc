@@ -30,9 +30,10 @@ double finite_logprob(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
-Reply::Reply(ReplyHead head, int choices, int choices_per_prompt, bool keep_tokens)
-    : head_(std::move(head)), choices_per_prompt_(choices_per_prompt), open_(choices) {
-  for (int i = 0; i < choices; ++i) choices_.push_back({.output = ChoiceOutput(keep_tokens)});
+Reply::Reply(ReplyHead head, const ReplyChoices& choices)
+    : head_(std::move(head)), choices_per_prompt_(choices.per_prompt), open_(choices.all) {
+  for (int i = 0; i < choices.all; ++i)
+    choices_.push_back({.output = ChoiceOutput(choices.keep_tokens)});
 }
 
 void Reply::inspect(int, GenerationEvent&) {}

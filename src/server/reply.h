@@ -26,9 +26,15 @@ struct ReplyHead {
   bool include_usage = false;
 };
 
+struct ReplyChoices {
+  int all = 1;
+  int per_prompt = 1;
+  bool keep_tokens = false;
+};
+
 class Reply {
  public:
-  Reply(ReplyHead head, int choices, int choices_per_prompt, bool keep_tokens);
+  Reply(ReplyHead head, const ReplyChoices& choices);
   virtual ~Reply() = default;
 
   std::string feed(int choice, GenerationEvent event);
