@@ -93,7 +93,7 @@ void product(benchmark::State& state, Product p) {
   random_blocks(p.type, 1, 0, p.rows * p.cols / block_format(p.type).elems, 1.0f, file.data());
   AlignedBuffer packed = *AlignedBuffer::allocate(static_cast<std::size_t>(copies * bytes));
   for (std::int64_t i = 0; i < copies; ++i) {
-    pack_groups({p.type, p.rows, p.cols, file.data(), stride}, 0, group_count(p.rows),
+    pack_groups({p.type, p.rows, p.cols, file.data(), stride}, {0, group_count(p.rows)},
                 packed.data() + i * bytes);
   }
   std::vector<float> rows(static_cast<std::size_t>(p.n * p.cols));
@@ -108,7 +108,7 @@ void product(benchmark::State& state, Product p) {
   std::int64_t copy = 0;
   for (auto _ : state) {
     const PackedMatrix w(p.type, p.rows, p.cols, packed.data() + copy * bytes);
-    matmul(kernels, w, 0, w.groups(), x, {}, p.n, out.data(), p.rows);
+    matmul(kernels, w, {0, w.groups()}, x, {}, p.n, out.data(), p.rows);
     benchmark::ClobberMemory();
     copy = (copy + 1) % copies;
   }
@@ -132,9 +132,9 @@ void from_file(benchmark::State& state, BlockType type, int n) {
   const PackedMatrix w(type, kPieceRows, kCols, room.data());
   std::int64_t at = 0;
   for (auto _ : state) {
-    pack_groups({type, kPieceRows, kCols, file.data() + at * piece, stride}, 0, kGroups,
+    pack_groups({type, kPieceRows, kCols, file.data() + at * piece, stride}, {0, kGroups},
                 room.data());
-    if (n > 0) matmul(kernels, w, 0, kGroups, x, {}, n, out.data(), kPieceRows);
+    if (n > 0) matmul(kernels, w, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
     benchmark::ClobberMemory();
     at = (at + 7919) % pieces;
   }

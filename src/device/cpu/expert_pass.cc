@@ -35,8 +35,7 @@ ExpertPass::Range ExpertPass::rows_of(int expert) const {
   return {first, buffers_.expert_ends[expert] - first};
 }
 
-// Calls f(expert, role, group range) for every matrix of `roles` of every active expert, cut into
-// pieces.
+// Calls f(piece) for every matrix of `roles` of every active expert, cut into pieces.
 template <typename F>
 void ExpertPass::for_each_piece(TeamMember& member, std::span<const TensorRole> roles, F f) const {
   const std::vector<int>& active = *buffers_.active;
@@ -51,38 +50,38 @@ void ExpertPass::for_each_piece(TeamMember& member, std::span<const TensorRole> 
     for (int i = begin; i < end; ++i) {
       const int matrix = i / pieces;
       const int first = i % pieces * piece;
-      f(active[static_cast<std::size_t>(matrix / n_roles)],
-        roles[static_cast<std::size_t>(matrix % n_roles)], first, std::min(groups, first + piece));
+      f(Piece{.expert = active[static_cast<std::size_t>(matrix / n_roles)],
+              .role = roles[static_cast<std::size_t>(matrix % n_roles)],
+              .groups = {first, std::min(groups, first + piece)}});
     }
   });
 }
 
-// Groups [begin, end) of one expert's matrix; out is where row 0 of the matrix goes.
-void ExpertPass::multiply(TeamMember& member, TensorRole role, int expert, std::int64_t begin,
-                          std::int64_t end, const Activations& x, std::span<const std::int32_t> ids,
-                          int rows, float* out) const {
-  const PackedMatrix& shape = parts_.weights.matrix(role);
-  if (parts_.weights.holds(expert)) {
-    matmul(parts_.matmul, parts_.weights.expert(role, expert), begin, end, x, ids, rows, out,
-           shape.rows());
+// `out` is where row 0 of the piece's matrix goes.
+void ExpertPass::multiply(TeamMember& member, const Piece& piece, const Activations& x,
+                          std::span<const std::int32_t> ids, int rows, float* out) const {
+  const PackedMatrix& shape = parts_.weights.matrix(piece.role);
+  if (parts_.weights.holds(piece.expert)) {
+    matmul(parts_.matmul, parts_.weights.expert(piece.role, piece.expert), piece.groups, x, ids,
+           rows, out, shape.rows());
     return;
   }
-  CHECK(parts_.files != nullptr, "expert {} is not here", expert);
-  const TensorSlice& slice = slice_of(*parts_.files, role);
+  CHECK(parts_.files != nullptr, "expert {} is not here", piece.expert);
+  const TensorSlice& slice = slice_of(*parts_.files, piece.role);
   PackRoom& room = parts_.files->room[static_cast<std::size_t>(member.index())];
-  for_each_packed(slice, shape, {expert, begin, end}, room,
+  for_each_packed(slice, shape, {.matrix = piece.expert, .groups = piece.groups}, room,
                   [&](const PackedMatrix& part, std::int64_t first_row) {
-                    matmul(parts_.matmul, part, 0, part.groups(), x, ids, rows, out + first_row,
+                    matmul(parts_.matmul, part, {0, part.groups()}, x, ids, rows, out + first_row,
                            shape.rows());
                   });
 }
 
 void ExpertPass::hidden(TeamMember& member, const Activations& x) const {
   constexpr std::array roles = {TensorRole::moe_gate, TensorRole::moe_up};
-  for_each_piece(member, roles, [&](int expert, TensorRole role, int begin, int end) {
-    const Range rows = rows_of(expert);
-    float* out = role == TensorRole::moe_gate ? buffers_.gate : buffers_.up;
-    multiply(member, role, expert, begin, end, x,
+  for_each_piece(member, roles, [&](const Piece& piece) {
+    const Range rows = rows_of(piece.expert);
+    float* out = piece.role == TensorRole::moe_gate ? buffers_.gate : buffers_.up;
+    multiply(member, piece, x,
              {buffers_.pair_rows + rows.first, static_cast<std::size_t>(rows.count)}, rows.count,
              out + std::int64_t{rows.first} * parts_.moe.n_ff);
   });
@@ -105,13 +104,12 @@ void ExpertPass::activate(int begin, int end, const Activations& hidden) const {
 void ExpertPass::output(TeamMember& member, const Activations& hidden) const {
   constexpr std::array roles = {TensorRole::moe_down};
   const std::int64_t n_embd = parts_.weights.matrix(TensorRole::moe_down).rows();
-  for_each_piece(member, roles, [&](int expert, TensorRole role, int begin, int end) {
-    const Range rows = rows_of(expert);
+  for_each_piece(member, roles, [&](const Piece& piece) {
+    const Range rows = rows_of(piece.expert);
     Activations x = hidden;
     x.rows += rows.first * x.stride;
     x.records += rows.first;
-    multiply(member, role, expert, begin, end, x, {}, rows.count,
-             buffers_.out + std::int64_t{rows.first} * n_embd);
+    multiply(member, piece, x, {}, rows.count, buffers_.out + std::int64_t{rows.first} * n_embd);
   });
 }
 

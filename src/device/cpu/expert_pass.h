@@ -70,12 +70,17 @@ class ExpertPass {
     int first;
     int count;
   };
+  // Some row groups of one matrix of an expert.
+  struct Piece {
+    int expert;
+    TensorRole role;
+    GroupRange groups;
+  };
   Range rows_of(int expert) const;
   template <typename F>
   void for_each_piece(TeamMember& member, std::span<const TensorRole> roles, F f) const;
-  void multiply(TeamMember& member, TensorRole role, int expert, std::int64_t begin,
-                std::int64_t end, const Activations& x, std::span<const std::int32_t> ids, int rows,
-                float* out) const;
+  void multiply(TeamMember& member, const Piece& piece, const Activations& x,
+                std::span<const std::int32_t> ids, int rows, float* out) const;
   void hidden(TeamMember& member, const Activations& x) const;
   void activate(int begin, int end, const Activations& hidden) const;
   void output(TeamMember& member, const Activations& hidden) const;

@@ -2,7 +2,7 @@
 // use. The same bytes in the same kernels as those of a packed matrix, hence the same results, for
 // one more pass over the bytes.
 //
-//   for_each_packed(slice, shape, {.group_begin = 0, .group_end = shape.groups()}, room,
+//   for_each_packed(slice, shape, {.groups = {0, shape.groups()}}, room,
 //                   [&](const PackedMatrix& part, std::int64_t first_row) { matmul(...); });
 //
 // A thread has a room of its own. Errors of the file are its guard's to tell (gguf::File).
@@ -40,9 +40,9 @@ template <typename F>
 void for_each_packed(const TensorSlice& slice, const PackedMatrix& shape, const PackRange& range,
                      PackRoom& room, F f) {
   const std::int64_t step = room.size / shape.group_bytes();
-  for (std::int64_t at = range.group_begin; at < range.group_end; at += step) {
-    const std::int64_t last = std::min(range.group_end, at + step);
-    pack_range(slice, shape.type(), {range.matrix, at, last}, room.bytes, room.rows);
+  for (std::int64_t at = range.groups.begin; at < range.groups.end; at += step) {
+    const std::int64_t last = std::min(range.groups.end, at + step);
+    pack_range(slice, shape.type(), {range.matrix, {at, last}}, room.bytes, room.rows);
     const std::int64_t first_row = at * kGroupRows;
     f(PackedMatrix(shape.type(), std::min(last * kGroupRows, shape.rows()) - first_row,
                    shape.cols(), room.bytes),

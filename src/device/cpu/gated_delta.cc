@@ -35,10 +35,10 @@ std::size_t delta_chunk_scratch_floats(int dim_k, int dim_v) {
   return kChunk * (static_cast<std::size_t>(dim_k) + static_cast<std::size_t>(dim_v) + 2 * kChunk);
 }
 
-void transpose_taps(const float* taps, int channels, int width, float* out) {
-  for (std::int64_t c = 0; c < channels; ++c) {
-    for (std::int64_t j = 0; j < width; ++j) out[j * channels + c] = taps[c * width + j];
-  }
+void transpose_taps(const float* taps, const TapsShape& shape, float* out) {
+  for (std::int64_t c = 0; c < shape.channels; ++c)
+    for (std::int64_t j = 0; j < shape.width; ++j)
+      out[j * shape.channels + c] = taps[c * shape.width + j];
 }
 
 }  // namespace tessera::cpu

@@ -87,6 +87,10 @@ const DeltaKernels& delta_kernels(Isa isa);
 std::size_t delta_chunk_scratch_floats(int dim_k, int dim_v);
 
 // The file's [channels][width] taps as [width][channels].
-void transpose_taps(const float* taps, int channels, int width, float* out);
+struct TapsShape {
+  std::int64_t channels = 0;
+  std::int64_t width = 0;
+};
+void transpose_taps(const float* taps, const TapsShape& shape, float* out);
 
 }  // namespace tessera::cpu

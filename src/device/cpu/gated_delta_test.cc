@@ -275,7 +275,7 @@ TEST_P(GatedDelta, ConvolutionCarriesItsHistory) {
     const auto x = random(rows * channels), taps = random(channels * width);
     const auto history = random((width - 1) * channels);
     std::vector<float> transposed(taps.size());
-    transpose_taps(taps.data(), channels, width, transposed.data());
+    transpose_taps(taps.data(), {.channels = channels, .width = width}, transposed.data());
     auto input = [&](int t, int c) {
       return t >= 0 ? x[index(t * channels + c)] : history[index((t + width - 1) * channels + c)];
     };

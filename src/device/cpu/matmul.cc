@@ -35,23 +35,23 @@ const MatmulKernels& matmul_kernels(Isa isa) {
   return kMatmulPortable;
 }
 
-void matmul(const MatmulKernels& kernels, const PackedMatrix& w, std::int64_t group_begin,
-            std::int64_t group_end, const Activations& x, std::span<const std::int32_t> row_ids,
-            int n_rows, float* out, std::ptrdiff_t out_stride) {
-  CHECK(0 <= group_begin && group_begin <= group_end && group_end <= w.groups(),
-        "groups {}..{} of {}", group_begin, group_end, w.groups());
+void matmul(const MatmulKernels& kernels, const PackedMatrix& w, GroupRange groups,
+            const Activations& x, std::span<const std::int32_t> row_ids, int n_rows, float* out,
+            std::ptrdiff_t out_stride) {
+  CHECK(0 <= groups.begin && groups.begin <= groups.end && groups.end <= w.groups(),
+        "groups {}..{} of {}", groups.begin, groups.end, w.groups());
   CHECK(w.cols() == x.cols, "{} columns of weights, {} of activations", w.cols(), x.cols);
   CHECK(row_ids.empty() ? n_rows <= x.n_rows : std::ssize(row_ids) >= n_rows, "{} rows", n_rows);
   const PackedLayout layout = packed_layout(w.type());
   const TileKernel kernel = kernels.tile[static_cast<std::size_t>(w.type())];
   MatmulTile tile{};
-  tile.weights = w.data() + group_begin * w.group_bytes();
+  tile.weights = w.data() + groups.begin * w.group_bytes();
   tile.group_bytes = w.group_bytes();
   tile.blocks = w.cols() / layout.elems;
   tile.tail_offset = tile.blocks * layout.words * 64;
   tile.cols = w.cols();
-  tile.groups = group_end - group_begin;
-  tile.out_rows = w.rows() - group_begin * kGroupRows;
+  tile.groups = groups.end - groups.begin;
+  tile.out_rows = w.rows() - groups.begin * kGroupRows;
   tile.records = x.records;
   tile.record_step = record_rows(x.n_rows);
   tile.x = x.rows;
@@ -68,7 +68,7 @@ void matmul(const MatmulKernels& kernels, const PackedMatrix& w, std::int64_t gr
     } else {
       tile.row_ids = row_ids.data() + first;
     }
-    tile.out = out + first * out_stride + group_begin * kGroupRows;
+    tile.out = out + first * out_stride + groups.begin * kGroupRows;
     kernel(tile);
   }
 }

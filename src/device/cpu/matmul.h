@@ -9,7 +9,7 @@
 //
 //   const MatmulKernels& kernels = matmul_kernels(detect_isa());
 //   quantize_rows(kernels, x, 0, n);
-//   matmul(kernels, w, 0, w.groups(), x, {}, n, out, w.rows());
+//   matmul(kernels, w, {0, w.groups()}, x, {}, n, out, w.rows());
 #pragma once
 
 #include <cstddef>
@@ -31,10 +31,10 @@ const MatmulKernels& matmul_kernels(Isa isa);
 bool uses_records(BlockType type);
 
 // out[i * out_stride + r] = sum over c of w[r][c] * x[row_ids[i]][c], for i < n_rows and the rows r
-// of groups [group_begin, group_end). Without row_ids the i-th result belongs to row i of x. Ids
+// of `groups`. Without row_ids the i-th result belongs to row i of x. Ids
 // may repeat. Other elements of out are not touched. w.cols() == x.cols, n_rows >= 0.
-void matmul(const MatmulKernels& kernels, const PackedMatrix& w, std::int64_t group_begin,
-            std::int64_t group_end, const Activations& x, std::span<const std::int32_t> row_ids,
-            int n_rows, float* out, std::ptrdiff_t out_stride);
+void matmul(const MatmulKernels& kernels, const PackedMatrix& w, GroupRange groups,
+            const Activations& x, std::span<const std::int32_t> row_ids, int n_rows, float* out,
+            std::ptrdiff_t out_stride);
 
 }  // namespace tessera::cpu

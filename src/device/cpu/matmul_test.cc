@@ -30,7 +30,7 @@ class Weights {
         packed_(*AlignedBuffer::allocate(size(packed_bytes(type, rows, cols)))),
         floats_(size(rows * cols)) {
     const std::int64_t stride = row_bytes(type, cols);
-    pack_groups({type, rows, cols, file_.data(), stride}, 0, group_count(rows), packed_.data());
+    pack_groups({type, rows, cols, file_.data(), stride}, {0, group_count(rows)}, packed_.data());
     matrix_ = PackedMatrix(type, rows, cols, packed_.data());
     for (std::int64_t r = 0; r < rows; ++r) {
       dequantize_row(type, file_.data() + r * stride, cols, floats_.data() + r * cols);
@@ -118,7 +118,7 @@ class Matmul : public testing::TestWithParam<Case> {
   std::vector<float> product(const Weights& w, const Inputs& x, std::span<const std::int32_t> ids,
                              int n) const {
     std::vector<float> out(size(n * w.matrix().rows()), kPoison);
-    matmul(kernels(), w.matrix(), 0, w.matrix().groups(), x.view(), ids, n, out.data(),
+    matmul(kernels(), w.matrix(), {0, w.matrix().groups()}, x.view(), ids, n, out.data(),
            w.matrix().rows());
     return out;
   }
@@ -191,7 +191,7 @@ TEST_P(Matmul, BitsDoNotDependOnTheOtherRowsOrTheRange) {
       for (std::int64_t end = begin; end <= w.matrix().groups(); ++end) {
         constexpr std::int64_t kStride = kRows + 5;
         std::vector<float> out(size(n * kStride), kPoison);
-        matmul(kernels(), w.matrix(), begin, end, x.view(), {}, n, out.data(), kStride);
+        matmul(kernels(), w.matrix(), {begin, end}, x.view(), {}, n, out.data(), kStride);
         for (std::int64_t i = 0; i < n * kStride; ++i) {
           const std::int64_t r = i % kStride;
           const bool inside = r >= begin * kGroupRows && r < std::min(kRows, end * kGroupRows);
@@ -301,8 +301,8 @@ TEST_P(Matmul, NothingToDoTouchesNothing) {
   const Weights w = Weights::random(type(), 16, 256);
   const Inputs x = Inputs::normal(kernels(), type(), 1, 256);
   float out = kPoison;
-  matmul(kernels(), w.matrix(), 0, 1, x.view(), {}, 0, &out, 16);
-  matmul(kernels(), w.matrix(), 1, 1, x.view(), {}, 1, &out, 16);
+  matmul(kernels(), w.matrix(), {0, 1}, x.view(), {}, 0, &out, 16);
+  matmul(kernels(), w.matrix(), {1, 1}, x.view(), {}, 1, &out, 16);
   EXPECT_EQ(out, kPoison);
 }
 

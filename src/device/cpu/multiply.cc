@@ -8,9 +8,9 @@ namespace {
 // Rows of activations that stay in a core's cache while the groups of a piece pass over them.
 constexpr int kRowBlock = 128;
 
-// Groups [begin, end) of `w`, whose row 0 gives the first of `out`.
+// Groups of `w`, whose row 0 gives the first of `out`.
 void multiply_packed(const StepContext& context, const Product& p, const PackedMatrix& w,
-                     std::int64_t begin, std::int64_t end, float* out) {
+                     GroupRange groups, float* out) {
   for (int row = 0; row < p.n_rows; row += kRowBlock) {
     const int n = std::min(kRowBlock, p.n_rows - row);
     Activations x = p.x;
@@ -21,17 +21,17 @@ void multiply_packed(const StepContext& context, const Product& p, const PackedM
       x.rows += row * x.stride;
       if (x.records != nullptr) x.records += row;
     }
-    matmul(context.matmul, w, begin, end, x, ids, n, out + row * p.out_stride, p.out_stride);
+    matmul(context.matmul, w, groups, x, ids, n, out + row * p.out_stride, p.out_stride);
   }
 }
 
 void multiply_piece(const StepContext& context, const TeamMember& member, const Product& p,
-                    std::int64_t begin, std::int64_t end) {
-  if (p.w->file == nullptr) return multiply_packed(context, p, *p.w, begin, end, p.out);
+                    GroupRange groups) {
+  if (p.w->file == nullptr) return multiply_packed(context, p, *p.w, groups, p.out);
   PackRoom& room = context.rooms[static_cast<std::size_t>(member.index())];
-  for_each_packed(*p.w->file, *p.w, {.group_begin = begin, .group_end = end}, room,
+  for_each_packed(*p.w->file, *p.w, {.groups = groups}, room,
                   [&](const PackedMatrix& part, std::int64_t first_row) {
-                    multiply_packed(context, p, part, 0, part.groups(), p.out + first_row);
+                    multiply_packed(context, p, part, {0, part.groups()}, p.out + first_row);
                   });
 }
 
@@ -48,7 +48,7 @@ void multiply(const StepContext& context, TeamMember& member, std::span<const Pr
       const std::int64_t groups = p.w->groups();
       const std::int64_t from = std::max<std::int64_t>(begin - first, 0);
       const std::int64_t to = std::min<std::int64_t>(end - first, groups);
-      if (from < to) multiply_piece(context, member, p, from, to);
+      if (from < to) multiply_piece(context, member, p, {from, to});
       first += groups;
       if (first >= end) break;
     }

@@ -235,21 +235,20 @@ std::int64_t packed_bytes(BlockType type, std::int64_t rows, std::int64_t cols) 
   return group_count(rows) * packed_group_bytes(type, cols);
 }
 
-void pack_groups(const MatrixSource& source, std::int64_t group_begin, std::int64_t group_end,
-                 std::byte* matrix) {
-  CHECK(0 <= group_begin && group_begin <= group_end && group_end <= group_count(source.rows),
-        "groups {}..{} of a matrix of {} rows", group_begin, group_end, source.rows);
+void pack_groups(const MatrixSource& source, GroupRange groups, std::byte* matrix) {
+  CHECK(0 <= groups.begin && groups.begin <= groups.end && groups.end <= group_count(source.rows),
+        "groups {}..{} of a matrix of {} rows", groups.begin, groups.end, source.rows);
   CHECK(reinterpret_cast<std::uintptr_t>(matrix) % kLineBytes == 0);
   const PackedLayout layout = packed_layout(source.type);
   const std::int64_t group_bytes = packed_group_bytes(source.type, source.cols);
   // Each group fetches the one behind it; nobody else does so for the first.
-  const std::byte* const begin = source.data + group_begin * kGroupRows * source.row_stride_bytes;
+  const std::byte* const begin = source.data + groups.begin * kGroupRows * source.row_stride_bytes;
   const std::int64_t rows =
-      std::min<std::int64_t>(kGroupRows, source.rows - group_begin * kGroupRows);
+      std::min<std::int64_t>(kGroupRows, source.rows - groups.begin * kGroupRows);
   for (std::int64_t at = 0; at < rows * source.row_stride_bytes; at += kLineBytes)
     __builtin_prefetch(begin + at, 0, 2);
-  for (std::int64_t group = group_begin; group < group_end; ++group) {
-    pack_group(source, layout, group, group + 1 == group_end, matrix + group * group_bytes);
+  for (std::int64_t group = groups.begin; group < groups.end; ++group) {
+    pack_group(source, layout, group, group + 1 == groups.end, matrix + group * group_bytes);
   }
 }
 

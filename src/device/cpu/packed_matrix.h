@@ -15,7 +15,7 @@
 //
 //   MatrixSource source{type, rows, cols, tensor_bytes, row_bytes(type, cols)};
 //   std::byte* dst = ...;                                   // 64-byte aligned, packed_bytes(...)
-//   pack_groups(source, 0, group_count(rows), dst);         // or a share of the groups per thread
+//   pack_groups(source, {0, group_count(rows)}, dst);       // or a share of the groups per thread
 //   PackedMatrix matrix(type, rows, cols, dst);
 #pragma once
 
@@ -31,6 +31,12 @@ inline constexpr int kGroupRows = 16;
 constexpr std::int64_t group_count(std::int64_t rows) {
   return (rows + kGroupRows - 1) / kGroupRows;
 }
+
+// Groups [begin, end) of a matrix.
+struct GroupRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+};
 
 // Where the parts of one block of `type` go.
 struct PackedLayout {
@@ -85,10 +91,9 @@ class PackedMatrix {
   const std::byte* data_ = nullptr;
 };
 
-// Writes groups [group_begin, group_end) of the packed form of `source`. `matrix` is where group 0
-// of the matrix is or would be, whatever the range; it is 64-byte aligned.
-void pack_groups(const MatrixSource& source, std::int64_t group_begin, std::int64_t group_end,
-                 std::byte* matrix);
+// Writes some groups of the packed form of `source`. `matrix` is where group 0 of the matrix is or
+// would be, whatever the range; it is 64-byte aligned.
+void pack_groups(const MatrixSource& source, GroupRange groups, std::byte* matrix);
 
 // Row `row` as cols floats, bitwise what dequantize_row makes of the file's row.
 void dequantize_packed_row(const PackedMatrix& matrix, std::int64_t row, float* dst);

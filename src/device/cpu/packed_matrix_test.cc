@@ -41,7 +41,7 @@ TEST(PackedMatrix, RowsComeBackBitwise) {
       const std::int64_t stride = row_bytes(type, shape.cols) + 3;
       const std::vector<std::byte> file = random_rows(type, shape, stride);
       AlignedBuffer packed = poisoned(packed_bytes(type, shape.rows, shape.cols));
-      pack_groups({type, shape.rows, shape.cols, file.data(), stride}, 0, group_count(shape.rows),
+      pack_groups({type, shape.rows, shape.cols, file.data(), stride}, {0, group_count(shape.rows)},
                   packed.data());
       const PackedMatrix matrix(type, shape.rows, shape.cols, packed.data());
       const std::size_t row_size = static_cast<std::size_t>(shape.cols);
@@ -64,11 +64,11 @@ TEST(PackedMatrix, AnyRangeOfGroupsCanBePackedAlone) {
     const MatrixSource source{type, shape.rows, shape.cols, file.data(), stride};
     AlignedBuffer whole = poisoned(packed_bytes(type, shape.rows, shape.cols));
     AlignedBuffer parts = poisoned(packed_bytes(type, shape.rows, shape.cols));
-    pack_groups(source, 0, 5, whole.data());
-    pack_groups(source, 3, 5, parts.data());
-    pack_groups(source, 0, 1, parts.data());
-    pack_groups(source, 1, 3, parts.data());
-    pack_groups(source, 2, 2, parts.data());
+    pack_groups(source, {0, 5}, whole.data());
+    pack_groups(source, {3, 5}, parts.data());
+    pack_groups(source, {0, 1}, parts.data());
+    pack_groups(source, {1, 3}, parts.data());
+    pack_groups(source, {2, 2}, parts.data());
     EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size()), 0) << block_type_name(type);
   }
 }

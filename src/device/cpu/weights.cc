@@ -19,12 +19,11 @@ struct Piece {
   const WeightEntry* entry;
   std::int64_t matrix;
   std::int64_t place;  // of the matrix among the entry's
-  std::int64_t group_begin;
-  std::int64_t group_end;
+  GroupRange groups{};
 
-  std::int64_t first_row() const { return group_begin * kGroupRows; }
+  std::int64_t first_row() const { return groups.begin * kGroupRows; }
   std::int64_t end_row() const {
-    return std::min<std::int64_t>(group_end * kGroupRows, entry->slice->rows);
+    return std::min<std::int64_t>(groups.end * kGroupRows, entry->slice->rows);
   }
   std::int64_t file_bytes() const { return (end_row() - first_row()) * entry->slice->row_stride; }
 };
@@ -33,16 +32,17 @@ bool is_matrix(WeightForm form) {
   return form == WeightForm::packed || form == WeightForm::packed_f32;
 }
 
-void cut_matrix(const WeightEntry& entry, std::int64_t matrix, std::int64_t place,
-                std::vector<Piece>& pieces) {
-  const TensorSlice& slice = *entry.slice;
+void cut_matrix(Piece whole, std::vector<Piece>& pieces) {
+  const TensorSlice& slice = *whole.entry->slice;
   const std::int64_t groups = group_count(slice.rows);
   const std::int64_t step =
-      is_matrix(entry.form)
+      is_matrix(whole.entry->form)
           ? std::max<std::int64_t>(1, kPieceBytes / (kGroupRows * slice.row_stride))
           : groups;
-  for (std::int64_t begin = 0; begin < groups; begin += step)
-    pieces.push_back({&entry, matrix, place, begin, std::min(groups, begin + step)});
+  for (std::int64_t begin = 0; begin < groups; begin += step) {
+    whole.groups = {begin, std::min(groups, begin + step)};
+    pieces.push_back(whole);
+  }
 }
 
 bool is_partial(const WeightEntry& entry, const ShardLayout& shard) {
@@ -55,14 +55,15 @@ std::vector<Piece> cut(const WeightLayout& layout, const ShardLayout& shard) {
     if (entry.in_file) continue;
     if (!is_partial(entry, shard)) {
       for (std::int64_t matrix = 0; matrix < entry.slice->matrices; ++matrix)
-        cut_matrix(entry, matrix, matrix, pieces);
+        cut_matrix({.entry = &entry, .matrix = matrix, .place = matrix}, pieces);
       continue;
     }
     const std::vector<std::int32_t> places =
         expert_places(*shard.layer_experts(entry.slice->layer));
-    for (std::size_t place = 0; place < places.size(); ++place)
-      if (places[place] >= 0)
-        cut_matrix(entry, places[place], static_cast<std::int64_t>(place), pieces);
+    for (std::size_t i = 0; i < places.size(); ++i)
+      if (places[i] >= 0)
+        cut_matrix({.entry = &entry, .matrix = places[i], .place = static_cast<std::int64_t>(i)},
+                   pieces);
   }
   return pieces;
 }
@@ -90,7 +91,7 @@ void pack_as_f32(const TensorSlice& slice, const PackRange& range, std::byte* de
   const std::byte* from = slice.data + range.matrix * slice.matrix_stride;
   rows.resize(static_cast<std::size_t>(kGroupRows * slice.cols));
   const std::int64_t group_bytes = packed_group_bytes(BlockType::F32, slice.cols);
-  for (std::int64_t group = range.group_begin; group < range.group_end; ++group) {
+  for (std::int64_t group = range.groups.begin; group < range.groups.end; ++group) {
     const std::int64_t first = group * kGroupRows;
     const std::int64_t count = std::min<std::int64_t>(kGroupRows, slice.rows - first);
     for (std::int64_t row = 0; row < count; ++row)
@@ -101,7 +102,7 @@ void pack_as_f32(const TensorSlice& slice, const PackRange& range, std::byte* de
                               .cols = slice.cols,
                               .data = reinterpret_cast<const std::byte*>(rows.data()),
                               .row_stride_bytes = slice.cols * std::int64_t{sizeof(float)}};
-    pack_groups(source, 0, 1, destination + (group - range.group_begin) * group_bytes);
+    pack_groups(source, {0, 1}, destination + (group - range.groups.begin) * group_bytes);
   }
 }
 
@@ -112,8 +113,8 @@ void pack_piece(const Piece& piece, std::byte* arena, std::vector<float>& scratc
   switch (entry.form) {
     case WeightForm::packed:
     case WeightForm::packed_f32:
-      pack_range(slice, entry.type, {piece.matrix, piece.group_begin, piece.group_end},
-                 destination + piece.group_begin * packed_group_bytes(entry.type, slice.cols),
+      pack_range(slice, entry.type, {piece.matrix, piece.groups},
+                 destination + piece.groups.begin * packed_group_bytes(entry.type, slice.cols),
                  scratch);
       break;
     case WeightForm::vector:
@@ -126,7 +127,7 @@ void pack_piece(const Piece& piece, std::byte* arena, std::vector<float>& scratc
       for (std::int64_t row = 0; row < slice.rows; ++row)
         dequantize_row(slice.type, source_of(piece) + row * slice.row_stride, slice.cols,
                        scratch.data() + row * slice.cols);
-      transpose_taps(scratch.data(), static_cast<int>(slice.rows), static_cast<int>(slice.cols),
+      transpose_taps(scratch.data(), {.channels = slice.rows, .width = slice.cols},
                      reinterpret_cast<float*>(destination));
       break;
   }
@@ -144,14 +145,14 @@ void release_source(const gguf::File& file, const Piece& piece) {
 void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
                 std::byte* destination, std::vector<float>& rows) {
   if (type != slice.type) return pack_as_f32(slice, range, destination, rows);
-  const std::int64_t first = range.group_begin * kGroupRows;
+  const std::int64_t first = range.groups.begin * kGroupRows;
   const MatrixSource source{
       .type = slice.type,
-      .rows = std::min(range.group_end * kGroupRows, slice.rows) - first,
+      .rows = std::min(range.groups.end * kGroupRows, slice.rows) - first,
       .cols = slice.cols,
       .data = slice.data + range.matrix * slice.matrix_stride + first * slice.row_stride,
       .row_stride_bytes = slice.row_stride};
-  pack_groups(source, 0, range.group_end - range.group_begin, destination);
+  pack_groups(source, {0, range.groups.end - range.groups.begin}, destination);
 }
 
 PackedMatrix LayerWeights::expert(TensorRole role, int expert) const {
@@ -249,7 +250,10 @@ std::int32_t Weights::vacate(const ExpertMove& move) {
 void Weights::pack_expert(const ExpertMove& move, std::int32_t place, std::vector<float>& rows) {
   for (const WeightEntry& entry : expert_entries_) {
     if (entry.slice->layer != move.layer) continue;
-    const Piece whole{&entry, move.expert, place, 0, group_count(entry.slice->rows)};
+    const Piece whole{.entry = &entry,
+                      .matrix = move.expert,
+                      .place = place,
+                      .groups = {0, group_count(entry.slice->rows)}};
     pack_piece(whole, arena_.data(), rows);
   }
 }

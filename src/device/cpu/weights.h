@@ -43,13 +43,12 @@ struct LayerWeights {
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
 };
 
-// Packs row groups [group_begin, group_end) of one matrix of a tensor as blocks of `type`, the
+// Packs row groups of one matrix of a tensor as blocks of `type`, the
 // tensor's own or F32. `destination` is where the first of them goes, 64-byte aligned; `rows` is
 // room that is kept between calls.
 struct PackRange {
   std::int64_t matrix = 0;
-  std::int64_t group_begin = 0;
-  std::int64_t group_end = 0;
+  GroupRange groups;
 };
 void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
                 std::byte* destination, std::vector<float>& rows);
