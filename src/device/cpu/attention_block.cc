@@ -7,16 +7,18 @@
 namespace tessera::cpu {
 namespace {
 
-// The widths of one attention layer.
+// One attention layer: its number, and its widths in floats.
 struct Shape {
-  explicit Shape(const AttentionSpec& a)
-      : q_head(a.gate == OutputGate::sigmoid_in_query ? 2 * a.head_dim_k : a.head_dim_k),
+  Shape(int layer, const AttentionSpec& a)
+      : layer(layer),
+        q_head(a.gate == OutputGate::sigmoid_in_query ? 2 * a.head_dim_k : a.head_dim_k),
         q(std::int64_t{a.n_head} * q_head),
         k(std::int64_t{a.n_kv_head} * a.head_dim_k),
         v(std::int64_t{a.n_kv_head} * a.head_dim_v),
         out(std::int64_t{a.n_head} * a.head_dim_v) {}
 
-  std::int64_t q_head;  // floats from one query head to the next
+  int layer;
+  std::int64_t q_head;  // from one query head to the next
   std::int64_t q, k, v, out;
 };
 
@@ -45,11 +47,11 @@ void project(const StepContext& context, TeamMember& member, const AttentionSpec
 
 // Head norms, rotation, and the row's key and value into its page.
 void place_row(const StepContext& context, const AttentionSpec& a, const LayerWeights& weights,
-               const Shape& shape, int layer, int row) {
+               const Shape& shape, int row) {
   const Scratch& s = context.scratch;
   const float eps = context.spec.norm_eps;
   const std::int64_t half = a.rope.n_rot / 2;
-  const std::int64_t table = context.ropes.offset(layer) * context.max_rows;
+  const std::int64_t table = context.ropes.offset(shape.layer) * context.max_rows;
   const float* cos = s.rope_cos + table + row * half;
   const float* sin = s.rope_sin + table + row * half;
 
@@ -73,7 +75,7 @@ void place_row(const StepContext& context, const AttentionSpec& a, const LayerWe
     float* value = v + h * a.head_dim_v;
     if (a.v_norm) context.ops.rms_norm(value, nullptr, eps, a.head_dim_v, value);
   }
-  const LayerKv& kv = context.state.kv(layer);
+  const LayerKv& kv = context.state.kv(shape.layer);
   const int position = context.row_position[static_cast<std::size_t>(row)];
   const std::int32_t page =
       context.sequence_of(row).pages[static_cast<std::size_t>(kv.group)]
@@ -83,25 +85,32 @@ void place_row(const StepContext& context, const AttentionSpec& a, const LayerWe
   store_kv(kv.geometry, layer_page, position % kPageTokens, k, v);
 }
 
+// What a member computes at a time: one KV head over some rows of a sequence.
+struct Tile {
+  int kv_head = 0;
+  int first = 0;  // of the sequence's rows in the batch
+  int rows = 0;
+};
+
 AttentionTask make_task(const StepContext& context, const AttentionSpec& a, const Shape& shape,
-                        int layer, const SequenceRows& sequence, int kv_head, int first, int rows) {
-  const LayerKv& kv = context.state.kv(layer);
+                        const SequenceRows& sequence, const Tile& tile) {
+  const LayerKv& kv = context.state.kv(shape.layer);
   const int heads = a.n_head / a.n_kv_head;
-  const int row = sequence.first_row + first;
+  const int row = sequence.first_row + tile.first;
   return {.geometry = kv.geometry,
           .pool = context.state.pool(kv.group),
           .page_stride = context.state.page_bytes(kv.group),
           .layer_offset = kv.offset,
           .pages = sequence.pages[static_cast<std::size_t>(kv.group)].data(),
-          .kv_head = kv_head,
+          .kv_head = tile.kv_head,
           .heads = heads,
-          .rows = rows,
-          .first_position = sequence.first_position + first,
-          .q = context.scratch.wide + row * shape.q + kv_head * heads * shape.q_head,
+          .rows = tile.rows,
+          .first_position = sequence.first_position + tile.first,
+          .q = context.scratch.wide + row * shape.q + tile.kv_head * heads * shape.q_head,
           .q_row_stride = shape.q,
           .q_head_stride = shape.q_head,
           .out = context.scratch.wide_out + row * shape.out +
-                 std::int64_t{kv_head} * heads * a.head_dim_v,
+                 std::int64_t{tile.kv_head} * heads * a.head_dim_v,
           .out_row_stride = shape.out,
           .out_head_stride = a.head_dim_v,
           .scale = a.scale,
@@ -111,15 +120,17 @@ AttentionTask make_task(const StepContext& context, const AttentionSpec& a, cons
 
 // Cuts the batch into tasks. Where there are too few to keep the team busy, those of one row are
 // cut further, into spans of their context.
-void plan_work(StepContext& context, const AttentionSpec& a, const Shape& shape, int layer) {
+void plan_work(StepContext& context, const AttentionSpec& a, const Shape& shape) {
   std::vector<StepContext::AttentionWork>& work = context.attention_work;
   work.clear();
-  const int tile = attention_rows_per_task(a.n_head / a.n_kv_head);
+  const int most = attention_rows_per_task(a.n_head / a.n_kv_head);
   for (const SequenceRows& sequence : context.batch.sequences)
-    for (int first = 0; first < sequence.n_rows; first += tile)
-      for (int head = 0; head < a.n_kv_head; ++head)
-        work.push_back({make_task(context, a, shape, layer, sequence, head, first,
-                                  std::min(tile, sequence.n_rows - first))});
+    for (int first = 0; first < sequence.n_rows; first += most)
+      for (int head = 0; head < a.n_kv_head; ++head) {
+        const Tile tile{
+            .kv_head = head, .first = first, .rows = std::min(most, sequence.n_rows - first)};
+        work.push_back({make_task(context, a, shape, sequence, tile)});
+      }
   const std::size_t whole = work.size();
   if (context.team.size() == 1 || whole >= 2 * static_cast<std::size_t>(context.team.size()))
     return;
@@ -190,7 +201,7 @@ void attention_block(StepContext& context, int layer) {
   const AttentionSpec& a = *context.layer(layer).attention();
   const LayerWeights& weights = context.weights.layer(layer);
   const Scratch& s = context.scratch;
-  const Shape shape(a);
+  const Shape shape(layer, a);
   const WeightMatrix& w_out = weights.matrix(TensorRole::attn_output);
   const Activations mixed = activations(s.wide_out, context.max_rows, shape.out, s.mixed_records);
   const Product output{.w = &w_out,
@@ -198,13 +209,13 @@ void attention_block(StepContext& context, int layer) {
                        .n_rows = context.rows(),
                        .out = s.branch,
                        .out_stride = context.n_embd()};
-  plan_work(context, a, shape, layer);
+  plan_work(context, a, shape);
 
   context.team.run([&](TeamMember& member) {
     norm_rows(context, member, weights, TensorRole::mixer_norm);
     project(context, member, a, weights, shape);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
-      for (int row = begin; row < end; ++row) place_row(context, a, weights, shape, layer, row);
+      for (int row = begin; row < end; ++row) place_row(context, a, weights, shape, row);
     });
     attend_all(context, member);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
