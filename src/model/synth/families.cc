@@ -50,7 +50,7 @@ void add_gated_attention(LayoutBuilder& builder) {
   const std::int64_t dim = knobs.integer("attention.key_length");
   const std::int64_t heads = knobs.integer("attention.head_count");
   const std::int64_t kv = knobs.integer("attention.head_count_kv") * dim;
-  builder.attention(2 * heads * dim, kv, kv, heads * dim);
+  builder.attention({.q = 2 * heads * dim, .k = kv, .v = kv, .out = heads * dim});
   builder.qk_norms(dim, inverse_root(dim));
 }
 
@@ -60,7 +60,7 @@ void add_qwen35_ffn(LayoutBuilder& builder) {
   if (!knobs.has("expert_count")) return builder.dense("", knobs.integer("feed_forward_length"));
   const std::int64_t n_expert = knobs.integer("expert_count");
   builder.matrix("ffn_gate_inp.weight", Use::float32, {n_embd, n_expert}, kRouterStd);
-  builder.experts(n_expert, knobs.integer("expert_feed_forward_length"));
+  builder.experts({.n_expert = n_expert, .n_ff = knobs.integer("expert_feed_forward_length")});
   builder.matrix("ffn_gate_inp_shexp.weight", Use::float32, {n_embd}, 1.0f);
   builder.dense("_shexp", knobs.integer("expert_shared_feed_forward_length"));
 }
@@ -115,7 +115,8 @@ Status build_laguna(LayoutBuilder& builder) {
     const std::int64_t kv_heads = knobs.at("attention.head_count_kv", layer);
     builder.begin_layer(layer);
     builder.norm("attn_norm.weight", n_embd);
-    builder.attention(heads * dim_k, kv_heads * dim_k, kv_heads * dim_v, heads * dim_v);
+    builder.attention(
+        {.q = heads * dim_k, .k = kv_heads * dim_k, .v = kv_heads * dim_v, .out = heads * dim_v});
     builder.qk_norms(dim_k, inverse_root(dim_k));
     const std::int64_t gates = knobs.flag("gate_per_element") ? heads * dim_v : heads;
     builder.matrix("attn_gate.weight", Use::plain, {n_embd, gates}, 1.0f);
@@ -127,7 +128,7 @@ Status build_laguna(LayoutBuilder& builder) {
     const std::int64_t n_expert = knobs.integer("expert_count");
     builder.matrix("ffn_gate_inp.weight", Use::float32, {n_embd, n_expert}, kRouterStd);
     builder.vector("exp_probs_b.bias", {n_expert}, {Fill::Kind::normal, 0.1f, 0});
-    builder.experts(n_expert, knobs.integer("expert_feed_forward_length"),
+    builder.experts({.n_expert = n_expert, .n_ff = knobs.integer("expert_feed_forward_length")},
                     knobs.number_or("expert_weights_scale", 1.0f));
     builder.dense("_shexp", knobs.integer("expert_shared_feed_forward_length") *
                                 knobs.integer_or("expert_shared_count", 1));
@@ -148,8 +149,10 @@ void add_gemma4_attention(LayoutBuilder& builder, int layer) {
   const bool value_is_key = !windowed && knobs.flag("key_is_value");
   const bool shared =
       layer >= builder.n_layer() - knobs.integer_or("attention.shared_kv_layers", 0);
-  builder.attention(heads * dim_k, shared ? 0 : kv_heads * dim_k,
-                    shared || value_is_key ? 0 : kv_heads * dim_v, heads * dim_v);
+  builder.attention({.q = heads * dim_k,
+                     .k = shared ? 0 : kv_heads * dim_k,
+                     .v = shared || value_is_key ? 0 : kv_heads * dim_v,
+                     .out = heads * dim_v});
   builder.qk_norms(dim_k, 1.0f);
 }
 
@@ -168,7 +171,7 @@ void add_gemma4_ffn(LayoutBuilder& builder, int layer) {
   builder.matrix("ffn_gate_inp.weight", Use::float32, {n_embd, n_expert},
                  kRouterStd / inverse_root(n_embd));
   builder.norm("ffn_gate_inp.scale", n_embd);
-  builder.experts(n_expert, knobs.integer("expert_feed_forward_length"));
+  builder.experts({.n_expert = n_expert, .n_ff = knobs.integer("expert_feed_forward_length")});
   builder.vector("ffn_down_exps.scale", {n_expert}, {Fill::Kind::uniform, 0.5f, 2.0f});
 }
 
@@ -211,7 +214,8 @@ Status build_qwen3(LayoutBuilder& builder) {
   for (int layer = 0; layer < builder.n_layer(); ++layer) {
     builder.begin_layer(layer);
     builder.norm("attn_norm.weight", n_embd);
-    builder.attention(heads * dim_k, kv_heads * dim_k, kv_heads * dim_v, heads * dim_v);
+    builder.attention(
+        {.q = heads * dim_k, .k = kv_heads * dim_k, .v = kv_heads * dim_v, .out = heads * dim_v});
     builder.qk_norms(dim_k, inverse_root(dim_k));
     builder.norm("ffn_norm.weight", n_embd);
     builder.dense("", knobs.integer("feed_forward_length"));

@@ -181,16 +181,16 @@ void LayoutBuilder::globals(float embedding_scale) {
   vector("output_norm.weight", {n_embd()}, {Fill::Kind::uniform_signed, 0.5f, 1.5f});
 }
 
-void LayoutBuilder::attention(std::int64_t q_rows, std::int64_t k_rows, std::int64_t v_rows,
-                              std::int64_t out_cols) {
+void LayoutBuilder::attention(const AttentionWidths& widths) {
+  const auto& [q, k, v, out] = widths;
   if (knobs_.flag("fused_qkv")) {
-    matrix("attn_qkv.weight", Use::sensitive, {n_embd(), q_rows + k_rows + v_rows}, 1.0f);
+    matrix("attn_qkv.weight", Use::sensitive, {n_embd(), q + k + v}, 1.0f);
   } else {
-    matrix("attn_q.weight", Use::plain, {n_embd(), q_rows}, 1.0f);
-    if (k_rows > 0) matrix("attn_k.weight", Use::plain, {n_embd(), k_rows}, 1.0f);
-    if (v_rows > 0) matrix("attn_v.weight", Use::sensitive, {n_embd(), v_rows}, 1.0f);
+    matrix("attn_q.weight", Use::plain, {n_embd(), q}, 1.0f);
+    if (k > 0) matrix("attn_k.weight", Use::plain, {n_embd(), k}, 1.0f);
+    if (v > 0) matrix("attn_v.weight", Use::sensitive, {n_embd(), v}, 1.0f);
   }
-  matrix("attn_output.weight", Use::plain, {out_cols, n_embd()}, residual_gain());
+  matrix("attn_output.weight", Use::plain, {out, n_embd()}, residual_gain());
 }
 
 void LayoutBuilder::qk_norms(std::int64_t head_dim, float score_scale) {
@@ -208,7 +208,8 @@ void LayoutBuilder::dense(std::string_view suffix, std::int64_t n_ff) {
          residual_gain());
 }
 
-void LayoutBuilder::experts(std::int64_t n_expert, std::int64_t n_ff, float weight_scale) {
+void LayoutBuilder::experts(const ExpertSizes& sizes, float weight_scale) {
+  const auto& [n_expert, n_ff] = sizes;
   if (knobs_.flag("fused_gate_up")) {
     matrix("ffn_gate_up_exps.weight", Use::plain, {n_embd(), 2 * n_ff, n_expert}, 1.0f);
   } else {

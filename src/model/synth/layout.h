@@ -82,12 +82,21 @@ class LayoutBuilder {
   // What families have alike.
   // embedding_scale: what the model multiplies an embedding by.
   void globals(float embedding_scale);
-  void attention(std::int64_t q_rows, std::int64_t k_rows, std::int64_t v_rows,
-                 std::int64_t out_cols);
+  struct AttentionWidths {
+    std::int64_t q = 0;
+    std::int64_t k = 0;    // 0: another layer's keys
+    std::int64_t v = 0;    // 0: another layer's values, or the keys
+    std::int64_t out = 0;  // that attn_output reads
+  };
+  void attention(const AttentionWidths& widths);
   void qk_norms(std::int64_t head_dim, float score_scale);
   void dense(std::string_view suffix, std::int64_t n_ff);
   // weight_scale: what the router multiplies the experts' weights by.
-  void experts(std::int64_t n_expert, std::int64_t n_ff, float weight_scale = 1.0f);
+  struct ExpertSizes {
+    std::int64_t n_expert = 0;
+    std::int64_t n_ff = 0;
+  };
+  void experts(const ExpertSizes& sizes, float weight_scale = 1.0f);
 
   Result<Layout> take() &&;
 
