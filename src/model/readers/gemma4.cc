@@ -92,7 +92,7 @@ Result<Attentions> read_attention(const gguf::File& file, const Keys& keys, bool
   TESSERA_ASSIGN(full.head_dim_v, keys.integer({"attention.value_length"}, {2, kMaxHeadDim}));
   if (full.head_dim_k % 2 != 0) return keys.invalid("attention.key_length", "it must be even");
   // The table of factors, not a shorter rotation, says which pairs of a full layer turn.
-  TESSERA_TRY(read_n_rot(keys, {"rope.dimension_count"}, full.head_dim_k, full.head_dim_k));
+  TESSERA_TRY(read_n_rot(keys, {"rope.dimension_count"}, {.dim = full.head_dim_k}));
   TESSERA_ASSIGN(float base, keys.positive({"rope.freq_base"}));
   TESSERA_ASSIGN(auto factors, read_rope_factors(file, full.head_dim_k / 2));
   full.rope = divided(plain_rope(full.head_dim_k, base), factors);
@@ -106,8 +106,8 @@ Result<Attentions> read_attention(const gguf::File& file, const Keys& keys, bool
   if (windowed.head_dim_k % 2 != 0) {
     return keys.invalid("attention.key_length_swa", "it must be even");
   }
-  TESSERA_ASSIGN(int n_rot, read_n_rot(keys, {"rope.dimension_count_swa"}, windowed.head_dim_k,
-                                       windowed.head_dim_k));
+  TESSERA_ASSIGN(int n_rot,
+                 read_n_rot(keys, {"rope.dimension_count_swa"}, {.dim = windowed.head_dim_k}));
   TESSERA_ASSIGN(float base_swa, keys.positive_or({"rope.freq_base_swa"}, 10000.0f));
   windowed.rope = plain_rope(n_rot, base_swa);
   return both;

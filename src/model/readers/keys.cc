@@ -42,14 +42,6 @@ Result<std::vector<int>> Keys::per_layer(Names names, int n, IntRange range) con
   return checked;
 }
 
-Result<std::vector<int>> Keys::per_layer_or(Names names, int n, int fallback,
-                                            IntRange range) const {
-  if (!metadata_.contains(choose(names))) {
-    return std::vector<int>(static_cast<std::size_t>(n), fallback);
-  }
-  return per_layer(names, n, range);
-}
-
 Result<float> Keys::positive(Names names) const {
   const std::string key = choose(names);
   TESSERA_ASSIGN(float value, metadata_.get_f32(key));

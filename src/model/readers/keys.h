@@ -47,7 +47,6 @@ class Keys {
   Result<int> integer_or(Names names, int fallback, IntRange range) const;
   // A scalar for all layers, or an array of exactly n.
   Result<std::vector<int>> per_layer(Names names, int n, IntRange range) const;
-  Result<std::vector<int>> per_layer_or(Names names, int n, int fallback, IntRange range) const;
 
   // Finite and > 0.
   Result<float> positive(Names names) const;

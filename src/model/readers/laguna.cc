@@ -59,7 +59,7 @@ Result<std::vector<bool>> read_windowed(const Keys& keys, int n_layer, int windo
 Result<int> read_full_n_rot(const Keys& keys, int head_dim) {
   TESSERA_ASSIGN(float part, keys.positive_or({"rope.partial_rotary_factor"}, 0.5f));
   const int fallback = static_cast<int>(static_cast<float>(head_dim) * std::min(part, 1.0f));
-  return read_n_rot(keys, {"rope.dimension_count"}, fallback, head_dim);
+  return read_n_rot(keys, {"rope.dimension_count"}, {.dim = head_dim, .fallback = fallback});
 }
 
 struct Attentions {
@@ -84,7 +84,7 @@ Result<Attentions> read_attention(const Keys& keys, int context_length, int wind
 
   TESSERA_ASSIGN(int n_rot_swa,
                  read_n_rot(keys, {"rope.dimension_count_swa", "rope.swa.dimension_count"},
-                            full.head_dim_k, full.head_dim_k));
+                            {.dim = full.head_dim_k}));
   TESSERA_ASSIGN(float base_swa,
                  keys.positive_or({"rope.freq_base_swa", "rope.swa.freq_base"}, kDefaultSwaBase));
   both.windowed.rope = plain_rope(n_rot_swa, base_swa);

@@ -64,7 +64,11 @@ class LayerTensors {
 };
 
 // The number of rotated dimensions: even, within the head.
-Result<int> read_n_rot(const Keys& keys, Keys::Names names, int fallback, int head_dim);
+struct RotatedHead {
+  int dim = 0;
+  int fallback = dim;  // where the file does not say how many
+};
+Result<int> read_n_rot(const Keys& keys, Keys::Names names, const RotatedHead& head);
 
 // n_head % n_kv_head == 0, even head widths. `layer` is for the message.
 Status check_attention(const Keys& keys, const AttentionSpec& spec, int layer);

@@ -17,8 +17,8 @@ Result<AttentionSpec> read_attention(const Keys& keys, const ModelSpec& spec) {
   TESSERA_ASSIGN(attention.head_dim_v,
                  keys.integer_or({"attention.value_length"}, even_share, {2, kMaxHeadDim}));
   TESSERA_TRY(check_attention(keys, attention, 0));
-  TESSERA_ASSIGN(int n_rot, read_n_rot(keys, {"rope.dimension_count"}, attention.head_dim_k,
-                                       attention.head_dim_k));
+  TESSERA_ASSIGN(int n_rot,
+                 read_n_rot(keys, {"rope.dimension_count"}, {.dim = attention.head_dim_k}));
   TESSERA_ASSIGN(float base, keys.positive({"rope.freq_base"}));
   TESSERA_ASSIGN(attention.rope, scaled_rope(keys, n_rot, base, spec.context_length, {}));
   attention.scale = 1 / std::sqrt(static_cast<float>(attention.head_dim_k));

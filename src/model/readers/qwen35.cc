@@ -114,7 +114,7 @@ Result<AttentionSpec> read_attention(const Keys& keys, int context_length) {
                         spec.head_dim_v, spec.head_dim_k);
   }
   TESSERA_ASSIGN(int n_rot, keys.integer({"rope.dimension_count"}, {2, spec.head_dim_k}));
-  TESSERA_ASSIGN(n_rot, read_n_rot(keys, {"rope.dimension_count"}, n_rot, spec.head_dim_k));
+  TESSERA_ASSIGN(n_rot, read_n_rot(keys, {"rope.dimension_count"}, {.dim = spec.head_dim_k}));
   TESSERA_TRY(check_sections(keys, n_rot));
   TESSERA_ASSIGN(float base, keys.positive({"rope.freq_base"}));
   TESSERA_ASSIGN(spec.rope, scaled_rope(keys, n_rot, base, context_length, {}));

@@ -47,8 +47,8 @@ Result<float> scaling_factor(const Keys& keys) {
 
 }  // namespace
 
-Result<int> read_n_rot(const Keys& keys, Keys::Names names, int fallback, int head_dim) {
-  TESSERA_ASSIGN(int n_rot, keys.integer_or(names, fallback, {2, head_dim}));
+Result<int> read_n_rot(const Keys& keys, Keys::Names names, const RotatedHead& head) {
+  TESSERA_ASSIGN(int n_rot, keys.integer_or(names, head.fallback, {2, head.dim}));
   if (n_rot < 2 || n_rot % 2 != 0) {
     return Error::make(ErrorCode::invalid, "{} is {}; it must be even", keys.choose(names), n_rot);
   }
