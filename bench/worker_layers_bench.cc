@@ -10,60 +10,20 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
-#include <thread>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "pipeline/pipeline.h"
-#include "plan/placement.h"
-#include "worker/connect.h"
-#include "worker/layers_handler.h"
-#include "worker/remote_shard.h"
-#include "worker/serve.h"
+#include "bench/split_model.h"
 
-namespace tessera {
+namespace tessera::bench {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-const std::string kToken = "a token for the loopback only";
 
 struct Arguments {
   std::string model;
   int prompt = 4096;
   int chunk = 256;
   int repeat = 5;
-};
-
-// A worker's end in a thread of this process.
-class Worker {
- public:
-  explicit Worker(const Model& model)
-      : handler_(model,
-                 {.device = {.device = "cpu", .threads = 1}, .budget = std::int64_t{1} << 40}),
-        offer_{.roles = worker::role_bit(worker::Role::layers),
-               .model = model_digest(model.file()),
-               .dims = worker::model_dims(model.spec()),
-               .max_rows = worker::kMaxWireRows,
-               .max_page_changes = worker::kMaxPageChanges} {
-    auto listener = worker::Listener::open(*worker::Address::parse("tcp:127.0.0.1:0"));
-    CHECK(listener.ok(), "{}", listener.error().message);
-    address_ = listener->address();
-    thread_ = std::thread([this, listener = *std::move(listener)]() mutable {
-      auto channel = listener.accept({.token = kToken}, worker::after(std::chrono::minutes(1)));
-      CHECK(channel.ok() && *channel != nullptr, "no client came");
-      worker::Stats stats;
-      (void)worker::serve(**channel, offer_, handler_, stats);
-    });
-  }
-  ~Worker() { thread_.join(); }
-  const worker::Address& address() const { return address_; }
-
- private:
-  worker::LayersHandler handler_;
-  worker::WorkerOffer offer_;
-  worker::Address address_;
-  std::thread thread_;
 };
 
 // Token ids do not matter, only that they differ.
@@ -92,41 +52,15 @@ Status read_prompt(Pipeline& pipeline, SequenceState& state, const Arguments& ar
 
 // Seconds of a prompt; `credits` 0: by one thread of this process alone.
 Result<double> run(const Arguments& arguments, const Model& model, int credits) {
-  Placement placement;
-  placement.devices = {DeviceName{}};
-  placement.devices[0].team = 0;
-  std::vector<WorkerInventory> workers;
-  if (credits > 0) {
-    workers.push_back({.name = {.worker = "0"}, .threads = 1});
-    placement.devices.push_back(workers[0].name);
-  }
-  TESSERA_ASSIGN(const Inventory inventory,
-                 probe_inventory(placement, credits > 0 ? 2 : 1, workers));
-  TESSERA_ASSIGN(const Plan plan,
-                 make_plan(model, inventory,
-                           {.context = arguments.prompt,
-                            .prefill_chunk = arguments.chunk,
-                            .layer_weights =
-                                credits > 0 ? std::vector<double>{1, 1} : std::vector<double>{}}));
-  MetricsRegistry metrics;
-  std::optional<Worker> worker;
-  if (credits > 0) worker.emplace(model);
-  const RemoteShards remote = [&](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
-    worker::WorkerSite site{.name = shard.device, .address = worker->address(), .token = kToken};
-    TESSERA_ASSIGN(auto made,
-                   worker::RemoteShard::create(
-                       site, {.layout = shard.layout, .context = plan.context, .credits = credits},
-                       model, metrics));
-    return std::unique_ptr<Shard>(std::move(made));
-  };
-  TESSERA_ASSIGN(auto shards, open_shards(plan, {}, remote));
-  TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(shards), {}));
-  SequencePool pool(sequence_pool_layout(plan));
+  TESSERA_ASSIGN(auto split, SplitModel::open(model, {.link = credits > 0 ? Link::tcp : Link::none,
+                                                      .context = arguments.prompt,
+                                                      .chunk = arguments.chunk,
+                                                      .credits = credits}));
   double seconds = 0;
   for (int warm = 0; warm < 2; ++warm) {
-    TESSERA_ASSIGN(SequenceState state, pool.admit(arguments.prompt));
+    TESSERA_ASSIGN(SequenceState state, split->pool().admit(arguments.prompt));
     const auto begin = Clock::now();
-    TESSERA_TRY(read_prompt(*pipeline, state, arguments));
+    TESSERA_TRY(read_prompt(split->pipeline(), state, arguments));
     seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   }
   return seconds;
@@ -163,16 +97,16 @@ int bench_main(const Arguments& arguments) {
 }
 
 }  // namespace
-}  // namespace tessera
+}  // namespace tessera::bench
 
 int main(int argc, char** argv) {
   if (argc < 2) {
     fmt::print(stderr, "usage: worker_layers_bench MODEL [PROMPT [CHUNK [REPEAT]]]\n");
     return 2;
   }
-  tessera::Arguments arguments{.model = argv[1]};
+  tessera::bench::Arguments arguments{.model = argv[1]};
   if (argc > 2) arguments.prompt = std::atoi(argv[2]);
   if (argc > 3) arguments.chunk = std::atoi(argv[3]);
   if (argc > 4) arguments.repeat = std::atoi(argv[4]);
-  return tessera::bench_main(arguments);
+  return tessera::bench::bench_main(arguments);
 }
