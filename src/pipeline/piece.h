@@ -57,14 +57,14 @@ class Piece {
   void allocate(const Size& size);
 
   void take(const BatchView& batch, RowRange rows);
-  // The whole batch, which must not change while the piece is worked on. Has no residual rows.
+  // The whole batch, which must not change while the piece is worked on.
   void refer(const BatchView& batch);
   void take_stop() { stop_ = true; }
 
   const BatchView& view() const { return view_; }
   // The residual rows between two shards.
   std::span<float> hidden() {
-    return {hidden_.data(), tokens_.size() * static_cast<std::size_t>(n_embd_)};
+    return {hidden_.data(), static_cast<std::size_t>(view_.rows()) * static_cast<std::size_t>(n_embd_)};
   }
   bool stop() const { return stop_; }  // the last piece: the shards end
 

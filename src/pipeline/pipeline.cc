@@ -14,8 +14,6 @@ std::vector<int> first_of(const std::vector<int>& cpus) {
   return {cpus.begin(), cpus.begin() + (cpus.empty() ? 0 : 1)};
 }
 
-void ignore_near() {}
-
 }  // namespace
 
 Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan& plan,
@@ -29,6 +27,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   for (std::unique_ptr<Shard>& shard : shards)
     pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
   if (!loaded) return std::move(loaded).error();
+  pipeline->near_ = [it = pipeline.get()] { it->prepare_next(); };
   for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
@@ -43,9 +42,11 @@ Pipeline::~Pipeline() {
 
 void Pipeline::start_threads(const Plan& plan) {
   const ShardLayout& last = plan.shards.back().layout;
-  ring_ =
-      std::make_unique<PieceRing>(static_cast<int>(stages_.size()),
-                                  Piece::Size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd});
+  const Piece::Size size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd};
+  ring_ = std::make_unique<PieceRing>(static_cast<int>(stages_.size()), size);
+  whole_.allocate(size);
+  for (std::size_t i = 1; i < stages_.size(); ++i)
+    others_elsewhere_ &= stages_[i]->shard().elsewhere();
   gathered_logits_.resize(static_cast<std::size_t>(last.max_logit_rows) *
                           static_cast<std::size_t>(spec_.n_vocab));
   first_cpus_ = first_of(plan.shards.front().cpus);
@@ -64,7 +65,7 @@ Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
   piece_failure_.reset();
-  const Status status = ring_ == nullptr ? forward_alone(batch) : forward_pieces(batch);
+  const Status status = goes_whole(batch) ? forward_whole(batch) : forward_pieces(batch);
   if (status) return status;
   logits_ = {};
   // What is under way is of this batch.
@@ -73,25 +74,50 @@ Status Pipeline::forward(const BatchView& batch) {
   return status;
 }
 
-Status Pipeline::forward_alone(const BatchView& batch) {
-  Shard& shard = stages_.front()->shard();
+// Where no two shards could work at the same time, and no thread but this one has work to do.
+bool Pipeline::goes_whole(const BatchView& batch) {
+  if (ring_ == nullptr) return true;
+  cut_batch(batch, piece_rows_, ranges_);
+  return others_elsewhere_ && ranges_.size() == 1 && !batch.logit_rows.empty() &&
+         stages_.back()->progress().is_done(sent_);
+}
+
+Status Pipeline::forward_whole(const BatchView& batch) {
+  binding_.bind(first_cpus_);
   whole_.refer(batch);
   whole_.changes.swap(changes_);
   changes_.clear();
-  Status status = shard.prepare(whole_);
-  if (status) status = shard.start(whole_);
-  if (status) status = shard.finish(whole_, ignore_near);
-  if (status) {
-    logits_ = shard.logits();
-  } else if (!shard.keeps_state()) {
-    failure_ = status.error();
+  prepared_ = 0;
+  prepare_next();
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    Shard& shard = stages_[i]->shard();
+    if (prepared_ == i) prepare_next();
+    if (whole_.failed()) continue;
+    Status status = shard.start(whole_);
+    if (status) status = shard.finish(whole_, near_);
+    if (!status) fail_whole(std::move(status).error(), shard);
   }
-  return status;
+  look_at(whole_);
+  TESSERA_TRY(seen_failure());
+  logits_ = stages_.back()->shard().logits();
+  return {};
+}
+
+// Every shard is told of a piece, of one that failed too: its changes concern other sequences.
+void Pipeline::prepare_next() {
+  if (prepared_ == stages_.size()) return;
+  Shard& shard = stages_[prepared_++]->shard();
+  Status status = shard.prepare(whole_);
+  if (!status) fail_whole(std::move(status).error(), shard);
+}
+
+// Of two shards that fail, one that is lost says more.
+void Pipeline::fail_whole(Error error, const Shard& shard) {
+  if (!whole_.failed() || whole_.keeps_state()) whole_.fail(std::move(error), shard.keeps_state());
 }
 
 Status Pipeline::forward_pieces(const BatchView& batch) {
   binding_.bind(first_cpus_);
-  cut_batch(batch, piece_rows_, ranges_);
   // Logits stay with the device where it computes all of them at once.
   const bool gather = !batch.logit_rows.empty() && batch.logit_rows.front() < ranges_.back().begin;
   std::size_t gathered = 0;

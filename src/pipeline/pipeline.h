@@ -7,7 +7,9 @@
 //
 // One thread (the engine's) drives it and computes the first shard; every other shard has a thread
 // of its own. forward() cuts a batch of many rows into pieces, which go through the shards one
-// after the other, so that all shards work at the same time. A batch that asks for logits is done
+// after the other, so that all shards work at the same time. A batch of one piece leaves nothing to
+// overlap: where the shards after the first compute elsewhere, the caller's thread takes it through
+// all of them, without waking another. A batch that asks for logits is done
 // when forward() returns; one that asks for none may still be in the later shards, and the next one
 // follows it. The batch and what it points to may change as soon as forward() returns.
 //
@@ -26,6 +28,7 @@
 // then its sequences are spoilt and nothing else, which keeps_state() says.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -107,9 +110,12 @@ class Pipeline final : public ForwardPass {
   void start_threads(const Plan& plan);
   void drive(std::size_t stage, std::vector<int> cpus);
   void change(const StateChange& change) { changes_.push_back(change); }
-  Status forward_alone(const BatchView& batch);
+  Status forward_whole(const BatchView& batch);
   Status forward_pieces(const BatchView& batch);
   Piece& next_piece();
+  bool goes_whole(const BatchView& batch);
+  void prepare_next();
+  void fail_whole(Error error, const Shard& shard);
   void send();
   void wait_sent();
   void look_at(const Piece& piece);
@@ -125,8 +131,11 @@ class Pipeline final : public ForwardPass {
   std::optional<Error> failure_;        // a shard was lost; until restart()
   std::optional<Error> piece_failure_;  // of this batch
 
-  // One shard only.
+  // A batch that one thread takes through all shards.
   Piece whole_;
+  std::size_t prepared_ = 0;         // shards that know it
+  std::function<void()> near_;       // tells the next one
+  bool others_elsewhere_ = true;     // the shards after the first
 
   // Several shards only.
   std::unique_ptr<PieceRing> ring_;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <thread>
+
 namespace tessera {
 namespace {
 
@@ -10,10 +12,15 @@ constexpr int kPieceRows = 128;
 // Counts its pieces and computes nothing; one of them fails.
 class CountingShard final : public Shard {
  public:
+  explicit CountingShard(bool is_elsewhere = false) : is_elsewhere_(is_elsewhere) {}
   Status load(const Model&, const LoadProgress&) override { return {}; }
-  Status prepare(Piece&) override { return {}; }
+  Status prepare(Piece&) override {
+    ++prepared;
+    return {};
+  }
   Status start(Piece&) override {
     ++started;
+    by = std::this_thread::get_id();
     return {};
   }
   Status finish(Piece&, const std::function<void()>& near) override {
@@ -22,6 +29,7 @@ class CountingShard final : public Shard {
     return {};
   }
   std::span<const float> logits() override { return {}; }
+  bool elsewhere() const override { return is_elsewhere_; }
   void give_up() override {
     if (ending != nullptr) ++*ending;
   }
@@ -33,12 +41,17 @@ class CountingShard final : public Shard {
 
   int fails_at = -1;      // this piece
   int* ending = nullptr;  // shards that were told to end
+  int prepared = 0;
   int started = 0;
   int finished = 0;
+  std::thread::id by;  // who drove it last
+
+ private:
+  bool is_elsewhere_;
 };
 
 struct Rig {
-  explicit Rig(int fails_at = -1) {
+  explicit Rig(int fails_at = -1, bool second_elsewhere = false) {
     static const Result<Model> model =
         Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
     EXPECT_TRUE(model.ok());
@@ -47,7 +60,7 @@ struct Rig {
     plan.shards.resize(2);
     auto shards = std::vector<std::unique_ptr<Shard>>();
     shards.push_back(std::make_unique<CountingShard>());
-    shards.push_back(std::make_unique<CountingShard>());
+    shards.push_back(std::make_unique<CountingShard>(second_elsewhere));
     first = static_cast<CountingShard*>(shards[0].get());
     second = static_cast<CountingShard*>(shards[1].get());
     first->fails_at = fails_at;
@@ -55,11 +68,14 @@ struct Rig {
     EXPECT_TRUE(loaded.ok());
     pipeline = std::move(*loaded);
   }
-  // One sequence's rows, without logits.
-  Status forward(int rows) {
+  // One sequence's rows, with the logits of the last one or without.
+  Status forward(int rows, bool logits = false) {
     const std::vector<TokenId> tokens(static_cast<std::size_t>(rows));
     const SequenceRows sequence{.n_rows = rows};
-    return pipeline->forward({.tokens = tokens, .sequences = {&sequence, 1}, .logit_rows = {}});
+    const std::int32_t last = rows - 1;
+    return pipeline->forward({.tokens = tokens,
+                              .sequences = {&sequence, 1},
+                              .logit_rows = {&last, logits ? std::size_t{1} : 0}});
   }
 
   CountingShard* first = nullptr;
@@ -105,6 +121,45 @@ TEST(Pipeline, TellsAFailureOfTheFirstShardOnceItsPiecesAreDone) {
   EXPECT_EQ(rig.first->started, rig.first->finished);
   ASSERT_TRUE(rig.pipeline->restart());
   ASSERT_TRUE(rig.forward(kPieceRows));
+}
+
+TEST(Pipeline, OneThreadTakesAPieceThroughShardsThatComputeElsewhere) {
+  Rig rig(-1, true);
+  ASSERT_TRUE(rig.forward(1, true));
+  EXPECT_EQ(rig.second->by, std::this_thread::get_id());
+  EXPECT_EQ(rig.second->prepared, 1);  // once, when the first was near its end
+  ASSERT_TRUE(rig.forward(3 * kPieceRows, true));  // more pieces may overlap
+  EXPECT_NE(rig.second->by, std::this_thread::get_id());
+  ASSERT_TRUE(rig.forward(1, true));
+  EXPECT_EQ(rig.second->by, std::this_thread::get_id());
+  EXPECT_EQ(rig.second->prepared, 5);
+  EXPECT_EQ(rig.second->finished, 5);
+  Rig here;
+  ASSERT_TRUE(here.forward(1, true));
+  EXPECT_NE(here.second->by, std::this_thread::get_id());
+}
+
+// Nothing of the one before is under way in the second shard when it is driven by this thread.
+TEST(Pipeline, APieceKeepsItsPlaceAmongThoseThatAreUnderWay) {
+  Rig rig(-1, true);
+  for (int i = 1; i <= 200; ++i) {
+    ASSERT_TRUE(rig.forward(kPieceRows));
+    ASSERT_TRUE(rig.forward(1, true));
+    ASSERT_EQ(rig.second->finished, 2 * i);
+  }
+}
+
+TEST(Pipeline, TellsEveryShardOfAPieceThatFailed) {
+  Rig rig(0, true);
+  EXPECT_FALSE(rig.forward(1, true));
+  EXPECT_FALSE(rig.pipeline->keeps_state());
+  EXPECT_EQ(rig.second->prepared, 1);
+  EXPECT_EQ(rig.second->started, 0);
+  EXPECT_FALSE(rig.forward(1, true));
+  EXPECT_EQ(rig.second->prepared, 1);  // nothing is computed until restart()
+  ASSERT_TRUE(rig.pipeline->restart());
+  EXPECT_TRUE(rig.forward(1, true));
+  EXPECT_EQ(rig.second->finished, 1);
 }
 
 }  // namespace

@@ -58,6 +58,8 @@ class Shard {
   // Whether a piece can fail without the shard being lost, so that a caller who wants to know whose
   // piece it was waits for each.
   virtual bool fails_pieces() const { return false; }
+  // Whether the computing is done by another process, so that who drives the shard only waits.
+  virtual bool elsewhere() const { return false; }
 
   // Whether new work can be taken up. One line that says what is away otherwise.
   virtual Status ready() const { return {}; }

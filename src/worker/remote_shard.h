@@ -53,6 +53,7 @@ class RemoteShard final : public Shard {
 
   Status load(const Model& model, const LoadProgress& progress) override;
   int depth() const override { return depth_; }
+  bool elsewhere() const override { return true; }
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;

@@ -14,8 +14,6 @@ namespace {
 constexpr std::chrono::nanoseconds kLeastSpin = std::chrono::microseconds(1);
 // Every so many waits this long a spin is tried, whatever was learnt.
 constexpr std::uint32_t kTrialEvery = 16;
-// As long as the longest that is left of a step when the next one is told of it, the head.
-constexpr auto kAnnouncedSpin = std::chrono::milliseconds(5);
 // The end of a peer that could not close is noticed so late at most.
 constexpr auto kLongestSleep = std::chrono::milliseconds(50);
 

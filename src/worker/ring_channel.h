@@ -5,8 +5,8 @@
 // one that closes wakes this end, for one that was killed a sleeper looks now and then, and when
 // look_around() says so. How long to spin follows what came of it: `max_spin` while frames end the
 // spin, nearly nothing on an idle connection or where both ends share a core; now and then
-// `max_spin` is tried again. After NEAR it spins until the frame that this announced, for a few
-// milliseconds at most: a core that sleeps is slow to wake, and slow for a while after.
+// `max_spin` is tried again. After NEAR it spins until the frame that this announced, for
+// kAnnouncedSpin at most.
 #pragma once
 
 #include <atomic>

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
+#include <utility>
 
 #include "worker/socket_io.h"
 
@@ -204,10 +206,23 @@ Result<bool> StreamChannel::fill(std::span<std::byte> to, std::size_t& have, Dea
     if (got < 0 && errno == EINTR) continue;
     if (got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK))
       return fail(Error::make(ErrorCode::unavailable, "the peer is gone"));
-    const Readiness more = wait_for(socket_.get(), POLLIN, deadline);
+    const Readiness more = wait_for_more(deadline);
     if (!more.ready && !more.hung_up) return false;
   }
   return true;
+}
+
+// What is announced comes sooner than a thread that sleeps would wake.
+Readiness StreamChannel::wait_for_more(Deadline deadline) {
+  if (std::exchange(announced_, false)) {
+    const Deadline until = std::min(deadline, after(kAnnouncedSpin));
+    do {
+      const Readiness now = wait_for(socket_.get(), POLLIN, Deadline::min());
+      if (now.ready || now.hung_up) return now;
+      std::this_thread::yield();  // whom it waits for may need this core
+    } while (Clock::now() < until && !closed());
+  }
+  return wait_for(socket_.get(), POLLIN, deadline);
 }
 
 Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* descriptor) {
@@ -229,6 +244,7 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
   TESSERA_ASSIGN(const bool whole, fill(partial_body_, body_have_, deadline, descriptor));
   if (!whole) return false;
   std::swap(frame, partial_);
+  announced_ = frame.header.op == Op::near;
   in_body_ = false;
   header_have_ = 0;
   return true;

@@ -1,6 +1,7 @@
 // StreamChannel: frames over a stream socket (unix or tcp).
 //
 // Reading keeps its place in a frame across deadlines, so a slow peer costs time and nothing else.
+// It sleeps until something comes; after NEAR it asks again and again, for kAnnouncedSpin at most.
 // Writing cannot be taken back: when the deadline passes in the middle of a frame that is sent, the
 // channel is closed (unavailable); of one that is handed over the rest is kept.
 #pragma once
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "worker/fd.h"
+#include "worker/socket_io.h"
 #include "worker/transport.h"
 
 namespace tessera::worker {
@@ -51,6 +53,7 @@ class StreamChannel final : public Channel {
   // True when all of `to` is there; false at the deadline.
   Result<bool> fill(std::span<std::byte> to, std::size_t& have, Deadline deadline,
                     Fd* descriptor = nullptr);
+  Readiness wait_for_more(Deadline deadline);
   Result<bool> receive_frame(Frame& frame, Deadline deadline, Fd* descriptor);
   // How a frame goes out: `pieces` are what is left of it when the deadline passes, or the socket
   // took nothing for as long as `stuck`.
@@ -78,6 +81,7 @@ class StreamChannel final : public Channel {
   std::size_t header_have_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
+  bool announced_ = false;  // the last frame was NEAR
   FrameTaker* taker_ = nullptr;
   // Of the last frame that was handed over; for the sending thread.
   std::vector<std::byte> rest_;

@@ -46,6 +46,11 @@ inline Deadline after(Clock::duration duration) {
   return Clock::now() + duration;
 }
 
+// How long a receiver stays awake after NEAR, at most: as long as the longest that is left of a
+// step when the next one is told of it, the head. A core that sleeps is slow to wake, and slow for
+// a while after.
+inline constexpr auto kAnnouncedSpin = std::chrono::milliseconds(5);
+
 // A received frame. Its memory only grows, so a Frame that is used again allocates nothing.
 class Frame {
  public:
