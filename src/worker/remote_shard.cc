@@ -1,5 +1,7 @@
 #include "worker/remote_shard.h"
 
+#include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "base/check.h"
@@ -39,6 +41,13 @@ Counter& lost_counter(MetricsRegistry& metrics, const std::string& worker, const
   return metrics.counter("tessera_worker_lost_total",
                          "Losses of a worker's layers and of the sequences' state in them.",
                          {{"worker", worker}, {"reason", reason}});
+}
+
+// A result's rows where they are: many logits are not copied once more.
+std::span<const float> f32_values(const Frame& frame) {
+  static_assert(std::endian::native == std::endian::little, "values are taken as they lie");
+  const std::span<const std::byte> body = frame.body();  // aligned, as all that a frame owns
+  return {reinterpret_cast<const float*>(body.data()), body.size() / sizeof(float)};
 }
 
 }  // namespace
@@ -211,6 +220,7 @@ Status RemoteShard::start(Piece& piece) {
 Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   if (!session_ || under_way_.empty()) return lost(Loss::worker, "its connection ended");
   const Ticket ticket = under_way_.front();
+  logits_ = {};
   const Deadline begin = Clock::now();
   bool told = false;
   const Result<bool> came = session_->wait(ticket, reply_, begin + site_.job_limit, [&] {
@@ -226,14 +236,13 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   count_experts();
   TESSERA_TRY(check_reply(piece, reply_));
   if (!told) near();
+  const std::span<const float> values = f32_values(reply_.frame);
+  if (!all_finite(values)) return lost(Loss::refused, "a result that is not finite");
   if (options_.layout.head) {
-    logit_values_.resize(reply_.body.size() / sizeof(float));
-    unpack_rows(reply_.body, WireType::f32, logit_values_);
+    logits_ = values;
   } else {
-    unpack_rows(reply_.body, WireType::f32, piece.hidden());
+    std::copy(values.begin(), values.end(), piece.hidden().begin());
   }
-  if (!all_finite(options_.layout.head ? std::span<const float>(logit_values_) : piece.hidden()))
-    return lost(Loss::refused, "a result that is not finite");
   jobs_.add();
   bytes_received_.add(reply_.body.size());
   return {};

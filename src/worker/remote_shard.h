@@ -25,6 +25,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,7 +58,7 @@ class RemoteShard final : public Shard {
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;
-  std::span<const float> logits() override { return logit_values_; }
+  std::span<const float> logits() override { return logits_; }
   Status ready() const override;
   Absence absence() const override { return supervisor_->absence(); }
   std::vector<std::string> away() const override;
@@ -93,7 +94,7 @@ class RemoteShard final : public Shard {
   std::vector<std::byte> head_;
   FixedQueue<Ticket> under_way_;
   JobReply reply_;
-  std::vector<float> logit_values_;
+  std::span<const float> logits_;  // of reply_
 
   std::unique_ptr<Supervisor> supervisor_;
 };
