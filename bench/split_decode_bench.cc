@@ -1,5 +1,5 @@
-// What a second shard costs in decode: one shard of one thread, two shards of one thread each, and a
-// worker that has the second one, over shared memory and over a socket.
+// What a second shard costs in decode: one shard of one thread, two shards of one thread each, and
+// a worker that has the second one, over shared memory and over a socket.
 //
 //   split_decode_bench MODEL [ROUNDS [TOKENS [WARM]]]
 //
@@ -92,8 +92,8 @@ Status bench(const Arguments& arguments) {
   }
   for (int round = 0; round < arguments.rounds; ++round)
     for (Contender& contender : contenders) TESSERA_TRY(turn(contender, arguments));
-  fmt::print("{:<24} {:>8} {:>8} {:>8} {:>8}   {}\n", "milliseconds a token", "10 %", "25 %", "50 %",
-             "90 %", "speed against one shard: by 10 %, by 25 %, rounds' median");
+  fmt::print("{:<24} {:>8} {:>8} {:>8} {:>8}   {}\n", "milliseconds a token", "10 %", "25 %",
+             "50 %", "90 %", "speed against one shard: by 10 %, by 25 %, rounds' median");
   for (std::size_t i = 0; i < contenders.size(); ++i) {
     const Contender& it = contenders[i];
     std::vector<double> ratios;

@@ -98,7 +98,8 @@ class SplitModel {
     std::vector<WorkerInventory> workers;
     if (away) workers.push_back({.name = {.worker = "0"}, .threads = 1});
     if (split) placement.devices.push_back(away ? workers[0].name : DeviceName{.team = 1});
-    TESSERA_ASSIGN(const Inventory inventory, probe_inventory(placement, split && !away ? 2 : 1, workers));
+    TESSERA_ASSIGN(const Inventory inventory,
+                   probe_inventory(placement, split && !away ? 2 : 1, workers));
     return make_plan(model, inventory,
                      {.context = setup.context,
                       .prefill_chunk = setup.chunk,
@@ -107,7 +108,8 @@ class SplitModel {
 
   Result<std::unique_ptr<Shard>> connect(const Model& model, const Setup& setup, const Plan& plan,
                                          const ShardPlan& shard) {
-    socket_ = std::filesystem::temp_directory_path() / fmt::format("split_model.{}.{}", getpid(), static_cast<int>(setup.link));
+    socket_ = std::filesystem::temp_directory_path() /
+              fmt::format("split_model.{}.{}", getpid(), static_cast<int>(setup.link));
     worker_.emplace(model, setup.link == Link::tcp ? "tcp:127.0.0.1:0" : "unix:" + socket_);
     worker::WorkerSite site{.name = shard.device, .address = worker_->address(), .token = kToken};
     site.transport = setup.link == Link::shared ? worker::TransportChoice::shared
