@@ -64,7 +64,8 @@ class Piece {
   const BatchView& view() const { return view_; }
   // The residual rows between two shards.
   std::span<float> hidden() {
-    return {hidden_.data(), static_cast<std::size_t>(view_.rows()) * static_cast<std::size_t>(n_embd_)};
+    return {hidden_.data(),
+            static_cast<std::size_t>(view_.rows()) * static_cast<std::size_t>(n_embd_)};
   }
   bool stop() const { return stop_; }  // the last piece: the shards end
 

@@ -133,9 +133,9 @@ class Pipeline final : public ForwardPass {
 
   // A batch that one thread takes through all shards.
   Piece whole_;
-  std::size_t prepared_ = 0;         // shards that know it
-  std::function<void()> near_;       // tells the next one
-  bool others_elsewhere_ = true;     // the shards after the first
+  std::size_t prepared_ = 0;      // shards that know it
+  std::function<void()> near_;    // tells the next one
+  bool others_elsewhere_ = true;  // the shards after the first
 
   // Several shards only.
   std::unique_ptr<PieceRing> ring_;

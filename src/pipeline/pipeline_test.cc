@@ -127,7 +127,7 @@ TEST(Pipeline, OneThreadTakesAPieceThroughShardsThatComputeElsewhere) {
   Rig rig(-1, true);
   ASSERT_TRUE(rig.forward(1, true));
   EXPECT_EQ(rig.second->by, std::this_thread::get_id());
-  EXPECT_EQ(rig.second->prepared, 1);  // once, when the first was near its end
+  EXPECT_EQ(rig.second->prepared, 1);              // once, when the first was near its end
   ASSERT_TRUE(rig.forward(3 * kPieceRows, true));  // more pieces may overlap
   EXPECT_NE(rig.second->by, std::this_thread::get_id());
   ASSERT_TRUE(rig.forward(1, true));
