@@ -362,7 +362,10 @@ Status Dispatcher::between_steps(Device& device) {
     const ExpertMove move = *std::exchange(moving_, std::nullopt);
     if (!copied) {
       cache_.stop();
-      return copied.error();
+      if (copied.error().code != ErrorCode::exhausted) return copied.error();
+      // Nothing is lost: the expert stays where it was.
+      log_warn("{}: no more experts are brought near: {}", device.name(), copied.error().message);
+      return {};
     }
     cache_.done(move);
     if (metrics_ != nullptr) metrics_->cache_admit.add();

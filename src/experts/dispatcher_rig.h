@@ -66,6 +66,11 @@ class FakeDevice final : public Device {
   void reset_slot(int) override {}
   void copy_slot(const StateCopy&) override {}
   void copy_page(int, const StateCopy&) override {}
+  void begin_replace_expert(const ExpertMove&) override { ++moves; }
+  Result<bool> expert_replaced() override {
+    if (!copy_fails) return true;
+    return Error::make(*copy_fails, "scripted");
+  }
 
   std::vector<float> rows, sums;
   std::vector<RoutedPair> pairs;
@@ -73,6 +78,8 @@ class FakeDevice final : public Device {
   int dense_calls = 0;
   std::chrono::milliseconds takes{0};
   bool summed = false;
+  int moves = 0;
+  std::optional<ErrorCode> copy_fails;
 };
 
 // Takes and computes jobs as a script says.

@@ -287,5 +287,33 @@ TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {
   EXPECT_TRUE(homes.home(0).is_resident());
 }
 
+// An expert may be nearer or not: where memory for the copy lacks, it is not, and nothing else
+// fails.
+TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
+  for (const ErrorCode code : {ErrorCode::exhausted, ErrorCode::invalid}) {
+    std::mt19937 random(1);
+    const std::vector<ExpertHome> homes(kExperts, ExpertHome::host());
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    Dispatcher dispatcher(spec_of(), layout_of(homes, 1),
+                          {.host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                           .metrics = &metrics});
+    FakeDevice device;
+    device.copy_fails = code;
+    Status status;
+    for (int step = 0; step < 50 && status; ++step) {
+      fill(device, random, kRows);
+      std::vector<float> expected(device.rows.size(), 0.0f);
+      add_pairs(device.pairs, device.rows, expected.data());
+      ASSERT_TRUE(dispatcher.compute(device, 1));
+      EXPECT_EQ(device.sums, expected);
+      status = dispatcher.between_steps(device);
+    }
+    EXPECT_EQ(device.moves, 1);
+    EXPECT_EQ(metrics.cache_admit.value(), 0u);
+    EXPECT_EQ(status.ok(), code == ErrorCode::exhausted);
+  }
+}
+
 }  // namespace
 }  // namespace tessera
