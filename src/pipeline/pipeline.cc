@@ -44,7 +44,6 @@ void Pipeline::start_threads(const Plan& plan) {
   const ShardLayout& last = plan.shards.back().layout;
   const Piece::Size size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd};
   ring_ = std::make_unique<PieceRing>(static_cast<int>(stages_.size()), size);
-  whole_.allocate(size);
   for (std::size_t i = 1; i < stages_.size(); ++i)
     others_elsewhere_ &= stages_[i]->shard().elsewhere();
   gathered_logits_.resize(static_cast<std::size_t>(last.max_logit_rows) *
@@ -65,6 +64,7 @@ Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
   piece_failure_.reset();
+  if (ring_ != nullptr) cut_batch(batch, piece_rows_, ranges_);
   const Status status = goes_whole(batch) ? forward_whole(batch) : forward_pieces(batch);
   if (status) return status;
   logits_ = {};
@@ -75,29 +75,34 @@ Status Pipeline::forward(const BatchView& batch) {
 }
 
 // Where no two shards could work at the same time, and no thread but this one has work to do.
-bool Pipeline::goes_whole(const BatchView& batch) {
+bool Pipeline::goes_whole(const BatchView& batch) const {
   if (ring_ == nullptr) return true;
-  cut_batch(batch, piece_rows_, ranges_);
   return others_elsewhere_ && ranges_.size() == 1 && !batch.logit_rows.empty() &&
          stages_.back()->progress().is_done(sent_);
 }
 
 Status Pipeline::forward_whole(const BatchView& batch) {
+  if (ring_ != nullptr) {
+    wait_sent();
+    TESSERA_TRY(seen_failure());  // of a batch before this one
+    whole_ = &(*ring_)[sent_];
+  }
   binding_.bind(first_cpus_);
-  whole_.refer(batch);
-  whole_.changes.swap(changes_);
+  whole_->refer(batch);
+  whole_->logits_out = nullptr;
+  whole_->changes.swap(changes_);
   changes_.clear();
   prepared_ = 0;
   prepare_next();
   for (std::size_t i = 0; i < stages_.size(); ++i) {
     Shard& shard = stages_[i]->shard();
     if (prepared_ == i) prepare_next();
-    if (whole_.failed()) continue;
-    Status status = shard.start(whole_);
-    if (status) status = shard.finish(whole_, near_);
+    if (whole_->failed()) continue;
+    Status status = shard.start(*whole_);
+    if (status) status = shard.finish(*whole_, near_);
     if (!status) fail_whole(std::move(status).error(), shard);
   }
-  look_at(whole_);
+  look_at(*whole_);
   TESSERA_TRY(seen_failure());
   logits_ = stages_.back()->shard().logits();
   return {};
@@ -107,13 +112,14 @@ Status Pipeline::forward_whole(const BatchView& batch) {
 void Pipeline::prepare_next() {
   if (prepared_ == stages_.size()) return;
   Shard& shard = stages_[prepared_++]->shard();
-  Status status = shard.prepare(whole_);
+  Status status = shard.prepare(*whole_);
   if (!status) fail_whole(std::move(status).error(), shard);
 }
 
 // Of two shards that fail, one that is lost says more.
 void Pipeline::fail_whole(Error error, const Shard& shard) {
-  if (!whole_.failed() || whole_.keeps_state()) whole_.fail(std::move(error), shard.keeps_state());
+  if (!whole_->failed() || whole_->keeps_state())
+    whole_->fail(std::move(error), shard.keeps_state());
 }
 
 Status Pipeline::forward_pieces(const BatchView& batch) {

@@ -113,7 +113,7 @@ class Pipeline final : public ForwardPass {
   Status forward_whole(const BatchView& batch);
   Status forward_pieces(const BatchView& batch);
   Piece& next_piece();
-  bool goes_whole(const BatchView& batch);
+  bool goes_whole(const BatchView& batch) const;
   void prepare_next();
   void fail_whole(Error error, const Shard& shard);
   void send();
@@ -132,7 +132,8 @@ class Pipeline final : public ForwardPass {
   std::optional<Error> piece_failure_;  // of this batch
 
   // A batch that one thread takes through all shards.
-  Piece whole_;
+  Piece alone_;  // with one shard; else a piece of the ring serves
+  Piece* whole_ = &alone_;
   std::size_t prepared_ = 0;      // shards that know it
   std::function<void()> near_;    // tells the next one
   bool others_elsewhere_ = true;  // the shards after the first

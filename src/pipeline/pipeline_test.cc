@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <thread>
 
 namespace tessera {
@@ -147,6 +148,15 @@ TEST(Pipeline, APieceKeepsItsPlaceAmongThoseThatAreUnderWay) {
     ASSERT_TRUE(rig.forward(1, true));
     ASSERT_EQ(rig.second->finished, 2 * i);
   }
+}
+
+// Which returned before that was known.
+TEST(Pipeline, APieceFailsWhereOneBeforeItDid) {
+  Rig rig(0, true);
+  (void)rig.forward(kPieceRows);
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until nothing is under way
+  EXPECT_FALSE(rig.forward(1, true));
+  EXPECT_FALSE(rig.pipeline->keeps_state());
 }
 
 TEST(Pipeline, TellsEveryShardOfAPieceThatFailed) {

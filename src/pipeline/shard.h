@@ -17,9 +17,8 @@
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
 // so.
 //
-// Threads: one drives a shard (start() and finish() too); ready(), absence() and away() may be
-// called by any
-// once it is loaded.
+// Threads: one at a time drives a shard (start() and finish() too); ready(), absence() and away()
+// may be called by any once it is loaded.
 #pragma once
 
 #include <functional>
