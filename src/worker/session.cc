@@ -169,7 +169,12 @@ Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadl
   std::size_t left = most_waiting();
   bool told = !near;
   while (!answered()) {
-    if (slot.near && !std::exchange(told, true)) near();
+    if (slot.near && !std::exchange(told, true)) {
+      lock.unlock();  // it may go on to another connection
+      near();
+      lock.lock();
+      continue;
+    }
     const Deadline until = push_rest() ? deadline : std::min(deadline, after(kPushPause));
     if (receiving_) {
       if (Clock::now() < deadline) received_.wait_until(lock, until);

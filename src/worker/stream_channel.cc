@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstring>
 #include <thread>
-#include <utility>
 
 #include "worker/socket_io.h"
 
@@ -214,7 +213,8 @@ Result<bool> StreamChannel::fill(std::span<std::byte> to, std::size_t& have, Dea
 
 // What is announced comes sooner than a thread that sleeps would wake.
 Readiness StreamChannel::wait_for_more(Deadline deadline) {
-  if (std::exchange(announced_, false)) {
+  if (announced_ && Clock::now() < deadline) {
+    announced_ = false;
     const Deadline until = std::min(deadline, after(kAnnouncedSpin));
     do {
       const Readiness now = wait_for(socket_.get(), POLLIN, Deadline::min());

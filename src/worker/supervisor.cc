@@ -296,6 +296,7 @@ void Supervisor::count(const char* name, const char* help, const char* reason) {
 void Supervisor::lose(DeathReason reason, const std::string& detail) {
   count("tessera_worker_deaths_total", "Workers lost.", death_reason_name(reason));
   last_death_ = reason;
+  if (reason != DeathReason::refused) set_mismatch(false);
   const WorkerState before = lifecycle_.state();
   lifecycle_.lost(Clock::now());
   publish(before, detail);
