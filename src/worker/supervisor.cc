@@ -34,6 +34,12 @@ Status take_channel(Result<std::unique_ptr<Channel>> channel, StartedWorker& sta
 }
 
 // What stays so as long as both ends are what they are.
+// One that has failed does not come back by itself: somebody must act.
+LogLevel level_of(WorkerState now) {
+  if (now == WorkerState::failed) return LogLevel::error;
+  return now == WorkerState::dead ? LogLevel::warn : LogLevel::info;
+}
+
 bool is_mismatch(RefuseReason reason) {
   using enum RefuseReason;
   return reason == version || reason == model || reason == dims || reason == role ||
@@ -362,8 +368,8 @@ void Supervisor::publish(WorkerState before, const std::string& reason) {
   if (now == before) return;
   changed_.notify_all();
   if (is_worth_a_line(before, now))
-    log_at(now == WorkerState::dead ? LogLevel::warn : LogLevel::info, "{}: {} -> {}: {}",
-           options_.name, worker_state_name(before), worker_state_name(now), reason);
+    log_at(level_of(now), "{}: {} -> {}: {}", options_.name, worker_state_name(before),
+           worker_state_name(now), reason);
 }
 
 }  // namespace tessera::worker
