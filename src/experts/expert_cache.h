@@ -40,8 +40,8 @@ class ExpertCache {
   // The move that gains most now, if any is worth its copy.
   std::optional<ExpertMove> next();
   // Around the copy of a move. A copy that fails leaves a spare place, and stop() ends all moves:
-  // the file that experts come from is broken. begin() says whether the one that leaves, if any,
-  // was chosen since it came.
+  // the file that experts come from is broken, or memory lacks. begin() says whether the one that
+  // leaves, if any, was chosen since it came.
   bool begin(const ExpertMove& move);
   void done(const ExpertMove& move);
   void stop() { stopped_ = true; }

@@ -7,11 +7,12 @@
 //
 // One thread (the engine's) drives it and computes the first shard; every other shard has a thread
 // of its own. forward() cuts a batch of many rows into pieces, which go through the shards one
-// after the other, so that all shards work at the same time. A batch of one piece leaves nothing to
-// overlap: where the shards after the first compute elsewhere, the caller's thread takes it through
-// all of them, without waking another. A batch that asks for logits is done
-// when forward() returns; one that asks for none may still be in the later shards, and the next one
-// follows it. The batch and what it points to may change as soon as forward() returns.
+// after the other, so that all shards work at the same time. A batch of one piece that asks for
+// logits leaves nothing to overlap when nothing is under way: where the shards after the first
+// compute elsewhere, the caller's thread takes it through all of them, without waking another. A
+// batch that asks for logits is done when forward() returns; one that asks for none may still be in
+// the later shards, and the next one follows it. The batch and what it points to may change as soon
+// as forward() returns.
 //
 // logits() waits for all batches and is valid until the next forward(). State is that of a sequence
 // over all shards: it is reset and copied as one, in order with the batches. The batch must keep to

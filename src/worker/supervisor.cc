@@ -33,13 +33,13 @@ Status take_channel(Result<std::unique_ptr<Channel>> channel, StartedWorker& sta
   return {};
 }
 
-// What stays so as long as both ends are what they are.
 // One that has failed does not come back by itself: somebody must act.
 LogLevel level_of(WorkerState now) {
   if (now == WorkerState::failed) return LogLevel::error;
   return now == WorkerState::dead ? LogLevel::warn : LogLevel::info;
 }
 
+// What stays so as long as both ends are what they are.
 bool is_mismatch(RefuseReason reason) {
   using enum RefuseReason;
   return reason == version || reason == model || reason == dims || reason == role ||
