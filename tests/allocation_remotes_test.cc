@@ -140,14 +140,15 @@ class SpareHosts : public ::testing::TestWithParam<TransportChoice> {
     before_ = std::make_unique<ProcessCounts>();
     threads_ = running_threads();
   }
-  // The worker may be about to see the last one go.
+  // The worker may be about to see the last one go, and the system lists a thread for a moment
+  // after it was joined.
   void TearDown() override {
     const auto settled = [&] {
       const ProcessCounts now;
-      return now.descriptors == before_->descriptors && now.segments == before_->segments;
+      return now.descriptors == before_->descriptors && now.segments == before_->segments &&
+             running_threads() <= threads_;
     };
-    EXPECT_TRUE(eventually(settled));
-    EXPECT_EQ(running_threads(), threads_);
+    EXPECT_TRUE(eventually(settled)) << running_threads() << " threads, " << threads_ << " before";
   }
   WorkerSite site(Role role) const { return worker_->site(role, GetParam()); }
 
