@@ -13,7 +13,8 @@ worker::ExpertConnectionOptions wanted(std::size_t id, const std::vector<LayerEx
   return {.id = static_cast<int>(id),
           .experts = homes,
           .max_rows = plan.expert_workers[id].job_rows,
-          .payload = options.payload};
+          .payload = options.payload,
+          .required = options.required};
 }
 
 }  // namespace

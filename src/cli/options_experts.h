@@ -83,9 +83,9 @@ inline constexpr auto kExpertOptions = [] {
        .type = boolean,
        .fallback = "false",
        .commands = kModelCommands,
-       .help =
-           "never compute experts of workers here: fail requests whose worker fails, and refuse a "
-           "plan whose workers have no room",
+       .help = "never compute experts of workers here: wait for them for --worker-timeout, fail "
+               "requests "
+               "whose worker fails, and refuse a plan whose workers have no room",
        .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED"},
   });
 }();

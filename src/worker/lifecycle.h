@@ -54,6 +54,8 @@ struct LifecycleOptions {
   bool reappears = false;  // somebody else starts it
 };
 inline constexpr int kMostRestarts = 3;  // of a worker that nothing can stand in for
+// Who waits for a job knows first that it is lost: the supervisor has so many times its patience.
+inline constexpr int kSupervisorPatience = 3;
 
 class Lifecycle {
  public:

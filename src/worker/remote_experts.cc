@@ -21,10 +21,6 @@ constexpr std::chrono::milliseconds kStuck{10};
 
 constexpr const char* kLate = "late with its last sums";
 
-bool is_late(const Session& session) {
-  return session.health().abandoned > 0;
-}
-
 WireType wire_type(ExpertPayload payload) {
   switch (payload) {
     case ExpertPayload::f32:
@@ -84,14 +80,19 @@ Result<std::unique_ptr<ExpertConnection>> ExpertConnection::create(
           "{}: int16 takes {} values at a time, and the model's rows have {}; give f16", site.name,
           kInt16Block, hello.dims.n_embd);
     return std::unique_ptr<ExpertConnection>(
-        new ExpertConnection(site, hello, wire_type(options.payload), model, metrics));
+        new ExpertConnection(site, hello, options, model, metrics));
   };
   return within_memory(make, "the host");
 }
 
-ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload,
-                                   const Model& model, MetricsRegistry& metrics)
-    : site_(site), hello_(hello), payload_(payload), times_(site.job_limit) {
+ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello,
+                                   const ExpertConnectionOptions& options, const Model& model,
+                                   MetricsRegistry& metrics)
+    : site_(site),
+      hello_(hello),
+      payload_(wire_type(options.payload)),
+      required_(options.required),
+      times_(site.job_limit) {
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
                                .model = sent_model(site, model),
@@ -99,7 +100,8 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello, W
                                .isa = site.isa,
                                .lifecycle = site.lifecycle,
                                .stop = site.stop};
-  supervised.lifecycle.job_limit = std::min(site.job_limit, kMostJobLimit);
+  supervised.lifecycle.job_limit =
+      required_ ? kSupervisorPatience * site.job_limit : std::min(site.job_limit, kMostJobLimit);
   supervisor_ = std::make_unique<Supervisor>(
       std::move(supervised), site_starter(site, ring_sizes(hello), metrics), metrics);
 }
@@ -115,6 +117,15 @@ std::optional<std::string> ExpertConnection::away() const {
   const std::shared_ptr<Session> session = supervisor_->session();
   if (session && is_late(*session)) return kLate;
   return std::nullopt;
+}
+
+std::chrono::microseconds ExpertConnection::deadline(std::size_t pairs, double host_us) const {
+  return required_ ? site_.job_limit : times_.deadline(pairs, host_us);
+}
+
+// Where nobody else computes, a job that was given up is waited for by those behind it.
+bool ExpertConnection::is_late(const Session& session) const {
+  return !required_ && session.health().abandoned > 0;
 }
 
 // One dispatcher's jobs at the worker.
@@ -151,6 +162,7 @@ class RemoteExperts final : public ExpertExecutor {
   // Jobs run one after another, so each has its time from when the one before was there.
   Deadline begin(const UnderWay& job) const { return std::max(job.submitted, collected_); }
   UnderWay pop();
+  Error give_up_late(const UnderWay& job);
   Status check_reply(const UnderWay& job, std::size_t values) const;
 
   ExpertConnection& worker_;
@@ -189,7 +201,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   if (!session || session->closed())
     return Error::make(ErrorCode::unavailable, "{}", worker_.away().value_or("away until now"));
   if (const auto late = session->take_late()) worker_.times_.learn_late(late->items, late->compute);
-  if (is_late(*session)) return Error::make(ErrorCode::unavailable, "{}", kLate);
+  if (worker_.is_late(*session)) return Error::make(ErrorCode::unavailable, "{}", kLate);
   if (jobs_.full())
     return Error::make(ErrorCode::exhausted, "all {} jobs of the worker are under way",
                        jobs_.size());
@@ -212,7 +224,7 @@ Status RemoteExperts::submit(const ExpertJob& job) {
   for (std::size_t i = 0; i < jobs_.size(); ++i) bytes += jobs_[i].bytes;
   if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
     return Error::make(ErrorCode::exhausted, "the socket holds no further job");
-  const auto deadline = worker_.times_.deadline(job.pairs.size(), job.host_us);
+  const auto deadline = worker_.deadline(job.pairs.size(), job.host_us);
   const auto suspect = arrivals_.suspect(job.pairs.size(), job.host_us);
   const Deadline begin = Clock::now();
   const FrameHeader header{
@@ -291,11 +303,7 @@ Result<ExpertReport> RemoteExperts::collect(std::span<double> sums) {
   const UnderWay job = pop();
   if (!came) return Error::make(ErrorCode::unavailable, "{}", came.error().message);
   late_ = !*came;
-  if (late_) {
-    job.session->abandon(job.ticket);
-    return Error::make(ErrorCode::cancelled, "no sums within {} ms",
-                       std::chrono::ceil<std::chrono::milliseconds>(job.limit).count());
-  }
+  if (late_) return give_up_late(job);
   TESSERA_TRY(check_reply(job, sums.size()));
   unpack_sums(reply_.body, sum_type(worker_.payload_), sums);
   if (!all_finite(sums))
@@ -309,6 +317,16 @@ Result<ExpertReport> RemoteExperts::collect(std::span<double> sums) {
   return ExpertReport{.compute_us = compute.count(),
                       .bytes_sent = job.bytes,
                       .bytes_received = static_cast<std::int64_t>(reply_.body.size())};
+}
+
+Error RemoteExperts::give_up_late(const UnderWay& job) {
+  Error error = Error::make(ErrorCode::cancelled, "no sums within {} ms",
+                            std::chrono::ceil<std::chrono::milliseconds>(job.limit).count());
+  if (worker_.required_)
+    job.session->give_up(error.message);
+  else
+    job.session->abandon(job.ticket);
+  return error;
 }
 
 // What a worker may get wrong after check_frame; then the connection is not worth keeping.

@@ -12,6 +12,9 @@
 // deadline and not one a layer. The supervisor restarts or reconnects to a lost worker; a request
 // never waits for that.
 //
+// Where nobody else may compute (`required`) nothing is won by giving a job up early: it has
+// WorkerSite::job_limit, and a worker that takes longer is given up.
+//
 // A worker at an address that has no file of the model is sent it, so the model must outlive the
 // connection.
 //
@@ -37,7 +40,8 @@ struct ExpertConnectionOptions {
   std::vector<LayerExperts> experts;  // of all layers of the model; the worker holds worker(id)'s
   int max_rows = 0;                   // of a job
   ExpertPayload payload = ExpertPayload::f32;
-  int credits = 8;  // jobs under way, of all executors
+  bool required = false;  // ExpertOptions::required
+  int credits = 8;        // jobs under way, of all executors
 };
 
 // What is asked of the worker.
@@ -63,12 +67,16 @@ class ExpertConnection {
 
  private:
   friend class RemoteExperts;
-  ExpertConnection(const WorkerSite& site, const Hello& hello, WireType payload, const Model& model,
+  ExpertConnection(const WorkerSite& site, const Hello& hello,
+                   const ExpertConnectionOptions& options, const Model& model,
                    MetricsRegistry& metrics);
+  std::chrono::microseconds deadline(std::size_t pairs, double host_us) const;
+  bool is_late(const Session& session) const;
 
   WorkerSite site_;
   Hello hello_;
   WireType payload_;
+  bool required_;
   JobTimes times_;
 
   std::unique_ptr<Supervisor> supervisor_;

@@ -11,9 +11,6 @@
 namespace tessera::worker {
 namespace {
 
-// The supervisor sees to a hung worker later than the shard, which knows the state to be lost.
-constexpr int kSupervisorPatience = 3;
-
 WireStateChange wire_change(const StateChange& change) {
   WireStateChange wire{.kv_group = static_cast<std::uint16_t>(change.kv_group),
                        .from = static_cast<std::uint32_t>(change.from),

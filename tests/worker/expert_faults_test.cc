@@ -304,6 +304,30 @@ TEST_P(ExpertsRequired, FailTheRequestAndNotTheNext) {
   EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
 }
 
+// Nobody else would compute meanwhile, so there is nothing to be won by not waiting.
+class ExpertsRequiredLinks : public ::testing::TestWithParam<Link> {};
+INSTANTIATE_TEST_SUITE_P(All, ExpertsRequiredLinks, ::testing::ValuesIn(kLinks), link_param_name);
+
+TEST_P(ExpertsRequiredLinks, AStandstillCostsTimeAndNoAnswer) {
+  ExpertRig rig;
+  rig.link = GetParam();
+  rig.options.required = true;
+  rig.job_limit = 60s * kTimeScale;
+  ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
+  ASSERT_TRUE(runner.ready());
+  const std::vector<float> healthy = runner.logits(ids(), 30);
+  for (const auto pause : {100ms, 700ms}) {
+    send_signal(rig.pid(), SIGSTOP);
+    std::thread later([&, pid = rig.pid()] {
+      std::this_thread::sleep_for(pause);
+      send_signal(pid, SIGCONT);
+    });
+    EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+    later.join();
+  }
+  EXPECT_EQ(rig.fallbacks(), 0);
+}
+
 // --- Both roles at once ---
 
 // Layers 0-1 here with experts in one worker, layers 2-3 in another one.

@@ -81,10 +81,13 @@ struct ExpertRig {
       std::copy(layout.experts.begin(), layout.experts.end(), experts.begin() + layout.first_layer);
       std::vector<std::unique_ptr<ExpertExecutor>> executors;
       for (int id = 0; id < workers; ++id) {
-        auto made = worker::ExpertConnection::create(
-            site(id, path),
-            {.id = id, .experts = experts, .max_rows = layout.max_rows, .payload = options.payload},
-            *model, registry);
+        auto made = worker::ExpertConnection::create(site(id, path),
+                                                     {.id = id,
+                                                      .experts = experts,
+                                                      .max_rows = layout.max_rows,
+                                                      .payload = options.payload,
+                                                      .required = options.required},
+                                                     *model, registry);
         EXPECT_TRUE(made) << made.error().message;
         const Status ready = (*made)->wait_ready();
         EXPECT_TRUE(may_fail || ready) << ready.error().message;
