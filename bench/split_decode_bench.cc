@@ -61,9 +61,12 @@ Result<double> step(Contender& contender) {
                               .slot = state.slot(),
                               .pages = state.page_tables()};
   const std::int32_t row = 0;
+  const TokenChoice greedy;
   const auto begin = Clock::now();
-  TESSERA_TRY(pipeline.forward(
-      {.tokens = {&token, 1}, .sequences = {&sequence, 1}, .logit_rows = {&row, 1}}));
+  TESSERA_TRY(pipeline.forward({.tokens = {&token, 1},
+                                .sequences = {&sequence, 1},
+                                .logit_rows = {&row, 1},
+                                .choices = {.rows = {&greedy, 1}}}));
   const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
   state.trim(++contender.position);
   return took.count();

@@ -115,6 +115,19 @@ class ModelRunner {
     return logits ? *logits : std::vector<float>();
   }
   Result<std::vector<float>> try_step(std::span<Feed> feeds) {
+    TESSERA_TRY(forward(feeds, {}));
+    const std::span<const float> logits = pipeline_->logits();
+    return std::vector<float>(logits.begin(), logits.end());
+  }
+  // One step over rows of several sequences, with a choice for each.
+  std::vector<ChosenToken> choose(std::span<Feed> feeds, const TokenChoices& choices) {
+    const Status done = forward(feeds, choices);
+    EXPECT_TRUE(done) << done.error().message;
+    EXPECT_TRUE(pipeline_->logits().empty());
+    const std::span<const ChosenToken> chosen = pipeline_->chosen();
+    return {chosen.begin(), chosen.end()};
+  }
+  Status forward(std::span<Feed> feeds, const TokenChoices& choices) {
     std::vector<TokenId> tokens;
     std::vector<SequenceRows> rows;
     std::vector<std::int32_t> logit_rows;
@@ -131,11 +144,10 @@ class ModelRunner {
     }
     for (std::size_t i = 0; i < tokens.size(); ++i)
       logit_rows.push_back(static_cast<std::int32_t>(i));
-    TESSERA_TRY(
-        pipeline_->forward({.tokens = tokens, .sequences = rows, .logit_rows = logit_rows}));
-    const std::span<const float> logits = pipeline_->logits();
+    TESSERA_TRY(pipeline_->forward(
+        {.tokens = tokens, .sequences = rows, .logit_rows = logit_rows, .choices = choices}));
     for (Feed& feed : feeds) feed.sequence->state.trim(feed.sequence->position);
-    return std::vector<float>(logits.begin(), logits.end());
+    return {};
   }
 
   // Teacher-forced logits of one prompt alone, in chunks.

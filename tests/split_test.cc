@@ -2,6 +2,7 @@
 // every family, any cut of the prompt, several sequences, and whatever the options.
 #include <gtest/gtest.h>
 
+#include "choices.h"
 #include "device/cpu/isa.h"
 #include "golden_data.h"
 #include "model_runner.h"
@@ -89,6 +90,23 @@ TEST_P(Split, EveryPlaceOfTheCut) {
     ModelRunner runner(model(), {.threads = 2, .placement = placement});
     ASSERT_TRUE(runner.ready());
     EXPECT_TRUE(runner.logits(ids, 512) == whole) << first << " of " << n;
+  }
+}
+
+// Where the head is, and as the logits have it, in one piece and in several.
+TEST_P(Split, TokensAreChosenAsTheLogitsHaveIt) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner plain(model(), {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::vector<float> logits = plain.logits(ids, 512);
+  const int most = most_shards(GetParam(), 3);
+  for (int count = 1; count <= most; ++count) {
+    SCOPED_TRACE(count);
+    ModelRunner runner(model(), {.threads = count, .placement = shards(count)});
+    ASSERT_TRUE(runner.ready());
+    expect_choices(runner, ids, logits, 300, 5);
+    expect_choices(runner, ids.first(20), logits, 1, 5);
   }
 }
 

@@ -25,7 +25,7 @@ Result<std::vector<BenchRun::Sequence>> BenchRun::start(const BenchCase& test) {
     sequences.push_back({.state = std::move(state)});
     if (test.depth > 0) TESSERA_TRY(feed_prompt(sequences.back(), test.depth, true));
   }
-  loaded_.pipeline->logits();  // waits for what is under way
+  loaded_.pipeline->chosen();  // waits for what is under way
   return sequences;
 }
 
@@ -42,8 +42,7 @@ Status BenchRun::feed_prompt(Sequence& sequence, int tokens, bool last_logits) {
     logit_rows_.clear();
     fed += n;
     if (last_logits && fed == tokens) logit_rows_.push_back(n - 1);
-    TESSERA_TRY(loaded_.pipeline->forward(
-        {.tokens = row_tokens_, .sequences = rows_, .logit_rows = logit_rows_}));
+    TESSERA_TRY(forward());
     sequence.position += n;
     sequence.state.trim(sequence.position);
   }
@@ -65,17 +64,25 @@ Status BenchRun::decode_step(std::vector<Sequence>& sequences) {
     row_tokens_.push_back(random_token());
     logit_rows_.push_back(row);
   }
-  TESSERA_TRY(loaded_.pipeline->forward(
-      {.tokens = row_tokens_, .sequences = rows_, .logit_rows = logit_rows_}));
+  TESSERA_TRY(forward());
   for (Sequence& sequence : sequences) sequence.state.trim(++sequence.position);
   return {};
+}
+
+// As a server does: tokens are chosen where the head is.
+Status BenchRun::forward() {
+  greedy_.resize(logit_rows_.size());
+  return loaded_.pipeline->forward({.tokens = row_tokens_,
+                                    .sequences = rows_,
+                                    .logit_rows = logit_rows_,
+                                    .choices = {.rows = greedy_}});
 }
 
 Result<double> BenchRun::time_prompt(const BenchCase& test) {
   TESSERA_ASSIGN(std::vector<Sequence> sequences, start(test));
   const Clock::time_point begin = Clock::now();
   for (Sequence& sequence : sequences) TESSERA_TRY(feed_prompt(sequence, test.tokens, true));
-  loaded_.pipeline->logits();
+  loaded_.pipeline->chosen();
   return seconds_since(begin);
 }
 
@@ -84,7 +91,7 @@ Result<double> BenchRun::time_generation(const BenchCase& test) {
   const Clock::time_point begin = Clock::now();
   for (int i = 0; i < test.tokens; ++i) {
     TESSERA_TRY(decode_step(sequences));
-    loaded_.pipeline->logits();
+    loaded_.pipeline->chosen();
   }
   return seconds_since(begin);
 }

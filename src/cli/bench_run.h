@@ -34,6 +34,7 @@ class BenchRun {
   Result<std::vector<Sequence>> start(const BenchCase& test);
   Status feed_prompt(Sequence& sequence, int tokens, bool last_logits);
   Status decode_step(std::vector<Sequence>& sequences);
+  Status forward();
   TokenId random_token() { return tokens_(random_); }
 
   LoadedModel& loaded_;
@@ -42,6 +43,7 @@ class BenchRun {
   std::vector<TokenId> row_tokens_;
   std::vector<SequenceRows> rows_;
   std::vector<std::int32_t> logit_rows_;
+  std::vector<TokenChoice> greedy_;  // one for each of them
 };
 
 }  // namespace tessera::cli

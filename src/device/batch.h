@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "device/token_choice.h"
 #include "model/spec.h"
 
 namespace tessera {
@@ -36,6 +37,9 @@ struct BatchView {
   std::span<const TokenId> tokens;  // one per row
   std::span<const SequenceRows> sequences;
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, rising
+  // Empty: the logits themselves are wanted. Else one for each of these rows, and where the batch
+  // passes more than a device (pipeline/) the tokens are all that comes of it.
+  TokenChoices choices;
 
   int rows() const { return static_cast<int>(tokens.size()); }
 };

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/token_choice.h"
 #include "experts/expert_use.h"
 #include "model/spec.h"
 #include "pipeline/absence.h"
@@ -59,14 +60,9 @@ struct GenerationRequest {
   bool prompt_logprobs = false;  // also for the prompt's tokens (from the second on)
 };
 
-struct TokenLogprob {
-  TokenId id = 0;
-  float logprob = 0.0f;  // of the raw logits, before bias, penalties and filters
-};
-
 struct EmittedToken {
   TokenId id = 0;
-  float logprob = 0.0f;
+  float logprob = 0.0f;  // of the raw logits, before bias, penalties and filters
   std::vector<TokenLogprob> top;
   std::string piece;  // the token's own bytes; may be part of a character
 };

@@ -105,6 +105,9 @@ class TestEngine {
                  .prefill_rows = setup.options.prefill_chunk},
                 setup.script),
         pool(setup.layout) {
+    ModelSpec& spec = forward.mutable_spec();
+    for (TokenId id = 0; id < spec.n_token; ++id)
+      if (tokenizer.is_never_sampled(id)) spec.suppressed_tokens.push_back(id);
     auto created = LocalEngine::create(
         setup.options,
         {.forward = forward, .pool = pool, .tokenizer = tokenizer, .metrics = metrics});

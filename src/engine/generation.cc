@@ -1,6 +1,9 @@
 #include "engine/generation.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "sampling/choose.h"
 
 namespace tessera {
 namespace {
@@ -12,10 +15,10 @@ double seconds(EngineClock::time_point from, EngineClock::time_point to) {
 }  // namespace
 
 Generation::Generation(Submission submission, SequenceState sequence,
-                       const GenerationContext& context, EngineClock::time_point now)
+                       const text::Tokenizer& tokenizer, EngineClock::time_point now)
     : submission_(std::move(submission)),
       sequence_(std::move(sequence)),
-      context_(&context),
+      tokenizer_(&tokenizer),
       sampler_(submission_.request.sampling, submission_.seed),
       admitted_(now),
       last_token_(submission_.submitted) {
@@ -42,7 +45,9 @@ void Generation::begin_step(int rows, StepBatch& batch) {
     batch.tokens.push_back(position < prompt_size()
                                ? submission_.request.prompt[static_cast<std::size_t>(position)]
                                : next_token_);
-    if (needs_logits(position)) batch.logit_rows.push_back(first_row + i);
+    if (!needs_logits(position)) continue;
+    batch.logit_rows.push_back(first_row + i);
+    batch.choices.push_back(choice(position, batch.logit_changes));
   }
   batch.sequences.push_back({.first_row = first_row,
                              .n_rows = rows,
@@ -52,9 +57,18 @@ void Generation::begin_step(int rows, StepBatch& batch) {
   step_rows_ = rows;
 }
 
-void Generation::end_step(std::span<const float> logits, SamplerScratch& scratch,
-                          EngineClock::time_point now) {
-  const auto n_vocab = static_cast<std::size_t>(context_->n_vocab);
+// Of the token after `position`.
+TokenChoice Generation::choice(int position, std::vector<LogitChange>& changes) const {
+  const GenerationRequest& request = submission_.request;
+  const auto next = static_cast<std::size_t>(position) + 1;
+  if (next < request.prompt.size())
+    return {.given = request.prompt[next], .n_top = std::max(0, request.top_logprobs)};
+  TokenChoice choice = sampler_.choice(next, changes);
+  choice.n_top = request.top_logprobs;
+  return choice;
+}
+
+void Generation::end_step(std::span<const ChosenToken> chosen, EngineClock::time_point now) {
   auto logit_row = static_cast<std::size_t>(first_logit_row_);
   step_prompt_rows_ = 0;
   step_sampled_ = false;
@@ -62,10 +76,13 @@ void Generation::end_step(std::span<const float> logits, SamplerScratch& scratch
     const int position = fed_++;
     if (position < prompt_size()) ++step_prompt_rows_;
     if (!needs_logits(position)) continue;
-    const auto row = logits.subspan(logit_row++ * n_vocab, n_vocab);
-    Status status = position + 1 < prompt_size() ? score_prompt(row, position, scratch)
-                                                 : choose(row, scratch, now);
-    if (!status) fail(std::move(status).error());
+    const ChosenToken& token = chosen[logit_row++];
+    if (token.id == kNoToken)
+      fail(no_token_error(token));
+    else if (position + 1 < prompt_size())
+      take_scored(token);
+    else
+      take_token(token, now);
   }
   step_rows_ = 0;
   if (fed_ < prompt_size()) return;
@@ -73,52 +90,36 @@ void Generation::end_step(std::span<const float> logits, SamplerScratch& scratch
   if (submission_.max_new == 0 && !done()) finish(FinishReason::length, now);
 }
 
-Status Generation::score_prompt(std::span<const float> row, int position, SamplerScratch& scratch) {
-  const TokenId id = submission_.request.prompt[static_cast<std::size_t>(position) + 1];
-  TESSERA_ASSIGN(ScoredToken scored,
-                 score(row, context_->sampleable,
-                       {.id = id, .n_top = submission_.request.top_logprobs}, scratch));
-  prompt_tokens_.push_back({.id = id,
+void Generation::take_scored(const ChosenToken& scored) {
+  prompt_tokens_.push_back({.id = scored.id,
                             .logprob = scored.logprob,
-                            .top = std::move(scored.top),
-                            .piece = std::string(context_->tokenizer.piece(id, true))});
-  return {};
+                            .top = scored.top,
+                            .piece = std::string(tokenizer_->piece(scored.id, true))});
 }
 
-Status Generation::choose(std::span<const float> row, SamplerScratch& scratch,
-                          EngineClock::time_point now) {
+void Generation::take_token(const ChosenToken& chosen, EngineClock::time_point now) {
   const GenerationRequest& request = submission_.request;
-  TESSERA_ASSIGN(const TokenId id, sample(row, context_->sampleable, sampler_,
-                                          static_cast<std::uint64_t>(fed_), scratch));
-  EmittedToken token{.id = id, .logprob = 0.0f, .top = {}, .piece = {}};
-  if (request.top_logprobs >= 0) {
-    TESSERA_ASSIGN(ScoredToken scored, score(row, context_->sampleable,
-                                             {.id = id, .n_top = request.top_logprobs}, scratch));
-    token.logprob = scored.logprob;
-    token.top = std::move(scored.top);
-  }
-  sampler_.record(id);
-  next_token_ = id;
+  sampler_.record(chosen.id);
+  next_token_ = chosen.id;
   if (++generated_ == 1) first_token_ = now;
   gap_s_ = seconds(std::exchange(last_token_, now), now);
   step_sampled_ = true;
 
-  if (context_->tokenizer.is_eog(id) && !request.ignore_eos) {
+  if (tokenizer_->is_eog(chosen.id) && !request.ignore_eos) {
     finish(FinishReason::stop, now);
-    event_.finish->stop_token = id;
-    return {};
+    event_.finish->stop_token = chosen.id;
+    return;
   }
-  emit(std::move(token));
+  emit({.id = chosen.id, .logprob = chosen.logprob, .top = chosen.top, .piece = {}});
   if (submission_.stops.stopped())
     finish(FinishReason::stop, now);
   else if (generated_ == submission_.max_new)
     finish(FinishReason::length, now);
-  return {};
 }
 
 void Generation::emit(EmittedToken token) {
-  token.piece = context_->tokenizer.piece(token.id, true);
-  show(detokenizer_.feed(context_->tokenizer.piece(token.id, submission_.request.show_special)));
+  token.piece = tokenizer_->piece(token.id, true);
+  show(detokenizer_.feed(tokenizer_->piece(token.id, submission_.request.show_special)));
   event_.tokens.push_back(std::move(token));
 }
 

@@ -1,15 +1,13 @@
 // Generation: one admitted request, from its first prompt row to its last event.
 //
-//   Generation generation(std::move(submission), std::move(sequence), context, now);
+//   Generation generation(std::move(submission), std::move(sequence), tokenizer, now);
 //   loop: generation.begin_step(rows, batch);        // rows by plan_step(generation.demand())
 //         forward(batch);
-//         generation.end_step(logits, scratch, now);
+//         generation.end_step(chosen, now);
 //         if (generation.has_event()) sink(generation.take_event());
 //         until generation.done()
 //
-// Owned and driven by the engine's thread; end_step() of different generations touches nothing in
-// common but what it is given, so with a scratch each they may run on several threads. Pages and
-// slot go back when it is destroyed.
+// Owned and driven by the engine's thread. Pages and slot go back when it is destroyed.
 #pragma once
 
 #include <chrono>
@@ -43,16 +41,9 @@ struct Submission {
   int positions() const { return static_cast<int>(request.prompt.size()) + max_new; }
 };
 
-// What all generations of a model share.
-struct GenerationContext {
-  const text::Tokenizer& tokenizer;
-  const SampleableTokens& sampleable;
-  int n_vocab;
-};
-
 class Generation {
  public:
-  Generation(Submission submission, SequenceState sequence, const GenerationContext& context,
+  Generation(Submission submission, SequenceState sequence, const text::Tokenizer& tokenizer,
              EngineClock::time_point now);
 
   RequestId id() const { return submission_.id; }
@@ -61,9 +52,8 @@ class Generation {
   StepDemand demand() const;
   // Adds the next `rows` rows, and makes room for them.
   void begin_step(int rows, StepBatch& batch);
-  // `logits` begin with this batch's first logit row; reads those that begin_step() asked for.
-  void end_step(std::span<const float> logits, SamplerScratch& scratch,
-                EngineClock::time_point now);
+  // `chosen` begins with this batch's first token; reads those that begin_step() asked for.
+  void end_step(std::span<const ChosenToken> chosen, EngineClock::time_point now);
 
   // Its share of the experts of a step; before end_step().
   void add_experts(const ExpertUse& step, double share);
@@ -88,15 +78,16 @@ class Generation {
  private:
   int prompt_size() const { return static_cast<int>(submission_.request.prompt.size()); }
   bool needs_logits(int position) const;
-  Status score_prompt(std::span<const float> row, int position, SamplerScratch& scratch);
-  Status choose(std::span<const float> row, SamplerScratch& scratch, EngineClock::time_point now);
+  TokenChoice choice(int position, std::vector<LogitChange>& changes) const;
+  void take_scored(const ChosenToken& scored);
+  void take_token(const ChosenToken& chosen, EngineClock::time_point now);
   void emit(EmittedToken token);
   void show(std::string_view text);
   void finish(FinishReason reason, EngineClock::time_point now);
 
   Submission submission_;
   SequenceState sequence_;
-  const GenerationContext* context_;
+  const text::Tokenizer* tokenizer_;
   SamplerState sampler_;
   text::Detokenizer detokenizer_;
   GenerationEvent event_;  // not yet delivered

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "sampling/choose.h"
 
 namespace tessera {
 namespace {
@@ -43,33 +44,22 @@ int resolve_context(const LocalEngineOptions& options, const SequencePool& pool,
                                  : pool.max_positions();
 }
 
-SampleableTokens sampleable_tokens(const ModelSpec& spec, const text::Tokenizer& tokenizer) {
-  std::vector<TokenId> suppressed = spec.suppressed_tokens;
-  std::sort(suppressed.begin(), suppressed.end());
-  return SampleableTokens(std::min(spec.n_token, spec.n_vocab), [&](TokenId id) {
-    return tokenizer.is_never_sampled(id) ||
-           std::binary_search(suppressed.begin(), suppressed.end(), id);
-  });
-}
-
 }  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::create(const LocalEngineOptions& options,
                                                          const Parts& parts) {
   TESSERA_TRY(check_options(options, parts.pool));
   const ModelSpec& spec = parts.forward.spec();
-  SampleableTokens sampleable = sampleable_tokens(spec, parts.tokenizer);
-  if (sampleable.empty())
+  if (SampleableTokens(spec).empty())
     return Error::make(ErrorCode::invalid, "no token of the vocabulary may be sampled");
   LocalEngineOptions resolved = options;
   resolved.context = resolve_context(options, parts.pool, spec);
-  std::unique_ptr<LocalEngine> engine(new LocalEngine(resolved, parts, std::move(sampleable)));
+  std::unique_ptr<LocalEngine> engine(new LocalEngine(resolved, parts));
   engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
   return engine;
 }
 
-LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts,
-                         SampleableTokens sampleable)
+LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts)
     : options_(options),
       limits_{.max_rows = options.max_rows,
               .max_logit_rows = options.max_logit_rows,
@@ -79,15 +69,10 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts,
       pool_(parts.pool),
       tokenizer_(parts.tokenizer),
       metrics_(parts.metrics),
-      sampleable_(std::move(sampleable)),
-      context_{.tokenizer = tokenizer_,
-               .sampleable = sampleable_,
-               .n_vocab = parts.forward.spec().n_vocab},
       seeds_([] {
         std::random_device device;
         return std::uint64_t{device()} << 32 | device();
       }()),
-      scratch_(parts.forward.spec().n_vocab),
       experts_(parts.experts) {
   const auto parallel = static_cast<std::size_t>(options.parallel);
   running_.reserve(parallel);
@@ -324,7 +309,7 @@ void LocalEngine::admit_waiting() {
     metrics_.queue_seconds.observe(
         std::chrono::duration<double>(now - submission.submitted).count());
     running_.push_back(
-        std::make_unique<Generation>(std::move(submission), *std::move(sequence), context_, now));
+        std::make_unique<Generation>(std::move(submission), *std::move(sequence), tokenizer_, now));
     forward_.reset_slot(running_.back()->slot());
     publish_counts();
   }
@@ -346,14 +331,14 @@ void LocalEngine::step() {
       return fail_running(status.error(), forward_.keeps_state());
     return fail_everything(status.error());
   }
-  std::span<const float> logits;
-  if (!batch_.logit_rows.empty()) logits = forward_.logits();
-  CHECK(logits.size() == batch_.logit_rows.size() * static_cast<std::size_t>(context_.n_vocab),
-        "{} logits for {} rows", logits.size(), batch_.logit_rows.size());
+  std::span<const ChosenToken> chosen;
+  if (!batch_.choices.empty()) chosen = forward_.chosen();
+  CHECK(chosen.size() == batch_.choices.size(), "{} tokens for {} rows", chosen.size(),
+        batch_.choices.size());
   if (experts_ != nullptr) share_experts();
   const auto now = EngineClock::now();
   for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->end_step(logits, scratch_, now);
+    if (rows_[i] > 0) running_[i]->end_step(chosen, now);
 
   metrics_.step_rows.observe(static_cast<double>(batch_.tokens.size()));
   metrics_.step_seconds.observe(std::chrono::duration<double>(EngineClock::now() - start).count());

@@ -33,7 +33,6 @@
 #include "engine/engine.h"
 #include "engine/engine_metrics.h"
 #include "engine/generation.h"
-#include "engine/sampler.h"
 #include "engine/step_batch.h"
 #include "engine/step_planner.h"
 #include "experts/expert_metrics.h"
@@ -72,7 +71,7 @@ class LocalEngine final : public Engine {
   void drain(double grace_s) override;
 
  private:
-  LocalEngine(const LocalEngineOptions& options, const Parts& parts, SampleableTokens sampleable);
+  LocalEngine(const LocalEngineOptions& options, const Parts& parts);
 
   Result<Submission> check(GenerationRequest request) const;
   Status check_prompt(const GenerationRequest& request) const;
@@ -102,8 +101,6 @@ class LocalEngine final : public Engine {
   SequencePool& pool_;
   const text::Tokenizer& tokenizer_;
   EngineMetrics metrics_;
-  const SampleableTokens sampleable_;
-  const GenerationContext context_;
 
   // Shared with callers.
   mutable std::mutex mutex_;
@@ -130,7 +127,6 @@ class LocalEngine final : public Engine {
   std::vector<StepDemand> demands_;
   std::vector<int> rows_;
   StepBatch batch_;
-  SamplerScratch scratch_;
   const ExpertMetrics* const experts_;  // may be null
   ExpertUse experts_shared_;            // of its totals: told to requests
 

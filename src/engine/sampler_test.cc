@@ -10,6 +10,7 @@
 #include <random>
 
 #include "engine/philox.h"
+#include "sampling/choose.h"
 
 namespace tessera {
 namespace {
@@ -22,22 +23,22 @@ class Row {
   explicit Row(
       std::vector<float> logits, std::function<bool(TokenId)> never = [](TokenId) { return false; })
       : logits_(std::move(logits)),
-        tokens_(static_cast<int>(logits_.size()), never),
-        scratch_(static_cast<int>(logits_.size())) {}
+        chooser_(SampleableTokens(static_cast<int>(logits_.size()), never),
+                 static_cast<int>(logits_.size())) {}
 
   TokenId pick(const SamplerState& state, std::uint64_t position = 0) {
-    auto token = sample(logits_, tokens_, state, position, scratch_);
-    EXPECT_TRUE(token);
-    return token ? *token : -1;
+    std::vector<LogitChange> changes;
+    const TokenChoice choice = state.choice(position, changes);
+    return chosen(choice, changes).id;
   }
   TokenId pick(const SamplingParams& params, std::uint64_t seed = 1, std::uint64_t position = 0) {
     return pick(SamplerState(params, seed), position);
   }
-  Result<TokenId> try_pick(const SamplingParams& params) {
-    return sample(logits_, tokens_, SamplerState(params, 1), 0, scratch_);
-  }
-  Result<ScoredToken> scored(TokenId id, int top) {
-    return score(logits_, tokens_, {.id = id, .n_top = top}, scratch_);
+  ChosenToken scored(TokenId id, int top) { return chosen({.given = id, .n_top = top}); }
+  ChosenToken chosen(const TokenChoice& choice, std::span<const LogitChange> changes = {}) {
+    ChosenToken token;
+    chooser_.choose(logits_, {{&choice, 1}, changes}, {&token, 1});
+    return token;
   }
   std::map<TokenId, int> histogram(const SamplingParams& params, int draws) {
     std::map<TokenId, int> counts;
@@ -48,8 +49,7 @@ class Row {
 
  private:
   std::vector<float> logits_;
-  SampleableTokens tokens_;
-  SamplerScratch scratch_;
+  TokenChooser chooser_;
 };
 
 SamplingParams greedy() {
@@ -209,11 +209,13 @@ TEST(Sampler, NanIsNeverChosen) {
 TEST(Sampler, NothingToChooseIsAnError) {
   for (float value : {kNan, -kInf, kInf}) {
     Row row(std::vector<float>(40, value));
-    auto picked = row.try_pick(greedy());
-    ASSERT_FALSE(picked);
-    EXPECT_EQ(picked.error().code, ErrorCode::internal);
-    EXPECT_FALSE(row.try_pick({}));
-    EXPECT_FALSE(row.scored(3, 2));
+    for (const TokenChoice& choice :
+         {TokenChoice{}, TokenChoice{.temperature = 1.0f}, TokenChoice{.given = 3, .n_top = 2}}) {
+      const ChosenToken none = row.chosen(choice);
+      EXPECT_EQ(none.id, kNoToken);
+      EXPECT_EQ(no_token_error(none).code, ErrorCode::internal);
+      EXPECT_NE(no_token_error(none).message.find("the largest is"), std::string::npos);
+    }
   }
 }
 
@@ -282,16 +284,15 @@ TEST(Sampler, LogprobsAreOfTheRawRow) {
   Row row(kSmall, never);
   double sum = 0.0;
   for (float logit : kSmall) sum += std::exp(static_cast<double>(logit));
-  auto scored = row.scored(0, 3);
-  ASSERT_TRUE(scored);
-  EXPECT_NEAR(scored->logprob, 1.0 - std::log(sum), 1e-5);
-  ASSERT_EQ(scored->top.size(), 3u);
-  EXPECT_EQ(scored->top[0].id, 4);  // 3 is larger but is never sampled; of 4 and 5 the lower first
-  EXPECT_EQ(scored->top[1].id, 5);
-  EXPECT_EQ(scored->top[2].id, 9);
-  EXPECT_NEAR(scored->top[2].logprob, 1.1 - std::log(sum), 1e-5);
-  EXPECT_TRUE(row.scored(0, 0)->top.empty());
-  EXPECT_EQ(Row({1.0f, kNan}).scored(1, 0)->logprob, -kInf);
+  const ChosenToken scored = row.scored(0, 3);
+  EXPECT_NEAR(scored.logprob, 1.0 - std::log(sum), 1e-5);
+  ASSERT_EQ(scored.top.size(), 3u);
+  EXPECT_EQ(scored.top[0].id, 4);  // 3 is larger but is never sampled; of 4 and 5 the lower first
+  EXPECT_EQ(scored.top[1].id, 5);
+  EXPECT_EQ(scored.top[2].id, 9);
+  EXPECT_NEAR(scored.top[2].logprob, 1.1 - std::log(sum), 1e-5);
+  EXPECT_TRUE(row.scored(0, 0).top.empty());
+  EXPECT_EQ(Row({1.0f, kNan}).scored(1, 0).logprob, -kInf);
 }
 
 TEST(SamplingParams, RangesAreChecked) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "pipeline/pipeline.h"
+#include "sampling/choose.h"
 #include "state/sequence_pool.h"
 
 namespace tessera {
@@ -69,11 +70,14 @@ class ScriptedForward final : public ForwardPass {
       check_visible(sequence);
     }
     EXPECT_EQ(logit_row, batch.logit_rows.size());
+    EXPECT_EQ(logit_row, batch.choices.rows.size());
+    chosen_.resize(logit_row);
+    TokenChooser(spec_).choose(logits_, batch.choices, chosen_);
     rows_.push_back(batch.rows());
     return {};
   }
 
-  std::span<const float> logits() override { return logits_; }
+  std::span<const ChosenToken> chosen() override { return chosen_; }
 
   Status ready() const override {
     std::lock_guard lock(mutex_);
@@ -206,6 +210,7 @@ class ScriptedForward final : public ForwardPass {
   std::vector<std::vector<Page>> pages_;
   std::vector<Slot> slots_;
   std::vector<float> logits_;
+  std::vector<ChosenToken> chosen_;
   std::vector<int> rows_;
   int owners_ = 0;
 

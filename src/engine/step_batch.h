@@ -12,6 +12,8 @@ struct StepBatch {
   std::vector<TokenId> tokens;
   std::vector<SequenceRows> sequences;
   std::vector<std::int32_t> logit_rows;
+  std::vector<TokenChoice> choices;  // one for each of them
+  std::vector<LogitChange> logit_changes;
 
   struct Size {
     int rows = 0;
@@ -22,13 +24,16 @@ struct StepBatch {
     tokens.reserve(static_cast<std::size_t>(most.rows));
     sequences.reserve(static_cast<std::size_t>(most.sequences));
     logit_rows.reserve(static_cast<std::size_t>(most.logit_rows));
+    choices.reserve(static_cast<std::size_t>(most.logit_rows));
   }
   void clear() {
     tokens.clear();
     sequences.clear();
     logit_rows.clear();
+    choices.clear();
+    logit_changes.clear();
   }
-  BatchView view() const { return {tokens, sequences, logit_rows}; }
+  BatchView view() const { return {tokens, sequences, logit_rows, {choices, logit_changes}}; }
 };
 
 }  // namespace tessera

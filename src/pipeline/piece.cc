@@ -48,9 +48,7 @@ void Piece::allocate(const Size& size) {
 
 void Piece::take(const BatchView& batch, RowRange rows) {
   tokens_.assign(batch.tokens.begin() + rows.begin, batch.tokens.begin() + rows.end);
-  logit_rows_.clear();
-  for (const std::int32_t row : batch.logit_rows)
-    if (row >= rows.begin && row < rows.end) logit_rows_.push_back(row - rows.begin);
+  take_logit_rows(batch, rows);
   sequences_.clear();
   for (const SequenceRows& sequence : batch.sequences) {
     const int first = std::max(rows.begin, sequence.first_row);
@@ -62,8 +60,30 @@ void Piece::take(const BatchView& batch, RowRange rows) {
     part.first_position += first - sequence.first_row;
   }
   take_tables();
-  view_ = {.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_};
+  view_ = {.tokens = tokens_,
+           .sequences = sequences_,
+           .logit_rows = logit_rows_,
+           .choices = {choices_, logit_changes_}};
   error_.reset();
+}
+
+void Piece::take_logit_rows(const BatchView& batch, RowRange rows) {
+  logit_rows_.clear();
+  choices_.clear();
+  logit_changes_.clear();
+  std::size_t change = 0;
+  for (std::size_t i = 0; i < batch.logit_rows.size(); ++i) {
+    const std::int32_t row = batch.logit_rows[i];
+    const bool taken = row >= rows.begin && row < rows.end;
+    if (taken) logit_rows_.push_back(row - rows.begin);
+    if (batch.choices.empty()) continue;
+    const auto n_changes = static_cast<std::size_t>(batch.choices.rows[i].n_changes);
+    const auto changes = batch.choices.changes.subspan(change, n_changes);
+    change += n_changes;
+    if (!taken) continue;
+    choices_.push_back(batch.choices.rows[i]);
+    logit_changes_.insert(logit_changes_.end(), changes.begin(), changes.end());
+  }
 }
 
 void Piece::refer(const BatchView& batch) {

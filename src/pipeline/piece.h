@@ -81,8 +81,11 @@ class Piece {
 
   std::vector<StateChange> changes;  // before the rows, in order
   float* logits_out = nullptr;       // where its logits are gathered; nullptr: with the device
+  // Where the shard with the head puts a token for each of the view's choices.
+  std::span<ChosenToken> chosen_out;
 
  private:
+  void take_logit_rows(const BatchView& batch, RowRange rows);
   void take_tables();
 
   int n_embd_ = 0;
@@ -93,6 +96,8 @@ class Piece {
   std::vector<TokenId> tokens_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> logit_rows_;
+  std::vector<TokenChoice> choices_;
+  std::vector<LogitChange> logit_changes_;
   std::vector<std::int32_t> pages_;
   std::vector<std::span<const std::int32_t>> tables_;  // of pages_
   std::vector<float> hidden_;

@@ -27,6 +27,7 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   for (std::unique_ptr<Shard>& shard : shards)
     pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
   if (!loaded) return std::move(loaded).error();
+  pipeline->chosen_.resize(static_cast<std::size_t>(plan.shards.back().layout.max_logit_rows));
   pipeline->near_ = [it = pipeline.get()] { it->prepare_next(); };
   for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
@@ -64,10 +65,11 @@ Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
   piece_failure_.reset();
+  logits_ = {};
+  n_chosen_ = 0;
   if (ring_ != nullptr) cut_batch(batch, piece_rows_, ranges_);
   const Status status = goes_whole(batch) ? forward_whole(batch) : forward_pieces(batch);
   if (status) return status;
-  logits_ = {};
   // What is under way is of this batch.
   if (ring_ != nullptr) wait_sent();
   if (failure_) return *failure_;
@@ -90,6 +92,7 @@ Status Pipeline::forward_whole(const BatchView& batch) {
   binding_.bind(first_cpus_);
   whole_->refer(batch);
   whole_->logits_out = nullptr;
+  whole_->chosen_out = std::span(chosen_).first(batch.choices.rows.size());
   whole_->changes.swap(changes_);
   changes_.clear();
   prepared_ = 0;
@@ -104,7 +107,7 @@ Status Pipeline::forward_whole(const BatchView& batch) {
   }
   look_at(*whole_);
   TESSERA_TRY(seen_failure());
-  logits_ = stages_.back()->shard().logits();
+  take_results(stages_.back()->shard().logits(), batch);
   return {};
 }
 
@@ -125,31 +128,43 @@ void Pipeline::fail_whole(Error error, const Shard& shard) {
 Status Pipeline::forward_pieces(const BatchView& batch) {
   binding_.bind(first_cpus_);
   // Logits stay with the device where it computes all of them at once.
-  const bool gather = !batch.logit_rows.empty() && batch.logit_rows.front() < ranges_.back().begin;
-  std::size_t gathered = 0;
+  const bool gather = batch.choices.empty() && !batch.logit_rows.empty() &&
+                      batch.logit_rows.front() < ranges_.back().begin;
+  std::size_t gathered = 0, chosen = 0;
   for (const RowRange rows : ranges_) {
     Piece& piece = next_piece();
     piece.take(batch, rows);
     piece.logits_out = gather ? gathered_logits_.data() + gathered : nullptr;
     gathered += piece.view().logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab);
     CHECK(!gather || gathered <= gathered_logits_.size());
+    const std::size_t choices = piece.view().choices.rows.size();
+    piece.chosen_out = std::span(chosen_).subspan(chosen, choices);
+    chosen += choices;
     send();
     TESSERA_TRY(seen_failure());
   }
-  if (batch.logit_rows.empty() && !waits_) {
-    logits_ = {};
-    return {};
-  }
+  if (batch.logit_rows.empty() && !waits_) return {};
   wait_sent();
   TESSERA_TRY(seen_failure());
-  logits_ = gather ? std::span<const float>(gathered_logits_).first(gathered)
-                   : stages_.back()->shard().logits();
+  take_results(gather ? std::span<const float>(gathered_logits_).first(gathered)
+                      : stages_.back()->shard().logits(),
+               batch);
   return {};
+}
+
+void Pipeline::take_results(std::span<const float> logits, const BatchView& batch) {
+  n_chosen_ = batch.choices.rows.size();
+  if (n_chosen_ == 0) logits_ = logits;
 }
 
 std::span<const float> Pipeline::logits() {
   if (ring_ != nullptr) wait_sent();
   return logits_;
+}
+
+std::span<const ChosenToken> Pipeline::chosen() {
+  if (ring_ != nullptr) wait_sent();
+  return std::span(chosen_).first(n_chosen_);
 }
 
 Status Pipeline::finish() {

@@ -3,7 +3,8 @@
 //   TESSERA_ASSIGN(auto shards, open_shards(plan, options));
 //   TESSERA_ASSIGN(auto pipeline, Pipeline::load(model, plan, std::move(shards), progress));
 //   TESSERA_TRY(pipeline->forward(batch));               // all layers of all shards
-//   std::span<const float> logits = pipeline->logits();  // [logit rows][n_vocab]
+//   std::span<const ChosenToken> tokens = pipeline->chosen();  // of a batch with choices; else:
+//   std::span<const float> logits = pipeline->logits();        // [logit rows][n_vocab]
 //
 // One thread (the engine's) drives it and computes the first shard; every other shard has a thread
 // of its own. forward() cuts a batch of many rows into pieces, which go through the shards one
@@ -14,7 +15,8 @@
 // the later shards, and the next one follows it. The batch and what it points to may change as soon
 // as forward() returns.
 //
-// logits() waits for all batches and is valid until the next forward(). State is that of a sequence
+// logits() and chosen() wait for all batches and are valid until the next forward(). A batch with
+// choices has tokens and no logits: they stay where the head is. State is that of a sequence
 // over all shards: it is reset and copied as one, in order with the batches. The batch must keep to
 // the plan's limits (CHECKed by the device). One shard runs without further threads and copies.
 //
@@ -53,7 +55,8 @@ class ForwardPass {
   virtual ~ForwardPass() = default;
   virtual const ModelSpec& spec() const = 0;
   virtual Status forward(const BatchView& batch) = 0;
-  virtual std::span<const float> logits() = 0;
+  // A token for each choice of the last batch.
+  virtual std::span<const ChosenToken> chosen() = 0;
   virtual void reset_slot(int slot) = 0;
 
   // Whether a new sequence could be computed; any thread.
@@ -78,7 +81,8 @@ class Pipeline final : public ForwardPass {
 
   const ModelSpec& spec() const override { return spec_; }
   Status forward(const BatchView& batch) override;
-  std::span<const float> logits() override;
+  std::span<const float> logits();
+  std::span<const ChosenToken> chosen() override;
   void reset_slot(int slot) override {
     change({.kind = StateChange::Kind::reset_slot, .to = slot});
   }
@@ -113,6 +117,7 @@ class Pipeline final : public ForwardPass {
   void change(const StateChange& change) { changes_.push_back(change); }
   Status forward_whole(const BatchView& batch);
   Status forward_pieces(const BatchView& batch);
+  void take_results(std::span<const float> logits, const BatchView& batch);
   Piece& next_piece();
   bool goes_whole(const BatchView& batch) const;
   void prepare_next();
@@ -128,6 +133,8 @@ class Pipeline final : public ForwardPass {
   bool waits_ = false;  // a piece may fail alone: each batch is done before the next
   std::vector<std::unique_ptr<Stage>> stages_;
   std::span<const float> logits_;
+  std::vector<ChosenToken> chosen_;  // room for the most logit rows
+  std::size_t n_chosen_ = 0;
   std::vector<StateChange> changes_;    // to come before the next piece
   std::optional<Error> failure_;        // a shard was lost; until restart()
   std::optional<Error> piece_failure_;  // of this batch

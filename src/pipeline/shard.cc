@@ -12,6 +12,7 @@
 namespace tessera {
 
 Status LocalShard::load(const Model& model, const LoadProgress& progress) {
+  if (layout_.head) chooser_.emplace(model.spec());
   Status loaded;
   if (cpus_.empty()) {
     loaded = device_->load(model, layout_, progress);
@@ -78,16 +79,24 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   if (layout_.head) {
     TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
     near();
-    device_->head();
-    // A device that computes on its own tells by its results how a step went.
-    if (!piece.view().logit_rows.empty()) device_->logits();
-    return device_->fault();
+    return head(piece);
   }
   TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer - 1}));
   near();
   TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
   device_->read_hidden(piece.hidden());
   return device_->fault();
+}
+
+Status LocalShard::head(Piece& piece) {
+  const BatchView& view = piece.view();
+  device_->head();
+  if (view.logit_rows.empty()) return device_->fault();
+  // A device that computes on its own tells by its results how a step went.
+  const std::span<const float> logits = device_->logits();
+  TESSERA_TRY(device_->fault());
+  if (!view.choices.empty()) chooser_->choose(logits, view.choices, piece.chosen_out);
+  return {};
 }
 
 Status LocalShard::layers(LayerRange range) {

@@ -9,8 +9,9 @@
 // Pieces pass in order, each through the three calls; up to depth() of them may be started and not
 // finished. State changes of a piece come before its rows; a piece that an earlier shard failed at
 // gets prepare() alone, for them. finish() calls `near` once if it succeeds, shortly before it
-// returns, and at most once if not. A shard with the head leaves no rows but logits(), valid until
-// the next prepare(); others have none.
+// returns, and at most once if not. A shard with the head leaves no rows: where the piece has
+// choices it puts their tokens into piece.chosen_out, else there are logits(), valid until the next
+// prepare(); others have none.
 //
 // Errors: unavailable when the shard and the state in it are lost; it fails from then on until
 // restart(). A local shard fails for good where its device does. Otherwise it loses nothing: what
@@ -23,6 +24,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -35,6 +37,7 @@
 #include "pipeline/absence.h"
 #include "pipeline/piece.h"
 #include "plan/plan.h"
+#include "sampling/choose.h"
 
 namespace tessera {
 
@@ -127,6 +130,7 @@ class LocalShard final : public Shard {
   Status load_experts(const Model& model);
   Status compute(Piece& piece, const std::function<void()>& near);
   Status layers(LayerRange range);
+  Status head(Piece& piece);
   void apply(const StateChange& change);
 
   std::unique_ptr<Device> device_;
@@ -134,6 +138,7 @@ class LocalShard final : public Shard {
   std::vector<int> cpus_;  // that drive it; empty: any
   LocalExperts experts_;
   std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
+  std::optional<TokenChooser> chooser_;     // of one with the head
   bool lost_ = false;
 };
 

@@ -27,12 +27,11 @@ std::span<const std::string_view> family_ends(const TokenizerSpec& spec) {
   return kQwenEnds;
 }
 
-// A converter's name for a row that pads the table: "[PAD151700]" at 151700.
+}  // namespace
+
 bool is_filler(std::string_view text, TokenId id) {
   return text.starts_with("[PAD") && text == fmt::format("[PAD{}]", id);
 }
-
-}  // namespace
 
 Result<Vocabulary> Vocabulary::create(TokenizerSpec& spec) {
   Vocabulary v;

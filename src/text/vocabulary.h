@@ -27,6 +27,9 @@ enum class Spelling {
   space_escaped,  // "gemma4": UTF-8 with U+2581 for a space, and byte tokens "<0xXX>"
 };
 
+// A converter's name for a row that pads the table: "[PAD151700]" at 151700.
+bool is_filler(std::string_view text, TokenId id);
+
 class Vocabulary {
  public:
   static constexpr std::size_t kMaxTokens = std::size_t{1} << 21;

@@ -9,10 +9,17 @@
 namespace tessera::worker {
 
 inline constexpr std::uint64_t kPairBytes = 8;
-inline constexpr std::uint64_t kForwardFixedBytes = 16;
+inline constexpr std::uint64_t kForwardFixedBytes = 24;
 inline constexpr std::uint64_t kForwardSequenceBytes = 16;
 inline constexpr std::uint64_t kPageChangeBytes = 16;
 inline constexpr std::uint64_t kStateChangeBytes = 16;
+inline constexpr std::uint64_t kTokenChoiceBytes = 40;
+inline constexpr std::uint64_t kLogitChangeBytes = 16;
+inline constexpr std::uint32_t kMostLogitChanges = 4096;  // of a job
+inline constexpr int kMostTopTokens = 128;                // beside a row's token
+// A result of tokens, a row: the token, and each of the most probable beside it.
+inline constexpr std::uint32_t kChosenWords = 4;
+inline constexpr std::uint32_t kTopTokenWords = 2;
 
 constexpr std::uint64_t rows_bytes(std::uint32_t rows, std::uint32_t columns, WireType type) {
   return wire_bytes(type, std::uint64_t{rows} * columns);
@@ -40,14 +47,18 @@ struct ForwardCounts {
   std::uint32_t page_changes = 0;
   std::uint32_t logit_rows = 0;
   std::uint32_t state_changes = 0;
+  std::uint32_t choices = 0;
+  std::uint32_t logit_changes = 0;
 };
 
-// counts, state changes, tokens, sequences, page changes, logit rows, then rows
+// counts, state changes, tokens, sequences, page changes, logit rows, choices, changes of logits,
+// then rows
 constexpr std::uint64_t forward_body_bytes(const ForwardCounts& counts, std::uint32_t n_embd,
                                            WireType type) {
   return kForwardFixedBytes + kStateChangeBytes * counts.state_changes +
          4 * std::uint64_t{counts.rows} + kForwardSequenceBytes * counts.sequences +
          kPageChangeBytes * counts.page_changes + 4 * std::uint64_t{counts.logit_rows} +
+         kTokenChoiceBytes * counts.choices + kLogitChangeBytes * counts.logit_changes +
          rows_bytes(counts.rows, n_embd, type);
 }
 

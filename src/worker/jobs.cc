@@ -11,6 +11,7 @@
 #include "quant/half.h"
 #include "worker/byte_codec.h"
 #include "worker/job_layout.h"
+#include "worker/token_wire.h"
 
 namespace tessera::worker {
 namespace {
@@ -117,6 +118,8 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
   writer.u32(static_cast<std::uint32_t>(job.page_changes.size()));
   writer.u32(static_cast<std::uint32_t>(job.logit_rows.size()));
   writer.u32(static_cast<std::uint32_t>(job.state_changes.size()));
+  writer.u32(static_cast<std::uint32_t>(job.logit_changes.size()));
+  writer.u32(0);
   for (const WireStateChange& change : job.state_changes) {
     writer.u16(static_cast<std::uint16_t>(change.kind));
     writer.u16(change.kv_group);
@@ -139,20 +142,24 @@ void encode_forward_head(const ForwardBody& job, std::vector<std::byte>& out) {
     writer.i32(change.page);
   }
   for (const std::uint32_t row : job.logit_rows) writer.u32(row);
+  write_choices(writer, {job.choices, job.logit_changes});
 }
 
 Status decode_forward(const FrameHeader& header, std::span<const std::byte> body,
                       const WireLimits& limits, const ForwardLimits& forward, ForwardBody& job) {
   ByteReader in(body);
-  const ForwardCounts counts{.rows = header.rows,
-                             .sequences = in.u32(),
-                             .page_changes = in.u32(),
-                             .logit_rows = in.u32(),
-                             .state_changes = in.u32()};
+  ForwardCounts counts{.rows = header.rows,
+                       .sequences = in.u32(),
+                       .page_changes = in.u32(),
+                       .logit_rows = in.u32(),
+                       .state_changes = in.u32()};
+  counts.logit_changes = in.u32();
+  in.u32();
+  if ((header.flags & kFlagChoose) != 0) counts.choices = counts.logit_rows;
   // The counts are held against the length before anything of their size is made.
   if (counts.sequences > counts.rows || counts.logit_rows > counts.rows ||
       counts.logit_rows > limits.max_logit_rows || counts.page_changes > limits.max_page_changes ||
-      counts.state_changes > limits.max_page_changes ||
+      counts.state_changes > limits.max_page_changes || counts.logit_changes > kMostLogitChanges ||
       body.size() != forward_body_bytes(counts, limits.n_embd, header.in_type))
     return Error::make(ErrorCode::invalid,
                        "FORWARD_LAYERS of {} bytes with {} rows, {} sequences, {} page changes and "
@@ -189,6 +196,8 @@ Status decode_forward(const FrameHeader& header, std::span<const std::byte> body
   }
   job.logit_rows.resize(counts.logit_rows);
   for (std::uint32_t& row : job.logit_rows) row = in.u32();
+  TESSERA_TRY(read_choices(in, {counts.choices, counts.logit_changes}, limits.n_vocab, job.choices,
+                           job.logit_changes));
   job.rows = in.rest();
   TESSERA_TRY(check_sequences(job, counts.rows, forward));
   TESSERA_TRY(check_state_changes(job, forward));

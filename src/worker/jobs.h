@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/token_choice.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -71,8 +72,10 @@ struct ForwardBody {
   std::vector<WireSequence> sequences;
   std::vector<PageChange> page_changes;
   std::vector<std::uint32_t> logit_rows;  // rising
-  std::span<const std::byte> rows;        // empty when the shard embeds the tokens itself
-  std::vector<bool> seen_slots;           // for decode_forward's own use
+  std::vector<TokenChoice> choices;       // with kFlagChoose: one for each of these
+  std::vector<LogitChange> logit_changes;
+  std::span<const std::byte> rows;  // empty when the shard embeds the tokens itself
+  std::vector<bool> seen_slots;     // for decode_forward's own use
 };
 
 // What bounds a FORWARD_LAYERS beyond WireLimits.

@@ -13,6 +13,7 @@
 #include "worker/job_layout.h"
 #include "worker/model_ranges.h"
 #include "worker/owned_experts.h"
+#include "worker/token_wire.h"
 
 namespace tessera::worker {
 namespace {
@@ -154,7 +155,9 @@ std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ac
                            .sequences = ack.max_rows,
                            .page_changes = ack.max_page_changes,
                            .logit_rows = ack.max_rows,
-                           .state_changes = ack.max_page_changes};
+                           .state_changes = ack.max_page_changes,
+                           .choices = ack.max_rows,
+                           .logit_changes = kMostLogitChanges};
   const std::uint64_t frame = forward_body_bytes(most, hello.dims.n_embd, WireType::f32);
   // One frame a credit, the one that comes and the one that is read; the job that is computed, in
   // numbers, with its rows.
@@ -202,6 +205,7 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     log_info("loaded layers {}-{}: {}", layout.first_layer, layout.end_layer - 1,
              format_bytes(bytes));
     // Before the shard is kept: memory may lack.
+    chosen_.resize(static_cast<std::size_t>(layout.max_logit_rows));
     piece_.allocate({.max_rows = layout.max_rows, .n_embd = model_.spec().n_embd});
     shard_ = std::move(shard);
     layout_ = layout;
@@ -250,7 +254,12 @@ Status LayersHandler::take_job(const FrameHeader& header, const ForwardBody& job
   piece_.changes.clear();
   for (const WireStateChange& change : job.state_changes)
     piece_.changes.push_back(state_change(change));
-  piece_.take({.tokens = job.tokens, .sequences = sequences_, .logit_rows = logit_rows_}, {0, row});
+  piece_.take({.tokens = job.tokens,
+               .sequences = sequences_,
+               .logit_rows = logit_rows_,
+               .choices = {job.choices, job.logit_changes}},
+              {0, row});
+  piece_.chosen_out = std::span(chosen_).first(job.choices.size());
   if (!embeds) unpack_rows(job.rows, header.in_type, piece_.hidden());
   return {};
 }
@@ -271,13 +280,20 @@ Result<JobOutput> LayersHandler::run(const FrameHeader& header, std::span<const 
     lost_ = !shard_->keeps_state();
     return std::move(computed).error();
   }
+  return output(header, limits);
+}
+
+JobOutput LayersHandler::output(const FrameHeader& header, const WireLimits& limits) {
   if (!layout_.head)
-    return JobOutput{
-        .rows = header.rows, .columns = limits.n_embd, .body = std::as_bytes(piece_.hidden())};
-  if (job_.logit_rows.empty()) return JobOutput{};
-  return JobOutput{.rows = static_cast<std::uint32_t>(job_.logit_rows.size()),
-                   .columns = limits.n_vocab,
-                   .body = std::as_bytes(shard_->logits())};
+    return {.rows = header.rows, .columns = limits.n_embd, .body = std::as_bytes(piece_.hidden())};
+  const auto rows = static_cast<std::uint32_t>(job_.logit_rows.size());
+  if (rows == 0) return {};
+  if (job_.choices.empty())
+    return {.rows = rows, .columns = limits.n_vocab, .body = std::as_bytes(shard_->logits())};
+  const std::uint32_t words = result_words(job_.choices);
+  encode_chosen(piece_.chosen_out, words, told_);
+  return {
+      .rows = rows, .columns = words, .type = WireType::none, .body = told_, .flags = kFlagChoose};
 }
 
 }  // namespace tessera::worker

@@ -50,6 +50,7 @@ class LayersHandler final : public JobHandler {
  private:
   Status compute(const Near& near);
   Status take_job(const FrameHeader& header, const ForwardBody& job);
+  JobOutput output(const FrameHeader& header, const WireLimits& limits);
 
   const Model& model_;
   LayersHandlerOptions options_;
@@ -70,6 +71,8 @@ class LayersHandler final : public JobHandler {
   Piece piece_;
   std::vector<SequenceRows> sequences_;
   std::vector<std::int32_t> logit_rows_;
+  std::vector<ChosenToken> chosen_;  // room for the most logit rows
+  std::vector<std::byte> told_;      // of them
 };
 
 // What a client asks for, held against the model before anything is made for it, and the bytes that

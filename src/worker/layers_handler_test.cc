@@ -79,9 +79,14 @@ TEST_F(AskingForLayers, JobsUnderAllCreditsAreHeldAgainstTheBudget) {
     granted.credits = static_cast<std::uint16_t>(credits);
     return *check_budget(model_, layout, hello_, granted, {.threads = 2}, std::int64_t{1} << 40);
   };
-  const std::uint64_t job = forward_body_bytes(
-      {.rows = 1, .sequences = 1, .page_changes = 1000, .logit_rows = 1, .state_changes = 1000},
-      hello_.dims.n_embd, WireType::f32);
+  const std::uint64_t job = forward_body_bytes({.rows = 1,
+                                                .sequences = 1,
+                                                .page_changes = 1000,
+                                                .logit_rows = 1,
+                                                .state_changes = 1000,
+                                                .choices = 1,
+                                                .logit_changes = kMostLogitChanges},
+                                               hello_.dims.n_embd, WireType::f32);
   EXPECT_EQ(bytes_with(7) - bytes_with(2), static_cast<std::int64_t>(5 * job));
 }
 

@@ -84,12 +84,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "07000700012e2e0000000000004d000000000000000000000000000000000000"
+            "08000800012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "070002002e020000080000004000000000000000000000000000100000000000"
+            "080002002e020000080000004000000000000000000000000000100000000000"
             "00000040000000000200010003000000312e32");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
@@ -309,6 +309,9 @@ ForwardBody example_forward() {
   job.sequences = {{2, 5, 1}, {1, 0, 0}};
   job.page_changes = {{1, 0, 0, 3}, {0, 1, 0, -1}};
   job.logit_rows = {1, 2};
+  job.choices = {{.temperature = 0.5f, .uniform = 0.25, .n_top = 3, .n_changes = 2},
+                 {.given = 7, .n_top = 0}};
+  job.logit_changes = {{.id = 4, .bias = -1.0f}, {.id = 99, .penalty = 1.5f, .less = 0.5f}};
   return job;
 }
 
@@ -320,6 +323,8 @@ Result<ForwardBody> coded(const ForwardBody& job, std::vector<std::byte>& body) 
   const FrameHeader header{.op = Op::forward_layers,
                            .body_bytes = body.size(),
                            .layer = 0,
+                           .flags = static_cast<std::uint16_t>(
+                               job.choices.empty() ? kFlagHead : kFlagHead | kFlagChoose),
                            .rows = 3,
                            .in_type = WireType::f16,
                            .out_type = WireType::f32};
@@ -338,6 +343,8 @@ TEST(Jobs, Forward) {
   EXPECT_EQ(back->sequences, job.sequences);
   EXPECT_EQ(back->page_changes, job.page_changes);
   EXPECT_EQ(back->logit_rows, job.logit_rows);
+  EXPECT_EQ(back->choices, job.choices);
+  EXPECT_EQ(back->logit_changes, job.logit_changes);
   EXPECT_EQ(back->rows.size(), 24u);
 }
 
@@ -361,6 +368,10 @@ TEST(Jobs, ForwardIsChecked) {
   EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {2, 1}; }));
   EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {3}; }));
   EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_rows = {0, 1, 2}; }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.choices.clear(); }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.choices.pop_back(); }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.logit_changes.pop_back(); }));
+  EXPECT_TRUE(refused([](ForwardBody& j) { j.choices[0].n_changes = 1; }));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "worker/layers_handler.h"
+#include "worker/token_wire.h"
 #include "worker/within_memory.h"
 
 namespace tessera::worker {
@@ -87,6 +88,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
       wait_us_(metrics.counter("tessera_worker_wait_microseconds_total",
                                "Time spent waiting for a worker's results.",
                                {{"worker", site.name}})) {
+  if (options.layout.head) chooser_.emplace(model.spec());
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
                                .model = sent_model(site, model),
@@ -174,6 +176,12 @@ Status RemoteShard::prepare(Piece& piece) {
   job_.tokens.assign(view.tokens.begin(), view.tokens.end());
   job_.logit_rows.assign(view.logit_rows.begin(), view.logit_rows.end());
   if (!options_.layout.head) job_.logit_rows.clear();
+  job_.choices.clear();
+  job_.logit_changes.clear();
+  if (asks_for_tokens(piece)) {
+    job_.choices.assign(view.choices.rows.begin(), view.choices.rows.end());
+    job_.logit_changes.assign(view.choices.changes.begin(), view.choices.changes.end());
+  }
   job_.sequences.clear();
   job_.page_changes.clear();
   for (const SequenceRows& sequence : view.sequences) {
@@ -192,12 +200,22 @@ Status RemoteShard::prepare(Piece& piece) {
   return {};
 }
 
+bool RemoteShard::asks_for_tokens(const Piece& piece) const {
+  const TokenChoices& choices = piece.view().choices;
+  return options_.layout.head && !choices.empty() && fits_wire(choices);
+}
+
+std::uint16_t RemoteShard::flags_of(const Piece& piece) const {
+  if (!options_.layout.head) return 0;
+  return asks_for_tokens(piece) ? kFlagHead | kFlagChoose : kFlagHead;
+}
+
 Status RemoteShard::start(Piece& piece) {
   if (!session_) return lost(Loss::worker, "its connection ended");
   const bool embeds = options_.layout.embedding;
   const FrameHeader header{.op = Op::forward_layers,
                            .layer = static_cast<std::uint16_t>(options_.layout.first_layer),
-                           .flags = options_.layout.head ? kFlagHead : std::uint16_t{0},
+                           .flags = flags_of(piece),
                            .rows = static_cast<std::uint32_t>(piece.view().rows()),
                            .in_type = embeds ? WireType::none : WireType::f32,
                            .out_type = WireType::f32};
@@ -233,16 +251,29 @@ Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   count_experts();
   TESSERA_TRY(check_reply(piece, reply_));
   if (!told) near();
-  const std::span<const float> values = f32_values(reply_.frame);
-  if (!all_finite(values)) return lost(Loss::refused, "a result that is not finite");
-  if (options_.layout.head) {
-    logits_ = values;
-  } else {
-    std::copy(values.begin(), values.end(), piece.hidden().begin());
-  }
+  TESSERA_TRY(asks_for_tokens(piece) ? take_tokens(piece, reply_) : take_rows(piece, reply_));
   jobs_.add();
   bytes_received_.add(reply_.body.size());
   return {};
+}
+
+Status RemoteShard::take_rows(Piece& piece, const JobReply& reply) {
+  const std::span<const float> values = f32_values(reply.frame);
+  if (!all_finite(values)) return lost(Loss::refused, "a result that is not finite");
+  const TokenChoices& choices = piece.view().choices;
+  if (!options_.layout.head)
+    std::copy(values.begin(), values.end(), piece.hidden().begin());
+  else if (choices.empty())
+    logits_ = values;
+  else
+    chooser_->choose(values, choices, piece.chosen_out);
+  return {};
+}
+
+Status RemoteShard::take_tokens(Piece& piece, const JobReply& reply) {
+  const Status taken = decode_chosen(reply.body, piece.view().choices.rows, chooser_->tokens(),
+                                     n_vocab_, piece.chosen_out);
+  return taken ? taken : lost(Loss::refused, taken.error().message);
 }
 
 // That the result has the job's shape; its length then follows (check_frame).
@@ -250,15 +281,18 @@ Status RemoteShard::check_reply(const Piece& piece, const JobReply& reply) {
   if (reply.error) return lost(Loss::refused, reply.error->text);
   if (reply.header.status != JobStatus::ok)
     return lost(Loss::refused, fmt::format("job status {}", static_cast<int>(reply.header.status)));
+  const BatchView& view = piece.view();
   const bool head = options_.layout.head;
-  const std::size_t rows =
-      head ? piece.view().logit_rows.size() : static_cast<std::size_t>(piece.view().rows());
-  const std::size_t values =
-      rows * (head ? static_cast<std::size_t>(n_vocab_) : hello_.dims.n_embd);
-  if (reply.header.rows != rows || reply.body.size() != values * sizeof(float) ||
-      (rows > 0 && reply.header.out_type != WireType::f32))
-    return lost(Loss::refused,
-                fmt::format("a result of {} rows where {} are due", reply.header.rows, rows));
+  const bool tokens = asks_for_tokens(piece);
+  const auto rows = static_cast<std::uint32_t>(head ? view.logit_rows.size() : view.tokens.size());
+  std::uint32_t columns = head ? static_cast<std::uint32_t>(n_vocab_) : hello_.dims.n_embd;
+  if (tokens) columns = result_words(view.choices.rows);
+  const bool due = reply.header.rows == rows && (rows == 0 || reply.header.items == columns) &&
+                   ((reply.header.flags & kFlagChoose) != 0) == tokens &&
+                   (rows == 0 || tokens || reply.header.out_type == WireType::f32);
+  if (!due)
+    return lost(Loss::refused, fmt::format("a result of {} rows of {} where {} of {} are due",
+                                           reply.header.rows, reply.header.items, rows, columns));
   return {};
 }
 

@@ -5,8 +5,10 @@
 //   TESSERA_TRY(shard->load(model, progress));                   // until it has, or why not
 //
 // Rows, tokens, state changes and changes of page tables go to the worker as FORWARD_LAYERS jobs,
-// residual rows or logits come back, in f32: the numbers are those of a local shard. As many pieces
-// as the worker grants credits are under way at once.
+// residual rows come back, in f32, or from the shard with the head the tokens that were chosen
+// there: what a local shard gives. Logits come where they were asked for, and where the choices are
+// more than the wire takes (token_wire.h); then the choosing is done here. As many pieces as the
+// worker grants credits are under way at once.
 //
 // A worker at an address that has no file of the model is sent it, so the model must outlive the
 // shard.
@@ -74,12 +76,17 @@ class RemoteShard final : public Shard {
   Status adopt(std::shared_ptr<Session> session);
   void count_experts();
   Error lost(Loss reason, const std::string& detail);
+  bool asks_for_tokens(const Piece& piece) const;
+  std::uint16_t flags_of(const Piece& piece) const;
   Status check_reply(const Piece& piece, const JobReply& reply);
+  Status take_rows(Piece& piece, const JobReply& reply);
+  Status take_tokens(Piece& piece, const JobReply& reply);
 
   WorkerSite site_;
   RemoteShardOptions options_;
   Hello hello_;
   int n_vocab_;
+  std::optional<TokenChooser> chooser_;  // with the head: for choices that the wire does not take
 
   Counter& jobs_;
   std::array<Counter*, 4> losses_{};

@@ -176,6 +176,7 @@ class Server final : public FrameTaker {
     if (counts_experts_) TESSERA_TRY(tell_stats());
     return reply({.op = Op::result,
                   .layer = header.layer,
+                  .flags = output->flags,
                   .rows = output->rows,
                   .items = output->columns,
                   .out_type = output->type,

@@ -23,6 +23,7 @@ struct JobOutput {
   std::uint32_t columns = 0;
   WireType type = WireType::f32;
   std::span<const std::byte> body;  // the handler's, until its next run
+  std::uint16_t flags = 0;
 };
 
 using Near = std::function<void()>;

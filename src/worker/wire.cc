@@ -95,16 +95,31 @@ Status check_forward(const FrameHeader& header, const WireLimits& limits) {
     TESSERA_TRY(check_type(header.in_type, limits.in_types, "the rows"));
   const std::uint64_t least =
       forward_body_bytes({.rows = header.rows, .sequences = 1}, limits.n_embd, header.in_type);
+  const bool chooses = (header.flags & kFlagChoose) != 0;
   const std::uint64_t most = forward_body_bytes({.rows = header.rows,
                                                  .sequences = header.rows,
                                                  .page_changes = limits.max_page_changes,
                                                  .logit_rows = header.rows,
-                                                 .state_changes = limits.max_page_changes},
+                                                 .state_changes = limits.max_page_changes,
+                                                 .choices = chooses ? header.rows : 0,
+                                                 .logit_changes = chooses ? kMostLogitChanges : 0},
                                                 limits.n_embd, header.in_type);
   if (header.body_bytes < least || header.body_bytes > most)
     return Error::make(ErrorCode::invalid,
                        "FORWARD_LAYERS frame of {} bytes where its counts allow {} to {}",
                        header.body_bytes, least, most);
+  return {};
+}
+
+Status check_tokens(const FrameHeader& header, const WireLimits& limits) {
+  constexpr std::uint32_t kMostWords = kChosenWords + kTopTokenWords * kMostTopTokens;
+  if (header.rows == 0 || header.rows > limits.max_logit_rows || header.items < kChosenWords ||
+      header.items > kMostWords || header.out_type != WireType::none)
+    return Error::make(ErrorCode::invalid,
+                       "RESULT with tokens for {} rows in {} words where 1 to {} were agreed",
+                       header.rows, header.items, limits.max_logit_rows);
+  const std::uint64_t want = std::uint64_t{header.rows} * header.items * 4;
+  if (header.body_bytes != want) return wrong_size(header, want);
   return {};
 }
 
@@ -118,6 +133,7 @@ Status check_result(const FrameHeader& header, const WireLimits& limits) {
     if (header.body_bytes != 0) return wrong_size(header, 0);
     return {};
   }
+  if ((header.flags & kFlagChoose) != 0) return check_tokens(header, limits);
   const bool logits = header.items == limits.n_vocab && header.items != limits.n_embd;
   const std::uint32_t most = logits ? limits.max_logit_rows : limits.max_rows;
   if (header.rows == 0 || header.rows > most)
@@ -263,12 +279,15 @@ std::uint64_t max_body_bytes(const WireLimits& limits) {
                                    .sequences = limits.max_rows,
                                    .page_changes = limits.max_page_changes,
                                    .logit_rows = limits.max_rows,
-                                   .state_changes = limits.max_page_changes},
+                                   .state_changes = limits.max_page_changes,
+                                   .choices = limits.max_rows,
+                                   .logit_changes = kMostLogitChanges},
                                   limits.n_embd, WireType::f32));
   const bool wide = (limits.out_types & type_bit(WireType::f64)) != 0;
   return std::max(
       {kMaxHelloBytes, job, std::uint64_t{limits.max_model_bytes},
        result_body_bytes(limits.max_rows, limits.n_embd, wide ? WireType::f64 : WireType::f32),
+       std::uint64_t{limits.max_logit_rows} * 4 * (kChosenWords + kTopTokenWords * kMostTopTokens),
        result_body_bytes(limits.max_logit_rows, limits.n_vocab, WireType::f32)});
 }
 

@@ -24,8 +24,8 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 7;
-inline constexpr std::uint16_t kVersionMax = 7;
+inline constexpr std::uint16_t kVersionMin = 8;
+inline constexpr std::uint16_t kVersionMax = 8;
 inline constexpr std::uint16_t kFirstVersionWithSums = 5;  // of bodies, as body_sum() has them
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 
@@ -90,9 +90,10 @@ inline constexpr std::uint8_t kResultTypes = kFloatTypes | type_bit(WireType::f6
 // How a job ended; in RESULT. Anything but ok comes without a body.
 enum class JobStatus : std::uint16_t { ok = 0, expired = 1, cancelled = 2, failed = 3 };
 
-// Flags of FORWARD_LAYERS.
-inline constexpr std::uint16_t kFlagHead = 1;  // answer with logits, not with the residual rows
-inline constexpr std::uint16_t kKnownFlags = kFlagHead;
+// Flags of FORWARD_LAYERS: what to answer with instead of the residual rows.
+inline constexpr std::uint16_t kFlagHead = 1;    // logits
+inline constexpr std::uint16_t kFlagChoose = 2;  // tokens (token_wire.h); also in the RESULT
+inline constexpr std::uint16_t kKnownFlags = kFlagHead | kFlagChoose;
 
 struct FrameHeader {
   std::uint16_t version = kVersionMax;

@@ -11,14 +11,16 @@
 #include "worker/jobs.h"
 #include "worker/messages.h"
 #include "worker/model_messages.h"
+#include "worker/token_wire.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
 namespace {
 
+constexpr int kVocabulary = 100;
 const WireLimits kLimits{.n_layer = 4,
                          .n_embd = 4,
-                         .n_vocab = 100,
+                         .n_vocab = kVocabulary,
                          .n_expert = 12,
                          .max_rows = 64,
                          .max_logit_rows = 8,
@@ -50,6 +52,19 @@ void control_bodies(std::span<const std::byte> body) {
   stable(body, decode_model_read);
 }
 
+// A result of tokens for these choices.
+void tokens(std::span<const std::byte> body) {
+  static const SampleableTokens kTokens(90, [](TokenId id) { return id % 7 == 3; });
+  const TokenChoice choices[] = {{.n_top = 2}, {.given = 3}};
+  const std::size_t bytes = std::size(choices) * result_words(choices) * 4;
+  if (body.size() < bytes) return;
+  std::array<ChosenToken, std::size(choices)> chosen;
+  if (!decode_chosen(body.first(bytes), choices, kTokens, kVocabulary, chosen)) return;
+  CHECK(chosen[0].id == kNoToken || kTokens.contains(chosen[0].id));
+  CHECK(chosen[1].id == kNoToken || chosen[1].id == 3);
+  for (const TokenLogprob& other : chosen[0].top) CHECK(other.id >= 0 && other.id < kVocabulary);
+}
+
 void frame(std::span<const std::byte> input) {
   std::array<std::byte, kHeaderBytes> raw{};
   std::copy_n(input.begin(), kHeaderBytes, raw.begin());
@@ -79,6 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace tessera::worker;
   const std::span<const std::byte> input(reinterpret_cast<const std::byte*>(data), size);
   control_bodies(input);
+  tokens(input);
   if (size >= kHeaderBytes) frame(input);
   return 0;
 }

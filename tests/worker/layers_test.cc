@@ -5,6 +5,7 @@
 
 #include "device/cpu/isa.h"
 #include "plan/layer_cuts.h"
+#include "tests/choices.h"
 #include "tests/golden_data.h"
 #include "tests/least_budget.h"
 #include "tests/worker/layer_topology.h"
@@ -69,6 +70,26 @@ TEST_P(WorkerLayers, TokenByTokenAndWithoutLogits) {
   const std::vector<float> last = runner.last_logits(ids.first(40), 7);
   EXPECT_TRUE(
       std::equal(last.begin(), last.end(), whole.end() - static_cast<std::ptrdiff_t>(vocab)));
+}
+
+// At the worker with the head; here where the choices are more than the wire takes.
+TEST_P(WorkerLayers, TokensAreChosenAsTheLogitsHaveIt) {
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  ModelRunner plain(model(), {.threads = 1});
+  ASSERT_TRUE(plain.ready());
+  const std::vector<float> logits = plain.logits(ids, 512);
+  for (const std::string topology : {"W", "LW", "WL"}) {
+    for (const auto transport : {shared, stream}) {
+      SCOPED_TRACE(topology + (transport == stream ? ", stream" : ""));
+      LayerWorkers workers{.transport = transport};
+      ModelRunner runner(model(), on_topology(model(), topology, {}, workers));
+      ASSERT_TRUE(runner.ready());
+      expect_choices(runner, ids, logits, 300, 5);
+      expect_choices(runner, ids.first(10), logits, 1, 5);
+      expect_choices(runner, ids.first(10), logits, 5, 10'000);
+    }
+  }
 }
 
 // Sequences that start, run and end at their own times, in slots and pages that were used before.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "text/vocabulary.h"
+
 namespace tessera {
 namespace {
 
@@ -37,7 +39,7 @@ Result<int> read_token_count(const Keys& keys, int n_vocab) {
   return static_cast<int>(tokens->size());
 }
 
-// Ids that must never be chosen: the file's own list, and filler rows.
+// Ids that must never be chosen: the file's own list, and filler rows, by their type or their name.
 Status read_suppressed(const gguf::Metadata& metadata, ModelSpec& spec) {
   constexpr const char* kList = "tokenizer.ggml.suppress_tokens";
   if (metadata.contains(kList)) {
@@ -59,6 +61,13 @@ Status read_suppressed(const gguf::Metadata& metadata, ModelSpec& spec) {
         spec.suppressed_tokens.push_back(static_cast<TokenId>(id));
       }
     }
+  }
+  constexpr const char* kTokens = "tokenizer.ggml.tokens";
+  if (metadata.contains(kTokens)) {
+    TESSERA_ASSIGN(auto tokens, metadata.get_string_array(kTokens));
+    for (std::size_t id = 0; id < tokens.size(); ++id)
+      if (text::is_filler(tokens[id], static_cast<TokenId>(id)))
+        spec.suppressed_tokens.push_back(static_cast<TokenId>(id));
   }
   std::ranges::sort(spec.suppressed_tokens);
   // std::ranges::unique does not compile with clang 14.

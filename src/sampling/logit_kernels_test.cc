@@ -1,4 +1,4 @@
-#include "engine/logit_kernels.h"
+#include "sampling/logit_kernels.h"
 
 #include <gtest/gtest.h>
 

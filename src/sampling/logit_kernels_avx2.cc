@@ -1,5 +1,5 @@
-#include "engine/logit_kernels.h"
-#include "engine/logit_kernels_inl.h"
+#include "sampling/logit_kernels.h"
+#include "sampling/logit_kernels_inl.h"
 
 namespace tessera {
 

@@ -1,7 +1,7 @@
-#include "engine/logit_kernels.h"
+#include "sampling/logit_kernels.h"
 
 #include "device/cpu/isa.h"
-#include "engine/logit_kernels_inl.h"
+#include "sampling/logit_kernels_inl.h"
 
 namespace tessera {
 

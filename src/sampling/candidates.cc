@@ -1,10 +1,10 @@
-#include "engine/candidates.h"
+#include "sampling/candidates.h"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
-#include "engine/logit_kernels.h"
+#include "sampling/logit_kernels.h"
 
 namespace tessera {
 namespace {

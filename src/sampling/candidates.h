@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "engine/sampler.h"
+#include "sampling/choose.h"
 
 namespace tessera {
 
