@@ -65,7 +65,7 @@ Status RingChannel::put(const FrameHeader& header, Parts parts, Deadline deadlin
 Result<bool> RingChannel::take(Frame& frame) {
   Result<bool> came = receiver_.try_receive(frame, limits());
   if (!came) return fail(std::move(came).error());
-  if (*came) announced_ = frame.header.op == Op::near;
+  if (*came) announcement_.saw(frame.header.op);
   return *came;
 }
 
@@ -75,7 +75,7 @@ Result<bool> RingChannel::get(Frame& frame, Deadline deadline) {
   if (at_once) return true;
   const Deadline start = Clock::now();
   if (start >= deadline) return peek(frame);
-  if (announced_) {
+  if (announcement_.pending()) {
     TESSERA_ASSIGN(const bool came,
                    await_announced(frame, std::min(deadline, start + kAnnouncedSpin)));
     return came ? came : sleep(frame, deadline);
@@ -109,7 +109,7 @@ Result<bool> RingChannel::spin(Frame& frame, Deadline until) {
 }
 
 Result<bool> RingChannel::await_announced(Frame& frame, Deadline until) {
-  announced_ = false;
+  announcement_.used();
   for (;;) {
     TESSERA_ASSIGN(const bool came, spin(frame, Deadline::min()));
     if (came || Clock::now() >= until || closed()) return came;

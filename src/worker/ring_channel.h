@@ -5,7 +5,7 @@
 // one that closes wakes this end, for one that was killed a sleeper looks now and then, and when
 // look_around() says so. How long to spin follows what came of it: `max_spin` while frames end the
 // spin, nearly nothing on an idle connection or where both ends share a core; now and then
-// `max_spin` is tried again. After NEAR it spins until the frame that this announced, for
+// `max_spin` is tried again. After NEAR (Announcement) it spins until that frame comes, for
 // kAnnouncedSpin at most.
 #pragma once
 
@@ -56,7 +56,7 @@ class RingChannel final : public Channel {
   std::chrono::nanoseconds max_spin_;
   std::chrono::nanoseconds spin_;
   std::uint32_t waits_ = 0;
-  bool announced_ = false;  // the last frame was NEAR
+  Announcement announcement_;
   std::atomic<bool> closed_{false};
 };
 

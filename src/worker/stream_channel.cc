@@ -213,8 +213,8 @@ Result<bool> StreamChannel::fill(std::span<std::byte> to, std::size_t& have, Dea
 
 // What is announced comes sooner than a thread that sleeps would wake.
 Readiness StreamChannel::wait_for_more(Deadline deadline) {
-  if (announced_ && Clock::now() < deadline) {
-    announced_ = false;
+  if (announcement_.pending() && Clock::now() < deadline) {
+    announcement_.used();
     const Deadline until = std::min(deadline, after(kAnnouncedSpin));
     do {
       const Readiness now = wait_for(socket_.get(), POLLIN, Deadline::min());
@@ -244,7 +244,7 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
   TESSERA_ASSIGN(const bool whole, fill(partial_body_, body_have_, deadline, descriptor));
   if (!whole) return false;
   std::swap(frame, partial_);
-  announced_ = frame.header.op == Op::near;
+  announcement_.saw(frame.header.op);
   in_body_ = false;
   header_have_ = 0;
   return true;

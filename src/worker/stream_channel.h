@@ -81,7 +81,7 @@ class StreamChannel final : public Channel {
   std::size_t header_have_ = 0;
   std::size_t body_have_ = 0;
   bool in_body_ = false;
-  bool announced_ = false;  // the last frame was NEAR
+  Announcement announcement_;
   FrameTaker* taker_ = nullptr;
   // Of the last frame that was handed over; for the sending thread.
   std::vector<std::byte> rest_;

@@ -51,6 +51,23 @@ inline Deadline after(Clock::duration duration) {
 // a while after.
 inline constexpr auto kAnnouncedSpin = std::chrono::milliseconds(5);
 
+// Whether a receiver awaits the next frame awake. What a NEAR is about comes after it, so that one
+// counts for each job or result, and who sends others keeps nobody awake.
+class Announcement {
+ public:
+  void saw(Op op) {
+    announced_ = op == Op::near && may_;
+    if (op == Op::near) may_ = false;
+    if (op == Op::compute_experts || op == Op::forward_layers || op == Op::result) may_ = true;
+  }
+  bool pending() const { return announced_; }
+  void used() { announced_ = false; }
+
+ private:
+  bool may_ = true;
+  bool announced_ = false;  // the last frame was NEAR
+};
+
 // A received frame. Its memory only grows, so a Frame that is used again allocates nothing.
 class Frame {
  public:

@@ -47,6 +47,49 @@ std::vector<std::byte> pattern(std::uint64_t seed, std::size_t bytes) {
   return out;
 }
 
+TEST(Announcements, CountOnceForEachJobOrResult) {
+  Announcement announcement;
+  for (const Op work : {Op::compute_experts, Op::forward_layers, Op::result}) {
+    announcement.saw(Op::near);
+    EXPECT_TRUE(announcement.pending());
+    announcement.used();
+    EXPECT_FALSE(announcement.pending());
+    for (const Op op : {Op::near, Op::ping, Op::near, Op::cancel, Op::near}) {
+      announcement.saw(op);
+      EXPECT_FALSE(announcement.pending()) << op_name(op);
+    }
+    announcement.saw(work);
+    EXPECT_FALSE(announcement.pending());
+  }
+}
+
+// The wait that is awake ends as the one that sleeps does, whatever ends it.
+TEST_P(Transport, AwaitsWhatIsAnnounced) {
+  ASSERT_TRUE(pair_.worker->send({.op = Op::near, .sequence = 1}, after(1s)).ok());
+  ASSERT_TRUE(*pair_.client->receive(frame_, after(10s)));
+  EXPECT_EQ(frame_.header.op, Op::near);
+  EXPECT_FALSE(*pair_.client->receive(frame_, after(1ms))) << "the deadline comes first";
+  const std::vector<std::byte> body = pattern(1, 256 * 4);
+  for (std::uint64_t i = 0; i < 20; ++i) {
+    std::thread other([&, pause = std::chrono::microseconds(500 * i)] {
+      std::this_thread::sleep_for(pause);  // less and more than it is awake
+      EXPECT_TRUE(pair_.worker->send(result_of(i, 1), body, after(10s)).ok());
+      EXPECT_TRUE(pair_.worker->send({.op = Op::near, .sequence = i + 1}, after(10s)).ok());
+    });
+    ASSERT_TRUE(*pair_.client->receive(frame_, after(10s)));
+    EXPECT_EQ(frame_.header.sequence, i);
+    EXPECT_TRUE(std::equal(body.begin(), body.end(), frame_.body().begin(), frame_.body().end()));
+    ASSERT_TRUE(*pair_.client->receive(frame_, after(10s)));
+    EXPECT_EQ(frame_.header.op, Op::near);
+    other.join();
+  }
+  std::thread other([&] { pair_.worker.reset(); });
+  const Result<bool> came = pair_.client->receive(frame_, after(10s));
+  other.join();
+  ASSERT_FALSE(came.ok());
+  EXPECT_EQ(came.error().code, ErrorCode::unavailable) << came.error().message;
+}
+
 TEST_P(Transport, CarriesFramesBothWays) {
   ASSERT_TRUE(pair_.client->send({.op = Op::ping, .sequence = 5}, after(1s)).ok());
   ASSERT_TRUE(*pair_.worker->receive(frame_, after(1s)));
