@@ -10,6 +10,7 @@
 #include "cli/machine_file.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
+#include "cli/stand_ins.h"
 #include "cli/worker_options.h"
 #include "model/synth.h"
 #include "plan/footprint.h"
@@ -114,6 +115,18 @@ RemoteShards remote_shards(const Config& config, const Model& model,
       return std::unique_ptr<Shard>(std::move(remote));
     }
     return Error::make(ErrorCode::internal, "{} is planned for and not known", shard.device);
+  };
+}
+
+// And this process behind those of them that it has room for.
+RemoteShards backed_shards(RemoteShards remote, const StandIns& stand_ins,
+                           const std::vector<LayerWorker>& workers) {
+  return [&, remote = std::move(remote)](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+    TESSERA_ASSIGN(std::unique_ptr<Shard> made, remote(shard));
+    const bool spawned = std::any_of(workers.begin(), workers.end(), [&](const LayerWorker& w) {
+      return w.site.name == shard.device && w.site.spawn;
+    });
+    return stand_ins.behind(std::move(made), shard, spawned);
   };
 }
 
@@ -334,11 +347,13 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
-  TESSERA_ASSIGN(
-      auto shards,
-      open_shards(placed.plan, devices,
-                  remote_shards(config, model, placed.workers, placed.plan.context, metrics,
-                                loaded.experts.metrics.get(), placed_costs(placed.plan).front())));
+  const StandIns stand_ins(placed.plan, devices);
+  RemoteShards remote =
+      remote_shards(config, model, placed.workers, placed.plan.context, metrics,
+                    loaded.experts.metrics.get(), placed_costs(placed.plan).front());
+  TESSERA_ASSIGN(auto shards,
+                 open_shards(placed.plan, devices,
+                             backed_shards(std::move(remote), stand_ins, placed.workers)));
   loaded.plan = std::move(placed.plan);
   Progress progress({.what = "loading"});
   TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),

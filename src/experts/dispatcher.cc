@@ -174,6 +174,16 @@ std::vector<std::string> Dispatcher::away() const {
   return lines;
 }
 
+std::vector<std::string> Dispatcher::unanswered() const {
+  std::vector<std::string> lines;
+  for (const auto& group : groups_) {
+    if (group->executor == nullptr) continue;
+    if (const auto why = group->executor->unanswered())
+      lines.push_back(fmt::format("{} is {}", group->executor->name(), *why));
+  }
+  return lines;
+}
+
 // What the host does sooner it gets, among its own pairs where exact sums make the same bits there.
 void Dispatcher::pass_over_slow() {
   if (options_.required) return;

@@ -74,6 +74,8 @@ class Dispatcher {
   // A line for each executor that takes no job now, "worker:0 is away (...)", or is not given some
   // of them: "worker:0 is passed over for jobs of up to 16 pairs: ...". Any thread.
   std::vector<std::string> away() const;
+  // The same of each that should have answered.
+  std::vector<std::string> unanswered() const;
 
   // Bytes that the constructor allocates for rows and sums.
   static std::int64_t bytes(const ModelSpec& spec, const ShardLayout& layout);

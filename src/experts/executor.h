@@ -66,6 +66,9 @@ class ExpertExecutor {
   virtual ExpertLimits limits() const = 0;
   // Why it takes no job now, if so: "away (backoff): signal 9 (Killed)". Any thread.
   virtual std::optional<std::string> away() const { return std::nullopt; }
+  // Why what it has takes longer than it should, where that is waited for: "not answering: a job is
+  // 3.1 s old". Any thread.
+  virtual std::optional<std::string> unanswered() const { return std::nullopt; }
 
   // What becomes of rows and sums on the way there and back. Twice is as once.
   virtual bool rounds() const { return false; }

@@ -45,13 +45,17 @@ void Pipeline::start_threads(const Plan& plan) {
   const ShardLayout& last = plan.shards.back().layout;
   const Piece::Size size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd};
   ring_ = std::make_unique<PieceRing>(static_cast<int>(stages_.size()), size);
-  for (std::size_t i = 1; i < stages_.size(); ++i)
-    others_elsewhere_ &= stages_[i]->shard().elsewhere();
+  find_elsewhere();
   gathered_logits_.resize(static_cast<std::size_t>(last.max_logit_rows) *
                           static_cast<std::size_t>(spec_.n_vocab));
   first_cpus_ = first_of(plan.shards.front().cpus);
   for (std::size_t i = 1; i < stages_.size(); ++i)
     threads_.emplace_back([this, i, cpus = first_of(plan.shards[i].cpus)] { drive(i, cpus); });
+}
+
+void Pipeline::find_elsewhere() {
+  others_elsewhere_ = std::all_of(stages_.begin() + 1, stages_.end(),
+                                  [](const auto& stage) { return stage->shard().elsewhere(); });
 }
 
 void Pipeline::drive(std::size_t stage, std::vector<int> cpus) {
@@ -244,6 +248,7 @@ Status Pipeline::restart() {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (ring_ != nullptr) wait_sent();
   for (const auto& stage : stages_) TESSERA_TRY(stage->shard().restart());
+  find_elsewhere();
   if (failure_) changes_.clear();
   failure_.reset();
   return {};

@@ -113,6 +113,7 @@ class Pipeline final : public ForwardPass {
  private:
   Pipeline() = default;
   void start_threads(const Plan& plan);
+  void find_elsewhere();
   void drive(std::size_t stage, std::vector<int> cpus);
   void change(const StateChange& change) { changes_.push_back(change); }
   Status forward_whole(const BatchView& batch);

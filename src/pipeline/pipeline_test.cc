@@ -13,7 +13,7 @@ constexpr int kPieceRows = 128;
 // Counts its pieces and computes nothing; one of them fails.
 class CountingShard final : public Shard {
  public:
-  explicit CountingShard(bool is_elsewhere = false) : is_elsewhere_(is_elsewhere) {}
+  explicit CountingShard(bool elsewhere = false) : is_elsewhere(elsewhere) {}
   Status load(const Model&, const LoadProgress&) override { return {}; }
   Status prepare(Piece&) override {
     ++prepared;
@@ -30,7 +30,7 @@ class CountingShard final : public Shard {
     return {};
   }
   std::span<const float> logits() override { return {}; }
-  bool elsewhere() const override { return is_elsewhere_; }
+  bool elsewhere() const override { return is_elsewhere; }
   void give_up() override {
     if (ending != nullptr) ++*ending;
   }
@@ -46,22 +46,22 @@ class CountingShard final : public Shard {
   int started = 0;
   int finished = 0;
   std::thread::id by;  // who drove it last
-
- private:
-  bool is_elsewhere_;
+  bool is_elsewhere;
 };
 
 struct Rig {
-  explicit Rig(int fails_at = -1, bool second_elsewhere = false) {
+  explicit Rig(int fails_at = -1, bool second_elsewhere = false, int n_shards = 2) {
     static const Result<Model> model =
         Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
     EXPECT_TRUE(model.ok());
     Plan plan;
     plan.piece_rows = kPieceRows;
-    plan.shards.resize(2);
+    plan.shards.resize(static_cast<std::size_t>(n_shards));
     auto shards = std::vector<std::unique_ptr<Shard>>();
     shards.push_back(std::make_unique<CountingShard>());
     shards.push_back(std::make_unique<CountingShard>(second_elsewhere));
+    if (n_shards == 3) shards.push_back(std::make_unique<CountingShard>(true));
+    last = static_cast<CountingShard*>(shards.back().get());
     first = static_cast<CountingShard*>(shards[0].get());
     second = static_cast<CountingShard*>(shards[1].get());
     first->fails_at = fails_at;
@@ -81,6 +81,7 @@ struct Rig {
 
   CountingShard* first = nullptr;
   CountingShard* second = nullptr;
+  CountingShard* last = nullptr;
   std::unique_ptr<Pipeline> pipeline;
 };
 
@@ -170,6 +171,44 @@ TEST(Pipeline, TellsEveryShardOfAPieceThatFailed) {
   ASSERT_TRUE(rig.pipeline->restart());
   EXPECT_TRUE(rig.forward(1, true));
   EXPECT_EQ(rig.second->finished, 1);
+}
+
+// Of three shards, that a piece fails at any of them, alone or under way with others.
+TEST(Pipeline, ThreeShardsGoOnAfterAFailureOfAny) {
+  for (const bool elsewhere : {false, true})
+    for (int failing = 0; failing < 3; ++failing) {
+      SCOPED_TRACE(fmt::format("elsewhere {}, shard {}", elsewhere, failing));
+      Rig rig(-1, elsewhere, 3);
+      CountingShard* const shards[] = {rig.first, rig.second, rig.last};
+      ASSERT_TRUE(rig.forward(4 * kPieceRows, true));
+      ASSERT_TRUE(rig.forward(1, true));
+      const bool alone = elsewhere;  // then one thread takes a piece through all
+      EXPECT_EQ(rig.last->by == std::this_thread::get_id(), alone);
+      for (const CountingShard* shard : shards) EXPECT_EQ(shard->finished, 5);
+      for (const int rows : {4 * kPieceRows, 1}) {
+        CountingShard& bad = *shards[failing];
+        bad.fails_at = bad.finished;
+        EXPECT_FALSE(rig.forward(rows, true));
+        EXPECT_FALSE(rig.forward(1, true));
+        ASSERT_TRUE(rig.pipeline->restart());
+        for (const CountingShard* shard : shards) EXPECT_EQ(shard->started, shard->finished);
+        ASSERT_TRUE(rig.forward(2 * kPieceRows));
+        ASSERT_TRUE(rig.forward(1, true));
+      }
+      EXPECT_EQ(rig.first->prepared, rig.second->prepared);
+      EXPECT_EQ(rig.second->prepared, rig.last->prepared) << "each is told of every piece";
+    }
+}
+
+// A shard that is elsewhere may come to be here, and the other way round.
+TEST(Pipeline, LooksAtARestartWhichShardsAreElsewhere) {
+  Rig rig(-1, true);
+  ASSERT_TRUE(rig.forward(1, true));
+  EXPECT_EQ(rig.second->by, std::this_thread::get_id());
+  rig.second->is_elsewhere = false;
+  ASSERT_TRUE(rig.pipeline->restart());
+  ASSERT_TRUE(rig.forward(1, true));
+  EXPECT_NE(rig.second->by, std::this_thread::get_id());
 }
 
 }  // namespace

@@ -52,6 +52,13 @@ Status LocalShard::ready() const {
   return Error::make(ErrorCode::unavailable, "{}", lines.front());
 }
 
+std::vector<std::string> LocalShard::away() const {
+  if (dispatcher_ == nullptr) return {};
+  std::vector<std::string> lines = dispatcher_->away();
+  for (std::string& line : dispatcher_->unanswered()) lines.push_back(std::move(line));
+  return lines;
+}
+
 Status LocalShard::prepare(Piece& piece) {
   for (const StateChange& change : piece.changes) apply(change);
   if (dispatcher_ != nullptr)

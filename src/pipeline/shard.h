@@ -67,7 +67,10 @@ class Shard {
   virtual Status ready() const { return {}; }
   // Of whatever ready() misses.
   virtual Absence absence() const { return Absence::none; }
-  // A line for each worker that is away, needed for that or not.
+  // Waits until that is `failed`; false where it will not be, after give_up() too. Any thread.
+  virtual bool await_failed() const { return false; }
+  // A line for each worker that is away, needed for that or not, and for each that should have
+  // answered.
   virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
@@ -118,9 +121,7 @@ class LocalShard final : public Shard {
   // Not without the workers of experts that are required.
   Status ready() const override;
   Absence absence() const override { return Absence::lost; }  // of a worker that is required
-  std::vector<std::string> away() const override {
-    return dispatcher_ != nullptr ? dispatcher_->away() : std::vector<std::string>();
-  }
+  std::vector<std::string> away() const override;
   bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
   void give_up() override {
     if (experts_.end_workers) experts_.end_workers();

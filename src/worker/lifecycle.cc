@@ -61,7 +61,7 @@ std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& 
       busy ? now - *health.oldest_job >= options_.job_limit : silence >= options_.dead_after;
   if (hung) return DeathReason::hung;
   const bool suspicious =
-      busy ? health.abandoned > 0 : silence >= options_.suspect_after * options_.heartbeat;
+      busy ? health.abandoned > 0 || health.late : silence >= options_.suspect_after * options_.heartbeat;
   enter(suspicious ? WorkerState::suspect : WorkerState::healthy, now);
   return std::nullopt;
 }

@@ -43,6 +43,12 @@ TEST_F(States, TheOldestJobDecidesWhileBusy) {
   EXPECT_EQ(life_.state(), WorkerState::healthy);
   EXPECT_EQ(life_.tick(now_, busy_for(900ms, 1)), std::nullopt);
   EXPECT_EQ(life_.state(), WorkerState::suspect) << "a job passed its deadline";
+  Session::Health late = busy_for(900ms);
+  EXPECT_EQ(life_.tick(now_, late), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+  late.late = true;
+  EXPECT_EQ(life_.tick(now_, late), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::suspect) << "others took less";
   EXPECT_EQ(life_.tick(now_, busy_for(1s, 1)), DeathReason::hung);
 }
 

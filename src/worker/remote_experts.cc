@@ -137,6 +137,7 @@ class RemoteExperts final : public ExpertExecutor {
 
   std::string name() const override { return worker_.name(); }
   std::optional<std::string> away() const override { return worker_.away(); }
+  std::optional<std::string> unanswered() const override { return worker_.unanswered(); }
   ExpertLimits limits() const override;
   bool rounds() const override { return worker_.payload_ != WireType::f32; }
   void round_rows(std::span<float> rows) override;

@@ -61,6 +61,10 @@ class ExpertConnection {
   bool is_ready() const { return supervisor_->session() != nullptr; }
   // Why no job is taken now: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const;
+  // Of a required one. Any thread.
+  std::optional<std::string> unanswered() const {
+    return required_ ? supervisor_->unanswered() : std::nullopt;
+  }
   std::unique_ptr<ExpertExecutor> executor();
   // Begins to end the worker, for good; any thread. The destructor waits until it has ended.
   void begin_stop() { supervisor_->begin_stop(); }

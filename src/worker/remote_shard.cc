@@ -144,6 +144,8 @@ Status RemoteShard::ready() const {
 
 std::vector<std::string> RemoteShard::away() const {
   if (const Status status = ready(); !status) return {status.error().message};
+  if (const auto late = supervisor_->unanswered())
+    return {fmt::format("{} is {}", site_.name, *late)};
   return {};
 }
 

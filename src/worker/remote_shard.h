@@ -63,6 +63,7 @@ class RemoteShard final : public Shard {
   std::span<const float> logits() override { return logits_; }
   Status ready() const override;
   Absence absence() const override { return supervisor_->absence(); }
+  bool await_failed() const override { return supervisor_->await_failed(); }
   std::vector<std::string> away() const override;
   Status restart() override;
   void give_up() override { supervisor_->begin_stop(); }

@@ -11,6 +11,18 @@ constexpr auto kPushPause = std::chrono::milliseconds(1);
 constexpr auto kByeTime = std::chrono::milliseconds(100);
 constexpr auto kBreachTime = std::chrono::milliseconds(100);
 constexpr std::uint64_t kBeatSequence = 0;
+// A job is late after so many times what one of its rows took, a second at the least; and the first
+// after some seconds.
+constexpr double kLateFactor = 5;
+constexpr auto kLeastLate = std::chrono::seconds(1);
+constexpr auto kFirstLate = std::chrono::seconds(5);
+
+// `usual_us` 0: not known.
+bool is_late(Clock::duration age, double usual_us) {
+  if (usual_us <= 0) return age >= kFirstLate;
+  return age >= kLeastLate &&
+         age >= std::chrono::duration<double, std::micro>(kLateFactor * usual_us);
+}
 
 }  // namespace
 
@@ -37,6 +49,7 @@ Result<Ticket> Session::submit(FrameHeader header, Parts parts, const SendTime& 
     slot->sequence = next_sequence_++;
     slot->untold = false;
     slot->near = false;
+    slot->rows = header.rows;
     slot->items = header.items;
     slot->counted = false;
     slot->submitted = Clock::now();
@@ -93,6 +106,8 @@ Status Session::deliver(Frame& frame) {
         return {};
       }
       if (slot.state != Slot::State::waiting) break;
+      pace_.learn(slot.rows,
+                  std::chrono::duration<double, std::micro>(Clock::now() - slot.submitted).count());
       std::swap(slot.reply, frame);
       slot.state = Slot::State::answered;
       return {};
@@ -258,12 +273,16 @@ ExpertCounts Session::take_experts() {
 Session::Health Session::health() const {
   Health health{.heard = Deadline(Clock::duration(heard_.load(std::memory_order_relaxed)))};
   const std::lock_guard lock(slots_mutex_);
+  const Slot* oldest = nullptr;
   for (const Slot& slot : slots_) {
     const bool given_up = slot.state == Slot::State::abandoned;
     if (!given_up && slot.state != Slot::State::waiting) continue;
     health.abandoned += given_up ? 1 : 0;
-    health.oldest_job = std::min(health.oldest_job.value_or(slot.submitted), slot.submitted);
+    if (oldest == nullptr || slot.submitted < oldest->submitted) oldest = &slot;
   }
+  if (oldest == nullptr) return health;
+  health.oldest_job = oldest->submitted;
+  health.late = is_late(Clock::now() - oldest->submitted, pace_.us(oldest->rows));
   return health;
 }
 

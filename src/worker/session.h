@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "experts/pair_pace.h"
 #include "worker/handshake.h"
 #include "worker/told_experts.h"
 #include "worker/transport.h"
@@ -95,6 +96,7 @@ class Session {
     Deadline heard;                      // when the last frame came
     std::optional<Deadline> oldest_job;  // submitted and not answered
     int abandoned = 0;                   // of these, given up by the client
+    bool late = false;                   // the oldest takes much longer than others of its rows did
   };
   Health health() const;
 
@@ -114,6 +116,7 @@ class Session {
     std::uint64_t sequence = 0;
     bool untold = false;  // abandoned, and its CANCEL is to go out
     bool near = false;    // the worker said so
+    std::uint32_t rows = 0;
     std::uint32_t items = 0;
     bool counted = false;  // its STATS came
     Deadline submitted;
@@ -145,6 +148,7 @@ class Session {
   ToldExperts told_experts_;
   ExpertCounts experts_{};  // not taken yet
   std::optional<Late> late_;
+  PairPace pace_;  // of a job's rows, from submit() to the answer
   std::string given_up_;
   std::optional<Error> breach_;  // of the protocol, the first one; with slots_mutex_
   Frame incoming_;

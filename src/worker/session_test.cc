@@ -52,6 +52,27 @@ class Serving : public testing::TestWithParam<AttachKind> {
   JobReply reply_;
 };
 
+// A second at the least, and five times what such jobs took.
+TEST_P(Serving, AJobThatTakesMuchLongerThanOthersIsLate) {
+  EXPECT_FALSE(session_->health().late);
+  for (int i = 0; i < 20; ++i) {
+    const Result<Ticket> ticket = submit();
+    ASSERT_TRUE(ticket.ok());
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s)));
+  }
+  EXPECT_FALSE(session_->health().late) << "there is none";
+  std::promise<void> held = hold_worker();
+  const Deadline begin = Clock::now();
+  const Result<Ticket> ticket = submit();
+  ASSERT_TRUE(ticket.ok());
+  while (!session_->health().late && Clock::now() - begin < 60s) std::this_thread::sleep_for(1ms);
+  EXPECT_TRUE(session_->health().late);
+  EXPECT_GE(Clock::now() - begin, 1s);
+  held.set_value();
+  ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s)));
+  EXPECT_FALSE(session_->health().late);
+}
+
 TEST_P(Serving, ComputesJobs) {
   for (int i = 0; i < 200; ++i) {
     const Result<Ticket> ticket = submit();

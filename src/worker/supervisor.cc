@@ -95,6 +95,7 @@ void Supervisor::begin_stop() {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
+  changed_.notify_all();
   interrupter_.interrupt();
   const std::uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
@@ -145,6 +146,21 @@ Absence Supervisor::absence() const {
   if (session_ && !session_->closed()) return Absence::none;
   if (failed_) return Absence::failed;
   return mismatch_ ? Absence::mismatch : Absence::lost;
+}
+
+std::optional<std::string> Supervisor::unanswered() const {
+  const std::shared_ptr<Session> now = session();
+  if (!now || now->closed()) return std::nullopt;
+  const Session::Health health = now->health();
+  if (!health.late) return std::nullopt;
+  const std::chrono::duration<double> age = Clock::now() - *health.oldest_job;
+  return fmt::format("not answering: a job is {:.1f} s old", age.count());
+}
+
+bool Supervisor::await_failed() const {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return stopping_ || failed_; });
+  return !stopping_;
 }
 
 bool Supervisor::stopping() const {

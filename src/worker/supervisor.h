@@ -72,9 +72,14 @@ class Supervisor {
   Result<std::shared_ptr<Session>> wait(int failed_starts) const;
   WorkerState state() const;
   Absence absence() const;  // any thread
+  // Waits until that is `failed`; false once the supervisor is stopped. Any thread.
+  bool await_failed() const;
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
   // lost: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const;
+  // Of a worker that is not away and whose oldest job takes much longer than such jobs did: "not
+  // answering: a job is 3.1 s old". Any thread.
+  std::optional<std::string> unanswered() const;
   // Ends the worker and the supervision without waiting for it: no worker is started from now on.
   // Whoever has several calls it of all before it waits for one. Idempotent, any thread.
   void begin_stop();

@@ -4,6 +4,7 @@
 // typed error, and the next one goes on.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <map>
 
 #include "tests/worker/expert_rig.h"
@@ -316,15 +317,21 @@ TEST_P(ExpertsRequiredLinks, AStandstillCostsTimeAndNoAnswer) {
   ModelRunner runner(model_path(), rig.runner(model_path(), kResident, 1));
   ASSERT_TRUE(runner.ready());
   const std::vector<float> healthy = runner.logits(ids(), 30);
-  for (const auto pause : {100ms, 700ms}) {
-    send_signal(rig.pid(), SIGSTOP);
-    std::thread later([&, pid = rig.pid()] {
-      std::this_thread::sleep_for(pause);
-      send_signal(pid, SIGCONT);
-    });
-    EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
-    later.join();
-  }
+  std::atomic<bool> told = false;
+  std::thread other([&, pid = rig.pid()] {
+    EXPECT_TRUE(eventually([&] {
+      send_signal(pid, SIGSTOP);  // again, where something else woke it
+      const std::vector<std::string> away = runner.pipeline().away();
+      return away.size() == 1 && away[0].starts_with("worker:0 is not answering: a job is ");
+    }));
+    EXPECT_TRUE(runner.pipeline().ready());
+    told = true;
+    send_signal(pid, SIGCONT);
+  });
+  do EXPECT_TRUE(runner.logits(ids(), 30) == healthy);
+  while (!told);
+  other.join();
+  EXPECT_TRUE(runner.pipeline().away().empty());
   EXPECT_EQ(rig.fallbacks(), 0);
 }
 

@@ -4,6 +4,9 @@
 // thousand times.
 #include <gtest/gtest.h>
 
+#include <atomic>
+
+#include "pipeline/stand_in_shard.h"
 #include "tests/worker/fault.h"
 #include "tests/worker/layer_rig.h"
 
@@ -221,6 +224,107 @@ TEST(LayerFault, OneAtAnAddressComesBackAfterAll) {
   rig.workers.listening->start();
   rig.expect_recovery();
   EXPECT_EQ(rig.runner->pipeline().absence(), Absence::none);
+}
+
+std::uint64_t jobs_of(LayerRig& rig) {
+  return rig.workers.metrics.counter("tessera_worker_jobs_total", "", {{"worker", "worker:0"}})
+      .value();
+}
+
+// Whose layers this process computes while the worker is away.
+void load_with_stand_in(LayerRig& rig) {
+  rig.workers.lifecycle.most_restarts = worker::kMostRestarts;
+  rig.workers.lifecycle.reappears = rig.link == Link::tcp;
+  rig.prepare();
+  RunnerOptions options = on_topology(model_path(), "LW", rig.options, rig.workers);
+  options.remote = [remote = options.remote, device = options.device](const Model& model,
+                                                                      const Plan& plan) {
+    return [made = remote(model, plan),
+            device](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+      TESSERA_ASSIGN(std::unique_ptr<Shard> worker, made(shard));
+      Plan here;
+      here.shards.push_back(shard);
+      here.shards[0].remote = false;
+      const auto open = [here, device]() -> Result<std::unique_ptr<Shard>> {
+        TESSERA_ASSIGN(auto shards, open_shards(here, device));
+        return std::move(shards.front());
+      };
+      return std::unique_ptr<Shard>(std::make_unique<StandInShard>(
+          std::move(worker), StandInParts{.worker = shard.device,
+                                          .device = "cpu",
+                                          .layers = "some",
+                                          .bytes = 1,
+                                          .room = std::make_shared<HostRoom>(1),
+                                          .open = open}));
+    };
+  };
+  rig.runner = std::make_unique<ModelRunner>(model_path(), options);
+  ASSERT_TRUE(rig.runner->ready());
+  rig.sequence = rig.runner->start(400);
+}
+
+bool is_stood_in_for(LayerRig& rig) {
+  const std::vector<std::string> away = rig.runner->pipeline().away();
+  return away.size() == 1 && away[0].ends_with("; cpu computes its layers");
+}
+
+TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
+  LayerRig rig(Link::shared, 20s * kTimeScale);
+  load_with_stand_in(rig);
+  for (int death = 0; death <= worker::kMostRestarts; ++death) {
+    ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << death;
+    EXPECT_FALSE(is_stood_in_for(rig));
+    const int pid = rig.pid();
+    send_signal(pid, SIGKILL);
+    ASSERT_TRUE(eventually([&] { return rig.pid() != pid; }));
+  }
+  ASSERT_TRUE(eventually([&] { return is_stood_in_for(rig); }));
+  EXPECT_TRUE(rig.runner->pipeline().ready());
+  EXPECT_FALSE(rig.step(10, true)) << "its state is lost";
+  rig.expect_recovery();
+  EXPECT_TRUE(rig.run(false));
+  EXPECT_TRUE(is_stood_in_for(rig));
+  EXPECT_TRUE(child_processes().empty());
+}
+
+TEST(LayerFault, OneAtAnAddressGetsItsLayersBack) {
+  LayerRig rig(Link::tcp, 20s * kTimeScale);
+  load_with_stand_in(rig);
+  for (int round = 0; round < 2; ++round) {
+    rig.workers.listening->end();
+    ASSERT_TRUE(eventually([&] { return is_stood_in_for(rig); }));
+    rig.expect_recovery();
+    rig.workers.listening->start();
+    ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().away().empty(); }));
+    EXPECT_TRUE(rig.run(true)) << "what runs goes on here";
+    const std::uint64_t jobs = jobs_of(rig);
+    rig.expect_recovery();
+    EXPECT_GT(jobs_of(rig), jobs);
+  }
+}
+
+// It is told long before it is given up; nothing is refused meanwhile.
+TEST_P(LayerLinks, OneThatDoesNotAnswerIsTold) {
+  LayerRig rig(GetParam(), 600s);
+  rig.workers.lifecycle.dead_after = 600s;
+  rig.load();
+  ASSERT_TRUE(rig.run(false));
+  EXPECT_TRUE(rig.runner->pipeline().away().empty());
+  std::atomic<bool> told = false;
+  std::thread other([&, pid = rig.pid()] {
+    EXPECT_TRUE(eventually([&] {
+      send_signal(pid, SIGSTOP);  // again, where something else woke it
+      const std::vector<std::string> away = rig.runner->pipeline().away();
+      return away.size() == 1 && away[0].starts_with("worker:0 is not answering: a job is ");
+    }));
+    EXPECT_TRUE(rig.runner->pipeline().ready());
+    told = true;
+    send_signal(pid, SIGCONT);
+  });
+  do EXPECT_TRUE(rig.step(1, true));
+  while (!told && rig.sequence.position < 380);
+  other.join();
+  EXPECT_TRUE(rig.runner->pipeline().away().empty());
 }
 
 // A prompt's piece is under way, and a job may take longer than anybody wants to wait.

@@ -1,0 +1,49 @@
+#include "cli/stand_ins.h"
+
+#include <utility>
+
+namespace tessera::cli {
+
+StandIns::StandIns(const Plan& plan, const DeviceOptions& options)
+    : plan_(plan), options_(options) {
+  // Its experts are the host's, and choices of a worker's layers are not counted.
+  options_.experts.options.required = false;
+  options_.experts.counts = nullptr;
+  options_.experts.workers = nullptr;
+  options_.experts.end_workers = nullptr;
+  for (const ShardPlan& shard : plan.shards) {
+    if (shard.remote || shard.kind != DeviceKind::cpu) continue;
+    if (host_ == nullptr || shard.free_bytes() > host_->free_bytes()) host_ = &shard;
+  }
+  if (host_ != nullptr) room_ = std::make_shared<HostRoom>(host_->free_bytes());
+}
+
+std::unique_ptr<Shard> StandIns::behind(std::unique_ptr<Shard> worker, const ShardPlan& shard,
+                                        bool spawned) const {
+  const std::int64_t bytes = shard.total_bytes();
+  if (shard.kind != DeviceKind::cpu) return worker;
+  if (!spawned && (host_ == nullptr || host_->free_bytes() < bytes)) return worker;
+  Plan here;
+  here.expert_costs = plan_.expert_costs;
+  ShardPlan& own = here.shards.emplace_back(shard);
+  own.device = spawned ? "cpu" : host_->device;
+  own.remote = false;
+  if (!spawned) {
+    own.threads = host_->threads;
+    own.cpus = host_->cpus;
+  }
+  const auto open = [here, options = options_]() -> Result<std::unique_ptr<Shard>> {
+    TESSERA_ASSIGN(auto shards, open_shards(here, options));
+    return std::move(shards.front());
+  };
+  return std::make_unique<StandInShard>(
+      std::move(worker), StandInParts{.worker = shard.device,
+                                      .device = own.device,
+                                      .layers = fmt::format("{}-{}", shard.layout.first_layer,
+                                                            shard.layout.end_layer - 1),
+                                      .bytes = bytes,
+                                      .room = spawned ? std::make_shared<HostRoom>(bytes) : room_,
+                                      .open = open});
+}
+
+}  // namespace tessera::cli

@@ -1,0 +1,35 @@
+// Who computes the layers of workers that do not come back: this process, where it has room for
+// them.
+//
+//   const StandIns stand_ins(plan, device_options);
+//   shard = stand_ins.behind(std::move(remote), plan.shards[1], spawned);
+//
+// By the plan's own figures: a worker that this process started leaves the memory that it had, one
+// elsewhere takes what the plan leaves free of a CPU device here. Layers that a GPU holds stay
+// there.
+#pragma once
+
+#include <memory>
+
+#include "pipeline/shard.h"
+#include "pipeline/stand_in_shard.h"
+#include "plan/plan.h"
+
+namespace tessera::cli {
+
+// The plan must outlive it, and nothing that it made needs either.
+class StandIns {
+ public:
+  StandIns(const Plan& plan, const DeviceOptions& options);
+  // `worker` with somebody behind it, or itself where nobody has room.
+  std::unique_ptr<Shard> behind(std::unique_ptr<Shard> worker, const ShardPlan& shard,
+                                bool spawned) const;
+
+ private:
+  const ShardPlan* host_ = nullptr;  // the CPU device of this process with the most room
+  const Plan& plan_;
+  DeviceOptions options_;
+  std::shared_ptr<HostRoom> room_;  // of it
+};
+
+}  // namespace tessera::cli

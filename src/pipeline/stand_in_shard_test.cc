@@ -1,0 +1,177 @@
+#include "pipeline/stand_in_shard.h"
+
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <thread>
+
+namespace tessera {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool eventually(const std::function<bool()>& done) {
+  for (const auto end = Clock::now() + std::chrono::seconds(60); !done();
+       std::this_thread::sleep_for(std::chrono::milliseconds(1)))
+    if (Clock::now() > end) return false;
+  return true;
+}
+
+// A worker that is there, has failed, or is ended.
+class FakeWorker final : public Shard {
+ public:
+  Status load(const Model&, const LoadProgress&) override { return {}; }
+  Status prepare(Piece&) override { return {}; }
+  Status start(Piece&) override { return {}; }
+  Status finish(Piece&, const std::function<void()>&) override { return {}; }
+  std::span<const float> logits() override { return {&mark, 1}; }
+  bool elsewhere() const override { return true; }
+  Status ready() const override {
+    const std::lock_guard lock(mutex_);
+    if (failed_) return Error::make(ErrorCode::unavailable, "worker:0 is away (failed)");
+    return {};
+  }
+  Absence absence() const override { return ready() ? Absence::none : Absence::failed; }
+  std::vector<std::string> away() const override {
+    if (const Status now = ready(); !now) return {now.error().message};
+    return {};
+  }
+  Status restart() override { return ready(); }
+  bool await_failed() const override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return ended_ || failed_; });
+    return !ended_;
+  }
+  void give_up() override {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+  }
+  void set_failed(bool failed) {
+    const std::lock_guard lock(mutex_);
+    failed_ = failed;
+    changed_.notify_all();
+  }
+
+  float mark = 1;
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  bool failed_ = false;
+  bool ended_ = false;
+};
+
+// The same layers here.
+class FakeLayers final : public Shard {
+ public:
+  explicit FakeLayers(std::function<Status()> load) : load_(std::move(load)) {}
+  Status load(const Model&, const LoadProgress&) override { return load_(); }
+  Status prepare(Piece&) override { return {}; }
+  Status start(Piece&) override { return {}; }
+  Status finish(Piece&, const std::function<void()>&) override { return {}; }
+  std::span<const float> logits() override { return {&mark, 1}; }
+
+  float mark = 2;
+
+ private:
+  std::function<Status()> load_;
+};
+
+struct Rig {
+  static constexpr std::int64_t kBytes = 100;
+
+  explicit Rig(std::int64_t free = kBytes) : room(std::make_shared<HostRoom>(free)) {
+    auto made = std::make_unique<FakeWorker>();
+    worker = made.get();
+    shard = std::make_unique<StandInShard>(
+        std::move(made), StandInParts{.worker = "worker:0",
+                                      .device = "cpu",
+                                      .layers = "2-3",
+                                      .bytes = kBytes,
+                                      .room = room,
+                                      .open = [this]() -> Result<std::unique_ptr<Shard>> {
+                                        ++opened;
+                                        return std::unique_ptr<Shard>(new FakeLayers([this] {
+                                          while (held) std::this_thread::yield();
+                                          return load;
+                                        }));
+                                      }});
+    EXPECT_TRUE(shard->load(model(), {}));
+  }
+  static const Model& model() {
+    static const Result<Model> model =
+        Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
+    return *model;
+  }
+  bool is_here() { return shard->logits().front() == 2; }
+
+  std::shared_ptr<HostRoom> room;
+  std::atomic<int> opened = 0;
+  std::atomic<bool> held = false;
+  Status load;
+  FakeWorker* worker = nullptr;
+  std::unique_ptr<StandInShard> shard;
+};
+
+TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
+  Rig rig;
+  for (int round = 1; round <= 3; ++round) {
+    ASSERT_TRUE(rig.shard->restart());
+    EXPECT_FALSE(rig.is_here());
+    EXPECT_TRUE(rig.shard->elsewhere());
+    rig.held = true;
+    rig.worker->set_failed(true);
+    ASSERT_TRUE(eventually([&] { return rig.opened == round; }));
+    EXPECT_FALSE(rig.shard->ready());
+    EXPECT_EQ(rig.shard->absence(), Absence::lost) << "it is expected back";
+    EXPECT_EQ(rig.shard->away().front(), "worker:0 is away (failed); cpu loads its layers");
+    EXPECT_FALSE(rig.shard->restart());
+    rig.held = false;
+    ASSERT_TRUE(eventually([&] { return rig.shard->ready().ok(); }));
+    EXPECT_FALSE(rig.is_here()) << "not while a sequence may be alive";
+    EXPECT_EQ(rig.shard->away().front(), "worker:0 is away (failed); cpu computes its layers");
+    ASSERT_TRUE(rig.shard->restart());
+    EXPECT_TRUE(rig.is_here());
+    EXPECT_FALSE(rig.shard->elsewhere());
+    EXPECT_FALSE(rig.room->take(1));
+    rig.worker->set_failed(false);
+    EXPECT_TRUE(rig.is_here());
+    EXPECT_TRUE(rig.shard->away().empty());
+  }
+  ASSERT_TRUE(rig.shard->restart());
+  EXPECT_TRUE(rig.room->take(Rig::kBytes));
+}
+
+TEST(StandInShard, StaysAsItIsWhereThereIsNoRoomOrNoWay) {
+  Rig full(Rig::kBytes - 1), broken;
+  broken.load = Error::make(ErrorCode::io, "no such file");
+  for (Rig* rig : {&full, &broken}) {
+    rig->worker->set_failed(true);
+    ASSERT_TRUE(eventually([&] { return rig->shard->absence() == Absence::failed; }));
+    EXPECT_FALSE(rig->shard->ready());
+    EXPECT_EQ(rig->shard->away().front(), "worker:0 is away (failed)");
+    EXPECT_FALSE(rig->shard->restart());
+    EXPECT_FALSE(rig->is_here());
+    rig->worker->set_failed(false);
+    EXPECT_TRUE(rig->shard->restart());
+  }
+  EXPECT_EQ(full.opened, 0);
+  EXPECT_TRUE(full.room->take(Rig::kBytes - 1));
+  EXPECT_TRUE(broken.room->take(Rig::kBytes));
+}
+
+TEST(StandInShard, EndsAtAnyTime) {
+  const Rig there;
+  Rig loading;
+  loading.worker->set_failed(true);
+  Rig loaded;
+  loaded.worker->set_failed(true);
+  ASSERT_TRUE(eventually([&] { return loaded.shard->ready().ok(); }));
+  ASSERT_TRUE(loaded.shard->restart());
+}
+
+}  // namespace
+}  // namespace tessera
