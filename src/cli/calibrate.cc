@@ -35,6 +35,14 @@ Status check_model_and_target(const Model& model, const std::string& path,
   return {};
 }
 
+// A file of something else would be counted as text, and a profile of noise be the result.
+Status check_text(const std::string& text, const std::string& path) {
+  const std::size_t zero = text.find('\0');
+  if (zero == std::string::npos) return {};
+  return Error::make(ErrorCode::invalid, "--text {}: this is no text, its byte {} is 0", path,
+                     zero);
+}
+
 // The text as sequences of the context's length, one after the other.
 Status feed(LoadedModel& loaded, std::span<const TokenId> tokens) {
   Progress progress({.what = "counting", .unit = ProgressUnit::steps});
@@ -64,8 +72,6 @@ Status feed(LoadedModel& loaded, std::span<const TokenId> tokens) {
 
 Status calibrate(const Config& config) {
   const std::string& path = config.arguments().front();
-  if (config.text("calibrate.text").empty())
-    return Error::make(ErrorCode::invalid, "--text: name a file to count with");
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   for (const DeviceName& device : placement.devices)
     if (!device.worker.empty())
@@ -74,6 +80,7 @@ Status calibrate(const Config& config) {
                          "for layers",
                          device.text());
   TESSERA_ASSIGN(const std::string text, read_text_file(config.text("calibrate.text")));
+  TESSERA_TRY(check_text(text, config.text("calibrate.text")));
   TESSERA_ASSIGN(const Model model, Model::open(path));
   const std::string& out = config.text("calibrate.out");
   const std::string target = out.empty() ? default_path(path) : out;

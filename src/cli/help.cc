@@ -81,13 +81,15 @@ std::string program_help() {
       "  tessera serve model.gguf       answer an OpenAI-style HTTP API on port 8080\n"
       "  tessera COMMAND --help         the options of one command\n"
       "  tessera --version              which version this is\n\n";
-  append_wrapped(out,
-                 "Every option can also stand in a TOML file (--config PATH, or "
-                 "~/.config/tessera/config.toml) or in the environment: --port 9000, 'port = 9000' "
-                 "under [server] and TESSERA_SERVER_PORT=9000 say the same. A flag wins over the "
-                 "environment, the environment over the file. --print-config shows each value and "
-                 "where it came from.",
-                 0);
+  append_wrapped(
+      out,
+      "Every option can also stand in a TOML file (--config PATH, or "
+      "~/.config/tessera/config.toml) or in the environment: --port 9000, 'port = 9000' "
+      "under [server] and TESSERA_SERVER_PORT=9000 say the same. A flag wins over the "
+      "environment, the environment over the file. Of an option that is given twice the last "
+      "value counts, unless it is repeatable. --print-config shows each value and where "
+      "it came from.",
+      0);
   return out;
 }
 

@@ -47,6 +47,8 @@ Status check_arguments(const Config& config) {
   if (given < least)
     return Error::make(ErrorCode::invalid, "an argument is missing; usage: tessera {} {}",
                        info.name, info.usage);
+  if (info.command == kCalibrate && config.text("calibrate.text").empty())
+    return Error::make(ErrorCode::invalid, "--text: name a file to count with");
   return {};
 }
 

@@ -49,15 +49,20 @@ Result<Placement> placement_of(const Config& config) {
 Result<Placement> worker_placement(const Config& config) {
   PlacementText text{.devices = config.text("worker.device"),
                      .gpu_plugins = config.text("placement.gpu_plugins")};
+  const Result<DeviceName> device = parse_device_name(text.devices);
+  if (!device || !device->worker.empty())
+    return Error::make(ErrorCode::invalid,
+                       "--device {}: a worker has one device of its own; give cpu, cpu:0, cuda:0 "
+                       "or hip:0",
+                       text.devices);
   for (const std::string& entry : config.list("placement.budget")) {
     TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
+    if (!budget.device.empty() && budget.device != device->text())
+      return Error::make(ErrorCode::invalid, "--budget {}: this worker computes on {}", entry,
+                         device->text());
     text.budgets.push_back(std::move(budget));
   }
-  Result<Placement> placement = parse_placement(text);
-  if (placement && (placement->devices.size() != 1 || !placement->devices[0].worker.empty()))
-    return Error::make(ErrorCode::invalid, "--device {}: a worker has one device of its own",
-                       text.devices);
-  return placement;
+  return parse_placement(text);
 }
 
 Result<cpu::Isa> chosen_isa(const Config& config) {

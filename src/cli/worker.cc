@@ -301,7 +301,7 @@ Status run(const Config& config) {
 
 Status check_worker(const Config& config) {
   TESSERA_TRY(worker_placement(config));
-  if (!config.given("worker.listen")) return {};
+  if (!config.given("worker.listen")) return started_as_worker();
   TESSERA_ASSIGN(const Address address, Address::parse(config.text("worker.listen")));
   TESSERA_ASSIGN(const std::string token, worker_token(config));
   return address.kind == Address::Kind::tcp ? check_token(token) : Status();

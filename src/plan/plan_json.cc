@@ -1,6 +1,8 @@
 // A plan as a value: every field of it, so that nobody has to ask elsewhere (plan_json_test.cc).
 #include <fmt/format.h>
 
+#include <cstdlib>
+
 #include "plan/plan.h"
 
 namespace tessera {
@@ -167,9 +169,16 @@ nlohmann::ordered_json prediction_json(const Plan& plan) {
           {"expert_workers", workers}};
 }
 
-}  // namespace
+// Six digits are more than any of these figures is good for.
+void drop_noise(nlohmann::ordered_json& json) {
+  if (json.is_number_float()) {
+    json = std::strtod(fmt::format("{:.6g}", json.get<double>()).c_str(), nullptr);
+  } else if (json.is_structured()) {
+    for (nlohmann::ordered_json& part : json) drop_noise(part);
+  }
+}
 
-nlohmann::ordered_json plan_json(const Plan& plan) {
+nlohmann::ordered_json whole_json(const Plan& plan) {
   nlohmann::ordered_json shards = nlohmann::ordered_json::array();
   for (const ShardPlan& shard : plan.shards) shards.push_back(shard_json(shard, plan));
   nlohmann::ordered_json workers = nlohmann::ordered_json::array();
@@ -198,6 +207,14 @@ nlohmann::ordered_json plan_json(const Plan& plan) {
           {"expert_workers", workers},
           {"expert_costs", costs},
           {"drafter", drafter_json(plan.drafter)}};
+}
+
+}  // namespace
+
+nlohmann::ordered_json plan_json(const Plan& plan) {
+  nlohmann::ordered_json json = whole_json(plan);
+  drop_noise(json);
+  return json;
 }
 
 }  // namespace tessera

@@ -202,8 +202,8 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
   if (!came || !*came || frame.header.op != Op::probe)
     return Error::make(
         came ? ErrorCode::unsupported : came.error().code,
-        "{} does not answer 'worker --probe'{}; its own line above says why, unless it is "
-        "another program: bin= is the path of a tessera program",
+        "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program, and one "
+        "that cannot start says why in a line of its own",
         binary, came ? "" : fmt::format(" ({})", came.error().message));
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));
   if (!probe.speaks_our_version())
@@ -214,16 +214,21 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
   return SiteProbe{probe, round_trip ? *round_trip : std::chrono::nanoseconds(0)};
 }
 
+Status started_as_worker() {
+  int type = 0;
+  socklen_t length = sizeof(type);
+  if (::getsockopt(kWorkerFd, SOL_SOCKET, SO_TYPE, &type, &length) == 0) return {};
+  return Error::make(
+      ErrorCode::invalid,
+      "--listen ADDRESS is missing: without it a worker is started by a server, on a "
+      "socket as descriptor {}",
+      kWorkerFd);
+}
+
 Result<Fd> start_as_worker() {
   ::signal(SIGPIPE, SIG_IGN);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return system_error("asking for the parent's end");
-  int type = 0;
-  socklen_t length = sizeof(type);
-  if (::getsockopt(kWorkerFd, SOL_SOCKET, SO_TYPE, &type, &length) != 0)
-    return Error::make(ErrorCode::invalid,
-                       "descriptor {} is not a socket: this worker was not started by tessera; use "
-                       "--listen",
-                       kWorkerFd);
+  TESSERA_TRY(started_as_worker());
   // Nobody but the parent holds the other end, so one that hung up before the signal was asked for
   // is a parent that died before.
   if (wait_for(kWorkerFd, 0, Deadline::min()).hung_up)

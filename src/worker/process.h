@@ -93,6 +93,9 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
 
 // --- In the worker ---
 
+// That a parent started this process by spawn().
+Status started_as_worker();
+
 // For a process started by spawn(): ties its life to the parent's and ignores SIGPIPE. Returns the
 // socket to the parent.
 Result<Fd> start_as_worker();

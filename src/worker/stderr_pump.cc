@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <string_view>
 #include <system_error>
 #include <utility>
 
@@ -17,6 +18,32 @@ namespace {
 constexpr std::size_t kMaxLine = 1024;
 // What a pipe holds. Somebody else may have the other end and write on.
 constexpr std::size_t kLastWords = 64 << 10;
+
+struct Logged {
+  LogLevel level = LogLevel::info;
+  std::string_view text;
+};
+
+// A line of the child's own log gets a time and a level here, and needs no others: it begins
+// "12:34:56.789 warning ".
+Logged as_logged(std::string_view line) {
+  constexpr std::string_view kTime = "00:00:00.000 ";
+  const auto is_like = [](char c, char like) {
+    return like == '0' ? c >= '0' && c <= '9' : c == like;
+  };
+  if (line.size() <= kTime.size() ||
+      !std::equal(kTime.begin(), kTime.end(), line.begin(),
+                  [&](char like, char c) { return is_like(c, like); }))
+    return {.text = line};
+  const std::string_view rest = line.substr(kTime.size());
+  constexpr std::pair<std::string_view, LogLevel> kLevels[] = {{"debug ", LogLevel::debug},
+                                                               {"info ", LogLevel::info},
+                                                               {"warning ", LogLevel::warn},
+                                                               {"error ", LogLevel::error}};
+  for (const auto& [name, level] : kLevels)
+    if (rest.starts_with(name)) return {level, rest.substr(name.size())};
+  return {.text = line};
+}
 }  // namespace
 
 Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefix) {
@@ -73,7 +100,8 @@ void StderrPump::take(const char* bytes, std::size_t count) {
 }
 
 void StderrPump::flush() {
-  if (!line_.empty()) log_info("[{}] {}", prefix_, line_);
+  const auto [level, text] = as_logged(line_);
+  if (!text.empty()) log_at(level, "[{}] {}", prefix_, text);
   line_.clear();
 }
 

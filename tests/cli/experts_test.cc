@@ -175,8 +175,11 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
                                        "cpu,worker:unix:" + missing_path()}});
   EXPECT_NE(remote.err.find("calibrate without workers"), std::string::npos) << remote.err;
   const Outcome no_text = run_program({{"calibrate", kBundled}});
-  EXPECT_NE(no_text.code, 0);
+  EXPECT_EQ(no_text.code, 2);
   EXPECT_NE(no_text.err.find("--text"), std::string::npos) << no_text.err;
+  const Outcome binary = run_program({{"calibrate", kBundled, "--text", kBundled}});
+  EXPECT_EQ(binary.code, 1);
+  EXPECT_NE(binary.err.find("this is no text"), std::string::npos) << binary.err;
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // Workers as options of the program: each option is honoured on every topology, or refused at
 // start.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -114,7 +115,7 @@ TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
 // By hand a worker has no parent to speak to, and says what to do.
 TEST(WorkerUsage, AloneItAsksForAnAddress) {
   const Outcome outcome = run_program({{"worker", kModel}});
-  EXPECT_EQ(outcome.code, 1);
+  EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("--listen"), std::string::npos) << outcome.err;
   const Outcome gpu =
       run_program({{"worker", kModel, "--device", "cuda:99", "--listen", "unix:/x"}});
@@ -124,6 +125,16 @@ TEST(WorkerUsage, AloneItAsksForAnAddress) {
   EXPECT_EQ(open.code, 2);
   EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;
   EXPECT_EQ(run_program({{"worker", kModel, "--listen", "foo:1"}}).code, 2);
+  for (const Words& options : {Words{"--device", "foo"}, Words{"--device", "cpu,cpu:0"},
+                               Words{"--device", "worker:0"}, Words{"--budget", "cuda:0=1GiB"}}) {
+    Words words = {"worker", kModel, "--listen", "unix:/x"};
+    words.insert(words.end(), options.begin(), options.end());
+    const Outcome wrong = run_program({words});
+    EXPECT_EQ(wrong.code, 2);
+    EXPECT_NE(wrong.err.find(fmt::format("{} {}: ", options[0], options[1])), std::string::npos)
+        << wrong.err;
+    EXPECT_EQ(wrong.err.find("--target-devices"), std::string::npos) << "which a server has";
+  }
 }
 
 std::vector<float> logits(Words options, const Words& environment = {}) {
