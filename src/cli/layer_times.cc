@@ -60,8 +60,8 @@ class DeviceTimes {
     return key;
   }
 
-  Result<LayerTimes> measure(const DeviceInventory& device, bool head,
-                             const OpenShard& open) const {
+  Result<MeasuredLayers> measure(const DeviceInventory& device, bool head,
+                                 const OpenShard& open) const {
     const MeasureOptions options{
         .piece_rows = rows_,
         .kv_type = kv_type_,
@@ -87,53 +87,75 @@ class DeviceTimes {
 };
 
 // What a device takes, measured now and kept; nothing, and a line in the log, where that fails.
-std::optional<LayerTimes> measured_now(const DeviceTimes& times, const DeviceInventory& device,
-                                       const Json& key, int n_layer, const OpenShard& open) {
-  log_info("{}: measuring the model's layers, which is kept for later starts", device.name);
-  Result<LayerTimes> result = times.measure(device, key.at("head"), open);
-  if (result && !usable(*result, n_layer))
+// `before`: what was known, and not steady.
+std::optional<MeasuredLayers> measured_now(const DeviceTimes& times, const DeviceInventory& device,
+                                           const Json& key, const OpenShard& open,
+                                           const std::optional<MeasuredLayers>& before,
+                                           int n_layer) {
+  log_info("{}: measuring the model's layers{}, which is kept for later starts", device.name,
+           before ? " again, since they were not steady" : "");
+  Result<MeasuredLayers> result = times.measure(device, key.at("head"), open);
+  if (result && !usable(result->times, n_layer))
     result = Error::make(ErrorCode::internal, "the times are none that a clock can give");
   if (!result) {
-    log_warn("{}: its layers were not measured ({}); layers are cut by bytes", device.name,
-             result.error().message);
-    return std::nullopt;
+    log_warn("{}: its layers were not measured ({}); {}", device.name, result.error().message,
+             before ? "the times of before count" : "layers are cut by bytes");
+    return before;
   }
+  if (before && before->spread <= result->spread) return before;
   save_layer_times(key, *result);
   return *std::move(result);
 }
 
+std::string unsteady_text(const DeviceInventory& device, double spread) {
+  return fmt::format(
+      "the times of the layers on {} varied by {:.0f} % while they were measured, and decide where "
+      "layers are cut: other work may have used the machine; the next start measures them again",
+      device.name, 100.0 * spread);
+}
+
 }  // namespace
 
-Status add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open, Inventory& inventory) {
+Result<std::vector<std::string>> add_layer_times(const LayerTimesNeeds& needs,
+                                                 const OpenShard& open, Inventory& inventory) {
+  const std::vector<std::string> none;
   const std::string& choice = needs.config.text("placement.layer_times");
   const bool afresh = choice == "measure" && needs.measure != MeasureLayers::never;
   const bool split = inventory.devices.size() > 1;
-  if (choice == "bytes" || (!split && !afresh)) return {};
+  if (choice == "bytes" || (!split && !afresh)) return none;
   // Cuts that a person chose need no times.
   const bool missing = afresh || (needs.measure == MeasureLayers::missing && split &&
                                   needs.options.layer_weights.empty());
   const DeviceTimes times(needs, inventory);
   const int n_layer = needs.model.spec().n_layer();
-  std::vector<std::optional<LayerTimes>> found;
-  std::map<Json, LayerTimes> measured;  // devices may be alike
+  std::vector<MeasuredLayers> found;
+  std::map<Json, MeasuredLayers> measured;  // devices may be alike
   for (const DeviceInventory& device : inventory.devices) {
     const Json key = times.key_of(device, &device == &inventory.devices.back());
-    found.push_back(afresh ? std::nullopt : saved_layer_times(key, n_layer));
-    if (const auto alike = measured.find(key); alike != measured.end())
-      found.back() = alike->second;
-    if (found.back()) continue;
-    if (!missing) return {};
-    if (measured.empty()) TESSERA_TRY(make_plan(needs.model, inventory, needs.options));
-    found.back() = measured_now(times, device, key, n_layer, open);
-    if (!found.back()) return {};
-    measured.emplace(key, *found.back());
+    const auto alike = measured.find(key);
+    std::optional<MeasuredLayers> known = alike != measured.end() ? std::optional(alike->second)
+                                          : afresh                ? std::nullopt
+                                                                  : saved_layer_times(key, n_layer);
+    const bool steady = known && known->spread <= kMostSpread;
+    if (missing && !steady && alike == measured.end()) {
+      if (measured.empty()) TESSERA_TRY(make_plan(needs.model, inventory, needs.options));
+      known = measured_now(times, device, key, open, known, n_layer);
+      if (known) measured.emplace(key, *known);
+    }
+    if (!known) return none;
+    found.push_back(*std::move(known));
   }
 #if defined(__GLIBC__)
   // The plan does not count what measuring leaves on the heap.
   if (!measured.empty()) malloc_trim(0);
 #endif
-  for (std::size_t i = 0; i < found.size(); ++i) inventory.devices[i].times = found[i];
-  return {};
+  std::vector<std::string> warnings;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    inventory.devices[i].times = found[i].times;
+    if (found[i].spread > kMostSpread)
+      warnings.push_back(unsteady_text(inventory.devices[i], found[i].spread));
+  }
+  return warnings;
 }
 
 }  // namespace tessera::cli

@@ -1,15 +1,19 @@
 // The times of a model's layers on the devices of a plan: kept from an earlier start, or measured.
 //
-//   TESSERA_TRY(add_layer_times(needs, open, inventory));
+//   TESSERA_ASSIGN(warnings, add_layer_times(needs, open, inventory));
 //   TESSERA_ASSIGN(Plan plan, make_plan(model, inventory, options));
 //
 // What was measured is kept by the device (its name, threads and cores, of a worker how it was
 // started or where it listens), the processor, the model and what else decides how fast a layer is.
+// Where times were not steady (kMostSpread), the next start that measures does so again, and the
+// steadier ones are kept.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "cli/config.h"
 #include "cli/worker_options.h"
@@ -35,7 +39,9 @@ using OpenShard =
     std::function<Result<std::unique_ptr<Shard>>(const DeviceInventory&, const ShardLayout&)>;
 
 // Sets DeviceInventory::times of all devices, or of none. A device that cannot be measured is told
-// in the log; an error is what cannot be planned at all, found before anything is measured.
-Status add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open, Inventory& inventory);
+// in the log; an error is what cannot be planned at all, found before anything is measured. Returns
+// a line for each device whose times were not steady.
+Result<std::vector<std::string>> add_layer_times(const LayerTimesNeeds& needs,
+                                                 const OpenShard& open, Inventory& inventory);
 
 }  // namespace tessera::cli

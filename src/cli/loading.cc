@@ -303,13 +303,15 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   for (const ExpertSite& worker : placed.expert_workers)
     inventory.expert_workers.push_back(worker.inventory);
   MetricsRegistry unread;
-  TESSERA_TRY(add_layer_times({.config = config,
-                               .model = model,
-                               .options = options,
-                               .workers = placed.workers,
-                               .measure = needs.measure},
-                              open_alone(config, model, placed.workers, unread), inventory));
+  TESSERA_ASSIGN(const std::vector<std::string> unsteady,
+                 add_layer_times({.config = config,
+                                  .model = model,
+                                  .options = options,
+                                  .workers = placed.workers,
+                                  .measure = needs.measure},
+                                 open_alone(config, model, placed.workers, unread), inventory));
   TESSERA_TRY(make_costed_plan(config, model, inventory, needs.measure, options, placed));
+  placed.plan.warnings.insert(placed.plan.warnings.end(), unsteady.begin(), unsteady.end());
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
   TESSERA_TRY(add_prediction(config, model, placed.plan));

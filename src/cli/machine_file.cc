@@ -139,16 +139,18 @@ std::optional<HostExpertTimes> saved_expert_times(const Json& key) {
   return usable(times) ? std::optional(times) : std::nullopt;
 }
 
-void save_layer_times(const Json& key, const LayerTimes& times) {
+void save_layer_times(const Json& key, const MeasuredLayers& measured) {
+  const LayerTimes& times = measured.times;
   Json layers = Json::array();
   for (const StepTime& time : times.layers) layers.push_back(time_json(time));
   save_entry({{"key", key},
               {"layers", std::move(layers)},
               {"call", time_json(times.call)},
-              {"head_s", times.head_s}});
+              {"head_s", times.head_s},
+              {"spread", measured.spread}});
 }
 
-std::optional<LayerTimes> saved_layer_times(const Json& key, int n_layer) {
+std::optional<MeasuredLayers> saved_layer_times(const Json& key, int n_layer) {
   const std::optional<Json> entry = find_entry(key);
   if (!entry) return std::nullopt;
   const Json layers = entry->value("layers", Json());
@@ -156,7 +158,8 @@ std::optional<LayerTimes> saved_layer_times(const Json& key, int n_layer) {
                    .head_s = number(*entry, "head_s")};
   if (!layers.is_array()) return std::nullopt;
   for (const Json& pair : layers) times.layers.push_back(time_of(pair));
-  return usable(times, n_layer) ? std::optional(times) : std::nullopt;
+  if (!usable(times, n_layer)) return std::nullopt;
+  return MeasuredLayers{.times = std::move(times), .spread = number(*entry, "spread")};
 }
 
 }  // namespace tessera::cli

@@ -14,7 +14,7 @@
 #include "cli/bandwidth.h"
 #include "device/cpu/isa.h"
 #include "experts/measure_host.h"
-#include "plan/layer_times.h"
+#include "pipeline/measure_layers.h"
 #include "plan/prediction.h"
 
 namespace tessera::cli {
@@ -34,8 +34,8 @@ std::optional<double> saved_reading(int threads, cpu::Isa isa);
 void save_expert_times(const nlohmann::json& key, const HostExpertTimes& times);
 std::optional<HostExpertTimes> saved_expert_times(const nlohmann::json& key);
 
-void save_layer_times(const nlohmann::json& key, const LayerTimes& times);
+void save_layer_times(const nlohmann::json& key, const MeasuredLayers& measured);
 // Nothing but usable() times of a model of so many layers.
-std::optional<LayerTimes> saved_layer_times(const nlohmann::json& key, int n_layer);
+std::optional<MeasuredLayers> saved_layer_times(const nlohmann::json& key, int n_layer);
 
 }  // namespace tessera::cli

@@ -5,8 +5,10 @@
 #include <limits>
 #include <map>
 #include <random>
+#include <utility>
 
 #include "base/checked.h"
+#include "pipeline/least_times.h"
 #include "pipeline/thread_binding.h"
 
 namespace tessera {
@@ -14,9 +16,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kLeastRounds = 3;  // besides one that is not counted
-constexpr int kMostRounds = 12;
-constexpr double kEnoughSeconds = 0.3;
 constexpr int kRunUnits = 4;  // of the shard of several units
 // What a step costs besides its layers comes from differences of times; it is never all of a unit.
 constexpr double kMostCallShare = 0.9;
@@ -49,22 +48,18 @@ class Rig {
     tables_.assign(pages_.begin(), pages_.end());
   }
 
-  // The least times of a piece, by row, and of the single row after it.
-  Result<StepTime> measure() {
-    StepTime best{.prompt_row_s = std::numeric_limits<double>::infinity(),
-                  .token_s = std::numeric_limits<double>::infinity()};
+  // The least times of a piece, by row, and of the single row after it. `spread` is raised to
+  // theirs.
+  Result<StepTime> measure(double& spread) {
     const int rows = layout_.max_rows;
-    double spent = 0.0;
-    for (int round = 0; round <= kMostRounds; ++round) {
+    LeastTimes times;
+    for (bool first = true; !times.enough(); first = false) {
       TESSERA_ASSIGN(const double piece_s, run({.n_rows = rows}));
       TESSERA_ASSIGN(const double row_s, run({.n_rows = 1, .first_position = rows}));
-      if (round == 0) continue;  // memory and caches come into their usual state
-      best.prompt_row_s = std::min(best.prompt_row_s, piece_s / rows);
-      best.token_s = std::min(best.token_s, row_s);
-      spent += piece_s + row_s;
-      if (round >= kLeastRounds && spent > kEnoughSeconds) break;
+      if (!first) times.add(piece_s, row_s);  // memory and caches come into their usual state
     }
-    return best;
+    spread = std::max(spread, times.spread());
+    return StepTime{.prompt_row_s = times.piece_s() / rows, .token_s = times.row_s()};
   }
 
  private:
@@ -105,7 +100,7 @@ class Measurement {
   Measurement(const Model& model, const MeasureOptions& options, const ShardMaker& open)
       : model_(model), options_(options), open_(open), units_(layer_units(model)) {}
 
-  Result<LayerTimes> run() {
+  Result<MeasuredLayers> run() {
     TESSERA_TRY(measure_kinds());
     TESSERA_TRY(measure_call());
     LayerTimes times{.call = call_};
@@ -118,7 +113,7 @@ class Measurement {
       times.layers.insert(times.layers.end(), static_cast<std::size_t>(n),
                           {.prompt_row_s = whole.prompt_row_s / n, .token_s = whole.token_s / n});
     }
-    return times;
+    return MeasuredLayers{.times = std::move(times), .spread = spread_};
   }
 
  private:
@@ -139,14 +134,14 @@ class Measurement {
     return layout;
   }
 
-  Result<StepTime> measure(LayerRange layers) const {
+  Result<StepTime> measure(LayerRange layers) {
     const ShardLayout wanted = layout(layers);
     if (options_.fits && !options_.fits(wanted))
       return Error::make(ErrorCode::exhausted, "layers {}-{} do not fit", layers.begin,
                          layers.end - 1);
     TESSERA_ASSIGN(std::unique_ptr<Shard> shard, open_(wanted));
     TESSERA_TRY(shard->load(model_, {}));
-    return Rig(model_, wanted, std::move(shard)).measure();
+    return Rig(model_, wanted, std::move(shard)).measure(spread_);
   }
 
   // The unit of each kind that stands for it: one without embedding and head where there is one,
@@ -217,18 +212,19 @@ class Measurement {
   std::vector<LayerUnit> units_;
   std::map<int, StepTime> kinds_;  // of a shard of one unit
   StepTime call_;
+  double spread_ = 0.0;
   bool head_alone_ = false;  // the last unit's kind was measured without the head
 };
 
 }  // namespace
 
-Result<LayerTimes> measure_layers(const Model& model, const MeasureOptions& options,
-                                  const ShardMaker& open) {
+Result<MeasuredLayers> measure_layers(const Model& model, const MeasureOptions& options,
+                                      const ShardMaker& open) {
   ThreadBinding binding;
   binding.bind(std::span(options.cpus).first(options.cpus.empty() ? 0 : 1));
-  Result<LayerTimes> times = Measurement(model, options, open).run();
+  Result<MeasuredLayers> measured = Measurement(model, options, open).run();
   binding.restore();
-  return times;
+  return measured;
 }
 
 }  // namespace tessera

@@ -1,14 +1,14 @@
 // What the layers of a model take on a device, measured through the interface of shards, so that
 // devices of this process and workers are measured alike.
 //
-//   TESSERA_ASSIGN(const LayerTimes times,
+//   TESSERA_ASSIGN(const MeasuredLayers measured,
 //                  measure_layers(model, {.piece_rows = 128, .fits = fits}, open_shard));
 //
 // For each kind of layer (layer_units) a shard of one unit is loaded, computes pieces of made-up
 // rows and single rows in turn, and is dropped; then one of several units, which tells what a step
 // costs besides its layers. A single row comes after a full piece, which has read every expert, so
-// that its weights are not still in a cache. The least of several times counts: other work on the
-// machine only adds. The context is empty but for the piece.
+// that its weights are not still in a cache. The least of several times counts (LeastTimes). The
+// context is empty but for the piece.
 //
 // Errors: exhausted where not even a unit fits; else what opening, loading or running a shard says.
 #pragma once
@@ -34,7 +34,14 @@ struct MeasureOptions {
 // A shard of the device that is measured; load() is called once on each.
 using ShardMaker = std::function<Result<std::unique_ptr<Shard>>(const ShardLayout&)>;
 
-Result<LayerTimes> measure_layers(const Model& model, const MeasureOptions& options,
-                                  const ShardMaker& open);
+struct MeasuredLayers {
+  LayerTimes times;
+  double spread = 0.0;  // LeastTimes::spread(), the widest
+};
+// Beyond that other work on the machine may have decided what was measured.
+inline constexpr double kMostSpread = 0.1;
+
+Result<MeasuredLayers> measure_layers(const Model& model, const MeasureOptions& options,
+                                      const ShardMaker& open);
 
 }  // namespace tessera

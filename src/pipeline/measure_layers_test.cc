@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 
+#include <cmath>
 #include <set>
 
 #include "device/cpu/cpu_device.h"
@@ -31,12 +32,15 @@ TEST(MeasureLayers, GivesEveryLayerATime) {
   for (const char* name : kModels) {
     const Model model = golden(name);
     for (const bool head : {false, true}) {
-      const Result<LayerTimes> times =
+      const Result<MeasuredLayers> measured =
           measure_layers(model, {.piece_rows = 33, .head = head}, open_local);
-      ASSERT_TRUE(times) << name << ": " << times.error().message;
-      EXPECT_TRUE(usable(*times, model.spec().n_layer())) << name;
+      ASSERT_TRUE(measured) << name << ": " << measured.error().message;
+      const LayerTimes& times = measured->times;
+      EXPECT_TRUE(usable(times, model.spec().n_layer())) << name;
+      EXPECT_GE(measured->spread, 0.0);
+      EXPECT_TRUE(std::isfinite(measured->spread));
       if (!head) {
-        EXPECT_EQ(times->head_s, 0.0);
+        EXPECT_EQ(times.head_s, 0.0);
       }
     }
   }
@@ -117,18 +121,18 @@ TEST(MeasureLayers, AsksForOneShardOfEachKindAndOneOfSeveral) {
 TEST(MeasureLayers, WhatDoesNotFitIsNotLoaded) {
   const Model model = golden("qwen3");
   Asked asked;
-  const Result<LayerTimes> none =
+  const Result<MeasuredLayers> none =
       measure_layers(model, {.fits = [](const ShardLayout&) { return false; }}, noting(asked));
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::exhausted);
   EXPECT_TRUE(asked.layouts.empty());
   // Room for single layers: what a call costs is not known, and counts with them.
-  const Result<LayerTimes> single = measure_layers(
+  const Result<MeasuredLayers> single = measure_layers(
       model,
       {.fits = [](const ShardLayout& shard) { return shard.end_layer - shard.first_layer == 1; }},
       noting(asked));
   ASSERT_TRUE(single) << single.error().message;
-  EXPECT_EQ(single->call, StepTime());
+  EXPECT_EQ(single->times.call, StepTime());
   EXPECT_EQ(asked.layouts.size(), 1u);
 }
 
@@ -149,7 +153,7 @@ TEST(MeasureLayers, AShardThatFailsIsTheError) {
   const Model model = golden("qwen35moe");
   for (const int fail_at : {1, 2}) {
     Asked asked{.fail_at = fail_at};
-    const Result<LayerTimes> times = measure_layers(model, {.head = true}, noting(asked));
+    const Result<MeasuredLayers> times = measure_layers(model, {.head = true}, noting(asked));
     ASSERT_FALSE(times);
     EXPECT_EQ(times.error().message, "it is gone");
     EXPECT_EQ(asked.alive, 0);

@@ -40,6 +40,14 @@ class LayerTimesCommand : public ::testing::Test {
     write_file(file(), text);
   }
 
+  // By which the times that are kept varied, says the file.
+  void set_spread(double spread) const {
+    Json entries = Json::parse(read_file(file()));
+    for (Json& entry : entries)
+      if (entry.contains("layers")) entry["spread"] = spread;
+    write(entries.dump());
+  }
+
   const std::string folder_;
 };
 
@@ -79,11 +87,35 @@ TEST_F(LayerTimesCommand, RunMeasuresOnce) {
   EXPECT_NE(first.err.find("cpu:0: measuring"), std::string::npos) << first.err;
   EXPECT_NE(first.err.find("cpu:1: measuring"), std::string::npos) << first.err;
   EXPECT_EQ(Json::parse(first.out)["plan"]["cut_by"], "times");
+  set_spread(0.0);
   const Outcome second = run(kRun);
   EXPECT_EQ(second.err.find("measuring"), std::string::npos) << second.err;
   EXPECT_EQ(Json::parse(second.out)["tokens"], Json::parse(first.out)["tokens"]);
   // One device has nothing to cut.
   EXPECT_EQ(run(kRun, {"-t", "1"}).err.find("measuring"), std::string::npos);
+}
+
+// Other work may have used the machine.
+TEST_F(LayerTimesCommand, TimesThatWereNotSteadyAreMeasuredAgain) {
+  ASSERT_EQ(run(kRun).code, 0);
+  set_spread(0.0);
+  EXPECT_TRUE(plan()["warnings"].empty());
+  set_spread(1e6);
+  const Json warnings = plan()["warnings"];
+  ASSERT_EQ(warnings.size(), 2u);
+  EXPECT_NE(warnings[0].get<std::string>().find("the layers on cpu:0 varied by 100000000 %"),
+            std::string::npos)
+      << warnings;
+  const Outcome again = run(kRun);
+  EXPECT_NE(again.err.find("cpu:0: measuring the model's layers again"), std::string::npos)
+      << again.err;
+  for (const Json& entry : Json::parse(read_file(file())))
+    EXPECT_LT(entry.value("spread", 0.0), 1e6) << "the steadier ones are kept";
+  // Who says where to cut needs no times.
+  set_spread(1e6);
+  Words fixed = kTwo;
+  fixed.insert(fixed.end(), {"--target-layer-split", "1,1"});
+  EXPECT_EQ(run(kRun, fixed).err.find("measuring"), std::string::npos);
 }
 
 TEST_F(LayerTimesCommand, WorkersThatAreStartedAlikeAreMeasuredOnce) {

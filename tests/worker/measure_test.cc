@@ -23,9 +23,10 @@ TEST(WorkerLayerTimes, AreMeasuredThroughTheSameInterface) {
                                                  *model, workers.metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     };
-    const Result<LayerTimes> times = measure_layers(*model, {.piece_rows = 40, .head = true}, open);
+    const Result<MeasuredLayers> times =
+        measure_layers(*model, {.piece_rows = 40, .head = true}, open);
     ASSERT_TRUE(times) << times.error().message;
-    EXPECT_TRUE(usable(*times, model->spec().n_layer()));
+    EXPECT_TRUE(usable(times->times, model->spec().n_layer()));
     EXPECT_GT(opened, 1);
   }
 }
