@@ -60,8 +60,8 @@ std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& 
   const bool hung =
       busy ? now - *health.oldest_job >= options_.job_limit : silence >= options_.dead_after;
   if (hung) return DeathReason::hung;
-  const bool suspicious =
-      busy ? health.abandoned > 0 || health.late : silence >= options_.suspect_after * options_.heartbeat;
+  const bool suspicious = busy ? health.abandoned > 0 || health.late
+                               : silence >= options_.suspect_after * options_.heartbeat;
   enter(suspicious ? WorkerState::suspect : WorkerState::healthy, now);
   return std::nullopt;
 }
