@@ -91,7 +91,7 @@ class File {
 
   // Hints to the kernel; they never fail. Offsets and sizes are bytes within the tensor.
   void will_need(const TensorInfo& tensor) const;
-  // Gives back the resident pages that lie wholly inside the range; they can be read again.
+  // Gives back the resident pages of the range, and their neighbours; they can be read again.
   void release(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const;
 
   // An io error naming the file if it has shrunk or a page of it could not be read.

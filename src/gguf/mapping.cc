@@ -5,8 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
+
+#include "base/checked.h"
 
 namespace tessera::gguf {
 namespace {
@@ -36,6 +39,10 @@ class Descriptor {
 std::uintptr_t page_size() {
   return static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
 }
+
+// A page that is touched may bring its neighbours: the system maps what it keeps in one piece,
+// which lies in one such window of the file.
+constexpr std::uintptr_t kFaultWindow = std::uintptr_t{2} << 20;
 
 void advise(std::uintptr_t begin, std::uintptr_t end, int advice) {
   if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, advice);  // NOLINT
@@ -112,16 +119,18 @@ void Mapping::will_need(std::span<const std::byte> range) const {
 
 void Mapping::release(std::span<const std::byte> range) const {
   const auto begin = reinterpret_cast<std::uintptr_t>(range.data());
+  const auto base = reinterpret_cast<std::uintptr_t>(bytes_.data());
   const std::uintptr_t mask = page_size() - 1;
   const std::uintptr_t first = (begin + mask) & ~mask, end = (begin + range.size()) & ~mask;
-  if (first >= end) return;
-  if (own_) {
-    const auto base = reinterpret_cast<std::uintptr_t>(bytes_.data());
+  if (own_ && first < end) {
     // Where the file system has no holes the storage stays until the file goes.
     (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(first - base), static_cast<off_t>(end - first));
   }
   advise(first, end, MADV_DONTNEED);
+  const std::uintptr_t windows = (begin - base) / kFaultWindow * kFaultWindow;
+  const std::uintptr_t windows_end = round_up(begin - base + range.size(), kFaultWindow);
+  advise(base + windows, base + std::min(windows_end, bytes_.size()), MADV_DONTNEED);
 }
 
 Status Mapping::read_at(std::uint64_t offset, std::span<std::byte> to) const {

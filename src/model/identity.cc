@@ -90,8 +90,10 @@ ModelDigest model_digest(const gguf::File& file) {
   Sha256 sha;
   add_metadata(sha, file.metadata());
   add_tensors(sha, file.tensors());
-  for (const DigestSample& sample : digest_samples(file))
+  for (const DigestSample& sample : digest_samples(file)) {
     sha.bytes(std::span(sample.tensor->data, sample.end).subspan(sample.begin));
+    file.release(*sample.tensor, sample.begin, sample.end - sample.begin);
+  }
   return sha.finish();
 }
 
