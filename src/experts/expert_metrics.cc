@@ -103,7 +103,7 @@ ExpertMetrics::ByReason ExpertMetrics::by_reason(MetricsRegistry& registry, cons
   return counters;
 }
 
-std::array<Counter*, std::tuple_size_v<ExpertCounts>> ExpertMetrics::of_layers() const {
+std::array<Counter*, kExpertCountFields.size()> ExpertMetrics::of_layers() const {
   return {&pairs_resident,    &host.calls,     &host.pairs,     &host.wait_us,
           &host.hidden_us,    &mixed_layers,   &cache_hit,      &cache_miss,
           &cache_admit,       &cache_evict,    &cache_useless,  &expert_bytes_resident,
@@ -111,16 +111,18 @@ std::array<Counter*, std::tuple_size_v<ExpertCounts>> ExpertMetrics::of_layers()
 }
 
 ExpertCounts ExpertMetrics::counts() const {
-  ExpertCounts counts{};
+  ExpertCounts counts;
   const auto counters = of_layers();
-  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] = counters[i]->value();
+  for (std::size_t i = 0; i < counters.size(); ++i)
+    counts.*kExpertCountFields[i].value = counters[i]->value();
   return counts;
 }
 
 void ExpertMetrics::add(const ExpertCounts& counts, const PlacedCost& cost) {
   const auto counters = of_layers();
-  for (std::size_t i = 0; i < counts.size(); ++i) counters[i]->add(counts[i]);
-  host.predicted_us.add(cost.us(counts[13], counts[14]));
+  for (std::size_t i = 0; i < counters.size(); ++i)
+    counters[i]->add(counts.*kExpertCountFields[i].value);
+  host.predicted_us.add(cost.us(counts.host_row_calls, counts.host_row_bytes));
 }
 
 ExpertUse ExpertMetrics::totals() const {

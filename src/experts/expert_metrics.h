@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "base/metrics.h"
+#include "experts/expert_counts.h"
 #include "experts/expert_use.h"
 
 namespace tessera {
@@ -29,19 +30,6 @@ enum class WorkerFailure {
 };
 inline constexpr int kWorkerFailures = 7;
 const char* worker_failure_name(WorkerFailure failure);
-
-// What the layers of another process counted of their experts, in the order of
-// ExpertMetrics::of_layers(): pairs resident; calls, pairs, microseconds waited and hidden of its
-// host; mixed layers; cache hits, misses, admissions, evictions and of these the useless ones;
-// bytes of experts, resident and of its host; of its host's jobs of one row how many there were,
-// the bytes of their experts and the microseconds that they took.
-using ExpertCounts = std::array<std::uint64_t, 16>;
-constexpr bool is_time_of_experts(std::size_t i) {
-  return i == 3 || i == 4 || i == 15;
-}
-constexpr bool is_bytes_of_experts(std::size_t i) {
-  return i == 11 || i == 12 || i == 14;
-}
 
 // What a job of one row takes an executor, as the placement reckoned. 0: it did not.
 struct PlacedCost {
@@ -102,7 +90,8 @@ class ExpertMetrics {
   void add(const ExpertCounts& counts, const PlacedCost& cost);
 
  private:
-  std::array<Counter*, std::tuple_size_v<ExpertCounts>> of_layers() const;
+  // In the order of kExpertCountFields.
+  std::array<Counter*, kExpertCountFields.size()> of_layers() const;
 
   using ByReason = std::array<Counter*, kWorkerFailures>;
   static ByReason by_reason(MetricsRegistry& registry, const char* name, const char* help);

@@ -224,7 +224,8 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
 
 ExpertCounts LayersHandler::expert_counts() const {
   ExpertCounts counts = expert_metrics_.counts();
-  for (std::size_t i = 0; i < counts.size(); ++i) counts[i] -= counted_before_[i];
+  for (const ExpertCountField& field : kExpertCountFields)
+    counts.*field.value -= counted_before_.*field.value;
   return counts;
 }
 

@@ -64,7 +64,7 @@ class LayersHandler final : public JobHandler {
   bool lost_ = false;
 
   // The client's.
-  ExpertCounts counted_before_{};
+  ExpertCounts counted_before_;
   ForwardLimits limits_;
   PageTables pages_;
   ForwardBody job_;

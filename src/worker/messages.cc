@@ -298,7 +298,7 @@ void encode(const Stats& stats, std::vector<std::byte>& body) {
   for (const std::uint64_t value : {stats.jobs, stats.rows, stats.pairs, stats.expired,
                                     stats.cancelled, stats.failed, stats.busy_us})
     out.u64(value);
-  for (const std::uint64_t value : stats.experts) out.u64(value);
+  for (const ExpertCountField& field : kExpertCountFields) out.u64(stats.experts.*field.value);
 }
 
 Result<Stats> decode_stats(std::span<const std::byte> body) {
@@ -307,7 +307,7 @@ Result<Stats> decode_stats(std::span<const std::byte> body) {
   for (std::uint64_t* value : {&stats.jobs, &stats.rows, &stats.pairs, &stats.expired,
                                &stats.cancelled, &stats.failed, &stats.busy_us})
     *value = in.u64();
-  for (std::uint64_t& value : stats.experts) value = in.u64();
+  for (const ExpertCountField& field : kExpertCountFields) stats.experts.*field.value = in.u64();
   if (!in.done()) return malformed("STATS");
   return stats;
 }

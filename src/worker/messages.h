@@ -157,7 +157,7 @@ struct Stats {
   std::uint64_t cancelled = 0;
   std::uint64_t failed = 0;
   std::uint64_t busy_us = 0;
-  ExpertCounts experts{};  // of layers with experts away
+  ExpertCounts experts;  // of layers with experts away
   bool operator==(const Stats&) const = default;
 };
 inline constexpr std::size_t kStatsBytes = 56 + sizeof(ExpertCounts);

@@ -82,7 +82,8 @@ Status Session::take_counts(const Frame& frame) {
     channel_->close();
     return news.error();
   }
-  for (std::size_t i = 0; i < news->size(); ++i) experts_[i] += (*news)[i];
+  for (const ExpertCountField& field : kExpertCountFields)
+    experts_.*field.value += (*news).*field.value;
   return {};
 }
 

@@ -146,7 +146,7 @@ class Session {
   const bool counts_experts_;
   bool ping_out_ = false;  // and not answered; with slots_mutex_
   ToldExperts told_experts_;
-  ExpertCounts experts_{};  // not taken yet
+  ExpertCounts experts_;  // not taken yet
   std::optional<Late> late_;
   PairPace pace_;  // of a job's rows, from submit() to the answer
   std::string given_up_;

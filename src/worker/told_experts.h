@@ -28,14 +28,14 @@ class ToldExperts {
   Result<ExpertCounts> take(const ExpertCounts& told, Deadline now);
 
  private:
-  std::uint64_t most_of(std::size_t i, Deadline now) const;
+  std::uint64_t most_of(ExpertCountField::Unit unit, Deadline now) const;
 
   std::uint64_t pairs_of_row_;
   std::uint64_t most_bytes_of_pair_;
   std::uint64_t most_pairs_ = 0;
   Deadline begin_;
-  ExpertCounts told_{};     // last
-  ExpertCounts counted_{};  // given out so far
+  ExpertCounts told_;     // last
+  ExpertCounts counted_;  // given out so far
 };
 
 }  // namespace tessera::worker
