@@ -39,17 +39,6 @@ Status check_expert_use(const std::vector<ExpertSite>& sites, const Model& model
                      name);
 }
 
-std::int64_t expert_shared_bytes(const std::vector<ExpertSite>& sites, const Model& model,
-                                 const Plan& plan, const ExpertOptions& options) {
-  const std::vector<LayerExperts> homes = homes_of_all_layers(plan.shards, plan.n_layer);
-  std::int64_t bytes = 0;
-  for (std::size_t i = 0; i < sites.size(); ++i)
-    if (plan.expert_workers[i].experts > 0)
-      bytes += worker::shared_bytes(sites[i].site,
-                                    worker::experts_hello(model, wanted(i, homes, plan, options)));
-  return bytes;
-}
-
 Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                                            const std::vector<ExpertSite>& sites, const Model& model,
                                            const Plan& plan, const ExpertOptions& options,
@@ -66,8 +55,12 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
                site.site.name);
       continue;
     }
+    // Its --budget is for experts and jobs alone.
+    const ExpertWorkerPlan& planned = plan.expert_workers[i];
     const WorkerStart start{
-        .model = model.file().path(), .threads = site.threads, .budget = site.inventory.budget};
+        .model = model.file().path(),
+        .threads = site.threads,
+        .budget = planned.budget_bytes - planned.host_bytes - planned.connection_bytes};
     TESSERA_ASSIGN(connection, worker::ExpertConnection::create(
                                    started_site(config, site.site, start),
                                    wanted(i, homes, plan, options), model, metrics));

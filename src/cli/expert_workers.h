@@ -18,10 +18,6 @@ namespace tessera::cli {
 // of them.
 Status check_expert_use(const std::vector<ExpertSite>& sites, const Model& model, const Plan& plan);
 
-// Memory of this process that it shares with the workers to which the plan gives experts.
-std::int64_t expert_shared_bytes(const std::vector<ExpertSite>& sites, const Model& model,
-                                 const Plan& plan, const ExpertOptions& options);
-
 class ExpertWorkers {
  public:
   ExpertWorkers() = default;

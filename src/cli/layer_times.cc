@@ -116,8 +116,8 @@ std::string unsteady_text(const DeviceInventory& device, double spread) {
 
 }  // namespace
 
-Result<std::vector<std::string>> add_layer_times(const LayerTimesNeeds& needs,
-                                                 const OpenShard& open, Inventory& inventory) {
+std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
+                                         Inventory& inventory) {
   const std::vector<std::string> none;
   const std::string& choice = needs.config.text("placement.layer_times");
   const bool afresh = choice == "measure" && needs.measure != MeasureLayers::never;
@@ -138,7 +138,6 @@ Result<std::vector<std::string>> add_layer_times(const LayerTimesNeeds& needs,
                                                                   : saved_layer_times(key, n_layer);
     const bool steady = known && known->spread <= kMostSpread;
     if (missing && !steady && alike == measured.end()) {
-      if (measured.empty()) TESSERA_TRY(make_plan(needs.model, inventory, needs.options));
       known = measured_now(times, device, key, open, known, n_layer);
       if (known) measured.emplace(key, *known);
     }

@@ -13,8 +13,6 @@
 #include "cli/stand_ins.h"
 #include "cli/worker_options.h"
 #include "model/synth.h"
-#include "plan/footprint.h"
-#include "worker/layers_handler.h"
 #include "worker/remote_shard.h"
 
 namespace tessera::cli {
@@ -189,100 +187,54 @@ Status check_prefault(const Config& config, const Plan& plan) {
   return {};
 }
 
-// By shard, what its connections to other processes take: rings are in both.
-Result<std::vector<std::int64_t>> connection_bytes(const Config& config, const Model& model,
-                                                   const PlacedModel& placed) {
-  const std::vector<ShardPlan>& shards = placed.plan.shards;
-  std::vector<std::int64_t> bytes(shards.size());
-  std::int64_t here = 0;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    for (const LayerWorker& worker : placed.workers) {
-      if (worker.site.name != shards[i].device) continue;
-      const worker::Hello hello =
-          worker::layers_hello(model, shards[i].layout, {.context = placed.plan.context});
-      const std::int64_t shared = worker::shared_bytes(worker.site, hello);
-      bytes[i] += shared + worker::serving_bytes(hello, worker::all_granted(hello)).value_or(0);
-      // The rows that wait for a worker and the answer that comes are here, the logits' copy too.
-      here += shared + 2 * handoff_bytes(model.spec(), shards[i].layout);
-    }
-  }
-  if (!placed.expert_workers.empty()) {
-    TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));
-    here += expert_shared_bytes(placed.expert_workers, model, placed.plan, options);
-  }
-  const auto first = std::find_if(shards.begin(), shards.end(),
-                                  [](const ShardPlan& shard) { return !shard.remote; });
-  if (first != shards.end()) bytes[static_cast<std::size_t>(first - shards.begin())] = here;
-  return bytes;
-}
-
-// The same if memory were plenty, where there is no plan: about what they would be with one.
-Result<std::vector<std::int64_t>> roomy_connection_bytes(const Config& config, const Model& model,
-                                                         Inventory inventory, PlanOptions options,
-                                                         PlacedModel& placed) {
-  constexpr std::int64_t kPlenty = std::int64_t{1} << 50;
-  for (DeviceInventory& device : inventory.devices) device.budget = kPlenty;
-  if (!inventory.expert_workers.empty()) options.expert_resident = 0.0;  // workers have some
-  Result<Plan> plan = make_plan(model, inventory, options);
-  if (!plan) return std::vector<std::int64_t>(inventory.devices.size());
-  placed.plan = *std::move(plan);
-  return connection_bytes(config, model, placed);
-}
-
-// The size of connections follows from the plan; where they are more than it counted and do not fit
-// beside it, it is made again with what they take.
-Status make_connected_plan(const Config& config, const Model& model, Inventory inventory,
-                           const PlanOptions& options, PlacedModel& placed) {
-  constexpr int kMostRounds = 8;
-  const bool connected = !placed.workers.empty() || !placed.expert_workers.empty();
-  for (int round = 0; round < kMostRounds; ++round) {
-    Result<Plan> plan = make_plan(model, inventory, options);
-    // What would fit is to count the connections too.
-    if (!plan && connected && round == 0 && plan.error().code == ErrorCode::exhausted) {
-      TESSERA_ASSIGN(const std::vector<std::int64_t> bytes,
-                     roomy_connection_bytes(config, model, inventory, options, placed));
-      for (std::size_t i = 0; i < bytes.size(); ++i)
-        inventory.devices[i].connection_bytes = bytes[i];
-      plan = make_plan(model, inventory, options);
-    }
-    if (!plan) return std::move(plan).error();
-    placed.plan = *std::move(plan);
-    TESSERA_ASSIGN(const std::vector<std::int64_t> bytes, connection_bytes(config, model, placed));
-    bool fits = true;
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-      ShardPlan& shard = placed.plan.shards[i];
-      std::int64_t& counted = inventory.devices[i].connection_bytes;
-      shard.connection_bytes = bytes[i];
-      if (bytes[i] <= counted) continue;
-      counted = bytes[i];
-      fits = fits && shard.free_bytes() >= 0;
-    }
-    if (fits) return {};
-  }
-  return Error::make(ErrorCode::exhausted,
-                     "the plan leaves no memory for the connections to its workers; give them "
-                     "--worker-transport stream, or a larger --budget");
-}
-
-// With what experts away cost the host, which is measured where they leave and it is not known.
-Status make_costed_plan(const Config& config, const Model& model, const Inventory& inventory,
-                        MeasureLayers measure, PlanOptions options, PlacedModel& placed) {
+// What experts away cost the host: measured before or, where `afresh`, now.
+Status set_host_costs(const Config& config, const Model& model, const Inventory& inventory,
+                      bool afresh, PlanOptions& options) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   auto host = host_of(model, inventory, config.small("placement.threads"), isa);
-  const bool afresh = config.text("placement.layer_times") == "measure";
-  if (host) {
-    host->f32_weights = options.f32_weights;
-    if (!afresh || measure == MeasureLayers::never)
-      options.expert_costs = saved_host_costs(model, *host).value_or(options.expert_costs);
+  if (!host) return {};
+  host->f32_weights = options.f32_weights;
+  const auto costs = afresh ? measured_host_costs(model, *host) : saved_host_costs(model, *host);
+  if (costs) options.expert_costs = *costs;
+  return {};
+}
+
+// All workers of experts, and the devices with the cores that those which are started leave.
+Result<Inventory> inventory_with(const Config& config, const Placement& placement,
+                                 const PlacedModel& placed, const std::vector<bool>& started) {
+  std::vector<WorkerInventory> workers;
+  for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
+  for (std::size_t w = 0; w < started.size(); ++w)
+    if (started[w]) workers.push_back({.threads = placed.expert_workers[w].threads});
+  TESSERA_ASSIGN(Inventory inventory,
+                 probe_inventory(placement, config.small("placement.threads"), workers));
+  for (const ExpertSite& worker : placed.expert_workers)
+    inventory.expert_workers.push_back(worker.inventory);
+  return inventory;
+}
+
+// A plan by what is known without measuring, and what it is made for. A worker of experts is
+// started for those that the plan gives it, so one without takes no core from the devices.
+Result<Inventory> place_roughly(const Config& config, const Model& model,
+                                const Placement& placement, PlanOptions& options,
+                                PlacedModel& placed) {
+  std::vector<bool> started(placed.expert_workers.size(), false);
+  for (;;) {
+    TESSERA_ASSIGN(Inventory inventory, inventory_with(config, placement, placed, started));
+    TESSERA_TRY(set_host_costs(config, model, inventory, /*afresh=*/false, options));
+    Result<Plan> plan = make_plan(model, inventory, options);
+    bool more = false;
+    for (std::size_t w = 0; w < started.size(); ++w) {
+      // Where there is no plan: with fewer threads the devices need less memory.
+      const bool needed = !plan || plan->expert_workers[w].experts > 0;
+      if (started[w] || !needed || !placed.expert_workers[w].site.spawn) continue;
+      started[w] = more = true;
+    }
+    if (more) continue;
+    if (!plan) return std::move(plan).error();
+    placed.plan = *std::move(plan);
+    return inventory;
   }
-  TESSERA_TRY(make_connected_plan(config, model, inventory, options, placed));
-  if (!host || options.expert_costs.speed_measured || measure == MeasureLayers::never ||
-      !placed.plan.experts_leave())
-    return {};
-  const std::optional<ExpertCosts> costs = measured_host_costs(model, *host);
-  if (!costs) return {};
-  options.expert_costs = *costs;
-  return make_connected_plan(config, model, inventory, options, placed);
 }
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
@@ -292,25 +244,21 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   placed.keep_profile = needs.keep_profile && sees_routing(placement);
   TESSERA_TRY(set_expert_plan(config, model, placed.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
-  std::vector<WorkerInventory> workers;
-  for (const LayerWorker& worker : placed.workers) workers.push_back(worker.inventory);
   TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model, placement));
-  // Its cores are not for others.
-  for (const ExpertSite& worker : placed.expert_workers)
-    if (worker.site.spawn) workers.push_back({.threads = worker.threads});
-  TESSERA_ASSIGN(Inventory inventory,
-                 probe_inventory(placement, config.small("placement.threads"), workers));
-  for (const ExpertSite& worker : placed.expert_workers)
-    inventory.expert_workers.push_back(worker.inventory);
+  TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
   MetricsRegistry unread;
-  TESSERA_ASSIGN(const std::vector<std::string> unsteady,
-                 add_layer_times({.config = config,
-                                  .model = model,
-                                  .options = options,
-                                  .workers = placed.workers,
-                                  .measure = needs.measure},
-                                 open_alone(config, model, placed.workers, unread), inventory));
-  TESSERA_TRY(make_costed_plan(config, model, inventory, needs.measure, options, placed));
+  const std::vector<std::string> unsteady =
+      add_layer_times({.config = config,
+                       .model = model,
+                       .options = options,
+                       .workers = placed.workers,
+                       .measure = needs.measure},
+                      open_alone(config, model, placed.workers, unread), inventory);
+  const bool afresh =
+      !options.expert_costs.speed_measured || config.text("placement.layer_times") == "measure";
+  if (placed.plan.experts_leave() && afresh && needs.measure != MeasureLayers::never)
+    TESSERA_TRY(set_host_costs(config, model, inventory, /*afresh=*/true, options));
+  TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
   placed.plan.warnings.insert(placed.plan.warnings.end(), unsteady.begin(), unsteady.end());
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));

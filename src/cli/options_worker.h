@@ -17,7 +17,7 @@ inline constexpr auto kWorkerOptions = [] {
        .commands = kModelCommands,
        .value = "ROLE[,KEY=VALUE]",
        .help = "start a process that computes layers (device worker:0, ...) or experts; keys: "
-               "device, bin, threads, budget (repeatable)"},
+               "device, bin, threads, budget (of all its process takes) (repeatable)"},
       {.key = "worker.experts",
        .flags = "--expert-worker",
        .type = list,

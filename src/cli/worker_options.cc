@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "cli/expert_options.h"
 #include "cli/option_value.h"
 #include "cli/output.h"
 #include "cli/placement_options.h"
@@ -15,6 +16,7 @@
 #include "device/cpu/isa.h"
 #include "experts/expert_worker.h"
 #include "worker/auth.h"
+#include "worker/connection_bytes.h"
 #include "worker/model_ranges.h"
 
 namespace tessera::cli {
@@ -302,6 +304,9 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
     } else {
       take_device(probe, found.inventory);
     }
+    found.inventory.connection = [site = found.site, &model](const ShardLayout& layout) {
+      return worker::layers_connection_bytes(site, model.spec(), layout);
+    };
     workers.push_back(std::move(found));
   }
   return workers;
@@ -310,13 +315,15 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
 namespace {
 
 // Room for all experts of the model and to compute any of them.
-std::int64_t all_experts_bytes(const Config& config, const Model& model, int threads) {
+std::int64_t all_experts_bytes(const Config& config, const Model& model, const ExpertSite& found) {
   const ModelSpec& spec = model.spec();
   ShardLayout layout;
   layout.end_layer = spec.n_layer();
   const std::vector<std::int64_t> each = cpu_expert_bytes(model, layout);
-  std::int64_t bytes = expert_worker_overhead(
-      model, each, {.max_rows = config.small("experts.ipc_batch_capacity"), .threads = threads});
+  const int rows = config.small("experts.ipc_batch_capacity");
+  std::int64_t bytes =
+      kWorkerBytes + found.inventory.connection(rows).there +
+      expert_worker_overhead(model, each, {.max_rows = rows, .threads = found.threads});
   for (std::size_t l = 0; l < each.size(); ++l)
     if (const auto& moe = spec.layers[l].moe) bytes += moe->n_expert * each[l];
   return bytes;
@@ -328,6 +335,11 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
   const Result<worker::SiteProbe> probe = probe_site(found.site, worker::after(kProbeTime));
   found.inventory = {.name = found.site.name, .here = is_here(found.site)};
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
+  TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));
+  found.inventory.connection = [site = found.site, &model, options](int job_rows) {
+    return worker::experts_connection_bytes(site, model.spec(),
+                                            {.max_rows = job_rows, .payload = options.payload});
+  };
   if (probe) {
     TESSERA_TRY(check_isa(config, found.site, *probe));
     tell_build(found.site, probe->build, build_of(isa));
@@ -343,7 +355,8 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     if (!may_come) return probe.error();
     log_warn("{}; the host computes its experts until it comes", probe.error().message);
     found.site.build = build_of(isa);
-    found.inventory.budget = all_experts_bytes(config, model, found.threads);
+    found.inventory.assumed = true;
+    found.inventory.budget = all_experts_bytes(config, model, found);
   }
   found.inventory.threads = found.threads;
   return {};
@@ -386,7 +399,9 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     std::int64_t& budget = workers[i].inventory.budget;
     if (workers[i].inventory.here) budget = std::min(budget, share);
     // What one at an address may use is for it to say, too.
-    if (budgets[i] > 0) budget = workers[i].site.spawn ? budgets[i] : std::min(budget, budgets[i]);
+    const bool spawned = workers[i].site.spawn.has_value();
+    if (budgets[i] > 0) budget = spawned ? budgets[i] : std::min(budget, budgets[i]);
+    workers[i].inventory.bounded = budgets[i] > 0 || !(spawned || workers[i].inventory.assumed);
   }
   return workers;
 }

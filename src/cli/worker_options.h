@@ -38,7 +38,8 @@ Result<std::string> worker_token(const Config& config);
 // What can be said of them without starting one: that the binaries are there.
 Status check_workers(const Config& config, const Placement& placement);
 
-// The workers that hold layers in this placement, asked about themselves.
+// The workers that hold layers in this placement, asked about themselves. The model must outlive
+// what is found.
 struct LayerWorker {
   worker::WorkerSite site;
   WorkerInventory inventory;

@@ -44,10 +44,15 @@ void ShardPlanner::size_workers() {
   for (std::size_t l = 0; l < expert_bytes_.size(); ++l)
     if (const auto& moe = spec_.layers[l].moe) all += moe->n_expert * expert_bytes_[l];
   for (const ExpertWorkerInventory& worker : workers_) {
-    const std::int64_t overhead = expert_worker_overhead(
-        model_, expert_bytes_, {.max_rows = job_rows(), .threads = worker.threads});
+    worker_connections_.push_back(worker.connection ? worker.connection(job_rows())
+                                                    : ConnectionBytes{});
+    const std::int64_t overhead =
+        kWorkerBytes + worker_connections_.back().there +
+        expert_worker_overhead(model_, expert_bytes_,
+                               {.max_rows = job_rows(), .threads = worker.threads});
     worker_room_.push_back(worker.budget - overhead);
-    if (worker.here) kept_for_workers_ += std::min(worker.budget, all + overhead) + kWorkerBytes;
+    if (worker.here && worker_room_.back() > 0)
+      kept_for_workers_ += std::min(worker.budget, all + overhead);
   }
 }
 

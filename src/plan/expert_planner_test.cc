@@ -116,11 +116,48 @@ TEST(ExpertPlanner, WorkersTakeExpertsBeforeTheHost) {
   EXPECT_EQ(plan->shards[0].experts_host, 0);
   EXPECT_GT(plan->shards[0].experts_worker, 0);
   const ExpertWorkerPlan& worker = plan->expert_workers.front();
-  inventory.expert_workers[0].budget = worker.scratch_bytes + worker.weight_bytes / 2;
+  inventory.expert_workers[0].budget =
+      worker.host_bytes + worker.scratch_bytes + worker.weight_bytes / 2;
   plan = make_plan(model, inventory, options);
   ASSERT_TRUE(plan);
   EXPECT_GT(plan->shards[0].experts_host, 0);
   EXPECT_GT(plan->shards[0].experts_worker, 0);
+}
+
+// A worker's budget is for its whole process, and one that is given nothing takes nothing.
+TEST(ExpertPlanner, CountsAWorkersProcess) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  int asked = 0;
+  inventory.expert_workers = {{.name = "worker:0",
+                               .here = true,
+                               .threads = 3,
+                               .budget = kPlenty,
+                               .connection = [&](int rows) {
+                                 asked = rows;
+                                 return ConnectionBytes{.here = 1000, .there = 3000};
+                               }}};
+  PlanOptions options{.context = 256, .expert_resident = 50.0};
+  Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  const ExpertWorkerPlan& worker = plan->expert_workers.front();
+  EXPECT_EQ(asked, worker.job_rows);
+  EXPECT_EQ(worker.threads, 3);
+  EXPECT_EQ(worker.connection_bytes, 3000);
+  EXPECT_EQ(worker.host_bytes, kWorkerBytes);
+  EXPECT_EQ(plan->shards[0].connection_bytes, 1000);
+  const std::int64_t taken = worker.total_bytes() + worker.host_bytes;
+  EXPECT_EQ(worker.free_bytes(), kPlenty - taken);
+  EXPECT_EQ(plan->shards[0].free_bytes(), kPlenty - plan->total_bytes() - taken);
+
+  options.expert_resident.reset();
+  plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  const ExpertWorkerPlan& idle = plan->expert_workers.front();
+  EXPECT_EQ(idle.threads, 0);
+  EXPECT_EQ(idle.total_bytes() + idle.host_bytes, 0);
+  EXPECT_EQ(plan->shards[0].connection_bytes, 0);
+  EXPECT_EQ(plan->shards[0].free_bytes(), kPlenty - plan->total_bytes());
 }
 
 // What nobody measured is assumed to be as with the host, and marked.

@@ -56,16 +56,19 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
     const ExpertWorkerFootprint bytes = expert_worker_footprint(model, layout, worker.threads);
     ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
                                                                  .here = worker.here,
-                                                                 .threads = worker.threads,
                                                                  .job_rows = job_rows,
                                                                  .call_s = worker.call_s,
                                                                  .bytes_per_s = worker.bytes_per_s,
                                                                  .weight_bytes = bytes.weights,
                                                                  .scratch_bytes = bytes.scratch,
-                                                                 .budget_bytes = worker.budget});
+                                                                 .budget_bytes = worker.budget,
+                                                                 .bounded = worker.bounded,
+                                                                 .assumed = worker.assumed});
     for (const LayerExperts& layer : layout.experts) plan.experts += layer.resident();
-    // One without experts is not started.
-    if (worker.here && plan.experts > 0) plan.host_bytes = kWorkerBytes;
+    if (plan.experts == 0) continue;  // it is not started
+    plan.threads = worker.threads;
+    plan.host_bytes = kWorkerBytes;
+    if (worker.connection) plan.connection_bytes = worker.connection(job_rows).there;
   }
   return plans;
 }

@@ -118,6 +118,7 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.threads = worker.threads;
   device.budget = worker.budget;
   device.most = worker.most;
+  device.connection = worker.connection;
   device.has_file = worker.has_file;
   device.kind = worker.kind;
   device.bytes_per_s = worker.bytes_per_s;

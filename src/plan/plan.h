@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -36,6 +37,13 @@ inline constexpr int kHostMemory = 0;
 // What one CPU thread reads a second, about; a GPU's speed is told in such threads.
 inline constexpr double kThreadBytesPerSecond = 8e9;
 
+// Memory that a connection to a worker takes at each end: frames, rows on their way, and what both
+// ends share, which counts at each.
+struct ConnectionBytes {
+  std::int64_t here = 0;
+  std::int64_t there = 0;
+};
+
 struct DeviceInventory {
   std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
   bool remote = false;   // in another process
@@ -50,10 +58,12 @@ struct DeviceInventory {
   std::int64_t memory_total = 0;  // bytes
   std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
-      budget;                         // bytes the device may use; absent: its share of what is free
-  std::optional<std::int64_t> most;   // of its share, without a budget: what a worker here allows
-  std::int64_t connection_bytes = 0;  // ShardPlan::connection_bytes, to be counted
-  std::optional<LayerTimes> times;    // measured on it
+      budget;                        // bytes the device may use; absent: its share of what is free
+  std::optional<std::int64_t> most;  // of its share, without a budget: what a worker here allows
+  // Of a worker, for such a shard there; which layers it has makes no difference but for the
+  // embedding and the head. Pure; absent: it takes none.
+  std::function<ConnectionBytes(const ShardLayout&)> connection;
+  std::optional<LayerTimes> times;  // measured on it
 };
 
 // A worker process of the role experts.
@@ -61,9 +71,13 @@ struct ExpertWorkerInventory {
   std::string name;   // "worker:1"
   bool here = false;  // on this machine, spawned or not: shares its memory
   int threads = 1;
-  std::int64_t budget = 0;   // bytes it may take
+  std::int64_t budget = 0;   // bytes it may take, with its program
+  bool bounded = false;      // by what was asked for or what it says; else a share of what is free
+  bool assumed = false;      // it did not answer: what it has and takes is a guess
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
   double call_s = 0.0;       // a round trip to it and back, measured; 0: not known
+  // For jobs of so many rows, where it has experts. Pure; absent: it takes none.
+  std::function<ConnectionBytes(int job_rows)> connection;
 };
 
 struct Inventory {
@@ -91,6 +105,7 @@ struct WorkerInventory {
   std::int64_t memory_free = 0;        // the same
   std::optional<std::int64_t> budget;  // what it may use, kept free for it
   std::optional<std::int64_t> most;    // the same of one here that shares what is free
+  std::function<ConnectionBytes(const ShardLayout&)> connection;  // DeviceInventory::connection
 };
 
 // The devices of a placement; `threads` is shared out among those of this process and the workers
@@ -156,16 +171,18 @@ struct ShardPlan {
   std::int64_t kv_bytes = 0;
   std::int64_t recurrent_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t handoff_bytes = 0;     // rows between shards, logits of several pieces
-  std::int64_t connection_bytes = 0;  // memory shared with other processes, rows on their way
+  std::int64_t handoff_bytes = 0;  // rows between shards, logits of several pieces
+  // To other processes: of a worker its own, of the first shard of this process all that are here.
+  std::int64_t connection_bytes = 0;
   // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
   // one.
   std::int64_t host_bytes = 0;
-  std::int64_t budget_bytes = 0;             // for all of these
-  int experts = 0;                           // resident, over its layers
-  int experts_host = 0;                      // away from the device: in the mapped file
-  int experts_worker = 0;                    // and at workers
-  double cold_share = 0.0;                   // of a row's pairs, expected: those of experts away
+  std::int64_t budget_bytes = 0;  // for all of these
+  bool bounded = false;     // by what was asked for or a worker allows; else by what memory is free
+  int experts = 0;          // resident, over its layers
+  int experts_host = 0;     // away from the device: in the mapped file
+  int experts_worker = 0;   // and at workers
+  double cold_share = 0.0;  // of a row's pairs, expected: those of experts away
   std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
   std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
@@ -188,19 +205,22 @@ struct ShardPlan {
 // A worker of experts with what it is given (expert_workers.h).
 struct ExpertWorkerPlan {
   std::string device;
-  bool here = false;  // ExpertWorkerInventory::here
-  int threads = 0;
+  bool here = false;         // ExpertWorkerInventory::here
+  int threads = 0;           // 0: it has no experts and is not started
   int experts = 0;           // over all layers
   int job_rows = 0;          // of a job, at most
   double call_s = 0.0;       // ExpertWorkerInventory::call_s
   double bytes_per_s = 0.0;  // and its bytes_per_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t host_bytes = 0;  // its program, where it is `here`; beside the budget
-  std::int64_t budget_bytes = 0;
+  std::int64_t connection_bytes = 0;  // its end; what it shares counts in the shard here too
+  std::int64_t host_bytes = 0;        // its program
+  std::int64_t budget_bytes = 0;      // for all of these
+  bool bounded = false;               // ExpertWorkerInventory::bounded
+  bool assumed = false;               // and its assumed
 
-  std::int64_t total_bytes() const { return weight_bytes + scratch_bytes; }
-  std::int64_t free_bytes() const { return budget_bytes - total_bytes(); }
+  std::int64_t total_bytes() const { return weight_bytes + scratch_bytes + connection_bytes; }
+  std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
 };
 
 // What somebody who may compute experts away was taken to cost when they were placed.

@@ -103,6 +103,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
           {"host_bytes", shard.host_bytes},
           {"total_bytes", shard.total_bytes()},
           {"budget_bytes", shard.budget_bytes},
+          {"bounded", shard.bounded},
           {"free_bytes", shard.free_bytes()},
           {"measured_time", time_json(shard.time)},
           {"read_bytes_per_s", speed_json(shard.bytes_per_s)}};
@@ -120,9 +121,12 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"read_bytes_per_s", speed_json(worker.bytes_per_s)},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
+          {"connection_bytes", worker.connection_bytes},
           {"host_bytes", worker.host_bytes},
           {"total_bytes", worker.total_bytes()},
           {"budget_bytes", worker.budget_bytes},
+          {"bounded", worker.bounded},
+          {"assumed", worker.assumed},
           {"free_bytes", worker.free_bytes()}};
 }
 

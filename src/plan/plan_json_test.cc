@@ -46,6 +46,7 @@ ShardPlan some_shard() {
           .connection_bytes = 209,
           .host_bytes = 210,
           .budget_bytes = 211,
+          .bounded = true,
           .experts = 212,
           .experts_host = 213,
           .experts_worker = 214,
@@ -70,8 +71,11 @@ ExpertWorkerPlan some_worker() {
           .bytes_per_s = 305.0,
           .weight_bytes = 306,
           .scratch_bytes = 307,
+          .connection_bytes = 310,
           .host_bytes = 308,
-          .budget_bytes = 309};
+          .budget_bytes = 309,
+          .bounded = true,
+          .assumed = true};
 }
 
 ExecutorCosts some_costs() {
@@ -155,9 +159,9 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
   const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
-               budget_bytes, experts, experts_host, experts_worker, cold_share, worker_uses,
-               offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts, time,
-               bytes_per_s] = shard;
+               budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
+               worker_uses, offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts,
+               time, bytes_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
@@ -173,6 +177,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("connection_bytes"), connection_bytes);
   EXPECT_EQ(json.at("host_bytes"), host_bytes);
   EXPECT_EQ(json.at("budget_bytes"), budget_bytes);
+  EXPECT_EQ(json.at("bounded"), bounded);
   EXPECT_EQ(json.at("experts_resident"), experts);
   EXPECT_EQ(json.at("experts_host"), experts_host);
   EXPECT_EQ(json.at("experts_worker"), experts_worker);
@@ -223,7 +228,8 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   const ExpertWorkerPlan worker = some_worker();
   const ordered_json json = plan_json(some_plan()).at("expert_workers").at(0);
   const auto& [device, here, threads, experts, job_rows, call_s, bytes_per_s, weight_bytes,
-               scratch_bytes, host_bytes, budget_bytes] = worker;
+               scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded, assumed] =
+      worker;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("here"), here);
   EXPECT_EQ(json.at("threads"), threads);
@@ -233,8 +239,11 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("read_bytes_per_s"), bytes_per_s);
   EXPECT_EQ(json.at("weight_bytes"), weight_bytes);
   EXPECT_EQ(json.at("scratch_bytes"), scratch_bytes);
+  EXPECT_EQ(json.at("connection_bytes"), connection_bytes);
   EXPECT_EQ(json.at("host_bytes"), host_bytes);
   EXPECT_EQ(json.at("budget_bytes"), budget_bytes);
+  EXPECT_EQ(json.at("bounded"), bounded);
+  EXPECT_EQ(json.at("assumed"), assumed);
   EXPECT_EQ(json.at("total_bytes"), worker.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), worker.free_bytes());
 }

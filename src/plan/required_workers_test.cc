@@ -23,9 +23,9 @@ TEST(RequiredWorkers, TakeAllOrThereIsNoPlan) {
   ASSERT_TRUE(roomy) << roomy.error().message;
   EXPECT_EQ(roomy->shards[0].experts_host, 0);
   const ExpertWorkerPlan& worker = roomy->expert_workers.front();
-  EXPECT_TRUE(make_plan(model, with_worker(worker.total_bytes()), options));
+  EXPECT_TRUE(make_plan(model, with_worker(worker.total_bytes() + worker.host_bytes), options));
 
-  const std::int64_t little = worker.scratch_bytes + worker.weight_bytes / 2;
+  const std::int64_t little = worker.host_bytes + worker.scratch_bytes + worker.weight_bytes / 2;
   const Result<Plan> lacking = make_plan(model, with_worker(little), options);
   ASSERT_FALSE(lacking);
   EXPECT_EQ(lacking.error().code, ErrorCode::exhausted);

@@ -67,6 +67,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
         drafter_reserve(*drafter, drafter_use(spec_, options_, sizes_.context)).total();
   load_layers();
   size_workers();
+  size_connections();
 }
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
@@ -127,7 +128,7 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   shard.layout = layout(layers);
   if (measured_) shard.time = span_time(*on.times, layers);
   set_bytes(shard);
-  shard.connection_bytes = on.connection_bytes;
+  shard.connection_bytes = connection_bytes(device, may_serve_);
   if (shard.layout.head) shard.drafter_bytes = drafter_bytes_;
   // A worker has its connection instead.
   if (devices_.size() > 1 && !on.remote) shard.handoff_bytes = handoff_bytes(spec_, shard.layout);
@@ -142,6 +143,7 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
     shard.host_bytes = sizes_.process_bytes;
   }
   shard.budget_bytes = budget;
+  shard.bounded = on.budget || on.most;
   for (int l = layers.begin; l < layers.end; ++l) {
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
@@ -164,6 +166,31 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
   shard.recurrent_bytes = bytes.recurrent;
   shard.scratch_bytes = bytes.scratch;
   shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
+}
+
+// They follow from what every cut leaves as it is, so that each shard is planned with them.
+void ShardPlanner::size_connections() {
+  const int n = static_cast<int>(devices_.size());
+  for (int i = 0; i < n; ++i) {
+    const auto& connection = devices_[static_cast<std::size_t>(i)].connection;
+    const LayerRange layers{i == 0 ? 0 : 1, i + 1 == n ? spec_.n_layer() : 1};
+    connections_.push_back(connection ? connection(layout(layers)) : ConnectionBytes{});
+  }
+  const bool leave = sizes_.leave != Leave::nothing || options_.expert_resident;
+  for (const std::int64_t room : worker_room_) may_serve_.push_back(leave && room > 0);
+}
+
+// `serving`: the workers of experts that are connected to.
+std::int64_t ShardPlanner::connection_bytes(int device, const std::vector<bool>& serving) const {
+  const auto remote = [](const DeviceInventory& on) { return on.remote; };
+  if (devices_[static_cast<std::size_t>(device)].remote)
+    return connections_[static_cast<std::size_t>(device)].there;
+  if (!std::all_of(devices_.begin(), devices_.begin() + device, remote)) return 0;
+  std::int64_t bytes = 0;
+  for (const ConnectionBytes& connection : connections_) bytes += connection.here;
+  for (std::size_t w = 0; w < workers_.size(); ++w)
+    if (serving[w]) bytes += worker_connections_[w].here;
+  return bytes;
 }
 
 // What a range may use at most, whatever the other devices get.
@@ -241,8 +268,13 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
     result.push_back(shard(static_cast<int>(i), layers, Residents::best, most[i], room));
   }
   std::int64_t workers = 0;  // of experts, in this machine's memory
-  for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows()))
+  std::vector<bool> serving;
+  for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows())) {
+    serving.push_back(worker.experts > 0);
     if (worker.here) workers += worker.total_bytes() + worker.host_bytes;
+  }
+  for (std::size_t i = 0; i < result.size(); ++i)
+    result[i].connection_bytes = connection_bytes(static_cast<int>(i), serving);
   // Of memory that they share, a device without a budget may use what the others leave.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (devices_[i].budget) continue;

@@ -62,6 +62,8 @@ class ShardPlanner {
   ShardPlan shard(int device, LayerRange layers, Residents residents, std::int64_t budget,
                   std::vector<std::int64_t>& room) const;
   void set_bytes(ShardPlan& shard) const;
+  void size_connections();
+  std::int64_t connection_bytes(int device, const std::vector<bool>& serving) const;
   std::int64_t budget(int device) const;
   std::int64_t free_memory(int device) const;
   std::int64_t unbudgeted_memory(int device) const;
@@ -127,11 +129,14 @@ class ShardPlanner {
   const std::vector<ExpertWorkerInventory>& workers_;
   std::vector<std::int64_t> expert_bytes_;    // of one expert of each layer, as a device holds it
   std::vector<ExpertLayerLoad> layer_loads_;  // of every layer
-  std::vector<std::int64_t> expert_file_bytes_;  // likewise, of one expert in the model's file
-  std::vector<std::int64_t> worker_room_;        // for experts, of each of workers_
-  std::int64_t kept_for_workers_ = 0;            // of this machine's memory
-  std::int64_t drafter_bytes_ = 0;               // kept for a drafter, with the head
-  bool measured_;                                // every device has its times
+  std::vector<std::int64_t> expert_file_bytes_;      // likewise, of one expert in the model's file
+  std::vector<std::int64_t> worker_room_;            // for experts, of each of workers_
+  std::int64_t kept_for_workers_ = 0;                // of this machine's memory
+  std::vector<ConnectionBytes> connections_;         // of each device
+  std::vector<ConnectionBytes> worker_connections_;  // of each of workers_, with experts
+  std::vector<bool> may_serve_;                      // workers_ that may be given experts
+  std::int64_t drafter_bytes_ = 0;                   // kept for a drafter, with the head
+  bool measured_;                                    // every device has its times
 };
 
 }  // namespace tessera

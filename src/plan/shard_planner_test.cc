@@ -39,6 +39,33 @@ TEST(ShardPlanner, ShardsAddUpToTheWhole) {
   }
 }
 
+// Connections are counted before it is decided what fits.
+TEST(ShardPlanner, CountsConnectionsAtBothEnds) {
+  const Model& model = deep();
+  Inventory inventory = machine(3);
+  for (const std::size_t i : {1, 2}) {
+    inventory.devices[i].remote = true;
+    inventory.devices[i].memory = static_cast<int>(i);
+    inventory.devices[i].connection = [](const ShardLayout& layout) {
+      return ConnectionBytes{.here = 1000, .there = layout.head ? 5000 : 3000};
+    };
+  }
+  const PlanOptions options{.context = 256, .layer_weights = {1, 1, 1}};
+  const Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->shards[0].connection_bytes, 2000);
+  EXPECT_EQ(plan->shards[1].connection_bytes, 3000);
+  EXPECT_EQ(plan->shards[2].connection_bytes, 5000);
+  for (std::size_t i = 0; i < plan->shards.size(); ++i) {
+    Inventory tight = inventory;
+    tight.devices[i].has_file = false;  // nothing may leave
+    tight.devices[i].budget = plan->shards[i].total_bytes() + plan->shards[i].host_bytes;
+    EXPECT_TRUE(make_plan(model, tight, options)) << i;
+    --*tight.devices[i].budget;
+    EXPECT_FALSE(make_plan(model, tight, options)) << i;
+  }
+}
+
 TEST(ShardPlanner, WeightsDecideAndCutsKeepSharedKvTogether) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();

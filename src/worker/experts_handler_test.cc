@@ -38,8 +38,10 @@ Result<Prepared> load(const Model& model, const Plan& plan) {
   const Hello hello =
       experts_hello(model, {.experts = homes_of_all_layers(plan.shards, plan.n_layer),
                             .max_rows = plan.expert_workers.front().job_rows});
-  ExpertsHandler handler(model, {.device = {.device = "cpu", .threads = kThreads},
-                                 .budget = plan.expert_workers.front().budget_bytes});
+  // The program is counted by who plans, and not by the worker.
+  ExpertsHandler handler(model,
+                         {.device = {.device = "cpu", .threads = kThreads},
+                          .budget = plan.expert_workers.front().budget_bytes - kWorkerBytes});
   return handler.prepare(hello, {.credits = hello.credits,
                                  .in_types = hello.in_types,
                                  .out_types = hello.out_types,
@@ -57,7 +59,7 @@ TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
     EXPECT_EQ(most.job_rows, 100);
     int fewer = 0;
     for (std::int64_t budget = most.total_bytes(); budget > 0; budget -= most.total_bytes() / 7) {
-      const Result<Plan> plan = plan_with(model, budget);
+      const Result<Plan> plan = plan_with(model, kWorkerBytes + budget);
       ASSERT_TRUE(plan) << plan.error().message;
       const ExpertWorkerPlan& worker = plan->expert_workers.front();
       SCOPED_TRACE(fmt::format("{}: {} experts of {} in {}", name, worker.experts, most.experts,
@@ -72,7 +74,8 @@ TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
     }
     EXPECT_GT(fewer, 3);
     // All of them in just what they take.
-    EXPECT_EQ(plan_with(model, most.total_bytes())->expert_workers.front().experts, most.experts);
+    const Result<Plan> just = plan_with(model, kWorkerBytes + most.total_bytes());
+    EXPECT_EQ(just->expert_workers.front().experts, most.experts);
   }
 }
 
@@ -83,7 +86,7 @@ TEST(PlannedExpertWorker, KeepsAsManyJobsAsItsBudgetHolds) {
   const std::int64_t job = std::int64_t{most.job_rows} *
                            (model.spec().n_embd * 4 + model.spec().layers[0].moe->n_used * 8);
   const auto credits = [&](std::int64_t free) {
-    const Result<Plan> plan = plan_with(model, most.total_bytes() + free);
+    const Result<Plan> plan = plan_with(model, kWorkerBytes + most.total_bytes() + free);
     const Result<Prepared> ready = load(model, *plan);
     EXPECT_TRUE(ready);
     return ready ? ready->credits : 0;
@@ -112,10 +115,11 @@ TEST(PlannedExpertWorker, IsPrinted) {
   EXPECT_EQ(json[0]["device"], "worker:0");
   EXPECT_EQ(json[0]["experts"], worker.experts);
   EXPECT_EQ(json[0]["weight_bytes"], worker.weight_bytes);
-  EXPECT_EQ(json[0]["free_bytes"], worker.budget_bytes - worker.total_bytes());
+  EXPECT_EQ(json[0]["free_bytes"], worker.budget_bytes - worker.total_bytes() - kWorkerBytes);
   const std::string table = plan_table(*plan);
   EXPECT_NE(table.find("\nworker:0"), std::string::npos) << table;
-  EXPECT_NE(table.find(format_bytes(worker.weight_bytes)), std::string::npos) << table;
+  EXPECT_NE(table.find(fmt::format("  experts  {:>7}  ", worker.experts)), std::string::npos)
+      << table;
 }
 
 // A worker with all experts of a model, and a session with it.

@@ -74,11 +74,16 @@ ModelDims model_dims(const ModelSpec& spec) {
 }
 
 Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWish& wish) {
+  Hello hello = layers_terms(model.spec(), layout, wish);
+  hello.model = model_digest(model.file());
+  return hello;
+}
+
+Hello layers_terms(const ModelSpec& spec, const ShardLayout& layout, const LayersWish& wish) {
   Hello hello{.role = Role::layers,
               .in_types = type_bit(WireType::f32),
               .out_types = type_bit(WireType::f32),
-              .model = model_digest(model.file()),
-              .dims = model_dims(model.spec()),
+              .dims = model_dims(spec),
               .first_layer = static_cast<std::uint32_t>(layout.first_layer),
               .end_layer = static_cast<std::uint32_t>(layout.end_layer),
               .max_rows = static_cast<std::uint32_t>(layout.max_rows),
@@ -97,11 +102,12 @@ Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWi
   for (const LayerExperts& layer : layout.experts)
     hello.layers.expert_spare.push_back(static_cast<std::uint16_t>(layer.spare));
   // The tables of all sequences could change at once, as could all of their state.
-  const PageTables tables({.slots = layout.slots,
+  const std::uint64_t entries =
+      PageTables::entries({.slots = layout.slots,
                            .groups = static_cast<int>(layout.kv_pages.size()),
                            .positions = wish.context});
   hello.max_page_changes =
-      static_cast<std::uint32_t>(tables.entries()) + 2 * static_cast<std::uint32_t>(layout.slots);
+      static_cast<std::uint32_t>(entries) + 2 * static_cast<std::uint32_t>(layout.slots);
   return hello;
 }
 

@@ -93,6 +93,8 @@ struct LayersWish {
   bool chunked_delta = false;
 };
 Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWish& wish);
+// The same for the files of all models of this shape: without the digest.
+Hello layers_terms(const ModelSpec& spec, const ShardLayout& layout, const LayersWish& wish);
 ModelDims model_dims(const ModelSpec& spec);
 
 }  // namespace tessera::worker

@@ -6,6 +6,7 @@
 #include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
 #include "plan/plan.h"
+#include "worker/connection_bytes.h"
 #include "worker/job_layout.h"
 
 namespace tessera::worker {
@@ -108,14 +109,14 @@ TEST(PlannedLayers, AreWhatTheWorkerTakes) {
     const DeviceInventory here{.name = "cpu", .threads = 1, .memory_free = most};
     DeviceInventory there{.name = "worker:0", .remote = true, .threads = 2, .memory = 1};
     there.memory_free = most;
+    there.connection = [&](const ShardLayout& layout) {
+      return layers_connection_bytes({.transport = TransportChoice::stream}, model.spec(), layout);
+    };
     const PlanOptions options{.context = 512, .parallel = 3, .prefill_chunk = 200};
-    Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);
+    const Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);
     ASSERT_TRUE(plan) << plan.error().message;
     const Hello hello = layers_hello(model, plan->shards[1].layout, {.context = plan->context});
     const HelloAck ack = all_granted(hello);
-    there.connection_bytes = *serving_bytes(hello, ack);
-    plan = make_plan(model, {.devices = {here, there}}, options);
-    ASSERT_TRUE(plan) << plan.error().message;
     const std::int64_t planned = plan->shards[1].total_bytes();
     const ShardPlan device{.device = "cpu", .threads = 2};
     LayersHandler worker(model, {.device = device, .budget = planned});

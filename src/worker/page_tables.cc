@@ -17,6 +17,11 @@ PageTables::PageTables(const Size& size)
     views_.push_back(std::span<const std::int32_t>(entries_).subspan(i * pages_, pages_));
 }
 
+std::uint64_t PageTables::entries(const Size& size) {
+  const auto pages = static_cast<std::uint64_t>(ceil_div(size.positions, kPageTokens));
+  return static_cast<std::uint64_t>(size.slots) * static_cast<std::uint64_t>(size.groups) * pages;
+}
+
 std::optional<std::int64_t> PageTables::bytes(const Size& size) {
   const std::int64_t tables = std::int64_t{size.slots} * size.groups;
   const std::int64_t one =

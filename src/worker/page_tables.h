@@ -35,7 +35,8 @@ class PageTables {
   // What they take; nothing where it is no number.
   static std::optional<std::int64_t> bytes(const Size& size);
 
-  std::uint64_t entries() const { return entries_.size(); }
+  // Of all tables together.
+  static std::uint64_t entries(const Size& size);
 
   // Appends what the other side must be told so that the tables of this sequence are as in `rows`.
   void changes_for(const SequenceRows& rows, std::vector<PageChange>& changes) const;

@@ -50,18 +50,23 @@ std::uint32_t deadline_us(std::chrono::microseconds deadline) {
 
 Hello experts_hello(const Model& model, const ExpertConnectionOptions& options) {
   CHECK(std::cmp_equal(options.experts.size(), model.spec().n_layer()));
+  Hello hello = experts_terms(model.spec(), options);
+  hello.model = model_digest(model.file());
+  hello.owned = owned_bits(options.experts, ExpertHome::worker(options.id), hello.dims.n_expert);
+  return hello;
+}
+
+Hello experts_terms(const ModelSpec& spec, const ExpertConnectionOptions& options) {
   const WireType type = wire_type(options.payload);
   Hello hello{.role = Role::experts,
               .in_types = type_bit(type),
               .out_types = type_bit(sum_type(type)),
-              .model = model_digest(model.file()),
-              .dims = model_dims(model.spec()),
+              .dims = model_dims(spec),
               .first_layer = 0,
-              .end_layer = static_cast<std::uint32_t>(model.spec().n_layer()),
+              .end_layer = static_cast<std::uint32_t>(spec.n_layer()),
               .max_rows = static_cast<std::uint32_t>(options.max_rows),
               .credits = static_cast<std::uint16_t>(options.credits)};
   hello.max_pairs = hello.max_rows * std::max(1u, hello.dims.n_expert_used);
-  hello.owned = owned_bits(options.experts, ExpertHome::worker(options.id), hello.dims.n_expert);
   return hello;
 }
 

@@ -46,6 +46,8 @@ struct ExpertConnectionOptions {
 
 // What is asked of the worker.
 Hello experts_hello(const Model& model, const ExpertConnectionOptions& options);
+// The same for any model of this shape and any of its experts.
+Hello experts_terms(const ModelSpec& spec, const ExpertConnectionOptions& options);
 
 class ExpertConnection {
  public:

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "worker/job_layout.h"
 
 namespace tessera::worker {
 namespace {
@@ -92,19 +91,6 @@ const gguf::File* sent_model(const WorkerSite& site, const Model& model) {
 
 bool has_no_file(const Probe& probe) {
   return probe.model == ModelDigest{};
-}
-
-std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
-  const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
-  // A socket's frames are read into memory of their own: the rows of a job, or their sums.
-  if (!here || site.transport == TransportChoice::stream)
-    return hello.role != Role::experts
-               ? 0
-               : static_cast<std::int64_t>(
-                     rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f32) +
-                     rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f64));
-  const AttachOptions sizes = ring_sizes(hello);
-  return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
 }
 
 Starter site_starter(const WorkerSite& site, AttachOptions attach, MetricsRegistry& metrics) {

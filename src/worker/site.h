@@ -42,10 +42,6 @@ Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline);
 // Whether what answered can hold a part of this model, as far as it said.
 Status check_model(const WorkerSite& site, const Probe& probe, const Model& model);
 
-// Memory that the connection takes at each end: shared by both, once it was used all over; over a
-// socket, the frames of a worker of experts.
-std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello);
-
 // With TransportChoice::automatic a socket takes the place of shared memory that cannot be had: a
 // line of the log, and tessera_worker_transport_fallbacks_total{worker, reason} (memory: none, or
 // more than there may be; refused: the worker takes less). `metrics` must outlive it.

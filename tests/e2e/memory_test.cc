@@ -63,16 +63,14 @@ const std::string& mini_model() {
   return path;
 }
 
-// A worker of layers is a device of the plan; one of experts shows the memory that it shares with
-// the server besides.
-double planned_worker(const json& plan, bool shares) {
+// A worker of layers is a device of the plan.
+double planned_worker(const json& plan) {
   const auto own = [](const json& part) {
     return part["total_bytes"].get<double>() + part["host_bytes"].get<double>();
   };
   for (const json& shard : plan["shards"])
     if (shard["remote"].get<bool>()) return own(shard);
-  return own(plan["expert_workers"][0]) +
-         (shares ? plan["shards"][0]["connection_bytes"].get<double>() : 0.0);
+  return own(plan["expert_workers"][0]);
 }
 
 struct MemoryCase {
@@ -112,7 +110,7 @@ TEST_P(PlannedMemory, IsWhatTheProcessesUse) {
     const char* what = "server";
     if (pid != served.pid()) {
       what = "worker";
-      planned = planned_worker(plan, std::string_view(GetParam().name) == "expert_worker");
+      planned = planned_worker(plan);
     }
     std::printf("%s, %s: planned %.1f MB, peak %.1f MB, peak / planned %.3f\n", GetParam().name,
                 what, planned / 1e6, peak / 1e6, peak / planned);

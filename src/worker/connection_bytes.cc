@@ -1,0 +1,42 @@
+#include "worker/connection_bytes.h"
+
+#include "plan/footprint.h"
+#include "worker/job_layout.h"
+#include "worker/layers_handler.h"
+#include "worker/remote_experts.h"
+
+namespace tessera::worker {
+namespace {
+
+// Of rings, once they were used all over; none where the connection is a socket's.
+std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
+  const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
+  if (!here || site.transport == TransportChoice::stream) return 0;
+  const AttachOptions sizes = ring_sizes(hello);
+  return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
+}
+
+}  // namespace
+
+ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
+                                        const ShardLayout& layout) {
+  const Hello hello = layers_terms(spec, layout, {.context = layout.context});
+  const std::int64_t shared = shared_bytes(site, hello);
+  // The rows that wait for the worker and the answer that comes, the logits' copy too.
+  return {.here = shared + 2 * handoff_bytes(spec, layout),
+          .there = shared + serving_bytes(hello, all_granted(hello)).value_or(0)};
+}
+
+ConnectionBytes experts_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
+                                         const ExpertJobSize& job) {
+  const Hello hello = experts_terms(spec, {.max_rows = job.max_rows, .payload = job.payload});
+  if (const std::int64_t shared = shared_bytes(site, hello); shared > 0)
+    return {.here = shared, .there = shared};
+  // A socket's frames are read into memory of their own: the rows of a job, or their sums. The
+  // worker counts its own among its scratch.
+  return {.here = static_cast<std::int64_t>(
+              rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f32) +
+              rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f64))};
+}
+
+}  // namespace tessera::worker
