@@ -95,6 +95,23 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   return sharing;
 }
 
+// A team without a core of its own has to be asked for with its threads.
+Status check_sharing(const Placement& placement, const Sharing& sharing, int cores) {
+  if (sharing.threads > 0 && sharing.threads < sharing.devices)
+    return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
+                       sharing.threads, sharing.devices);
+  for (const DeviceName& name : placement.devices)
+    if (sharing.threads == 0 && name.worker.empty() && !name.gpu() &&
+        name.team.value_or(0) >= cores)
+      return Error::make(
+          ErrorCode::invalid,
+          "--target-devices: {} makes {} teams, and {} core{} here {} enough for {}; "
+          "name fewer, or give --threads for teams that take turns",
+          name.text(), *name.team + 1, cores, cores == 1 ? "" : "s", cores == 1 ? "is" : "are",
+          cores);
+  return {};
+}
+
 void add_local(const DeviceName& name, const Sharing& sharing, const std::vector<int>& cpus,
                int part, DeviceInventory& device) {
   const std::vector<int> cores =
@@ -177,9 +194,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
   const std::vector<int> cpus = usable_processors();
   const Sharing sharing = find_sharing(
       placement, workers, {.threads = threads, .cores = static_cast<int>(cpus.size())});
-  if (threads > 0 && threads < sharing.devices)
-    return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
-                       threads, sharing.devices);
+  TESSERA_TRY(check_sharing(placement, sharing, static_cast<int>(cpus.size())));
   const DeviceInventory machine = probe_memory();
   Inventory inventory;
   int part = 0;  // of those that share

@@ -96,7 +96,11 @@ Result<Inventory> devices(const char* names, int threads,
 TEST(Inventory, TeamsHaveTheirOwnCores) {
   const int cores = probe_inventory(0).devices.front().threads;
   for (const char* names : {"cpu:0,cpu:1", "cpu:1", "cpu:0,cpu:1,cpu:2"}) {
-    const Result<Inventory> inventory = devices(names, 0);
+    // Teams without cores of their own are asked for with their threads.
+    const bool fit = names[std::string_view(names).size() - 1] - '0' < cores;
+    const Result<Inventory> alone = devices(names, 0);
+    EXPECT_EQ(static_cast<bool>(alone), fit) << names;
+    const Result<Inventory> inventory = fit ? alone : devices(names, 3);
     ASSERT_TRUE(inventory) << inventory.error().message;
     std::set<int> seen;
     std::size_t bound = 0;
@@ -110,6 +114,19 @@ TEST(Inventory, TeamsHaveTheirOwnCores) {
     EXPECT_EQ(seen.size(), bound) << names;
     EXPECT_LE(static_cast<int>(seen.size()), cores);
   }
+}
+
+TEST(Inventory, TeamsBeyondTheCoresAreRefused) {
+  const int cores = probe_inventory(0).devices.front().threads;
+  const std::string names = fmt::format("cpu:0,cpu:{}", cores);
+  const Result<Inventory> refused = devices(names.c_str(), 0);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, ErrorCode::invalid);
+  EXPECT_NE(refused.error().message.find(fmt::format("cpu:{} makes {} teams", cores, cores + 1)),
+            std::string::npos)
+      << refused.error().message;
+  EXPECT_NE(refused.error().message.find(fmt::format("enough for {}", cores)), std::string::npos)
+      << refused.error().message;
 }
 
 TEST(Inventory, ThreadsAreSharedOut) {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "plan/plan.h"
 #include "plan/prediction.h"
@@ -8,24 +9,102 @@
 namespace tessera {
 namespace {
 
-std::string layers_text(const ShardPlan& shard) {
-  std::string text = fmt::format("{}-{}", shard.layout.first_layer, shard.layout.end_layer - 1);
-  if (shard.layout.embedding) text += " +embedding";
-  if (shard.layout.head) text += " +head";
+// Three digits, so that a row is narrow; nothing for no bytes.
+std::string bytes_cell(std::int64_t bytes) {
+  constexpr const char* kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes == 0) return {};
+  double value = static_cast<double>(bytes);
+  std::size_t unit = 0;
+  for (; std::abs(value) >= 999.5; ++unit) value /= 1024.0;
+  const int decimals = unit == 0 || std::abs(value) >= 99.95 ? 0 : 1;
+  return fmt::format("{:.{}f} {}", value, decimals, kUnits[unit]);
+}
+
+std::string count_cell(int count) {
+  return count == 0 ? std::string() : std::to_string(count);
+}
+
+using Row = std::vector<std::string>;
+
+// As wide as what stands in it; a column in which nothing stands is left out, and an empty cell of
+// another one is a dash.
+std::string table_text(const Row& heads, const std::vector<bool>& left_aligned,
+                       const std::vector<Row>& rows) {
+  std::vector<std::string> lines(rows.size() + 1);
+  for (std::size_t c = 0; c < heads.size(); ++c) {
+    std::size_t width = 0;
+    for (const Row& row : rows) width = std::max(width, row[c].size());
+    if (width == 0) continue;
+    width = std::max(width, heads[c].size());
+    for (std::size_t l = 0; l < lines.size(); ++l) {
+      const std::string& cell = l == 0 ? heads[c] : rows[l - 1][c];
+      if (!lines[l].empty()) lines[l] += "  ";
+      lines[l] += fmt::format(fmt::runtime(left_aligned[c] ? "{:<{}}" : "{:>{}}"),
+                              cell.empty() ? "-" : cell, width);
+    }
+  }
+  std::string text;
+  for (const std::string& line : lines) text += line + "\n";
   return text;
 }
 
-// "128", or "64 +192 host" where some are away.
-std::string experts_text(const ShardPlan& shard) {
-  std::string text = fmt::format("{}", shard.experts);
-  if (shard.experts_host > 0) text += fmt::format(" +{} host", shard.experts_host);
-  if (shard.experts_worker > 0) text += fmt::format(" +{} worker", shard.experts_worker);
+// One device has the embedding and the head in any case.
+std::string layers_text(const ShardPlan& shard, bool several) {
+  std::string text = fmt::format("{}-{}", shard.layout.first_layer, shard.layout.end_layer - 1);
+  if (several && shard.layout.embedding) text += " +embedding";
+  if (several && shard.layout.head) text += " +head";
   return text;
 }
 
 const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
-  if (worker.experts > 0) return "experts";
+  if (worker.experts > 0) return worker.assumed ? "experts (assumed)" : "experts";
   return plan.experts_host() > 0 ? "too small" : "not needed";
+}
+
+Row shard_row(const ShardPlan& shard, bool several) {
+  return {shard.device,
+          std::to_string(shard.threads),
+          layers_text(shard, several),
+          count_cell(shard.experts),
+          count_cell(shard.experts_host),
+          count_cell(shard.experts_worker),
+          bytes_cell(shard.weight_bytes),
+          bytes_cell(shard.kv_bytes),
+          bytes_cell(shard.recurrent_bytes),
+          bytes_cell(shard.scratch_bytes + shard.buffer_bytes()),
+          bytes_cell(shard.total_bytes()),
+          shard.bounded ? bytes_cell(shard.budget_bytes) : "",
+          bytes_cell(shard.free_bytes())};
+}
+
+// One that has nothing to do is not started: it has no threads and takes no memory.
+Row worker_row(const Plan& plan, const ExpertWorkerPlan& worker) {
+  return {worker.device,
+          count_cell(worker.threads),
+          worker_task(plan, worker),
+          count_cell(worker.experts),
+          "",
+          "",
+          bytes_cell(worker.weight_bytes),
+          "",
+          "",
+          bytes_cell(worker.scratch_bytes + worker.connection_bytes),
+          bytes_cell(worker.total_bytes()),
+          worker.bounded ? bytes_cell(worker.budget_bytes) : "",
+          worker.experts > 0 ? bytes_cell(worker.free_bytes()) : ""};
+}
+
+std::string devices_text(const Plan& plan) {
+  std::vector<Row> rows;
+  for (const ShardPlan& shard : plan.shards)
+    rows.push_back(shard_row(shard, plan.shards.size() > 1));
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    rows.push_back(worker_row(plan, worker));
+  return table_text(
+      {"device", "threads", "layers", "experts", "host", "worker", "weights", "KV", "recurrent",
+       "scratch", "total", "budget", "free"},
+      {true, false, true, false, false, false, false, false, false, false, false, false, false},
+      rows);
 }
 
 // What each device's part takes, where there are several.
@@ -94,6 +173,9 @@ std::string costs_text(const Plan& plan) {
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
   std::string text = drafter_text(plan);
+  for (const ExpertWorkerPlan& worker : plan.expert_workers)
+    if (worker.assumed)
+      text += fmt::format("{} did not answer: what it has and takes is assumed.\n", worker.device);
   for (const std::string& warning : plan.warnings) text += warning + "\n";
   if (!plan.advice.empty()) text += plan.advice + "\n";
   std::int64_t mapped = 0;
@@ -152,28 +234,7 @@ std::string plan_table(const Plan& plan) {
       plan.model.empty() ? "model" : plan.model, plan.architecture, plan.n_layer, plan.parallel,
       plan.parallel == 1 ? "" : "s", plan.context, kv_type_name(plan.kv_type), plan.prefill_chunk,
       plan.f32_weights ? ", weights as f32" : "");
-  std::size_t width = 8, experts = 8;
-  for (const ShardPlan& shard : plan.shards) {
-    width = std::max(width, shard.device.size() + 1);
-    experts = std::max(experts, experts_text(shard).size());
-  }
-  for (const ExpertWorkerPlan& worker : plan.expert_workers)
-    width = std::max(width, worker.device.size() + 1);
-  constexpr const char* kRow = "{:<{}}{:>8}  {:<24}{:>{}}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n";
-  text += fmt::format(fmt::runtime(kRow), "device", width, "threads", "layers", "experts", experts,
-                      "weights", "KV", "recurrent", "scratch", "total", "free");
-  for (const ShardPlan& shard : plan.shards)
-    text += fmt::format(fmt::runtime(kRow), shard.device, width, shard.threads, layers_text(shard),
-                        experts_text(shard), experts, format_bytes(shard.weight_bytes),
-                        format_bytes(shard.kv_bytes), format_bytes(shard.recurrent_bytes),
-                        format_bytes(shard.scratch_bytes + shard.buffer_bytes()),
-                        format_bytes(shard.total_bytes()), format_bytes(shard.free_bytes()));
-  for (const ExpertWorkerPlan& worker : plan.expert_workers)
-    text +=
-        fmt::format(fmt::runtime(kRow), worker.device, width, worker.threads,
-                    worker_task(plan, worker), worker.experts, experts,
-                    format_bytes(worker.weight_bytes), "-", "-", format_bytes(worker.scratch_bytes),
-                    format_bytes(worker.total_bytes()), format_bytes(worker.free_bytes()));
+  text += devices_text(plan);
   text += fmt::format("\nOne token reads {}; the process peaks at about {}.\n",
                       format_bytes(static_cast<std::int64_t>(plan.decode_bytes_per_token)),
                       format_bytes(plan.total_bytes()));

@@ -198,8 +198,28 @@ TEST(ShardPlanner, PrintsEveryShard) {
   EXPECT_EQ(json["total_bytes"].get<std::int64_t>(), total);
   EXPECT_EQ(json["shards"][1]["device"], "cpu:1");
   const std::string table = plan_table(*plan);
-  for (const char* part : {"cpu:0", "cpu:1", "threads", "recurrent", "+embedding", "+head"})
+  for (const char* part : {"cpu:0", "cpu:1", "threads", "scratch", "+embedding", "+head"})
     EXPECT_NE(table.find(part), std::string::npos) << part;
+  // Columns in which nothing stands are left out.
+  for (const char* part : {"recurrent", "host", "budget"})
+    EXPECT_EQ(table.find(part), std::string::npos) << part;
+}
+
+TEST(ShardPlanner, PrintsNumbersApart) {
+  Inventory inventory = machine(1);
+  inventory.devices[0].budget = std::int64_t{1'000'000} << 30;
+  inventory.expert_workers = {
+      {.name = "worker:unix:/nobody", .budget = kPlenty, .assumed = true},
+      {.name = "worker:1", .threads = 7, .budget = 1},
+  };
+  const Result<Plan> plan =
+      make_plan(golden("qwen35moe"), inventory, {.context = 256, .expert_resident = 50.0});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const std::string table = plan_table(*plan);
+  EXPECT_NE(table.find("  977 TiB   977 TiB\n"), std::string::npos) << table;
+  EXPECT_NE(table.find("experts (assumed)"), std::string::npos) << table;
+  EXPECT_NE(table.find("worker:unix:/nobody did not answer"), std::string::npos) << table;
+  EXPECT_NE(table.find("\nworker:1                   -  not needed "), std::string::npos) << table;
 }
 
 // Prints the processor time of a plan, the least of five; docs/results.md says what to expect.

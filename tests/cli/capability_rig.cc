@@ -219,7 +219,7 @@ Settings Rig::topology(Topology topology) const {
     case Topology::split:
       return {{"placement.target_devices", {"cpu:0,cpu:1"}}};
     case Topology::split_three:
-      return {{"placement.target_devices", {"cpu:0,cpu:1,cpu:2"}}};
+      return {{"placement.target_devices", {"cpu:0,cpu:1,cpu:2"}}, {"placement.threads", {"3"}}};
     case Topology::layers_spawned:
       return {{"worker.spawn", {kLayersWorker}}};
     case Topology::layers_unix:
