@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <nlohmann/json.hpp>
 
 #include "tests/cli/program.h"
 
@@ -113,6 +115,24 @@ TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
 }
 
 // By hand a worker has no parent to speak to, and says what to do.
+// All experts of this model have their place with their layers unless they are sent away.
+TEST(WorkerUsage, AnExpertWorkerTakesCoresOnlyForExperts) {
+  const auto plan = [](Words options) {
+    Words words = {"plan", kModel, "--json"};
+    words.insert(words.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({words});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out);
+  };
+  const int cores = plan({})["shards"][0]["threads"];
+  const auto idle = plan({"--spawn-worker", "experts"});
+  EXPECT_EQ(idle["shards"][0]["threads"], cores);
+  EXPECT_EQ(idle["expert_workers"][0]["threads"], 0);
+  const auto busy = plan({"--spawn-worker", "experts", "--expert-resident", "50%"});
+  EXPECT_EQ(busy["shards"][0]["threads"], std::max(1, cores - 1));
+  EXPECT_EQ(busy["expert_workers"][0]["threads"], 1);
+}
+
 TEST(WorkerUsage, AloneItAsksForAnAddress) {
   const Outcome outcome = run_program({{"worker", kModel}});
   EXPECT_EQ(outcome.code, 2);
