@@ -42,12 +42,9 @@ Pipeline::~Pipeline() {
 }
 
 void Pipeline::start_threads(const Plan& plan) {
-  const ShardLayout& last = plan.shards.back().layout;
   const Piece::Size size{.max_rows = plan.piece_rows, .n_embd = spec_.n_embd};
   ring_ = std::make_unique<PieceRing>(static_cast<int>(stages_.size()), size);
   find_elsewhere();
-  gathered_logits_.resize(static_cast<std::size_t>(last.max_logit_rows) *
-                          static_cast<std::size_t>(spec_.n_vocab));
   first_cpus_ = first_of(plan.shards.front().cpus);
   for (std::size_t i = 1; i < stages_.size(); ++i)
     threads_.emplace_back([this, i, cpus = first_of(plan.shards[i].cpus)] { drive(i, cpus); });
@@ -134,6 +131,8 @@ Status Pipeline::forward_pieces(const BatchView& batch) {
   // Logits stay with the device where it computes all of them at once.
   const bool gather = batch.choices.empty() && !batch.logit_rows.empty() &&
                       batch.logit_rows.front() < ranges_.back().begin;
+  if (gather)
+    gathered_logits_.resize(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab));
   std::size_t gathered = 0, chosen = 0;
   for (const RowRange rows : ranges_) {
     Piece& piece = next_piece();

@@ -16,9 +16,7 @@ Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind ki
 
 std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout) {
   const std::int64_t pieces = layout.embedding ? 1 : kPiecesPerBoundary;  // the first fills one
-  std::int64_t values = pieces * layout.max_rows * spec.n_embd;
-  if (layout.head) values += std::int64_t{layout.max_logit_rows} * spec.n_vocab;
-  return values * std::int64_t{sizeof(float)};
+  return pieces * layout.max_rows * spec.n_embd * std::int64_t{sizeof(float)};
 }
 
 Status device_supports(DeviceKind kind, const ModelSpec& spec) {

@@ -22,7 +22,8 @@ struct Footprint {
 // `threads`: of a CPU device; others take the same with any number.
 Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind kind, int threads);
 
-// Buffers of one of several shards: rows on their way to the next, logits of several pieces.
+// Buffers of one of several shards: rows on their way to the next. Logits of several pieces, which
+// no server asks for, come besides.
 std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout);
 
 // One line that says what it cannot compute otherwise.

@@ -171,7 +171,7 @@ struct ShardPlan {
   std::int64_t kv_bytes = 0;
   std::int64_t recurrent_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t handoff_bytes = 0;  // rows between shards, logits of several pieces
+  std::int64_t handoff_bytes = 0;  // rows between shards
   // To other processes: of a worker its own, of the first shard of this process all that are here.
   std::int64_t connection_bytes = 0;
   // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote

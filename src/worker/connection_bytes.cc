@@ -22,7 +22,8 @@ ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec&
                                         const ShardLayout& layout) {
   const Hello hello = layers_terms(spec, layout, {.context = layout.context});
   const std::int64_t shared = shared_bytes(site, hello);
-  // The rows that wait for the worker and the answer that comes, the logits' copy too.
+  // The rows that wait for the worker and the answer that comes. Logits come besides, where the
+  // choices are too many for the wire or somebody wants to see them.
   return {.here = shared + 2 * handoff_bytes(spec, layout),
           .there = shared + serving_bytes(hello, all_granted(hello)).value_or(0)};
 }
