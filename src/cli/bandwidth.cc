@@ -24,11 +24,24 @@ constexpr int kPasses = 5;
 constexpr int kShortPasses = 15;  // each is so short that other work may fill it
 constexpr int kMostPasses = 40;
 constexpr double kSteady = 1.03;
-constexpr int kArithmeticTries = 5;
 constexpr std::int64_t kRounds = 1'000'000;
+constexpr std::int64_t kFewRounds = 100'000;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+// The least that `pass` says of several times. More of them until a second one is nearly as short,
+// since other work may be in the least too.
+template <typename Pass>
+double least_seconds(int passes, Pass pass) {
+  double best = 1e9, second = 1e9;
+  for (int i = 0; i < passes || (i < kMostPasses && second > kSteady * best); ++i) {
+    const double took = pass();
+    second = std::min(second, std::max(best, took));
+    best = std::min(best, took);
+  }
+  return best;
 }
 
 SpeedKernels kernels_for(cpu::Isa isa) {
@@ -76,17 +89,13 @@ Result<double> measure_read(ThreadTeam& team, const SpeedKernels& kernels,
   };
   // Pages that were never written are all the same one.
   pass([](std::byte* data, std::size_t size) { std::memset(data, 0x5a, size); });
-  double best = 1e9, second = 1e9;
-  // More of them until a second one is nearly as short, since other work may be in the least too.
-  for (int i = 0; i < options.passes || (i < kMostPasses && second > kSteady * best); ++i) {
+  const double least = least_seconds(options.passes, [&] {
     if (options.evict) pass([](const std::byte* data, std::size_t size) { evict(data, size); });
-    const double took = pass([&](const std::byte* data, std::size_t size) {
+    return pass([&](const std::byte* data, std::size_t size) {
       sum.fetch_xor(kernels.read(data, size), std::memory_order_relaxed);
     });
-    second = std::min(second, std::max(best, took));
-    best = std::min(best, took);
-  }
-  return static_cast<double>(bytes) / best;
+  });
+  return static_cast<double>(bytes) / least;
 }
 
 struct BufferSizes {
@@ -103,36 +112,41 @@ Result<double> measure_memory(ThreadTeam& team, const SpeedKernels& kernels,
 }
 
 template <typename Multiply>
-double measure_arithmetic(Multiply multiply, double operations_per_round) {
-  double best = 1e9;
-  for (int i = 0; i < kArithmeticTries; ++i) {
+double measure_arithmetic(Multiply multiply, double operations_per_round, std::int64_t rounds) {
+  const double least = least_seconds(kPasses, [&] {
     const Clock::time_point begin = Clock::now();
-    const volatile auto kept = multiply(kRounds);
+    const volatile auto kept = multiply(rounds);
     static_cast<void>(kept);
-    best = std::min(best, seconds_since(begin));
-  }
-  return static_cast<double>(kRounds) * operations_per_round / best;
+    return seconds_since(begin);
+  });
+  return static_cast<double>(rounds) * operations_per_round / least;
+}
+
+Result<MachineSpeed> measure(ThreadTeam& team, cpu::Isa isa, const BufferSizes& sizes,
+                             std::int64_t rounds) {
+  const SpeedKernels kernels = kernels_for(isa);
+  MachineSpeed speed;
+  TESSERA_ASSIGN(speed.read_bytes_per_s, measure_memory(team, kernels, sizes));
+  speed.f32_flop_per_s =
+      measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round, rounds);
+  if (kernels.multiply_int8 != nullptr)
+    speed.int8_op_per_s =
+        measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round, rounds);
+  return speed;
 }
 
 }  // namespace
 
 Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory) {
-  const SpeedKernels kernels = kernels_for(isa);
   const std::int64_t least = evicted_bytes(team);
   const std::int64_t bytes =
       std::clamp(team.size() * kMachineBytes, least, std::max(least, memory / kMiB * kMiB));
-  MachineSpeed speed;
-  TESSERA_ASSIGN(speed.read_bytes_per_s,
-                 measure_memory(team, kernels, {bytes, uncached_bytes(kGiB, 4, memory)}));
-  speed.f32_flop_per_s = measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round);
-  if (kernels.multiply_int8 != nullptr)
-    speed.int8_op_per_s = measure_arithmetic(kernels.multiply_int8, kernels.int8_op_per_round);
-  return speed;
+  return measure(team, isa, {bytes, uncached_bytes(kGiB, 4, memory)}, kRounds);
 }
 
-Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free) {
-  return measure_memory(team, kernels_for(isa),
-                        {evicted_bytes(team), uncached_bytes(kGiB / 4, 2, memory_free / 4)});
+Result<MachineSpeed> look_at_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory) {
+  return measure(team, isa, {evicted_bytes(team), uncached_bytes(kGiB / 4, 2, memory / 4)},
+                 kFewRounds);
 }
 
 }  // namespace tessera::cli

@@ -20,12 +20,11 @@ struct MachineSpeed {
 };
 
 // Takes less than a second and 8 MiB a thread for a while, or `memory` where that is less, but what
-// measure_reading() takes at least. Where the caches cannot be emptied: `memory`, or 1 GiB.
+// look_at_machine() takes at least. Where the caches cannot be emptied: `memory`, or 1 GiB.
 Result<MachineSpeed> measure_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory);
 
-// How fast the team reads, bytes a second: good enough to decide by. Takes a few hundredths of a
-// second and 8 MiB, or 1 MiB a thread; where the caches cannot be emptied a quarter of
-// `memory_free`, or 256 MiB.
-Result<double> measure_reading(ThreadTeam& team, cpu::Isa isa, std::int64_t memory_free);
+// The same, good enough to decide by. Takes a few hundredths of a second and 8 MiB, or 1 MiB a
+// thread; where the caches cannot be emptied a quarter of `memory`, or 256 MiB.
+Result<MachineSpeed> look_at_machine(ThreadTeam& team, cpu::Isa isa, std::int64_t memory);
 
 }  // namespace tessera::cli

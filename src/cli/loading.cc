@@ -76,11 +76,27 @@ void warn_of_threads(const Plan& plan) {
     log_warn("{} threads share {} cores, which is slower than --threads {}", threads, cores, cores);
 }
 
-// From the layers' times, or from what tessera bench measured of the machine.
-Status add_prediction(const Config& config, const Model& model, Plan& plan) {
+// The threads of this process's CPU shards; where there are none, of the host of a GPU.
+ThreadTeamOptions host_team(const Plan& plan) {
+  ThreadTeamOptions team{.threads = host_threads(plan)};
+  if (team.threads == 0) return {.threads = usable_cores()};
+  for (const ShardPlan& shard : plan.shards)
+    if (!shard.remote) team.cpus.insert(team.cpus.end(), shard.cpus.begin(), shard.cpus.end());
+  return team;
+}
+
+// From the layers' times, or from what was measured of the machine. Where that is all that lacks,
+// a quick look, but not for a command that measures it later.
+Status add_prediction(const Config& config, const Model& model, const LoadNeeds& needs,
+                      Plan& plan) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
-  const int threads = host_threads(plan);
-  plan.predicted = predict(model, plan, saved_speed(threads > 0 ? threads : usable_cores(), isa));
+  const ThreadTeamOptions team = host_team(plan);
+  const std::optional<MeasuredSpeed> saved = saved_speed(team.threads, isa);
+  plan.predicted = predict(model, plan, saved);
+  if (plan.predicted || saved || !unknown_speed(plan).empty()) return {};
+  if (needs.measure == MeasureLayers::never) return {};
+  if (const auto seen = quick_speed(team, isa, plan.total_bytes()))
+    plan.predicted = predict(model, plan, seen);
   return {};
 }
 
@@ -262,7 +278,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   placed.plan.warnings.insert(placed.plan.warnings.end(), unsteady.begin(), unsteady.end());
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
-  TESSERA_TRY(add_prediction(config, model, placed.plan));
+  TESSERA_TRY(add_prediction(config, model, needs, placed.plan));
   return placed;
 }
 

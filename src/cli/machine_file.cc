@@ -10,6 +10,7 @@
 
 #include "base/read_file.h"
 #include "cli/loading.h"
+#include "worker/within_memory.h"
 
 namespace tessera::cli {
 namespace {
@@ -78,11 +79,13 @@ double speed(const Json& object, const char* name) {
   return found >= 1e6 && found <= 1e15 ? found : 0.0;
 }
 
-// Zeros where there is none.
-MeasuredSpeed find_speed(int threads, cpu::Isa isa) {
-  const std::optional<Json> entry = find_entry(key_of(threads, isa));
-  if (!entry) return {};
-  return {speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s")};
+// One thread for each core: others only take turns.
+ThreadTeamOptions one_a_core(ThreadTeamOptions team) {
+  std::sort(team.cpus.begin(), team.cpus.end());
+  team.cpus.erase(std::unique(team.cpus.begin(), team.cpus.end()), team.cpus.end());
+  const int cores = team.cpus.empty() ? usable_cores() : static_cast<int>(team.cpus.size());
+  team.threads = std::min(team.threads, cores);
+  return team;
 }
 
 Json time_json(const StepTime& time) {
@@ -108,7 +111,8 @@ std::string processor_name() {
 
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads) {
   const double op = speed.int8_op_per_s > 0.0 ? speed.int8_op_per_s : speed.f32_flop_per_s;
-  return {.read_bytes_per_s = speed.read_bytes_per_s, .op_per_s = op * threads};
+  return {.read_bytes_per_s = speed.read_bytes_per_s,
+          .op_per_s = op * std::min(threads, usable_cores())};
 }
 
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
@@ -118,14 +122,24 @@ void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
 }
 
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
-  const MeasuredSpeed speed = find_speed(threads, isa);
-  if (speed.read_bytes_per_s > 0.0 && speed.op_per_s > 0.0) return speed;
+  const std::optional<Json> entry = find_entry(key_of(threads, isa));
+  if (!entry) return std::nullopt;
+  const MeasuredSpeed saved{speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s")};
+  if (saved.read_bytes_per_s > 0.0 && saved.op_per_s > 0.0) return saved;
   return std::nullopt;
 }
 
-std::optional<double> saved_reading(int threads, cpu::Isa isa) {
-  const MeasuredSpeed speed = find_speed(threads, isa);
-  return speed.read_bytes_per_s > 0.0 ? std::optional(speed.read_bytes_per_s) : std::nullopt;
+std::optional<MeasuredSpeed> quick_speed(const ThreadTeamOptions& team, cpu::Isa isa,
+                                         std::int64_t memory) {
+  const ThreadTeamOptions looking = one_a_core(team);
+  const auto seen = worker::within_memory([&]() -> Result<MachineSpeed> {
+    ThreadTeam threads(looking);
+    return look_at_machine(threads, isa, memory);
+  });
+  if (!seen) return std::nullopt;
+  const MeasuredSpeed speed = measured_speed(*seen, looking.threads);
+  save_speed(speed, team.threads, isa);
+  return speed;
 }
 
 void save_expert_times(const Json& key, const HostExpertTimes& times) {

@@ -19,17 +19,18 @@
 
 namespace tessera::cli {
 
-// The speed of `threads` threads together.
+// The speed of `threads` threads together; more than there are cores do no more.
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads);
 
 // "EPYC 9654", as the system has it.
 std::string processor_name();
 
-// Of a full measurement, or of reading alone (op_per_s 0).
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa);
-std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);  // a full one
-// How fast memory is read, of either.
-std::optional<double> saved_reading(int threads, cpu::Isa isa);
+std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);
+// What look_at_machine() sees with this team, which is saved. Nothing where there is no memory or
+// no thread to look with.
+std::optional<MeasuredSpeed> quick_speed(const ThreadTeamOptions& team, cpu::Isa isa,
+                                         std::int64_t memory);
 
 void save_expert_times(const nlohmann::json& key, const HostExpertTimes& times);
 std::optional<HostExpertTimes> saved_expert_times(const nlohmann::json& key);

@@ -7,8 +7,6 @@
 #include <utility>
 
 #include "base/log.h"
-#include "base/thread_team.h"
-#include "cli/bandwidth.h"
 #include "cli/commands.h"
 #include "cli/machine_file.h"
 #include "cli/output.h"
@@ -64,24 +62,24 @@ ShardPlan shard_on(const DeviceInventory& device) {
           .budget_bytes = *device.budget};
 }
 
-// What was measured before, or a quick look, which is kept: the planner gives more to the faster. 0
-// where there is no memory to look with.
-double reading_speed(const DeviceInventory& device, cpu::Isa isa) {
-  if (device.kind != DeviceKind::cpu) return device.speed * kThreadBytesPerSecond;
-  if (const auto saved = saved_reading(device.threads, isa)) return *saved;
-  ThreadTeam team({.threads = device.threads, .cpus = device.cpus});
-  const Result<double> measured = measure_reading(team, isa, *device.budget);
-  if (!measured) return 0.0;
-  save_speed({.read_bytes_per_s = *measured}, device.threads, isa);
-  return *measured;
+// What was measured before, or a quick look: the planner gives more to the faster. Zeros where
+// neither is there, or for what a GPU does not say.
+MeasuredSpeed speed_of(const DeviceInventory& device, cpu::Isa isa) {
+  if (device.kind != DeviceKind::cpu)
+    return {.read_bytes_per_s = device.speed * kThreadBytesPerSecond};
+  if (const auto saved = saved_speed(device.threads, isa)) return *saved;
+  return quick_speed({.threads = device.threads, .cpus = device.cpus}, isa, *device.budget)
+      .value_or(MeasuredSpeed());
 }
 
 Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) {
+  const MeasuredSpeed speed = speed_of(device, isa);
   Probe probe{.roles = roles_of(device),
               .threads = static_cast<std::uint32_t>(device.threads),
               .memory_total = static_cast<std::uint64_t>(device.memory_total),
               .memory_free = static_cast<std::uint64_t>(*device.budget),
-              .bytes_per_second = reading_speed(device, isa),
+              .bytes_per_second = speed.read_bytes_per_s,
+              .op_per_second = speed.op_per_s,
               .build = build_of(isa, device.kind),
               .architectures = supported_architectures()};
   if (model != nullptr) probe.model = model_digest(model->file());

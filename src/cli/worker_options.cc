@@ -151,6 +151,7 @@ bool is_here(const WorkerSite& site) {
 void take_device(const worker::Probe& probe, WorkerInventory& inventory) {
   inventory.kind = static_cast<DeviceKind>(probe.build.device);
   inventory.bytes_per_s = probe.bytes_per_second;
+  inventory.op_per_s = probe.op_per_second;
   if (inventory.kind == DeviceKind::cpu) return;
   inventory.threads = std::max(1, static_cast<int>(probe.threads));
   inventory.memory_total = static_cast<std::int64_t>(probe.memory_total);
@@ -348,6 +349,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.budget = free_memory(*probe, model);
     found.inventory.bytes_per_s = probe->bytes_per_second;
+    found.inventory.op_per_s = probe->op_per_second;
     found.inventory.call_s = std::chrono::duration<double>(probe->round_trip).count();
   } else {
     const bool may_come = !found.site.spawn && !config.flag("experts.ipc_required") &&

@@ -139,6 +139,7 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.has_file = worker.has_file;
   device.kind = worker.kind;
   device.bytes_per_s = worker.bytes_per_s;
+  device.op_per_s = worker.op_per_s;
   if (worker.kind != DeviceKind::cpu) device.speed = speed_of(worker.bytes_per_s);
   if (worker.here && worker.kind == DeviceKind::cpu) return;
   device.memory = number + 1;

@@ -147,6 +147,17 @@ TEST(Inventory, BudgetsGoToTheirDevices) {
   EXPECT_EQ(inventory->devices[1].budget, 12345);
 }
 
+TEST(Inventory, AWorkersSpeedsAreAsItSays) {
+  const Result<Placement> placement = parse_placement({.devices = "worker:0"});
+  ASSERT_TRUE(placement);
+  const WorkerInventory worker{
+      .name = placement->devices[0], .threads = 1, .bytes_per_s = 2e10, .op_per_s = 3e11};
+  const Result<Inventory> inventory = probe_inventory(*placement, 1, {&worker, 1});
+  ASSERT_TRUE(inventory) << inventory.error().message;
+  EXPECT_EQ(inventory->devices[0].bytes_per_s, 2e10);
+  EXPECT_EQ(inventory->devices[0].op_per_s, 3e11);
+}
+
 // A worker's GPU has a memory and a speed of its own, and takes no core.
 TEST(Inventory, AWorkersGpuIsNoPartOfThisMachine) {
   constexpr std::int64_t kMemory = std::int64_t{80} << 30;

@@ -53,6 +53,7 @@ struct DeviceInventory {
   int threads = 0;                // of a GPU: that drive it
   double speed = 0.0;             // in CPU threads; 0: `threads`
   double bytes_per_s = 0.0;       // at which it reads its memory, as it says; 0: not known
+  double op_per_s = 0.0;          // MeasuredSpeed::op_per_s, as it says; 0: not known
   std::vector<int> cpus;          // where they run; empty: wherever the system puts them
   int memory = kHostMemory;       // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
@@ -75,6 +76,7 @@ struct ExpertWorkerInventory {
   bool bounded = false;      // by what was asked for or what it says; else a share of what is free
   bool assumed = false;      // it did not answer: what it has and takes is a guess
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
+  double op_per_s = 0.0;     // MeasuredSpeed::op_per_s; 0: not known
   double call_s = 0.0;       // a round trip to it and back, measured; 0: not known
   // For jobs of so many rows, where it has experts. Pure; absent: it takes none.
   std::function<ConnectionBytes(int job_rows)> connection;
@@ -101,6 +103,7 @@ struct WorkerInventory {
   DeviceKind kind = DeviceKind::cpu;
   int threads = 0;           // 0: a share of this machine's cores, like the devices of this process
   double bytes_per_s = 0.0;  // at which it reads its memory; 0: not known
+  double op_per_s = 0.0;     // MeasuredSpeed::op_per_s; 0: not known
   std::int64_t memory_total = 0;       // of a GPU, or elsewhere
   std::int64_t memory_free = 0;        // the same
   std::optional<std::int64_t> budget;  // what it may use, kept free for it
@@ -191,6 +194,7 @@ struct ShardPlan {
   std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
   double bytes_per_s = 0.0;        // DeviceInventory::bytes_per_s
+  double op_per_s = 0.0;           // and its op_per_s
 
   std::int64_t total_bytes() const {
     const std::int64_t device =
@@ -210,7 +214,8 @@ struct ExpertWorkerPlan {
   int experts = 0;           // over all layers
   int job_rows = 0;          // of a job, at most
   double call_s = 0.0;       // ExpertWorkerInventory::call_s
-  double bytes_per_s = 0.0;  // and its bytes_per_s
+  double bytes_per_s = 0.0;  // its bytes_per_s
+  double op_per_s = 0.0;     // and its op_per_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
   std::int64_t connection_bytes = 0;  // its end; what it shares counts in the shard here too

@@ -13,8 +13,8 @@ nlohmann::ordered_json time_json(const std::optional<StepTime>& time) {
   return {{"prompt_row_s", time->prompt_row_s}, {"token_s", time->token_s}};
 }
 
-nlohmann::ordered_json speed_json(double bytes_per_s) {
-  if (bytes_per_s > 0.0) return bytes_per_s;
+nlohmann::ordered_json speed_json(double per_s) {
+  if (per_s > 0.0) return per_s;
   return nullptr;  // not known
 }
 
@@ -106,7 +106,8 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
           {"bounded", shard.bounded},
           {"free_bytes", shard.free_bytes()},
           {"measured_time", time_json(shard.time)},
-          {"read_bytes_per_s", speed_json(shard.bytes_per_s)}};
+          {"read_bytes_per_s", speed_json(shard.bytes_per_s)},
+          {"op_per_s", speed_json(shard.op_per_s)}};
 }
 
 nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
@@ -119,6 +120,7 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"job_rows", worker.job_rows},
           {"round_trip_us", round_trip},
           {"read_bytes_per_s", speed_json(worker.bytes_per_s)},
+          {"op_per_s", speed_json(worker.op_per_s)},
           {"weight_bytes", worker.weight_bytes},
           {"scratch_bytes", worker.scratch_bytes},
           {"connection_bytes", worker.connection_bytes},

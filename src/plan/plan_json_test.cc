@@ -58,7 +58,8 @@ ShardPlan some_shard() {
           .file_bytes = 221,
           .file_parts = "layers 2-3",
           .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223},
-          .bytes_per_s = 224.0};
+          .bytes_per_s = 224.0,
+          .op_per_s = 225.0};
 }
 
 ExpertWorkerPlan some_worker() {
@@ -69,6 +70,7 @@ ExpertWorkerPlan some_worker() {
           .job_rows = 303,
           .call_s = 0.5,
           .bytes_per_s = 305.0,
+          .op_per_s = 311.0,
           .weight_bytes = 306,
           .scratch_bytes = 307,
           .connection_bytes = 310,
@@ -161,7 +163,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
                worker_uses, offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts,
-               time, bytes_per_s] = shard;
+               time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
@@ -194,6 +196,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("measured_time").at("prompt_row_s"), prompt_row_s);
   EXPECT_EQ(json.at("measured_time").at("token_s"), token_s);
   EXPECT_EQ(json.at("read_bytes_per_s"), bytes_per_s);
+  EXPECT_EQ(json.at("op_per_s"), op_per_s);
   EXPECT_EQ(json.at("total_bytes"), shard.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), shard.free_bytes());
 }
@@ -227,9 +230,9 @@ TEST(PlanJson, HasEveryFieldOfALayout) {
 TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   const ExpertWorkerPlan worker = some_worker();
   const ordered_json json = plan_json(some_plan()).at("expert_workers").at(0);
-  const auto& [device, here, threads, experts, job_rows, call_s, bytes_per_s, weight_bytes,
-               scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded, assumed] =
-      worker;
+  const auto& [device, here, threads, experts, job_rows, call_s, bytes_per_s, op_per_s,
+               weight_bytes, scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded,
+               assumed] = worker;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("here"), here);
   EXPECT_EQ(json.at("threads"), threads);
@@ -237,6 +240,7 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("job_rows"), job_rows);
   EXPECT_EQ(json.at("round_trip_us"), call_s * 1e6);
   EXPECT_EQ(json.at("read_bytes_per_s"), bytes_per_s);
+  EXPECT_EQ(json.at("op_per_s"), op_per_s);
   EXPECT_EQ(json.at("weight_bytes"), weight_bytes);
   EXPECT_EQ(json.at("scratch_bytes"), scratch_bytes);
   EXPECT_EQ(json.at("connection_bytes"), connection_bytes);

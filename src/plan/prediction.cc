@@ -20,8 +20,10 @@ constexpr const char* kArithmetic = "arithmetic";
 struct Demand {
   double resident_bytes = 0.0;  // and what is no expert
   double away_bytes = 0.0;      // with the host
-  double worker_bytes = 0.0;    // times each worker's share of the pairs
   double operations = 0.0;      // without those of workers
+  // Times each worker's share of the pairs.
+  double worker_bytes = 0.0;
+  double worker_operations = 0.0;
 };
 
 double workers_share(const ShardPlan& shard) {
@@ -54,7 +56,9 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     demand.resident_bytes += bytes * touched * (1.0 - shard.cold_share);
     demand.away_bytes += bytes * touched * (shard.cold_share - at_workers);
     demand.worker_bytes += bytes * touched;
-    demand.operations += 2.0 * elements * used * rows * (1.0 - at_workers);
+    const double operations = 2.0 * elements * used * rows;
+    demand.operations += operations * (1.0 - at_workers);
+    demand.worker_operations += operations;
   }
   ShardLayout state = shard.layout;
   demand.resident_bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, state)) * rows;
@@ -70,12 +74,17 @@ bool takes_host(const ShardPlan& shard) {
   return on_host(shard) || (!shard.remote && shard.experts_host > 0);
 }
 
-// How fast a shard's weights are read, and those that are away from it.
+// What is not known bounds nothing.
+double known_op_per_s(double op_per_s) {
+  return op_per_s > 0.0 ? op_per_s : std::numeric_limits<double>::infinity();
+}
+
+// How fast a shard's weights are read, and those that are away from it, and computed with.
 struct Readers {
   double bytes_per_s = 0.0;
   double away_bytes_per_s = 0.0;
-  double op_per_s = std::numeric_limits<double>::infinity();  // not known but of the host
-  bool at_once = false;                                       // what is away is read meanwhile
+  double op_per_s = 0.0;
+  bool at_once = false;  // what is away is read meanwhile
 };
 
 Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host) {
@@ -86,10 +95,10 @@ Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed
             .away_bytes_per_s = bytes_per_s,
             .op_per_s = host.op_per_s * share};
   }
-  if (shard.remote)
-    return {.bytes_per_s = shard.bytes_per_s, .away_bytes_per_s = shard.bytes_per_s};
-  return {
-      .bytes_per_s = shard.bytes_per_s, .away_bytes_per_s = host.read_bytes_per_s, .at_once = true};
+  return {.bytes_per_s = shard.bytes_per_s,
+          .away_bytes_per_s = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s,
+          .op_per_s = known_op_per_s(shard.op_per_s),
+          .at_once = !shard.remote};
 }
 
 // Seconds that the weights of a step take, and how much of it are those that are away.
@@ -111,9 +120,15 @@ struct ShardTime {
   std::string token_bound = kReading;
 };
 
-// What a worker takes of a step: its calls, where their round trip is known, and reading.
-double worker_time(const ExpertWorkerPlan& worker, double calls, double bytes) {
+// What a worker takes of a token: its calls, where their round trip is known, and reading.
+double token_time(const ExpertWorkerPlan& worker, double calls, double bytes) {
   return calls * worker.call_s + bytes / worker.bytes_per_s;
+}
+
+// And of a chunk. Every layer of it has pairs for the worker; how many jobs that makes depends on
+// the cut, so no calls are counted.
+double chunk_time(const ExpertWorkerPlan& worker, double bytes, double operations) {
+  return std::max(bytes / worker.bytes_per_s, operations / known_op_per_s(worker.op_per_s));
 }
 
 // The worker that takes longest with a step of a shard.
@@ -128,9 +143,9 @@ Slowest slowest_worker(const Plan& plan, const ShardPlan& shard, const Demand& d
     const ExpertWorkerUse& use = shard.worker_uses[w];
     if (use.share <= 0.0) continue;
     const ExpertWorkerPlan& worker = plan.expert_workers[w];
-    // Every layer of a chunk has pairs for it; how many jobs that makes depends on the cut.
-    const double seconds =
-        worker_time(worker, token ? use.calls : 0.0, demand.worker_bytes * use.share);
+    const double bytes = demand.worker_bytes * use.share;
+    const double seconds = token ? token_time(worker, use.calls, bytes)
+                                 : chunk_time(worker, bytes, demand.worker_operations * use.share);
     if (seconds > slowest.seconds) slowest = {seconds, worker.device};
   }
   return slowest;
@@ -176,7 +191,7 @@ std::vector<ExpertWorkerPrediction> worker_parts(const Model& model, const Plan&
   }
   for (std::size_t w = 0; w < parts.size(); ++w)
     if (parts[w].bytes > 0.0)
-      parts[w].token_s = worker_time(plan.expert_workers[w], parts[w].calls, parts[w].bytes);
+      parts[w].token_s = token_time(plan.expert_workers[w], parts[w].calls, parts[w].bytes);
   return parts;
 }
 

@@ -7,9 +7,10 @@
 // prompt reads each weight that any of its rows needs once and computes with it for every row.
 // Nothing else is counted, so a run is slower: tessera bench prints by how much. Shards take turns
 // with a token and work at the same time on a prompt. A worker of experts computes while its shard
-// does, so the slower of both counts; of it are known what it reads, how fast, and with a token the
-// round trips, where these were measured. A GPU, or a worker of layers, reads as fast as it says;
-// what is away from a GPU the host reads meanwhile, what is away from a worker that worker itself.
+// does, so the slower of both counts; with a token its round trips are added, where these were
+// measured. A GPU, or a worker, reads and computes as fast as it says; one that does not say how
+// fast it computes is bound by reading. What is away from a GPU the host reads meanwhile, what is
+// away from a worker that worker itself.
 #pragma once
 
 #include <optional>

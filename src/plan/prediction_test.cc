@@ -10,10 +10,13 @@ namespace {
 
 constexpr MeasuredSpeed kMachine{.read_bytes_per_s = 1e10, .op_per_s = 1e12};
 
-Plan with_worker(double bytes_per_s, double call_s, double resident = 50.0) {
+Plan with_worker(double bytes_per_s, double call_s, double resident = 50.0, double op_per_s = 0.0) {
   Inventory inventory = machine(1);
-  inventory.expert_workers = {
-      {.name = "worker:0", .budget = kPlenty, .bytes_per_s = bytes_per_s, .call_s = call_s}};
+  inventory.expert_workers = {{.name = "worker:0",
+                               .budget = kPlenty,
+                               .bytes_per_s = bytes_per_s,
+                               .op_per_s = op_per_s,
+                               .call_s = call_s}};
   Result<Plan> plan =
       make_plan(golden("qwen35moe"), inventory, {.context = 256, .expert_resident = resident});
   EXPECT_TRUE(plan) << plan.error().message;
@@ -52,6 +55,20 @@ TEST(ExpertWorkerPrediction, BoundsWhereItIsTheSlower) {
   EXPECT_NE(plan_table(far).find("  worker:0: "), std::string::npos) << plan_table(far);
   EXPECT_NE(plan_table(far).find(" calls of 1000 us"), std::string::npos) << plan_table(far);
   EXPECT_GT(plan_json(far)["predicted"]["expert_workers"][0]["s_per_token"], 0.0);
+}
+
+// With a prompt, where each expert that it reads has many rows.
+TEST(ExpertWorkerPrediction, CountsArithmeticWhereItIsTold) {
+  const Plan untold = with_worker(1e15, 0.0), told = with_worker(1e15, 0.0, 50.0, 1e9);
+  ASSERT_TRUE(untold.predicted && told.predicted);
+  EXPECT_NE(untold.predicted->prefill.bound, "experts at worker:0");
+  EXPECT_EQ(told.predicted->prefill.bound, "experts at worker:0");
+  EXPECT_EQ(told.predicted->decode.tokens_per_s, untold.predicted->decode.tokens_per_s);
+  // A row's operations there: two for each weight of its experts, which are bf16.
+  const ExpertWorkerPrediction& token = told.predicted->expert_workers.at(0);
+  EXPECT_NEAR(1e9 / told.predicted->prefill.tokens_per_s, token.bytes, 1e-6 * token.bytes);
+  const Plan half = with_worker(1e15, 0.0, 50.0, 5e8);
+  EXPECT_NEAR(told.predicted->prefill.tokens_per_s, 2 * half.predicted->prefill.tokens_per_s, 1e-3);
 }
 
 TEST(ExpertWorkerPrediction, IsNotMadeUp) {
@@ -118,6 +135,16 @@ TEST(AwayPrediction, OfAWorkerOfLayersIsItsOwnReading) {
   ASSERT_TRUE(predicted);
   EXPECT_NEAR(predicted->decode.tokens_per_s, 1e11 / decode_bytes(model, {.kv_type = plan.kv_type}),
               1.0);
+  EXPECT_EQ(predicted->prefill.bound, "reading weights");
+  // And its own arithmetic, where it says how fast that is.
+  plan.shards[0].op_per_s = 1e9;
+  const auto slow = predict(model, plan, std::nullopt);
+  ASSERT_TRUE(slow);
+  EXPECT_EQ(slow->prefill.bound, "arithmetic");
+  plan.shards[0].op_per_s = 2e9;
+  EXPECT_NEAR(predict(model, plan, std::nullopt)->prefill.tokens_per_s,
+              2 * slow->prefill.tokens_per_s, 1e-6);
+  EXPECT_EQ(slow->decode.tokens_per_s, predicted->decode.tokens_per_s);
   plan.shards[0].bytes_per_s = 0.0;
   EXPECT_FALSE(predict(model, plan, kMachine));
   EXPECT_NE(plan_table(plan).find("worker:0 has not said how fast it reads."), std::string::npos);

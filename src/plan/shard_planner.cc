@@ -125,6 +125,7 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   shard.threads = on.threads;
   shard.cpus = on.cpus;
   shard.bytes_per_s = on.bytes_per_s;
+  shard.op_per_s = on.op_per_s;
   shard.layout = layout(layers);
   if (measured_) shard.time = span_time(*on.times, layers);
   set_bytes(shard);

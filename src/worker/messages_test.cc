@@ -84,12 +84,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "08000800012e2e0000000000004d000000000000000000000000000000000000"
+            "09000900012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "080002002e020000080000004000000000000000000000000000100000000000"
+            "090002002e020000080000004000000000000000000000000000100000000000"
             "00000040000000000200010003000000312e32");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
@@ -185,15 +185,20 @@ TEST(Messages, AProbeOfAnotherVersion) {
 TEST(Messages, MeasurementsAreNumbers) {
   Probe probe;
   EXPECT_TRUE(decode_probe(encode(probe)).ok());
-  for (const double speed : {1e6, 20e9, 1e15}) {
-    probe.bytes_per_second = speed;
-    EXPECT_TRUE(decode_probe(encode(probe)).ok()) << speed;
-  }
-  for (const double speed :
-       {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.0,
-        1e-300, 999e3, 1.1e15}) {
-    probe.bytes_per_second = speed;
-    EXPECT_FALSE(decode_probe(encode(probe)).ok()) << speed;
+  for (double Probe::*measured : {&Probe::bytes_per_second, &Probe::op_per_second}) {
+    for (const double speed : {1e6, 20e9, 1e15}) {
+      probe.*measured = speed;
+      const Result<Probe> decoded = decode_probe(encode(probe));
+      ASSERT_TRUE(decoded.ok()) << speed;
+      EXPECT_EQ(*decoded, probe);
+    }
+    for (const double speed :
+         {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity(), -1.0,
+          1e-300, 999e3, 1.1e15}) {
+      Probe wrong = probe;
+      wrong.*measured = speed;
+      EXPECT_FALSE(decode_probe(encode(wrong)).ok()) << speed;
+    }
   }
 }
 

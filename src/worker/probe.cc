@@ -10,13 +10,12 @@ constexpr std::uint32_t kMaxThreads = 65536;
 constexpr auto kMaxIsa = static_cast<std::uint16_t>(1 + static_cast<int>(cpu::Isa::avx512));
 constexpr auto kMaxDeviceKind = static_cast<std::uint16_t>(DeviceKind::hip);
 constexpr std::uint64_t kMaxMemory = std::uint64_t{1} << 56;
-constexpr double kLeastSpeed = 1e6;  // bytes per second
+constexpr double kLeastSpeed = 1e6;  // bytes or operations per second
 constexpr double kMostSpeed = 1e15;
 
 // The planner divides by it. False for what is no number.
-bool possible_speed(double bytes_per_second) {
-  return bytes_per_second == 0 ||
-         (bytes_per_second >= kLeastSpeed && bytes_per_second <= kMostSpeed);
+bool possible_speed(double per_second) {
+  return per_second == 0 || (per_second >= kLeastSpeed && per_second <= kMostSpeed);
 }
 
 void encode_text(ByteWriter& out, const std::string& text, std::size_t most) {
@@ -85,6 +84,7 @@ std::vector<std::byte> encode(const Probe& probe) {
   out.u64(probe.memory_total);
   out.u64(probe.memory_free);
   out.f64(probe.bytes_per_second);
+  out.f64(probe.op_per_second);
   out.bytes(probe.model);
   encode_build(out, probe.build);
   const std::span<const std::string> names = probe.architectures;
@@ -106,11 +106,13 @@ Result<Probe> decode_probe(std::span<const std::byte> body) {
   probe.memory_total = in.u64();
   probe.memory_free = in.u64();
   probe.bytes_per_second = in.f64();
+  probe.op_per_second = in.f64();
   read_array(in, probe.model);
   const bool sensible = decode_build(in, probe.build) &&
                         decode_architectures(in, probe.architectures) &&
                         probe.threads <= kMaxThreads && probe.memory_total <= kMaxMemory &&
-                        probe.memory_free <= kMaxMemory && possible_speed(probe.bytes_per_second);
+                        probe.memory_free <= kMaxMemory && possible_speed(probe.bytes_per_second) &&
+                        possible_speed(probe.op_per_second);
   if (!in.done() || !sensible) return malformed("PROBE");
   return probe;
 }

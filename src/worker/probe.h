@@ -48,6 +48,7 @@ struct Probe {
   std::uint64_t memory_total = 0;  // bytes of its device
   std::uint64_t memory_free = 0;   // what it may use of them
   double bytes_per_second = 0;     // at which it reads weights, measured; 0: not
+  double op_per_second = 0;        // MeasuredSpeed::op_per_s; 0: not known, as of a GPU
   ModelDigest model{};             // zeros: none yet
   WorkerBuild build;
   std::vector<std::string> architectures;  // of models that it reads; none: not told
@@ -56,7 +57,7 @@ struct Probe {
     return version_max >= kVersionMin && version_min <= kVersionMax;
   }
 };
-inline constexpr std::size_t kProbeFixedBytes = 68;
+inline constexpr std::size_t kProbeFixedBytes = 76;
 inline constexpr std::size_t kMaxArchitectures = 64;
 inline constexpr std::size_t kMaxArchitectureText = 64;
 inline constexpr std::size_t kMaxProbeBytes =

@@ -24,8 +24,8 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 8;
-inline constexpr std::uint16_t kVersionMax = 8;
+inline constexpr std::uint16_t kVersionMin = 9;
+inline constexpr std::uint16_t kVersionMax = 9;
 inline constexpr std::uint16_t kFirstVersionWithSums = 5;  // of bodies, as body_sum() has them
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 

@@ -76,7 +76,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0800"
+            "0900"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -92,7 +92,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "0d677abe");
+            "f5ba3020");
 }
 
 TEST(Wire, RoundTripsEveryOp) {

@@ -325,16 +325,17 @@ Result<nlohmann::json> try_plan(const Settings& settings) {
   const Model& model = capability_model();
   TESSERA_ASSIGN(const Plan plan, cli::plan_model(config, model, {}));
   nlohmann::json json = plan_json(plan);
-  json.erase("expert_costs");
+  for (const char* measured : {"expert_costs", "predicted"}) json.erase(measured);
   for (nlohmann::json& shard : json["shards"]) {
-    for (const char* passing : {"free_bytes", "read_bytes_per_s"}) shard.erase(passing);
+    for (const char* passing : {"free_bytes", "read_bytes_per_s", "op_per_s"}) shard.erase(passing);
     const std::int64_t budget = shard["budget_bytes"];
     if (budget != 1024 * kMiB && budget != 1536 * kMiB) shard.erase("budget_bytes");
   }
   for (nlohmann::json& worker : json["expert_workers"]) {
     worker.erase("free_bytes");
     worker.erase("budget_bytes");
-    for (const char* measured : {"round_trip_us", "read_bytes_per_s"}) worker.erase(measured);
+    for (const char* measured : {"round_trip_us", "read_bytes_per_s", "op_per_s"})
+      worker.erase(measured);
   }
   return json;
 }
