@@ -142,8 +142,9 @@ TEST(Workers, WithoutAFileAreSentTheModel) {
   };
   std::unique_ptr<ServerProcess> worker = listening();
   // Cut by hand: measured times may move the cut from one start to the next.
-  const std::vector<std::string> options = {"--parallel", "2", "--target-devices",
-                                            "cpu,worker:" + address, "--target-layer-split", "3,1"};
+  const std::vector<std::string> options = {"--parallel",           "2",
+                                            "--target-devices",     "cpu,worker:" + address,
+                                            "--target-layer-split", "3,1"};
   {
     const Served first(options);
     EXPECT_EQ(text_of(first.complete(body)), expected) << first.output();
