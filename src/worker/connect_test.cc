@@ -52,8 +52,8 @@ class Listening : public testing::Test {
 
 void expect_ping(Channel& from, Channel& to, std::uint64_t sequence) {
   Frame frame;
-  ASSERT_TRUE(from.send({.op = Op::ping, .sequence = sequence}, after(1s)).ok());
-  ASSERT_TRUE(*to.receive(frame, after(1s)));
+  ASSERT_TRUE(from.send({.op = Op::ping, .sequence = sequence}, after(60s)).ok());
+  ASSERT_TRUE(*to.receive(frame, after(60s)));
   EXPECT_EQ(frame.header.sequence, sequence);
 }
 
@@ -64,9 +64,9 @@ TEST_F(Listening, TwoClientsByUnixSocket) {
   for (int i = 0; i < 2; ++i) {
     std::thread client([&] {
       clients[i] = *connect_to(address_, {.kind = i == 0 ? AttachKind::stream : AttachKind::rings},
-                               after(5s));
+                               after(60s));
     });
-    workers[i] = *listener.accept({}, after(5s));
+    workers[i] = *listener.accept({}, after(60s));
     client.join();
     ASSERT_NE(workers[i], nullptr);
   }
@@ -127,10 +127,10 @@ TEST_F(Listening, OfTwoWhoStartAtATimeOneListens) {
     other.join();
     ASSERT_NE(listeners[0].has_value(), listeners[1].has_value()) << round;
     const std::size_t one = listeners[0] ? 0 : 1;
-    std::thread client([&] { EXPECT_TRUE(connect_to(address_, {}, after(5s)).ok()) << round; });
+    std::thread client([&] { EXPECT_TRUE(connect_to(address_, {}, after(60s)).ok()) << round; });
     // The other has asked whether anybody is there, and gone.
     for (bool came = false; !came;) {
-      const auto channel = listeners[one]->accept({}, after(5s));
+      const auto channel = listeners[one]->accept({}, after(60s));
       came = channel.ok();
     }
     client.join();
@@ -167,11 +167,11 @@ TEST_F(AnotherUser, IsRefusedAsAWorker) {
     Result<Listener> listener = Listener::open(address_);
     (void)!::write(ready[1], "", 1);
     if (!listener) return false;
-    return !listener->accept({}, after(10s)).ok();  // the client went before it attached
+    return !listener->accept({}, after(60s)).ok();  // the client went before it attached
   });
   char byte;
   ASSERT_EQ(::read(ready[0], &byte, 1), 1);
-  const auto channel = connect_to(address_, {}, after(5s));
+  const auto channel = connect_to(address_, {}, after(60s));
   ASSERT_FALSE(channel.ok());
   EXPECT_EQ(channel.error().code, ErrorCode::invalid);
   EXPECT_NE(channel.error().message.find("a worker of user 65534"), std::string::npos)
@@ -186,20 +186,20 @@ TEST_F(AnotherUser, IsRefusedAsAClient) {
   const pid_t worker = as_nobody([&] {
     Result<Listener> listener = Listener::open(address_);
     if (!listener) return false;
-    const auto channel = listener->accept({}, after(10s));
+    const auto channel = listener->accept({}, after(60s));
     return channel.ok() && *channel != nullptr;
   });
   const pid_t client = as_nobody([&] {
-    for (const Deadline end = after(10s); Clock::now() < end; std::this_thread::sleep_for(5ms))
-      if (connect_to(address_, {}, after(5s)).ok()) return true;
+    for (const Deadline end = after(60s); Clock::now() < end; std::this_thread::sleep_for(5ms))
+      if (connect_to(address_, {}, after(60s)).ok()) return true;
     return false;
   });
   EXPECT_TRUE(went_well(client)) << "two of the same user";
   EXPECT_TRUE(went_well(worker));
   Listener listener = *Listener::open(address_);
   ASSERT_EQ(::chmod(address_.host.c_str(), 0777), 0);
-  const pid_t stranger = as_nobody([&] { return !connect_to(address_, {}, after(5s)).ok(); });
-  const auto accepted = listener.accept({}, after(10s));
+  const pid_t stranger = as_nobody([&] { return !connect_to(address_, {}, after(60s)).ok(); });
+  const auto accepted = listener.accept({}, after(60s));
   ASSERT_FALSE(accepted.ok());
   EXPECT_NE(accepted.error().message.find("a client of user 65534"), std::string::npos)
       << accepted.error().message;
@@ -210,14 +210,14 @@ TEST(ListeningTcp, WithTokens) {
   Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
   EXPECT_NE(listener.address().port, "0");
   EXPECT_FALSE(listener.accept({}, Deadline::min()).ok()) << "no token, no tcp";
-  EXPECT_FALSE(connect_to(listener.address(), {}, after(1s)).ok());
+  EXPECT_FALSE(connect_to(listener.address(), {}, after(60s)).ok());
   std::unique_ptr<Channel> client;
   std::thread other([&] {
-    EXPECT_FALSE(connect_to(listener.address(), {.token = "of somebody else"}, after(5s)).ok());
-    client = *connect_to(listener.address(), {.token = kToken}, after(5s));
+    EXPECT_FALSE(connect_to(listener.address(), {.token = "of somebody else"}, after(60s)).ok());
+    client = *connect_to(listener.address(), {.token = kToken}, after(60s));
   });
-  EXPECT_FALSE(listener.accept({.token = kToken}, after(5s)).ok());
-  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(5s));
+  EXPECT_FALSE(listener.accept({.token = kToken}, after(60s)).ok());
+  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(60s));
   other.join();
   ASSERT_NE(worker, nullptr);
   EXPECT_EQ(worker->describe(), "tcp stream");
@@ -229,15 +229,15 @@ TEST(ListeningTcp, ARefusalSaysWhyInWordsAndAsAValue) {
   Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
   std::optional<Refuse> refused;
   std::thread other([&] {
-    const auto client =
-        connect_to(listener.address(), {.token = "of somebody else"}, after(5s), nullptr, &refused);
+    const auto client = connect_to(listener.address(), {.token = "of somebody else"}, after(60s),
+                                   nullptr, &refused);
     ASSERT_FALSE(client.ok());
     EXPECT_EQ(client.error().code, ErrorCode::invalid);
     EXPECT_NE(client.error().message.find("(authentication: give both"), std::string::npos)
         << client.error().message;
   });
   Refusals refusals;
-  EXPECT_FALSE(listener.accept({.token = kToken, .refusals = &refusals}, after(5s)).ok());
+  EXPECT_FALSE(listener.accept({.token = kToken, .refusals = &refusals}, after(60s)).ok());
   other.join();
   ASSERT_TRUE(refused.has_value());
   EXPECT_EQ(refused->reason, RefuseReason::authentication);
@@ -249,8 +249,8 @@ TEST(ListeningTcp, EachAddressOfANameIsTried) {
   Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
   const Address name = *Address::parse("tcp:localhost:" + listener.address().port);
   std::unique_ptr<Channel> client;
-  std::thread other([&] { client = *connect_to(name, {.token = kToken}, after(5s)); });
-  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(5s));
+  std::thread other([&] { client = *connect_to(name, {.token = kToken}, after(60s)); });
+  const std::unique_ptr<Channel> worker = *listener.accept({.token = kToken}, after(60s));
   other.join();
   ASSERT_NE(worker, nullptr);
   expect_ping(*client, *worker, 1);
@@ -264,17 +264,17 @@ TEST(ListeningTcp, AnInterruptedClientDoesNotWait) {
     interrupter.interrupt();
   });
   const Deadline begin = Clock::now();
-  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(10s), &interrupter).ok());
-  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(1h), &interrupter).ok());
+  EXPECT_LT(Clock::now() - begin, 30min);
   other.join();
-  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(10s), &interrupter).ok());
-  EXPECT_LT(Clock::now() - begin, 5s);
+  EXPECT_FALSE(connect_to(silent.address(), {.token = kToken}, after(1h), &interrupter).ok());
+  EXPECT_LT(Clock::now() - begin, 30min);
 }
 
 TEST(ListeningTcp, NobodyThere) {
   Address address;
   { address = Listener::open(*Address::parse("tcp:127.0.0.1:0"))->address(); }
-  const auto made = connect_to(address, {.token = kToken}, after(1s));
+  const auto made = connect_to(address, {.token = kToken}, after(60s));
   ASSERT_FALSE(made.ok());
   EXPECT_EQ(made.error().code, ErrorCode::unavailable);
 }

