@@ -7,12 +7,13 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>
+
+#include "tests/send_signal.h"
 
 namespace tessera::testing {
 namespace {
@@ -129,7 +130,7 @@ std::vector<int> ServerProcess::children() const {
 }
 
 void ServerProcess::signal(int number) const {
-  kill(pid_, number);
+  send_signal(pid_, number);
 }
 
 int ServerProcess::wait() {

@@ -18,4 +18,24 @@ inline std::string reluctant_worker(const std::string& instead, const std::strin
   return path;
 }
 
+// A worker that starts only while the gate is open. One that waits at a closed one is given up, and
+// started again, after ten seconds and more: until then nothing moves.
+class Gate {
+ public:
+  explicit Gate(bool open) {
+    if (open)
+      this->open();
+    else
+      close();
+  }
+  void open() const { write_file(path_, ""); }
+  void close() const { std::filesystem::remove(path_); }
+  std::string worker() const {
+    return reluctant_worker("while [ ! -e " + path_ + " ]; do sleep 0.05; done", path_);
+  }
+
+ private:
+  const std::string path_ = scratch_folder() + "/gate";
+};
+
 }  // namespace tessera::testing

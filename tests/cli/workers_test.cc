@@ -114,7 +114,6 @@ TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
   EXPECT_NE(dense.err.find("the model has none"), std::string::npos) << dense.err;
 }
 
-// By hand a worker has no parent to speak to, and says what to do.
 // All experts of this model have their place with their layers unless they are sent away.
 TEST(WorkerUsage, AnExpertWorkerTakesCoresOnlyForExperts) {
   const auto plan = [](Words options) {
@@ -133,6 +132,7 @@ TEST(WorkerUsage, AnExpertWorkerTakesCoresOnlyForExperts) {
   EXPECT_EQ(busy["expert_workers"][0]["threads"], 1);
 }
 
+// By hand a worker has no parent to speak to, and says what to do.
 TEST(WorkerUsage, AloneItAsksForAnAddress) {
   const Outcome outcome = run_program({{"worker", kModel}});
   EXPECT_EQ(outcome.code, 2);

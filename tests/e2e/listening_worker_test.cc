@@ -58,6 +58,14 @@ std::string text_of(const Reply& reply) {
   return reply.status == 200 ? reply.json()["choices"][0]["text"].get<std::string>() : "";
 }
 
+void expect_health_says(const Served& served, const std::string& text) {
+  std::string health;
+  EXPECT_TRUE(eventually([&] {
+    health = http_test::get(served.port(), "/health").body;
+    return health.find(text) != std::string::npos;
+  })) << health;
+}
+
 using Case = std::tuple<bool, bool>;  // layers, tcp
 
 class WorkerAtAnAddress : public ::testing::TestWithParam<Case> {
@@ -143,7 +151,7 @@ TEST_P(WorkerAtAnAddress, DiesAndComesBack) {
     EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
   }
   worker.emplace(address);
-  ASSERT_TRUE(served.becomes(state(address), 1, 20.0)) << served.output();
+  ASSERT_TRUE(served.becomes(state(address), 1)) << served.output();
   EXPECT_EQ(text_of(served.complete(body_)), before);
   EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
   EXPECT_EQ(worker->loads(), 1) << worker->output();
@@ -166,7 +174,7 @@ TEST(ExpertWorkerAtAnAddress, MayComeLater) {
   EXPECT_EQ(text_of(served.complete(body)), expected);
   EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
   const ListeningWorker came(address);
-  ASSERT_TRUE(served.becomes("tessera_worker_state" + worker, 1, 30.0)) << served.output();
+  ASSERT_TRUE(served.becomes("tessera_worker_state" + worker, 1)) << served.output();
   EXPECT_EQ(text_of(served.complete(body)), expected);
   EXPECT_EQ(came.loads(), 1) << came.output();
   // Required, it must be there.
@@ -188,16 +196,14 @@ TEST(ExpertWorkerAtAnAddress, IsRefusedWithOtherKernels) {
   const std::string expected = text_of(served.complete(body));
   {
     const ListeningWorker other(address);
-    EXPECT_TRUE(
-        served.becomes("tessera_worker_refusals_total" + label + ",reason=\"isa\"}", 1, 30.0))
+    EXPECT_TRUE(served.reaches("tessera_worker_refusals_total" + label + ",reason=\"isa\"}", 1))
         << served.output();
-    const std::string health = http_test::get(served.port(), "/health").body;
-    EXPECT_NE(health.find("start it with --cpu-isa portable too"), std::string::npos) << health;
+    expect_health_says(served, "start it with --cpu-isa portable too");
     EXPECT_EQ(text_of(served.complete(body)), expected);
     EXPECT_EQ(served.metric("tessera_moe_pairs_total{tier=\"worker\"}"), 0);
   }
   const ListeningWorker same(address, "portable");
-  EXPECT_TRUE(served.becomes("tessera_worker_state" + label + "}", 1, 60.0)) << served.output();
+  EXPECT_TRUE(served.becomes("tessera_worker_state" + label + "}", 1)) << served.output();
   EXPECT_EQ(text_of(served.complete(body)), expected);
   EXPECT_GT(served.metric("tessera_moe_pairs_total{tier=\"worker\"}"), 0);
 }
@@ -211,16 +217,15 @@ TEST(ExpertWorkerAtAnAddress, IsNotHeldByAServerThatHangs) {
       "--expert-resident", "30%", "--expert-worker", worker.address()};
   const std::string named = "{worker=\"worker:" + worker.address() + "\"";
   const Served first(options);
-  ASSERT_TRUE(first.becomes("tessera_worker_state" + named + "}", 1, 20.0)) << first.output();
-  first.signal(SIGSTOP);
-  const Served second(options);
-  EXPECT_TRUE(second.becomes("tessera_worker_refusals_total" + named + ",reason=\"busy\"}", 1, 5.0))
+  ASSERT_TRUE(first.becomes("tessera_worker_state" + named + "}", 1)) << first.output();
+  Served second(options);
+  EXPECT_TRUE(second.reaches("tessera_worker_refusals_total" + named + ",reason=\"busy\"}", 1))
       << second.output();
-  EXPECT_NE(second.output().find("it refuses (busy: another server"), std::string::npos);
-  const std::string health = http_test::get(second.port(), "/health").body;
-  EXPECT_NE(health.find("it refuses (busy: another server"), std::string::npos) << health;
+  EXPECT_TRUE(second.says("it refuses (busy: another server")) << second.output();
+  expect_health_says(second, "it refuses (busy: another server");
+  first.signal(SIGSTOP);
   EXPECT_TRUE(worker.says("the client is given up")) << worker.output();
-  EXPECT_TRUE(second.becomes("tessera_worker_state" + named + "}", 1, 25.0)) << second.output();
+  EXPECT_TRUE(second.becomes("tessera_worker_state" + named + "}", 1)) << second.output();
   first.signal(SIGCONT);
   EXPECT_EQ(http_test::get(first.port(), "/health").status, 200);
 }

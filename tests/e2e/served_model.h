@@ -30,6 +30,17 @@ inline const std::string& tiny_model() {
   return path;
 }
 
+// The limit is there against hanging alone.
+template <typename Done>
+bool eventually(Done done) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(2);
+  while (!done()) {
+    if (std::chrono::steady_clock::now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  return true;
+}
+
 class Served {
  public:
   explicit Served(std::vector<std::string> options, const std::string& model = tiny_model(),
@@ -46,7 +57,8 @@ class Served {
 
   std::uint16_t port() const { return port_; }
   std::string output() const { return process_.output(); }
-  bool wait_ready() { return process_.wait_for("Try: curl"); }
+  bool says(const std::string& text) { return process_.wait_for(text); }
+  bool wait_ready() { return says("Try: curl"); }
   void signal(int number) const { process_.signal(number); }
   std::vector<int> children() const { return process_.children(); }
   int pid() const { return process_.pid(); }
@@ -67,13 +79,11 @@ class Served {
     const std::size_t line = page.find("\n" + name + " ");
     return line == std::string::npos ? -1.0 : std::stod(page.substr(line + name.size() + 2));
   }
-  bool becomes(const std::string& name, double value, double seconds) const {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
-    while (metric(name) != value) {
-      if (std::chrono::steady_clock::now() > end) return false;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    return true;
+  bool becomes(const std::string& name, double value) const {
+    return eventually([&] { return metric(name) == value; });
+  }
+  bool reaches(const std::string& name, double value) const {
+    return eventually([&] { return metric(name) >= value; });
   }
 
  private:

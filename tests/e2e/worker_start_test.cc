@@ -21,34 +21,31 @@ TEST(WorkerStart, OneThatFailsIsComputedForAndTriedAgain) {
   std::filesystem::remove(gate);
   const Served served(options(reluctant_worker("exit 3", gate)));
   const std::string before = answer(served);
-  EXPECT_EQ(served.metric("tessera_worker_state{worker=\"worker:0\"}"), 4);  // backoff
+  EXPECT_TRUE(served.becomes("tessera_worker_state{worker=\"worker:0\"}", 4));  // backoff
   EXPECT_GE(served.metric("tessera_moe_fallback_total{reason=\"unavailable\"}"), 1);
   EXPECT_GE(
       served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"start_failed\"}"), 1);
   write_file(gate, "");
-  for (int i = 0; i < 600 && served.metric("tessera_worker_state{worker=\"worker:0\"}") != 1; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(served.metric("tessera_worker_state{worker=\"worker:0\"}"), 1);  // healthy
+  EXPECT_TRUE(served.becomes("tessera_worker_state{worker=\"worker:0\"}", 1));  // healthy
   const double jobs = served.metric("tessera_moe_bytes_total{dir=\"out\"}");
   EXPECT_EQ(answer(served), before);
   EXPECT_GT(served.metric("tessera_moe_bytes_total{dir=\"out\"}"), jobs);
 }
 
 TEST(WorkerStart, OneThatIsSlowIsNotWaitedFor) {
-  const auto start = std::chrono::steady_clock::now();
   const Served served(options(reluctant_worker("sleep 600", missing_path())));
   EXPECT_FALSE(answer(served).empty());
   EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"first\"}"), 1);
-  // Attaching alone would have been given up after this long.
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+  // Attaching is given up in the end; whoever waits for the worker is not ready before.
+  const std::string log = served.output();
+  EXPECT_LT(log.find("Try: curl"), log.find("worker:0: starting -> dead")) << log;
 }
 
 // The port is open from before the model is loaded, and requests are told so.
 TEST(WorkerStart, OneWithLayersIsWaitedForWithThePortOpen) {
-  const std::string gate = scratch_folder() + "/layers_gate";
-  std::filesystem::remove(gate);
-  const std::string wait = "while [ ! -e " + gate + " ]; do sleep 0.05; done";
-  Served served({"--spawn-worker", "layers,threads=1,bin=" + reluctant_worker(wait, gate)},
+  const Gate gate(false);
+  Served served({"--spawn-worker", "layers,threads=1,bin=" + gate.worker(), "--target-devices",
+                 "cpu,worker:0", "--target-layer-split", "3,1"},
                 tiny_model(), false);
   for (const char* path : {"/health", "/ready"}) {
     const Reply reply = http_test::get(served.port(), path);
@@ -59,7 +56,7 @@ TEST(WorkerStart, OneWithLayersIsWaitedForWithThePortOpen) {
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.json()["error"]["code"], "loading");
   EXPECT_EQ(http_test::get(served.port(), "/metrics").status, 200);
-  write_file(gate, "");
+  gate.open();
   ASSERT_TRUE(served.wait_ready()) << served.output();
   EXPECT_EQ(http_test::get(served.port(), "/ready").status, 200);
   EXPECT_EQ(served.complete(greedy("Hi", 3)).status, 200);

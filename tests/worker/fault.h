@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "base/environment.h"
+#include "tests/send_signal.h"
 #include "worker/site.h"
 
 namespace tessera::testing {
@@ -105,12 +106,6 @@ inline bool eventually(const std::function<bool()>& done) {
   for (; !done(); std::this_thread::sleep_for(std::chrono::milliseconds(2)))
     if (Clock::now() > end) return false;
   return true;
-}
-
-// To none it would reach this process and all that it runs with.
-inline void send_signal(int pid, int number) {
-  ASSERT_GT(pid, 0) << "no such worker";
-  ::kill(pid, number);
 }
 
 // How long what met a fault may take: the deadline in force, four times what it takes without one,
