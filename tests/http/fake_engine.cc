@@ -110,13 +110,13 @@ int FakeEngine::cancelled() const {
 
 bool FakeEngine::wait_idle() const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(2),
+  return changed_.wait_for(lock, std::chrono::minutes(1),
                            [&] { return queue_.empty() && running_.empty(); });
 }
 
 bool FakeEngine::wait_running(int count) const {
   std::unique_lock lock(mutex_);
-  return changed_.wait_for(lock, std::chrono::seconds(2), [&] {
+  return changed_.wait_for(lock, std::chrono::minutes(1), [&] {
     // One that is queued only until the engine looks would still take a place of the queue.
     return running_.size() + queue_.size() >= static_cast<std::size_t>(count) &&
            running_.size() >= static_cast<std::size_t>(std::min(count, options_.parallel));

@@ -49,7 +49,7 @@ class FakeEngine : public Engine {
   void set_away(std::vector<std::string> away, bool needed, Absence absence = Absence::lost);
   std::vector<GenerationRequest> submitted() const;
   int cancelled() const;
-  // Waits until nothing runs or waits; false after two seconds.
+  // Waits until nothing runs or waits; false after a minute.
   bool wait_idle() const;
   bool wait_running(int count) const;
 
