@@ -3,7 +3,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 
-#include <chrono>
+#include <ctime>
 
 #include "gguf/gguf.h"
 #include "gguf/test_file.h"
@@ -236,15 +236,16 @@ TEST(Metadata, ALargeVocabularyIsReadQuickly) {
   Writer out = create(folder.file("m.gguf"));
   out.add_array("tokenizer.ggml.tokens", tokens);
   ASSERT_TRUE(out.finish().ok());
-  const auto start = std::chrono::steady_clock::now();
+  // Of the processor's time, since the machine may do other things.
+  const std::clock_t start = std::clock();
   const File file = open(folder.file("m.gguf"));
   const auto read = file.metadata().get_string_array("tokenizer.ggml.tokens");
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+  const double seconds = static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
   ASSERT_TRUE(read.ok());
   EXPECT_EQ(read->size(), tokens.size());
   EXPECT_EQ(read->back(), tokens.back());
-  RecordProperty("milliseconds", static_cast<int>(took.count() * 1e3));
-  EXPECT_LT(took.count(), 1.0);  // a few milliseconds; slack for sanitizers and busy machines
+  RecordProperty("milliseconds", static_cast<int>(seconds * 1e3));
+  EXPECT_LT(seconds, 1.0);  // a few milliseconds; slack for sanitizers
 }
 
 }  // namespace
