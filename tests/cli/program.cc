@@ -79,7 +79,7 @@ Outcome run_program(const Call& call) {
     redirect(in, O_RDONLY, STDIN_FILENO);
     redirect(call.output.empty() ? out : call.output, O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
     redirect(err, O_WRONLY | O_CREAT | O_TRUNC, STDERR_FILENO);
-    alarm(60);
+    alarm(240);
     become(call.arguments, call.environment);
   }
   int status = 0;
@@ -111,8 +111,14 @@ ServerProcess::~ServerProcess() {
 }
 
 bool ServerProcess::wait_for(const std::string& text) {
-  for (int i = 0; i < 600; ++i) {
+  for (int i = 0; i < 2400; ++i) {
+    siginfo_t info{};
+    const bool over =
+        pid_ <= 0 ||
+        waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+        info.si_pid == pid_;
     if (output().find(text) != std::string::npos) return true;
+    if (over) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   return false;

@@ -20,7 +20,7 @@ struct Call {
   std::string output;                    // where standard output goes; empty: into Outcome::out
 };
 
-// Killed after a minute.
+// Killed after four minutes.
 Outcome run_program(const Call& call);
 
 // A folder for this process's files; also HOME of what run_program starts.
@@ -35,7 +35,7 @@ class ServerProcess {
  public:
   explicit ServerProcess(std::vector<std::string> arguments, const std::string& command = "serve");
   ~ServerProcess();
-  // Waits until the output has this text; false after half a minute or at the program's end.
+  // Waits until the output has this text; false after two minutes or at the program's end.
   bool wait_for(const std::string& text);
   void signal(int number) const;
   std::vector<int> children() const;

@@ -62,7 +62,7 @@ class Served {
   void signal(int number) const { process_.signal(number); }
   std::vector<int> children() const { return process_.children(); }
   int pid() const { return process_.pid(); }
-  // The exit code; -1 when it has not said within half a minute that it ends.
+  // The exit code; -1 when it has not said within two minutes that it ends.
   int wait() { return process_.wait(); }
   int wait_for_end() { return process_.wait_for("info stopped") ? process_.wait() : -1; }
 
