@@ -52,7 +52,7 @@ int serve_on(Channel& channel, const std::string& mode) {
   WorkerOffer offer = scale_offer();
   if (mode == "other_model") offer.model[1] = std::byte{1};
   if (mode == "updated") offer.probe.build = {.isa = 1, .version = "newer"};
-  if (mode == "newer") offer.version_min = offer.version_max = 9;
+  if (mode == "newer") offer.version_min = offer.version_max = kVersionMax + 1;
   Stats stats;
   const Result<ServeEnd> end = serve(channel, offer, handler, stats);
   return end ? 0 : fail(end.error());
