@@ -33,6 +33,11 @@ struct ExpertRig {
   std::vector<std::unique_ptr<ListeningProcess>> listening;
   std::vector<std::unique_ptr<worker::ExpertConnection>> connections;
 
+  // It computes all that is its, however long the machine stands still: nobody else may.
+  void waits_for_its_worker() {
+    options.required = true;
+    job_limit = kNever;
+  }
   // A worker that goes bad like this on request (fault.h).
   void turns(const std::string& how) {
     binary = FAKE_WORKER;
@@ -62,6 +67,7 @@ struct ExpertRig {
     made.job_limit = job_limit;
     made.lifecycle.heartbeat = std::chrono::milliseconds(10);
     made.lifecycle.suspect_after = 50;
+    made.lifecycle.dead_after = kNever;
     made.lifecycle.backoff_first = backoff;
     made.lifecycle.backoff_most = 20 * backoff;
     return made;
@@ -112,6 +118,7 @@ struct ExpertRig {
     listening.front()->start();
   }
   bool healthy() const { return connections[0]->state() == worker::WorkerState::healthy; }
+  bool usable() const { return healthy() && !connections[0]->away(); }
   std::uint64_t deaths(const std::string& reason) {
     return registry
         .counter("tessera_worker_deaths_total", "", {{"worker", "worker:0"}, {"reason", reason}})

@@ -45,6 +45,7 @@ TEST_P(WorkerExperts, AnyShareOfResidentsAndOneWorkerOrTwo) {
     for (const int workers : {1, 2}) {
       SCOPED_TRACE(fmt::format("{} % resident, {} workers", resident, workers));
       ExpertRig rig;
+      rig.waits_for_its_worker();
       ModelRunner runner(model(), rig.runner(model(), resident, workers));
       ASSERT_TRUE(runner.ready());
       EXPECT_TRUE(runner.logits(prompt, 512) == whole);
@@ -67,7 +68,7 @@ TEST_P(WorkerExperts, ExpertsThatComeAndAWorkerThatGoes) {
   ModelRunner::Sequence sequence = runner.start(120);
   std::vector<float> got;
   for (std::size_t at = 0; at < prompt.size(); ++at) {
-    if (at == 60) ::kill(rig.pid(), SIGKILL);
+    if (at == 60) send_signal(rig.pid(), SIGKILL);
     ModelRunner::Feed feed{&sequence, {prompt[at]}};
     const std::vector<float> row = runner.step({&feed, 1});
     got.insert(got.end(), row.begin(), row.end());
@@ -92,6 +93,7 @@ TEST_P(WorkerPayloads, TransportsAndModes) {
     for (const Link link : {Link::shared, Link::stream}) {
       for (const ExpertMode mode : {ExpertMode::batched, ExpertMode::stream}) {
         ExpertRig rig;
+        rig.waits_for_its_worker();
         rig.options.mode = mode;
         rig.options.payload = payload;
         rig.link = link;

@@ -9,8 +9,8 @@
 // which names its kernels), no_memory, descriptors
 // (exits 0 when it has exactly the four it was given), talk (writes lines, exits 3), crash (aborts
 // inside its first job), orphan (spawns a worker, tells its number, and is killed); turns_HOW MODEL
-// and loads_slowly MODEL, which compute (turning_worker.h). Without a MODE it takes the words of
-// `tessera worker`: a model or none.
+// and loads_without_FILE MODEL, which compute (turning_worker.h). Without a MODE it takes the words
+// of `tessera worker`: a model or none.
 #include <dirent.h>
 #include <fmt/core.h>
 #include <sys/socket.h>
@@ -105,7 +105,7 @@ int worker_main(int argc, char** argv) {
   const std::string mode = argc > 2 ? argv[2] : "";
   if (mode == "listen") return listen_at(argv[3], argv[4]);
   const std::span<char*> words(argv, static_cast<std::size_t>(argc));
-  if (mode.starts_with("turns_") || mode == "loads_slowly")
+  if (mode.starts_with("turns_") || mode.starts_with(kLoadsWithout))
     return turning_worker(mode, words.subspan(3));
   if (mode.starts_with("/") || (mode.starts_with("--") && mode != "--probe"))
     return turning_worker("turns_never", words.subspan(2));

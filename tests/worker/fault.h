@@ -5,9 +5,12 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <thread>
@@ -20,6 +23,10 @@ namespace tessera::testing {
 
 // Limits of time are this much longer under a sanitizer.
 inline constexpr int kTimeScale = TESSERA_TIME_SCALE;
+
+// What nobody waits for, and what nothing takes that ends by itself, however busy the machine is.
+inline constexpr std::chrono::minutes kNever{30};
+inline constexpr std::chrono::minutes kBearable{2 * kTimeScale};
 
 // Between a client and its worker. A worker behind the first two is spawned, one behind the third
 // listens.
@@ -102,24 +109,30 @@ inline int wanted_kills() {
 
 inline bool eventually(const std::function<bool()>& done) {
   using Clock = std::chrono::steady_clock;
-  const auto end = Clock::now() + std::chrono::seconds(20 * kTimeScale);
+  const auto end = Clock::now() + kBearable;
   for (; !done(); std::this_thread::sleep_for(std::chrono::milliseconds(2)))
     if (Clock::now() > end) return false;
   return true;
 }
 
-// How long what met a fault may take: the deadline in force, four times what it takes without one,
-// and some more on a machine that is busy with other things.
-inline std::chrono::steady_clock::duration bearable(std::chrono::milliseconds deadline,
-                                                    std::chrono::steady_clock::duration plain) {
-  return deadline + 4 * plain + std::chrono::seconds(kTimeScale);
-}
+// The workers of fake_worker that are told of it load only while it is open.
+class LoadGate {
+ public:
+  ~LoadGate() { open(); }
+  std::string mode() const { return "loads_without_" + path_; }
+  void close() const { std::ofstream{path_}; }
+  void open() const { std::filesystem::remove(path_); }
+
+ private:
+  const std::string path_ = fmt::format("{}tessera_gate_{}", ::testing::TempDir(), ::getpid());
+};
 
 // Makes it happen to process `pid`, whose binary is fake_worker for what is corrupt. Ends when it
-// has happened, in the destructor at the latest.
+// has happened, in the destructor at the latest; one that is slow is so until `showed`.
 class Injection {
  public:
-  Injection(Fault fault, int pid) {
+  Injection(
+      Fault fault, int pid, const std::function<bool()>& showed = [] { return true; }) {
     using std::chrono::milliseconds;
     if (is_corrupt(fault)) {
       send_signal(pid, SIGUSR1);
@@ -127,8 +140,11 @@ class Injection {
     }
     send_signal(pid, SIGSTOP);  // so that what comes later comes in the middle of a job
     if (fault == Fault::stop) return;
-    later_ = std::thread([fault, pid] {
+    later_ = std::thread([fault, pid, showed] {
       std::this_thread::sleep_for(milliseconds(fault == Fault::kill ? 20 : 100 * kTimeScale));
+      if (fault == Fault::slow) {
+        EXPECT_TRUE(eventually(showed));
+      }
       send_signal(pid, fault == Fault::kill ? SIGKILL : SIGCONT);
     });
   }

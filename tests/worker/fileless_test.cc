@@ -169,7 +169,7 @@ struct Sums {
 
 worker::WorkerSite experts_site() {
   worker::WorkerSite site{.name = "worker:0", .role = worker::Role::experts};
-  site.job_limit = 2s * kTimeScale;
+  site.job_limit = site.lifecycle.dead_after = kNever;
   return site;
 }
 
@@ -178,7 +178,7 @@ Sums sums_of(const worker::WorkerSite& site, const Model& model,
   constexpr int kRows = 5;
   MetricsRegistry metrics;
   auto made = worker::ExpertConnection::create(
-      site, {.id = 0, .experts = experts, .max_rows = kRows}, model, metrics);
+      site, {.id = 0, .experts = experts, .max_rows = kRows, .required = true}, model, metrics);
   EXPECT_TRUE(made) << made.error().message;
   if (!made) return {};
   const Status ready = (*made)->wait_ready();

@@ -84,6 +84,7 @@ TEST_P(Greedy, FollowsThePlainRunForFiveHundredSteps) {
       SCOPED_TRACE(fmt::format("{} % resident, {} workers, narrowest margin {:.2e}", resident,
                                workers, narrowest(expected)));
       ExpertRig rig;
+      rig.waits_for_its_worker();
       ModelRunner runner(model(), rig.runner(model(), resident, workers));
       ASSERT_TRUE(runner.ready());
       EXPECT_EQ(tokens_of(decode(runner, prompt(), kSteps)), tokens_of(expected));
@@ -112,6 +113,7 @@ TEST_P(Greedy, SixteenBitPayloads) {
     const char* name = expert_payload_name(payload);
     SCOPED_TRACE(name);
     ExpertRig rig;
+    rig.waits_for_its_worker();
     rig.options.payload = payload;
     ModelRunner runner(model(), rig.runner(model(), 10.0, 1));
     ASSERT_TRUE(runner.ready());

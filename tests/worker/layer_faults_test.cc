@@ -15,11 +15,10 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// `most`: from `begin` to now.
-void expect_lost(const Status& status, Clock::time_point begin, Clock::duration most) {
+void expect_lost(const Status& status, Clock::time_point begin) {
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::unavailable) << status.error().message;
-  EXPECT_LT(Clock::now() - begin, most);
+  EXPECT_LT(Clock::now() - begin, kBearable);
 }
 
 class LayerFaults : public ::testing::TestWithParam<FaultCase> {};
@@ -27,14 +26,12 @@ INSTANTIATE_TEST_SUITE_P(Cells, LayerFaults, all_faults(), fault_name);
 
 TEST_P(LayerFaults, FailWhatRunsAndNothingElse) {
   const auto [fault, prefill, link] = GetParam();
-  LayerRig rig(link, waits_for_a_deadline(fault) ? kJobLimit : 20s * kTimeScale);
+  LayerRig rig(link, waits_for_a_deadline(fault) ? kJobLimit : kNever);
   if (is_corrupt(fault)) rig.turns(fault_word(fault));
   rig.load();
-  const auto warm = Clock::now();
   ASSERT_TRUE(rig.step(30, true));
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(rig.step(1, true));
   const auto begin = Clock::now();
-  const auto plain = begin - warm;
   Status status;
   {
     const Injection injection(fault, rig.pid());
@@ -48,7 +45,7 @@ TEST_P(LayerFaults, FailWhatRunsAndNothingElse) {
     EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits());
     return;
   }
-  expect_lost(status, begin, bearable(waits_for_a_deadline(fault) ? kJobLimit : 0ms, plain));
+  expect_lost(status, begin);
   EXPECT_FALSE(rig.runner->pipeline().forward({}).ok()) << "until restart()";
   EXPECT_NE(rig.workers.metrics.render().find("tessera_worker_lost_total"), std::string::npos);
   rig.revive(fault);
@@ -61,12 +58,15 @@ INSTANTIATE_TEST_SUITE_P(All, LayerLinks, ::testing::ValuesIn(kLinks), link_para
 // At start a spawned worker that dies is an error; one at an address may come back in time.
 TEST_P(LayerLinks, DeathWhileItLoads) {
   const bool tcp = GetParam() == Link::tcp;
-  LayerRig rig(GetParam(), 20s * kTimeScale);
-  rig.workers.words = {"worker", "loads_slowly"};
+  const LoadGate gate;
+  LayerRig rig(GetParam());
+  rig.workers.words = {"worker", gate.mode()};
   rig.workers.binary = FAKE_WORKER;
   rig.prepare();
   rig.options.may_fail = true;
-  rig.workers.lifecycle.backoff_first = rig.workers.lifecycle.backoff_most = 1s * kTimeScale;
+  // So that it is there again before it has been looked for in vain too often.
+  rig.workers.lifecycle.backoff_first = rig.workers.lifecycle.backoff_most = 3s * kTimeScale;
+  gate.close();
   const auto begin = Clock::now();
   Status loaded;
   std::thread loader([&] { loaded = rig.try_load(); });
@@ -74,8 +74,9 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
   std::this_thread::sleep_for(100ms);
   send_signal(rig.pid(), SIGKILL);
   rig.revive(Fault::kill);
+  gate.open();
   loader.join();
-  EXPECT_LT(Clock::now() - begin, kSoon);
+  EXPECT_LT(Clock::now() - begin, kBearable);
   if (!tcp) {
     ASSERT_FALSE(loaded.ok());
     EXPECT_EQ(loaded.error().code, ErrorCode::unavailable) << loaded.error().message;
@@ -83,6 +84,13 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
   }
   ASSERT_TRUE(loaded) << loaded.error().message;
   EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits());
+}
+
+std::uint64_t failed_starts(LayerRig& rig) {
+  return rig.workers.metrics
+      .counter("tessera_worker_deaths_total", "",
+               {{"worker", "worker:0"}, {"reason", "start_failed"}})
+      .value();
 }
 
 // One that dies in use, and again, or hangs, while it loads what it held.
@@ -97,22 +105,25 @@ INSTANTIATE_TEST_SUITE_P(All, LayerLoads,
 
 TEST_P(LayerLoads, FaultWhileItLoadsAgain) {
   const auto [fault, link] = GetParam();
-  LayerRig rig(link, 20s * kTimeScale);
-  rig.workers.words = {"worker", "loads_slowly"};
+  const LoadGate gate;
+  LayerRig rig(link);
+  rig.workers.words = {"worker", gate.mode()};
   rig.workers.binary = FAKE_WORKER;
-  rig.workers.lifecycle.loading_silence = 1s * kTimeScale;
+  rig.workers.lifecycle.loading_silence = kJobLimit;
   rig.load();
   ASSERT_TRUE(rig.run(false));
   const int first = rig.pid();
+  gate.close();
   send_signal(first, SIGKILL);
-  EXPECT_FALSE(rig.step(1, true).ok());  // at once: the next one takes 600 ms to load
+  EXPECT_FALSE(rig.step(1, true).ok());
   rig.revive(Fault::kill);
   ASSERT_TRUE(eventually([&] { return rig.pid() != 0 && rig.pid() != first; }));
   std::this_thread::sleep_for(100ms);
   send_signal(rig.pid(), fault == Fault::kill ? SIGKILL : SIGSTOP);
-  if (fault == Fault::stop)  // not before it was given up
-    std::this_thread::sleep_for(rig.workers.lifecycle.loading_silence + 200ms);
+  // One that is stopped goes on after it was given up, if at all.
+  EXPECT_TRUE(eventually([&] { return failed_starts(rig) > 0; }));
   rig.revive(fault);
+  gate.open();
   rig.expect_recovery();
 }
 
@@ -120,14 +131,12 @@ TEST_P(LayerLoads, FaultWhileItLoadsAgain) {
 TEST(LayerFault, OneOfSeveral) {
   LayerRig rig(Link::shared);
   rig.load("WLWL");
-  const auto begin = Clock::now();
   ASSERT_TRUE(rig.run(true));
-  const auto plain = Clock::now() - begin;
   const std::vector<int> before = child_processes();
   ASSERT_EQ(before.size(), 2u);
   send_signal(before.front(), SIGKILL);
   const auto lost = Clock::now();
-  expect_lost(rig.run(true), lost, bearable(0ms, plain));
+  expect_lost(rig.run(true), lost);
   rig.expect_recovery();
   const std::vector<int> after = child_processes();
   EXPECT_NE(std::find(after.begin(), after.end(), before.back()), after.end());
@@ -193,7 +202,7 @@ TEST(LayerFault, CountsOfExpertsSurviveTheWorker) {
 
 // One that dies again and again is not started for ever; what is lost says so at once.
 TEST(LayerFault, TooManyDeathsAreTheEnd) {
-  LayerRig rig(Link::shared, 20s * kTimeScale);
+  LayerRig rig(Link::shared);
   rig.workers.lifecycle.most_restarts = worker::kMostRestarts;
   rig.load();
   for (int death = 0; death <= worker::kMostRestarts; ++death) {
@@ -204,7 +213,7 @@ TEST(LayerFault, TooManyDeathsAreTheEnd) {
   ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().absence() == Absence::failed; }));
   const auto begin = Clock::now();
   const Status status = rig.runner->pipeline().restart();
-  EXPECT_LT(Clock::now() - begin, 1s * kTimeScale);
+  EXPECT_LT(Clock::now() - begin, kBearable);
   ASSERT_FALSE(status.ok());
   EXPECT_EQ(status.error().code, ErrorCode::unavailable);
   EXPECT_NE(status.error().message.find("worker:0 is away (failed, 3 restarts)"), std::string::npos)
@@ -214,7 +223,7 @@ TEST(LayerFault, TooManyDeathsAreTheEnd) {
 
 // One that somebody else starts again comes back after any time.
 TEST(LayerFault, OneAtAnAddressComesBackAfterAll) {
-  LayerRig rig(Link::tcp, 20s * kTimeScale);
+  LayerRig rig(Link::tcp);
   rig.workers.lifecycle.most_restarts = worker::kMostRestarts;
   rig.workers.lifecycle.reappears = true;
   rig.load();
@@ -269,7 +278,7 @@ bool is_stood_in_for(LayerRig& rig) {
 }
 
 TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
-  LayerRig rig(Link::shared, 20s * kTimeScale);
+  LayerRig rig(Link::shared);
   load_with_stand_in(rig);
   for (int death = 0; death <= worker::kMostRestarts; ++death) {
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << death;
@@ -288,7 +297,7 @@ TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
 }
 
 TEST(LayerFault, OneAtAnAddressGetsItsLayersBack) {
-  LayerRig rig(Link::tcp, 20s * kTimeScale);
+  LayerRig rig(Link::tcp);
   load_with_stand_in(rig);
   for (int round = 0; round < 2; ++round) {
     rig.workers.listening->end();
@@ -305,8 +314,7 @@ TEST(LayerFault, OneAtAnAddressGetsItsLayersBack) {
 
 // It is told long before it is given up; nothing is refused meanwhile.
 TEST_P(LayerLinks, OneThatDoesNotAnswerIsTold) {
-  LayerRig rig(GetParam(), 600s);
-  rig.workers.lifecycle.dead_after = 600s;
+  LayerRig rig(GetParam());
   rig.load();
   ASSERT_TRUE(rig.run(false));
   EXPECT_TRUE(rig.runner->pipeline().away().empty());
@@ -331,8 +339,7 @@ TEST_P(LayerLinks, OneThatDoesNotAnswerIsTold) {
 TEST_P(LayerLinks, TheEndDoesNotWaitForAHungWorker) {
   auto begin = Clock::now();
   {
-    LayerRig rig(GetParam(), 600s);
-    rig.workers.lifecycle.dead_after = 600s;
+    LayerRig rig(GetParam());
     rig.load();
     ASSERT_TRUE(rig.step(100, false));
     send_signal(rig.pid(), SIGSTOP);
@@ -340,7 +347,7 @@ TEST_P(LayerLinks, TheEndDoesNotWaitForAHungWorker) {
     begin = Clock::now();
     rig.sequence = {};
     rig.runner.reset();
-    EXPECT_LT(Clock::now() - begin, 20s * kTimeScale);
+    EXPECT_LT(Clock::now() - begin, kBearable);
     if (GetParam() == Link::tcp) send_signal(rig.pid(), SIGCONT);
   }
   EXPECT_TRUE(child_processes().empty());

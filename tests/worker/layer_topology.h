@@ -21,8 +21,9 @@ inline constexpr PlacedCost kHostCost{.call_us = 10.0, .bytes_per_us = 1000.0};
 struct LayerWorkers {
   MetricsRegistry metrics;
   worker::TransportChoice transport = worker::TransportChoice::automatic;
-  std::chrono::milliseconds job_limit{30'000};
-  worker::LifecycleOptions lifecycle;
+  // No machine stands still for long enough to make a good worker dead.
+  std::chrono::milliseconds job_limit = std::chrono::minutes(30);
+  worker::LifecycleOptions lifecycle{.dead_after = std::chrono::minutes(30)};
   std::string binary = TESSERA_PROGRAM;
   std::vector<std::string> words = {"worker"};  // before the model
   std::vector<std::string> addresses;           // where workers listen; none: they are spawned

@@ -29,29 +29,29 @@ std::unique_ptr<WorkerProcess> spawn(const std::string& name) {
   return std::move(*made);
 }
 
-constexpr StopTimes kShort{.bye = 50ms, .term = 50ms, .kill = 5000ms};
+constexpr StopTimes kShort{.bye = 50ms, .term = 50ms, .kill = 60s};
 
 TEST(Process, ServesAndLeaves) {
   auto process = spawn("serve");
-  auto channel = *attach_client(process->take_socket(), SocketKind::unix_socket, {}, after(10s));
+  auto channel = *attach_client(process->take_socket(), SocketKind::unix_socket, {}, after(60s));
   EXPECT_EQ(channel->describe(), "shared rings");
-  const HandshakeReply reply = *client_handshake(*channel, scale_hello(), after(10s));
+  const HandshakeReply reply = *client_handshake(*channel, scale_hello(), after(60s));
   Session session(std::move(channel), scale_hello(), std::get<HelloAck>(reply));
   const ScaleJob job;
   const auto parts = job.parts();
   const Ticket ticket = *session.submit(job.header, Parts(parts));
   JobReply answer;
-  ASSERT_TRUE(*session.wait(ticket, answer, after(10s)));
+  ASSERT_TRUE(*session.wait(ticket, answer, after(60s)));
   EXPECT_TRUE(all_nines(answer.body));
   EXPECT_FALSE(process->ended());
-  ASSERT_TRUE(process->stop({.bye = 10s}, [&] { (void)session.say_bye(); }).ok());
+  ASSERT_TRUE(process->stop({.bye = 60s}, [&] { (void)session.say_bye(); }).ok());
   EXPECT_EQ(process->how(), "exit status 0");
   EXPECT_TRUE(process->stop({}, nullptr).ok()) << "idempotent";
 }
 
 TEST(Process, StopsTheRude) {
   auto process = spawn("rude");
-  auto channel = attach_client(process->take_socket(), SocketKind::unix_socket, {}, after(10s));
+  auto channel = attach_client(process->take_socket(), SocketKind::unix_socket, {}, after(60s));
   ASSERT_TRUE(channel.ok());
   ASSERT_TRUE(process->stop(kShort, nullptr).ok());
   EXPECT_EQ(process->how(), "signal 9 (Killed)");
@@ -62,7 +62,7 @@ TEST(Process, StopsWhatSleeps) {
   const Fd socket = process->take_socket();
   char byte;
   ASSERT_EQ(::read(socket.get(), &byte, 1), 1);
-  ASSERT_TRUE(process->stop(kShort, nullptr).ok());
+  ASSERT_TRUE(process->stop({.bye = 50ms, .term = 60s}, nullptr).ok());
   EXPECT_EQ(process->how(), "signal 15 (Terminated)");
 }
 
@@ -77,13 +77,13 @@ TEST(Process, GivesItsDescriptorsAndNoOthers) {
   const Fd leak(::open("/dev/null", O_RDONLY));  // without close-on-exec
   const Fd high(::fcntl(leak.get(), F_DUPFD, 200));
   auto process = spawn("descriptors");
-  EXPECT_TRUE(process->wait(10s));
+  EXPECT_TRUE(process->wait(60s));
   EXPECT_EQ(process->how(), "exit status 0");
 }
 
 TEST(Process, SaysHowItEnded) {
   auto process = spawn("talk");
-  EXPECT_TRUE(process->wait(10s));
+  EXPECT_TRUE(process->wait(60s));
   EXPECT_EQ(process->how(), "exit status 3");
 }
 
@@ -100,14 +100,14 @@ TEST(Process, DiesWithItsParent) {
   const Fd socket = process->take_socket();
   pid_t grandchild = 0;
   ASSERT_EQ(::read(socket.get(), &grandchild, sizeof(grandchild)), ssize_t{sizeof(grandchild)});
-  EXPECT_TRUE(process->wait(10s));
+  EXPECT_TRUE(process->wait(60s));
   EXPECT_EQ(process->how(), "signal 9 (Killed)");
-  for (int i = 0; i < 5000 && !is_dead(grandchild); ++i) std::this_thread::sleep_for(1ms);
+  for (int i = 0; i < 60'000 && !is_dead(grandchild); ++i) std::this_thread::sleep_for(1ms);
   EXPECT_TRUE(is_dead(grandchild));
 }
 
 TEST(Probe, Answers) {
-  const Result<SiteProbe> probe = probe_worker(FAKE_WORKER, {}, after(10s));
+  const Result<SiteProbe> probe = probe_worker(FAKE_WORKER, {}, after(60s));
   ASSERT_TRUE(probe.ok()) << probe.error().message;
   EXPECT_EQ(probe->version_max, kVersionMax);
   EXPECT_EQ(probe->roles, role_bit(Role::experts));
@@ -122,7 +122,7 @@ TEST(Probe, AWorkerThatDoesNotKnowTheArchitectureIsRefused) {
                           .role = Role::experts,
                           .spawn = SpawnOptions{.binary = FAKE_WORKER},
                           .probe_arguments = arguments};
-    TESSERA_ASSIGN(const Probe probe, probe_site(site, after(10s)));
+    TESSERA_ASSIGN(const Probe probe, probe_site(site, after(60s)));
     return check_model(site, probe, model);
   };
   EXPECT_TRUE(check({})) << "it does not say";
@@ -137,10 +137,10 @@ TEST(Probe, OtherProgramsAreNoWorkers) {
   EXPECT_EQ(probe_worker("/nowhere/at/all", {}, after(1s)).error().code, ErrorCode::not_found);
   EXPECT_EQ(probe_worker("/etc", {}, after(1s)).error().code, ErrorCode::invalid);
   EXPECT_EQ(probe_worker("/etc/passwd", {}, after(1s)).error().code, ErrorCode::invalid);
-  EXPECT_FALSE(probe_worker("/bin/true", {}, after(5s)).ok());
+  EXPECT_FALSE(probe_worker("/bin/true", {}, after(60s)).ok());
   const Deadline start = Clock::now();
   EXPECT_FALSE(probe_worker("/bin/tail", {}, after(100ms)).ok());
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 1min);
 }
 
 }  // namespace

@@ -72,8 +72,11 @@ TEST_P(ManyShapes, TakeNoMemory) {
       experts[l].home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
   ExpertRig rig;
   rig.link = GetParam();
+  rig.waits_for_its_worker();
   const auto connection = *worker::ExpertConnection::create(
-      rig.site(0, path()), {.experts = experts, .max_rows = kMostRows}, model, rig.registry);
+      rig.site(0, path()),
+      {.experts = experts, .max_rows = kMostRows, .required = rig.options.required}, model,
+      rig.registry);
   ASSERT_TRUE(connection->wait_ready());
   const auto executor = connection->executor();
   Shapes shapes(model.spec());

@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "tests/send_signal.h"
 #include "tests/worker/process_counts.h"
 #include "tests/worker/starts.h"
 #include "worker/scale_handler.h"
@@ -21,19 +22,20 @@ using tessera::testing::child_processes;
 using tessera::testing::open_descriptors;
 using tessera::testing::resident_kib;
 using tessera::testing::running_threads;
+using tessera::testing::send_signal;
 
 class Supervised : public ::testing::Test {
  protected:
   SupervisorOptions options() {
     SupervisorOptions made{.name = "test", .hello = scale_hello()};
-    // Wide enough for a machine that is busy with other things.
+    // No machine stands still for long enough to make a good worker dead.
     made.lifecycle = {.heartbeat = 5ms,
                       .suspect_after = 10,
-                      .dead_after = 300ms,
+                      .dead_after = 10min,
                       .backoff_first = 1ms,
                       .backoff_most = 4ms};
-    made.start_limit = 20s;
-    made.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
+    made.start_limit = 10min;
+    made.stop = {.bye = 500ms, .term = 500ms, .kill = 60s};
     return made;
   }
   // The number of the worker that was started last.
@@ -47,7 +49,7 @@ class Supervised : public ::testing::Test {
   }
   template <typename Done>
   bool eventually(Done done) {
-    const Deadline limit = after(20s);
+    const Deadline limit = after(2min);  // against hanging
     while (!done()) {
       if (Clock::now() > limit) return false;
       std::this_thread::sleep_for(1ms);
@@ -56,6 +58,10 @@ class Supervised : public ::testing::Test {
   }
   bool becomes_healthy(const Supervisor& supervisor) {
     return eventually([&] { return supervisor.session() != nullptr; });
+  }
+  // Another worker than that one, which is lost or about to be.
+  bool has_another(const Supervisor& supervisor, pid_t victim) {
+    return eventually([&] { return pid_ != victim && supervisor.session() != nullptr; });
   }
   std::uint64_t deaths(const char* reason) {
     return metrics_
@@ -86,7 +92,7 @@ inline bool computes(Session& session) {
   const Result<Ticket> ticket = session.submit(job.header, Parts(parts));
   if (!ticket) return false;
   JobReply reply;
-  const Result<bool> done = session.wait(*ticket, reply, after(10s));
+  const Result<bool> done = session.wait(*ticket, reply, after(60s));
   return done.ok() && *done && all_nines(reply.body);
 }
 

@@ -30,14 +30,14 @@ TEST_F(Supervised, ARefusalOfTheConnectionIsOneToo) {
   Listener listener = *Listener::open(*Address::parse("unix:" + path));
   std::thread worker([&] {
     for (;;) {
-      Result<Fd> client = listener.take(after(20s));
+      Result<Fd> client = listener.take(after(60s));
       if (!client || !*client) return;
       const auto channel = *StreamChannel::adopt(*std::move(client), "busy");
       Frame attach;
       Fd memory;
-      (void)channel->receive_with_descriptor(attach, memory, after(5s));
+      (void)channel->receive_with_descriptor(attach, memory, after(60s));
       (void)channel->send({.op = Op::refuse}, encode(Refuse{.reason = RefuseReason::busy}),
-                          after(5s));
+                          after(60s));
     }
   });
   {

@@ -5,31 +5,33 @@ namespace tessera::worker {
 namespace {
 
 TEST_F(Supervised, StopDoesNotWaitForALongStart) {
-  Supervisor supervisor(options(), counting("rude"), metrics_);  // attaches, then says nothing
+  SupervisorOptions patient = options();
+  patient.lifecycle.loading_silence = 10min;
+  Supervisor supervisor(patient, counting("rude"), metrics_);  // attaches, then says nothing
   ASSERT_TRUE(eventually([&] { return pid_ != 0; }));
   std::this_thread::sleep_for(20ms);
   const Deadline start = Clock::now();
   supervisor.stop();
-  EXPECT_LT(Clock::now() - start, 10s);
+  EXPECT_LT(Clock::now() - start, 1min);
   EXPECT_TRUE(child_processes().empty());
 }
 
 TEST_F(Supervised, ManyEndInTheTimeOfOne) {
   SupervisorOptions patient = options();
-  patient.lifecycle.dead_after = 20s * TESSERA_TIME_SCALE;
-  patient.stop = {.bye = 500ms, .term = 500ms, .kill = 10s};
+  patient.stop = {.bye = 2s, .term = 2s, .kill = 60s};
+  const auto one = patient.stop.bye + patient.stop.term;
   std::vector<std::unique_ptr<Supervisor>> supervisors;
   for (int i = 0; i < 4; ++i) {
     supervisors.push_back(std::make_unique<Supervisor>(patient, counting("serve"), metrics_));
     ASSERT_TRUE(becomes_healthy(*supervisors.back()));
-    ::kill(pid_, SIGSTOP);
+    send_signal(pid_, SIGSTOP);
   }
   const std::uint64_t started = starts();
   const Deadline start = Clock::now();
   for (const auto& supervisor : supervisors) supervisor->begin_stop();
-  EXPECT_LT(Clock::now() - start, 500ms) << "waits for nobody";
+  EXPECT_LT(Clock::now() - start, one) << "waits for nobody";
   for (const auto& supervisor : supervisors) supervisor->stop();
-  EXPECT_LT(Clock::now() - start, 2s * TESSERA_TIME_SCALE);
+  EXPECT_LT(Clock::now() - start, 4 * one);
   EXPECT_EQ(starts(), started);
   EXPECT_TRUE(child_processes().empty());
 }
@@ -51,7 +53,7 @@ TEST_F(Supervised, NoneStartsOnceTheEndBegan) {
   Interrupter interrupter;
   interrupter.interrupt();
   const Result<StartedWorker> started = spawn_starter(
-      {.binary = FAKE_WORKER, .arguments = {"worker", "serve"}}, {})(after(20s), interrupter);
+      {.binary = FAKE_WORKER, .arguments = {"worker", "serve"}}, {})(after(60s), interrupter);
   ASSERT_FALSE(started);
   EXPECT_EQ(started.error().code, ErrorCode::cancelled);
   EXPECT_TRUE(child_processes().empty());
@@ -65,7 +67,7 @@ TEST_F(Supervised, StopDoesNotWaitForASilentAddress) {
   std::this_thread::sleep_for(50ms);
   const Deadline start = Clock::now();
   supervisor.stop();
-  EXPECT_LT(Clock::now() - start, 5s);
+  EXPECT_LT(Clock::now() - start, 9s) << "attaching is given up after ten";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <map>
 #include <optional>
 #include <thread>
@@ -115,12 +116,12 @@ class Owner {
   std::optional<ReceivingHandler> receiving_;
 };
 
+// As long as there is such a file.
 class SlowlyLoading final : public JobHandler {
  public:
-  SlowlyLoading(JobHandler& inner, std::chrono::milliseconds pause)
-      : inner_(inner), pause_(pause) {}
+  SlowlyLoading(JobHandler& inner, std::string file) : inner_(inner), file_(std::move(file)) {}
   Result<Prepared> prepare(const Hello& hello, const HelloAck& ack) override {
-    std::this_thread::sleep_for(pause_);
+    while (std::filesystem::exists(file_)) std::this_thread::sleep_for(5ms);
     return inner_.prepare(hello, ack);
   }
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
@@ -131,7 +132,7 @@ class SlowlyLoading final : public JobHandler {
 
  private:
   JobHandler& inner_;
-  std::chrono::milliseconds pause_;
+  std::string file_;
 };
 
 int fail(const Error& error) {
@@ -205,7 +206,8 @@ int turning_worker(const std::string& how, std::span<char*> words) {
   Owner owner(model ? &*model : nullptr,
               {.device = device, .budget = budget, .opening = {.cpu_isa = cpu::isa_name(isa)}},
               {.device = device, .budget = budget, .isa = isa});
-  SlowlyLoading slow(owner.handler(), how == "loads_slowly" ? 600ms : 0ms);
+  SlowlyLoading slow(owner.handler(),
+                     how.starts_with(kLoadsWithout) ? how.substr(kLoadsWithout.size()) : "");
   Turning worker{.how = how.substr(how.find('_') + 1),
                  .owner = owner,
                  .handler = slow,
