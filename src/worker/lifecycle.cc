@@ -24,7 +24,8 @@ void Lifecycle::enter(WorkerState state, Deadline now) {
 }
 
 void Lifecycle::started(Deadline now) {
-  alive_since_ = now;
+  alive_since_ = looked_ = now;
+  unwatched_ = {};
   was_alive_ = true;
   // What somebody else brought back begins anew.
   if (std::exchange(failed_, false)) restarts_.clear();
@@ -52,16 +53,25 @@ void Lifecycle::stop(Deadline now) {
   enter(WorkerState::stopped, now);
 }
 
+// Between two looks at most what makes a worker suspect counts.
+Deadline::duration Lifecycle::silence(Deadline now, Deadline heard) {
+  const Deadline::duration most = options_.suspect_after * options_.heartbeat;
+  if (heard > looked_) unwatched_ = {};
+  unwatched_ += std::max(now - std::max(heard, looked_) - most, Deadline::duration::zero());
+  looked_ = now;
+  return now - heard - unwatched_;
+}
+
 std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& health) {
   if (state_ != WorkerState::healthy && state_ != WorkerState::suspect) return std::nullopt;
   // A worker that was busy until its last answer gets a whole interval from then on.
-  const auto silence = now - health.heard;
+  const Deadline::duration silent = silence(now, health.heard);
   const bool busy = health.oldest_job.has_value();
   const bool hung =
-      busy ? now - *health.oldest_job >= options_.job_limit : silence >= options_.dead_after;
+      busy ? now - *health.oldest_job >= options_.job_limit : silent >= options_.dead_after;
   if (hung) return DeathReason::hung;
   const bool suspicious = busy ? health.abandoned > 0 || health.late
-                               : silence >= options_.suspect_after * options_.heartbeat;
+                               : silent >= options_.suspect_after * options_.heartbeat;
   enter(suspicious ? WorkerState::suspect : WorkerState::healthy, now);
   return std::nullopt;
 }

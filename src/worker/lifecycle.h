@@ -9,8 +9,9 @@
 // one that somebody else may start again is looked for as in Backoff.
 //
 // A worker is expected to answer heartbeats while it has no job; with jobs under way it may be
-// silent, and is held to the age of the oldest job instead. Suspect costs nothing yet: executors go
-// on and use their fallback where a deadline passes. Backoff doubles from `backoff_first` to
+// silent, and is held to the age of the oldest job instead. Silence counts while somebody looks: a
+// process that stood still itself has heard nobody. Suspect costs nothing yet: executors go on and
+// use their fallback where a deadline passes. Backoff doubles from `backoff_first` to
 // `backoff_most` and starts again after a worker has lived for `settled`.
 //
 // No clock and no thread in here: every call says what time it is.
@@ -43,7 +44,7 @@ struct LifecycleOptions {
   // Wider than a wake-up of a loaded machine takes, so that load alone makes nobody suspect.
   std::chrono::milliseconds heartbeat{50};
   int suspect_after = 3;                        // heartbeats
-  std::chrono::milliseconds dead_after{1000};   // of silence without a job
+  std::chrono::milliseconds dead_after{3000};   // of silence without a job
   std::chrono::milliseconds job_limit{60'000};  // the oldest job's age
   std::chrono::milliseconds loading_silence = kLoadingSilence;
   std::chrono::milliseconds backoff_first{1000};
@@ -81,11 +82,14 @@ class Lifecycle {
 
  private:
   void enter(WorkerState state, Deadline now);
+  Deadline::duration silence(Deadline now, Deadline heard);
 
   LifecycleOptions options_;
   WorkerState state_ = WorkerState::starting;
   Deadline since_;
   std::optional<Deadline> alive_since_;
+  Deadline looked_;
+  Deadline::duration unwatched_{0};  // since the worker was heard
   std::chrono::milliseconds backoff_{0};
   bool was_alive_ = false;
   bool failed_ = false;

@@ -37,6 +37,27 @@ TEST_F(States, HeartbeatsDecideWhileIdle) {
   EXPECT_EQ(life_.tick(now_, silent_for(100ms)), DeathReason::hung);
 }
 
+// A process that stood still has not listened meanwhile.
+TEST_F(States, SilenceCountsWhileSomebodyLooks) {
+  life_.started(now_);
+  const Deadline heard = now_;
+  now_ += 1h;
+  EXPECT_EQ(life_.tick(now_, {.heard = heard}), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::suspect);
+  now_ += 1h;
+  EXPECT_EQ(life_.tick(now_, {.heard = heard}), std::nullopt);
+  for (int look = 0; look < 3; ++look) {
+    now_ += 10ms;
+    EXPECT_EQ(life_.tick(now_, {.heard = heard}), std::nullopt) << look;
+  }
+  now_ += 10ms;
+  EXPECT_EQ(life_.tick(now_, {.heard = heard}), DeathReason::hung) << "100 ms were watched";
+  life_.started(now_);
+  now_ += 1h;
+  EXPECT_EQ(life_.tick(now_, {.heard = now_ - 29ms}), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+}
+
 TEST_F(States, TheOldestJobDecidesWhileBusy) {
   life_.started(now_);
   EXPECT_EQ(life_.tick(now_, busy_for(900ms)), std::nullopt);
