@@ -50,7 +50,7 @@ void ShardPlanner::size_workers() {
         kWorkerBytes + worker_connections_.back().there +
         expert_worker_overhead(model_, expert_bytes_,
                                {.max_rows = job_rows(), .threads = worker.threads});
-    worker_room_.push_back(worker.budget - overhead);
+    worker_room_.push_back(sizes_.expert_workers ? worker.budget - overhead : 0);
     if (worker.here && worker_room_.back() > 0)
       kept_for_workers_ += std::min(worker.budget, all + overhead);
   }

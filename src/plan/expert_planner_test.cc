@@ -160,6 +160,32 @@ TEST(ExpertPlanner, CountsAWorkersProcess) {
   EXPECT_EQ(plan->shards[0].free_bytes(), kPlenty - plan->total_bytes());
 }
 
+// The way to a worker takes memory too: more than there is, and the plan does without it.
+TEST(ExpertPlanner, LeavesAWorkerOutThatThereIsNoRoomToReach) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  PlanOptions options{.context = 256, .expert_resident = 50.0};
+  std::int64_t fits = kPlenty, lacks = 0;
+  while (fits - lacks > 1) {
+    inventory.devices[0].budget = (fits + lacks) / 2;
+    (make_plan(model, inventory, options) ? fits : lacks) = *inventory.devices[0].budget;
+  }
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty, .connection = [](int) {
+                                 return ConnectionBytes{.here = 1};
+                               }}};
+  for (const std::int64_t budget : {2 * fits, fits}) {
+    inventory.devices[0].budget = budget;
+    const Result<Plan> plan = make_plan(model, inventory, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    EXPECT_EQ(plan->expert_workers[0].experts > 0, budget > fits);
+    EXPECT_EQ(plan->warnings.empty(), budget > fits);
+  }
+  EXPECT_NE(make_plan(model, inventory, options)->warnings[0].find("worker:0 is left out"),
+            std::string::npos);
+  options.expert_workers_required = true;
+  EXPECT_FALSE(make_plan(model, inventory, options));
+}
+
 // What nobody measured is assumed to be as with the host, and marked.
 TEST(ExpertPlanner, SaysWhatExpertsWerePlacedBy) {
   const Model model = golden("qwen35moe");

@@ -179,7 +179,7 @@ Status check_all(const Model& model, const Inventory& inventory, const PlanOptio
 }
 
 // What plans are tried, one by one: a context that nobody asked for gives way to the budget, and at
-// each step some more.
+// each step some more; and where the way to workers of experts is too much, they are left out.
 std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inventory,
                                        const PlanOptions& options) {
   const int most = options.context > 0 ? options.context
@@ -196,12 +196,18 @@ std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inve
       more = options.context == 0 && context / 2 >= least;
     }
   }
+  if (inventory.expert_workers.empty() || options.expert_workers_required) return tries;
+  const std::size_t with_workers = tries.size();
+  for (std::size_t i = 0; i < with_workers; ++i) {
+    tries.push_back(tries[i]);
+    tries.back().expert_workers = false;
+  }
   return tries;
 }
 
 // Whether there is a plan. What leaves the devices only helps, and so does a shorter context: the
-// last try of all has what any has, but for workers of experts, for which it keeps memory free that
-// a plan without them may use.
+// last try of all has what any has, but for workers of experts that are required, for which it
+// keeps memory free that a plan in which nothing leaves may use.
 bool fits(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   if (!check_all(model, inventory, options)) return false;
   const std::vector<ShardPlanner::Sizes> all = tries(model, inventory, options);
@@ -213,7 +219,7 @@ bool fits(const Model& model, const Inventory& inventory, const PlanOptions& opt
     return sizes.leave != Leave::nothing;
   };
   const auto last = std::find_if(all.begin(), all.end(), leaves) - 1;
-  return !inventory.expert_workers.empty() && fit(*last);
+  return options.expert_workers_required && !inventory.expert_workers.empty() && fit(*last);
 }
 
 // What there is to say where no plan fits.
@@ -221,6 +227,17 @@ struct Shortage {
   std::string held;    // ShardPlanner::held()
   std::string enough;  // ShardPlanner::enough()
 };
+
+std::string left_out(const ExpertWorkerPlan& worker, bool connected) {
+  if (connected)
+    return fmt::format(
+        "{} has no room for an expert in its {}: the host computes all that are away.",
+        worker.device, format_bytes(worker.budget_bytes));
+  return fmt::format(
+      "{} is left out, since the way to it takes memory that is not there: the host computes all "
+      "experts that are away.",
+      worker.device);
+}
 
 // A plan, or what lacks.
 Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
@@ -265,9 +282,7 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.warnings = budget_warnings(inventory);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (worker.experts == 0 && plan.experts_host() > 0)
-      plan.warnings.push_back(fmt::format(
-          "{} has no room for an expert in its {}: the host computes all that are away.",
-          worker.device, format_bytes(worker.budget_bytes)));
+      plan.warnings.push_back(left_out(worker, sizes.expert_workers));
   plan.decode_bytes_per_token =
       decode_bytes(model, {.kv_type = plan.kv_type, .f32_weights = plan.f32_weights});
   return plan;

@@ -29,6 +29,8 @@ class ShardPlanner {
     int context = 0;
     std::int64_t process_bytes = 0;
     Leave leave = Leave::nothing;
+    // Workers of experts may be given some. Their connections take memory of the devices too.
+    bool expert_workers = true;
   };
   ShardPlanner(const Model& model, const Inventory& inventory, const PlanOptions& options,
                const Sizes& sizes);
