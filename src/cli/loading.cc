@@ -313,7 +313,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
-  const StandIns stand_ins(placed.plan, devices);
+  const StandIns stand_ins(placed.plan, devices, metrics);
   RemoteShards remote =
       remote_shards(config, model, placed.workers, placed.plan.context, metrics,
                     loaded.experts.metrics.get(), placed_costs(placed.plan).front());
@@ -325,6 +325,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   TESSERA_ASSIGN(loaded.pipeline, Pipeline::load(model, loaded.plan, std::move(shards),
                                                  [&](std::int64_t done, std::int64_t total) {
                                                    progress.update(done, total);
+                                                   return true;
                                                  }));
   expert_workers.await(!needs.begin_without_workers);
   loaded.pool = std::make_unique<SequencePool>(sequence_pool_layout(loaded.plan));

@@ -10,7 +10,7 @@
 
 #include "base/read_file.h"
 #include "cli/loading.h"
-#include "worker/within_memory.h"
+#include "base/within_memory.h"
 
 namespace tessera::cli {
 namespace {
@@ -132,7 +132,7 @@ std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
 std::optional<MeasuredSpeed> quick_speed(const ThreadTeamOptions& team, cpu::Isa isa,
                                          std::int64_t memory) {
   const ThreadTeamOptions looking = one_a_core(team);
-  const auto seen = worker::within_memory([&]() -> Result<MachineSpeed> {
+  const auto seen = within_memory([&]() -> Result<MachineSpeed> {
     ThreadTeam threads(looking);
     return look_at_machine(threads, isa, memory);
   });

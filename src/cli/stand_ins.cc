@@ -4,8 +4,8 @@
 
 namespace tessera::cli {
 
-StandIns::StandIns(const Plan& plan, const DeviceOptions& options)
-    : plan_(plan), options_(options) {
+StandIns::StandIns(const Plan& plan, const DeviceOptions& options, MetricsRegistry& metrics)
+    : plan_(plan), options_(options), metrics_(metrics) {
   // Its experts are the host's, and choices of a worker's layers are not counted.
   options_.experts.options.required = false;
   options_.experts.counts = nullptr;
@@ -43,7 +43,8 @@ std::unique_ptr<Shard> StandIns::behind(std::unique_ptr<Shard> worker, const Sha
                                                             shard.layout.end_layer - 1),
                                       .bytes = bytes,
                                       .room = spawned ? std::make_shared<HostRoom>(bytes) : room_,
-                                      .open = open});
+                                      .open = open,
+                                      .metrics = &metrics_});
 }
 
 }  // namespace tessera::cli

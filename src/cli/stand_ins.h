@@ -17,10 +17,10 @@
 
 namespace tessera::cli {
 
-// The plan must outlive it, and nothing that it made needs either.
+// The plan must outlive it, and nothing that it made needs either; all need the metrics.
 class StandIns {
  public:
-  StandIns(const Plan& plan, const DeviceOptions& options);
+  StandIns(const Plan& plan, const DeviceOptions& options, MetricsRegistry& metrics);
   // `worker` with somebody behind it, or itself where nobody has room.
   std::unique_ptr<Shard> behind(std::unique_ptr<Shard> worker, const ShardPlan& shard,
                                 bool spawned) const;
@@ -29,6 +29,7 @@ class StandIns {
   const ShardPlan* host_ = nullptr;  // the CPU device of this process with the most room
   const Plan& plan_;
   DeviceOptions options_;
+  MetricsRegistry& metrics_;
   std::shared_ptr<HostRoom> room_;  // of it
 };
 

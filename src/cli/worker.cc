@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/within_memory.h"
 #include "cli/commands.h"
 #include "cli/machine_file.h"
 #include "cli/output.h"
@@ -22,7 +23,6 @@
 #include "worker/reception.h"
 #include "worker/role_handler.h"
 #include "worker/serve.h"
-#include "worker/within_memory.h"
 
 namespace tessera::cli {
 namespace {

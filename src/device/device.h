@@ -83,8 +83,13 @@ struct StateCopy {
   int to = 0;
 };
 
-// Called with bytes loaded so far and in all, from the loading thread.
-using LoadProgress = std::function<void(std::int64_t done, std::int64_t total)>;
+// Called with bytes loaded so far and in all, by one thread at a time. False: nobody wants them any
+// more, and the load fails as `cancelled` soon.
+using LoadProgress = std::function<bool(std::int64_t done, std::int64_t total)>;
+
+inline Error load_cancelled() {
+  return Error::make(ErrorCode::cancelled, "not loaded to its end");
+}
 
 class Device {
  public:

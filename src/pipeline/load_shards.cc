@@ -1,11 +1,14 @@
 #include "pipeline/load_shards.h"
 
 #include <algorithm>
+#include <atomic>
 #include <mutex>
 #include <numeric>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "base/within_memory.h"
 
 namespace tessera {
 namespace {
@@ -19,24 +22,32 @@ class Loading {
   }
 
   Status load(std::size_t i) {
+    return within_memory([&] { return load_one(i); }, plan_.shards[i].device.c_str());
+  }
+
+ private:
+  Status load_one(std::size_t i) {
     const ShardPlan& shard = plan_.shards[i];
     // A shard reports bytes of the file; the whole is told in bytes of the plan.
     const LoadProgress part = [&, i](std::int64_t done, std::int64_t of) {
-      tell(i, of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0);
+      return tell(i, of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0);
     };
-    if (Status loaded = shards_[i]->load(model_, part); !loaded)
+    if (Status loaded = shards_[i]->load(model_, part); !loaded) {
+      wanted_ = false;
       return std::move(loaded.error()).in(shard.device);
+    }
     tell(i, shard.weight_bytes);
     return {};
   }
 
- private:
   // Threads of one team may report in another order than they counted.
-  void tell(std::size_t i, std::int64_t bytes) {
-    if (!progress_) return;
+  bool tell(std::size_t i, std::int64_t bytes) {
+    if (!progress_) return wanted_;
     const std::lock_guard lock(mutex_);
     done_[i] = std::max(done_[i], bytes);
-    progress_(std::accumulate(done_.begin(), done_.end(), std::int64_t{0}), total_);
+    if (!progress_(std::accumulate(done_.begin(), done_.end(), std::int64_t{0}), total_))
+      wanted_ = false;
+    return wanted_;
   }
 
   const Model& model_;
@@ -44,9 +55,21 @@ class Loading {
   std::span<const std::unique_ptr<Shard>> shards_;
   const LoadProgress& progress_;
   std::int64_t total_ = 0;
+  std::atomic<bool> wanted_{true};  // false once a shard failed
   std::mutex mutex_;
   std::vector<std::int64_t> done_;  // by shard
 };
+
+// Of shards that were not loaded to their end since another failed nobody wants to hear.
+Status first_error(std::span<const Status> loaded) {
+  const auto is_cause = [](const Status& status) {
+    return !status && status.error().code != ErrorCode::cancelled;
+  };
+  auto found = std::find_if(loaded.begin(), loaded.end(), is_cause);
+  if (found == loaded.end())
+    found = std::find_if(loaded.begin(), loaded.end(), [](const Status& one) { return !one; });
+  return found == loaded.end() ? Status() : *found;
+}
 
 }  // namespace
 
@@ -58,12 +81,17 @@ Status load_shards(const Model& model, const Plan& plan,
     (plan.shards[i].remote ? remote : local).push_back(i);
 
   std::vector<Status> loaded(local.size());
-  std::vector<std::thread> threads;
-  for (std::size_t n = 1; n < local.size(); ++n)
-    threads.emplace_back([&, n] { loaded[n] = loading.load(local[n]); });
-  if (!local.empty()) loaded[0] = loading.load(local[0]);
-  for (std::thread& thread : threads) thread.join();
-  for (Status& status : loaded) TESSERA_TRY(std::move(status));
+  {
+    std::vector<std::jthread> threads;
+    const auto begin = [&]() -> Status {
+      for (std::size_t n = 1; n < local.size(); ++n)
+        threads.emplace_back([&, n] { loaded[n] = loading.load(local[n]); });
+      return {};
+    };
+    TESSERA_TRY(within_memory(begin, "this process"));
+    if (!local.empty()) loaded[0] = loading.load(local[0]);
+  }
+  TESSERA_TRY(first_error(loaded));
   for (const std::size_t i : remote) TESSERA_TRY(loading.load(i));
   return {};
 }

@@ -4,9 +4,9 @@
 //
 //   TESSERA_TRY(load_shards(model, plan, shards, progress));
 //
-// Returns when no shard loads any more. Where several fail the error is that of the first in the
-// plan's order, with its device; workers are then not waited for. `progress` is told bytes of the
-// plan, rising, by one thread at a time.
+// Returns when no shard loads any more; after a failure the others soon do not. Where several fail
+// the error is that of the first in the plan's order, with its device; workers are then not waited
+// for. `progress` is told bytes of the plan, rising, by one thread at a time.
 #pragma once
 
 #include <memory>

@@ -60,7 +60,8 @@ TEST_F(LoadShards, LocalOnesLoadAtTheSameTimeAndRemoteOnesAfterThem) {
   std::atomic<int> loaded{0};
   const auto local = [&](const LoadProgress& progress) -> Status {
     if (!meet(3)) return fails("alone");
-    for (int done = 1; done <= 64; ++done) progress(done << 8, 64 << 8);
+    for (int done = 1; done <= 64; ++done)
+      if (!progress(done << 8, 64 << 8)) return fails("unwanted");
     ++loaded;
     return {};
   };
@@ -79,9 +80,22 @@ TEST_F(LoadShards, LocalOnesLoadAtTheSameTimeAndRemoteOnesAfterThem) {
     EXPECT_EQ(total, 4 << 20);
     last = done;
     --telling;
+    return true;
   });
   ASSERT_TRUE(status) << status.error().message;
   EXPECT_EQ(last, 4 << 20);
+}
+
+TEST_F(LoadShards, BreakOffWhereOneFailsOrNobodyWantsThem) {
+  const auto endless = [](const LoadProgress& progress) -> Status {
+    while (progress(1, 2)) std::this_thread::yield();
+    return load_cancelled();
+  };
+  add("cpu:0", false, endless);
+  EXPECT_EQ(load([](std::int64_t, std::int64_t) { return false; }).error().code,
+            ErrorCode::cancelled);
+  add("cpu:1", false, [](const LoadProgress&) { return fails("no memory"); });
+  EXPECT_EQ(load().error().message, "cpu:1: no memory");
 }
 
 TEST_F(LoadShards, TellTheFirstErrorOfThePlanAfterAllHaveEnded) {

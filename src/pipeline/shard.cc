@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/within_memory.h"
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/plugin.h"
 #include "experts/host_executor.h"
@@ -14,13 +15,14 @@ namespace tessera {
 Status LocalShard::load(const Model& model, const LoadProgress& progress) {
   if (layout_.head) chooser_.emplace(model.spec());
   Status loaded;
+  const auto load = [&] { return device_->load(model, layout_, progress); };
   if (cpus_.empty()) {
-    loaded = device_->load(model, layout_, progress);
+    loaded = load();
   } else {
     std::thread([&] {
       ThreadBinding binding;
       binding.bind(std::span(cpus_).first(1));
-      loaded = device_->load(model, layout_, progress);
+      loaded = within_memory(load, "this process");
     }).join();
   }
   if (loaded && !layout_.experts.empty()) return load_experts(model);

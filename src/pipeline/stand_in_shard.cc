@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "base/within_memory.h"
 
 namespace tessera {
 
@@ -41,6 +42,19 @@ StandInShard::Here StandInShard::here() const {
   return here_;
 }
 
+bool StandInShard::ended() const {
+  const std::lock_guard lock(mutex_);
+  return ended_;
+}
+
+void StandInShard::count(const char* reason) {
+  parts_.metrics
+      ->counter("tessera_worker_stand_ins_total",
+                "Layers of a worker that was restarted too often, and who computes them.",
+                {{"worker", parts_.worker}, {"reason", reason}})
+      .add();
+}
+
 void StandInShard::load_here(const Model& model) {
   {
     const std::lock_guard lock(mutex_);
@@ -52,15 +66,19 @@ void StandInShard::load_here(const Model& model) {
     log_info("{} does not come back: {} loads its layers {}", parts_.worker, parts_.device,
              parts_.layers);
     TESSERA_ASSIGN(std::unique_ptr<Shard> shard, parts_.open());
-    if (Status loaded = shard->load(model, {}); !loaded) return std::move(loaded).error();
+    const LoadProgress wanted = [this](std::int64_t, std::int64_t) { return !ended(); };
+    if (Status loaded = shard->load(model, wanted); !loaded) return std::move(loaded).error();
     return shard;
   };
-  Result<std::unique_ptr<Shard>> shard = load();
-  if (!shard)
+  Result<std::unique_ptr<Shard>> shard = within_memory(load, parts_.device.c_str());
+  if (shard) {
+    log_info("{} computes layers {} in place of {}", parts_.device, parts_.layers, parts_.worker);
+    count("loaded");
+  } else if (!ended()) {
     log_error("{} cannot compute layers {} in place of {}: {}", parts_.device, parts_.layers,
               parts_.worker, shard.error().message);
-  else
-    log_info("{} computes layers {} in place of {}", parts_.device, parts_.layers, parts_.worker);
+    count(here() == Here::loading ? "failed" : "no_room");
+  }
   const std::lock_guard lock(mutex_);
   if (!shard && here_ == Here::loading) parts_.room->give(parts_.bytes);
   here_ = shard ? Here::loaded : Here::impossible;
@@ -110,7 +128,10 @@ Status StandInShard::restart() {
 
 // The worker is there again.
 void StandInShard::leave() {
-  if (now_ != worker_.get()) log_info("{} computes layers {} again", parts_.worker, parts_.layers);
+  if (now_ != worker_.get()) {
+    log_info("{} computes layers {} again", parts_.worker, parts_.layers);
+    count("given_back");
+  }
   now_ = worker_.get();
   const std::lock_guard lock(mutex_);
   if (here_ == Here::loading) return;  // it is left next time

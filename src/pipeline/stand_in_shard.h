@@ -9,7 +9,7 @@
 // way, so that who has no sequence alive loses nothing. What cannot be loaded, for want of room
 // too, leaves all as it was.
 //
-// Threads: as Shard. The end waits for a load that has begun.
+// Threads: as Shard. A load that has begun is broken off at the end.
 #pragma once
 
 #include <atomic>
@@ -20,6 +20,7 @@
 #include <string>
 #include <thread>
 
+#include "base/metrics.h"
 #include "pipeline/shard.h"
 
 namespace tessera {
@@ -46,6 +47,8 @@ struct StandInParts {
   std::int64_t bytes = 0;
   std::shared_ptr<HostRoom> room;
   std::function<Result<std::unique_ptr<Shard>>()> open;  // a shard of the same layout
+  // tessera_worker_stand_ins_total, by what became of the layers; must outlive the shard.
+  MetricsRegistry* metrics = nullptr;
 };
 
 class StandInShard final : public Shard {
@@ -78,6 +81,8 @@ class StandInShard final : public Shard {
   void load_here(const Model& model);
   void leave();
   Here here() const;
+  bool ended() const;
+  void count(const char* reason);
 
   std::unique_ptr<Shard> worker_;
   StandInParts parts_;

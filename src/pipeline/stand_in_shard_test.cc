@@ -67,8 +67,9 @@ class FakeWorker final : public Shard {
 // The same layers here.
 class FakeLayers final : public Shard {
  public:
-  explicit FakeLayers(std::function<Status()> load) : load_(std::move(load)) {}
-  Status load(const Model&, const LoadProgress&) override { return load_(); }
+  using Load = std::function<Status(const LoadProgress&)>;
+  explicit FakeLayers(Load load) : load_(std::move(load)) {}
+  Status load(const Model&, const LoadProgress& wanted) override { return load_(wanted); }
   Status prepare(Piece&) override { return {}; }
   Status start(Piece&) override { return {}; }
   Status finish(Piece&, const std::function<void()>&) override { return {}; }
@@ -77,7 +78,7 @@ class FakeLayers final : public Shard {
   float mark = 2;
 
  private:
-  std::function<Status()> load_;
+  Load load_;
 };
 
 struct Rig {
@@ -94,11 +95,18 @@ struct Rig {
                                       .room = room,
                                       .open = [this]() -> Result<std::unique_ptr<Shard>> {
                                         ++opened;
-                                        return std::unique_ptr<Shard>(new FakeLayers([this] {
-                                          while (held) std::this_thread::yield();
-                                          return load;
-                                        }));
-                                      }});
+                                        return std::unique_ptr<Shard>(
+                                            new FakeLayers([this](const LoadProgress& wanted) {
+                                              while (held) {
+                                                if (!wanted(0, kBytes))
+                                                  return Status(load_cancelled());
+                                                std::this_thread::yield();
+                                              }
+                                              if (no_memory) throw std::bad_alloc();
+                                              return load;
+                                            }));
+                                      },
+                                      .metrics = &metrics});
     EXPECT_TRUE(shard->load(model(), {}));
   }
   static const Model& model() {
@@ -107,10 +115,18 @@ struct Rig {
     return *model;
   }
   bool is_here() { return shard->logits().front() == 2; }
+  std::uint64_t counted(const char* reason) {
+    return metrics
+        .counter("tessera_worker_stand_ins_total", "", {{"worker", "worker:0"}, {"reason", reason}})
+        .value();
+  }
+
+  MetricsRegistry metrics;
 
   std::shared_ptr<HostRoom> room;
   std::atomic<int> opened = 0;
   std::atomic<bool> held = false;
+  bool no_memory = false;
   Status load;
   FakeWorker* worker = nullptr;
   std::unique_ptr<StandInShard> shard;
@@ -143,12 +159,15 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
   }
   ASSERT_TRUE(rig.shard->restart());
   EXPECT_TRUE(rig.room->take(Rig::kBytes));
+  EXPECT_EQ(rig.counted("loaded"), 3u);
+  EXPECT_EQ(rig.counted("given_back"), 3u);
 }
 
 TEST(StandInShard, StaysAsItIsWhereThereIsNoRoomOrNoWay) {
-  Rig full(Rig::kBytes - 1), broken;
+  Rig full(Rig::kBytes - 1), broken, starved;
   broken.load = Error::make(ErrorCode::io, "no such file");
-  for (Rig* rig : {&full, &broken}) {
+  starved.no_memory = true;
+  for (Rig* rig : {&full, &broken, &starved}) {
     rig->worker->set_failed(true);
     ASSERT_TRUE(eventually([&] { return rig->shard->absence() == Absence::failed; }));
     EXPECT_FALSE(rig->shard->ready());
@@ -161,12 +180,17 @@ TEST(StandInShard, StaysAsItIsWhereThereIsNoRoomOrNoWay) {
   EXPECT_EQ(full.opened, 0);
   EXPECT_TRUE(full.room->take(Rig::kBytes - 1));
   EXPECT_TRUE(broken.room->take(Rig::kBytes));
+  EXPECT_EQ(full.counted("no_room"), 1u);
+  EXPECT_EQ(broken.counted("failed"), 1u);
+  EXPECT_EQ(starved.counted("failed"), 1u);
 }
 
 TEST(StandInShard, EndsAtAnyTime) {
   const Rig there;
   Rig loading;
+  loading.held = true;  // for ever
   loading.worker->set_failed(true);
+  ASSERT_TRUE(eventually([&] { return loading.opened == 1; }));
   Rig loaded;
   loaded.worker->set_failed(true);
   ASSERT_TRUE(eventually([&] { return loaded.shard->ready().ok(); }));

@@ -77,7 +77,7 @@ Status add_budget(const PlacementText::Budget& text, const std::vector<DeviceNam
     if (!in(devices) && !in(expert_workers))
       return Error::make(ErrorCode::invalid,
                          "--budget: {} holds no layers and is no worker of experts; name it in "
-                         "--target-devices or --expert-worker",
+                         "--target-devices or --expert-worker, or start it with --spawn-worker",
                          text.device);
   } else if (devices.size() > 1 && text.bytes > 0) {
     return Error::make(ErrorCode::invalid,

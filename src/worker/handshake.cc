@@ -5,9 +5,9 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "base/within_memory.h"
 #include "worker/loading_beat.h"
 #include "worker/ring_memory.h"
-#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {

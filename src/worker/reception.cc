@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "base/log.h"
-#include "worker/within_memory.h"
+#include "base/within_memory.h"
 
 namespace tessera::worker {
 namespace {

@@ -4,10 +4,10 @@
 
 #include "base/check.h"
 #include "base/fixed_queue.h"
+#include "base/within_memory.h"
 #include "worker/jobs.h"
 #include "worker/layers_handler.h"
 #include "worker/owned_experts.h"
-#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -20,6 +20,13 @@ constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
 constexpr std::chrono::milliseconds kStuck{10};
 
 constexpr const char* kLate = "late with its last sums";
+
+// The longest that the frame can say is over an hour.
+std::uint32_t deadline_us(std::chrono::microseconds deadline) {
+  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(deadline.count(), 1, 0xffffffff));
+}
+
+}  // namespace
 
 WireType wire_type(ExpertPayload payload) {
   switch (payload) {
@@ -40,13 +47,6 @@ WireType wire_type(ExpertPayload payload) {
 WireType sum_type(WireType payload) {
   return payload == WireType::f32 ? WireType::f64 : payload;
 }
-
-// The longest that the frame can say is over an hour.
-std::uint32_t deadline_us(std::chrono::microseconds deadline) {
-  return static_cast<std::uint32_t>(std::clamp<std::int64_t>(deadline.count(), 1, 0xffffffff));
-}
-
-}  // namespace
 
 Hello experts_hello(const Model& model, const ExpertConnectionOptions& options) {
   CHECK(std::cmp_equal(options.experts.size(), model.spec().n_layer()));

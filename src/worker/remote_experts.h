@@ -32,6 +32,7 @@
 #include "model/model.h"
 #include "worker/job_times.h"
 #include "worker/site.h"
+#include "worker/wire.h"
 
 namespace tessera::worker {
 
@@ -48,6 +49,10 @@ struct ExpertConnectionOptions {
 Hello experts_hello(const Model& model, const ExpertConnectionOptions& options);
 // The same for any model of this shape and any of its experts.
 Hello experts_terms(const ModelSpec& spec, const ExpertConnectionOptions& options);
+
+// What a job's rows are sent as, and its sums.
+WireType wire_type(ExpertPayload payload);
+WireType sum_type(WireType payload);
 
 class ExpertConnection {
  public:

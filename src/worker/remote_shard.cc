@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/within_memory.h"
 #include "worker/layers_handler.h"
 #include "worker/token_wire.h"
-#include "worker/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -122,7 +122,7 @@ Status RemoteShard::adopt(std::shared_ptr<Session> session) {
   PageTables pages({.slots = options_.layout.slots,
                     .groups = static_cast<int>(options_.layout.kv_pages.size()),
                     .positions = options_.context});
-  FixedQueue<Ticket> under_way(ack.credits);
+  FixedQueue<UnderWay> under_way(ack.credits);
   session_ = std::move(session);
   depth_ = ack.credits;
   pages_ = std::move(pages);
@@ -224,28 +224,36 @@ Status RemoteShard::start(Piece& piece) {
   const std::span<const std::byte> rows =
       embeds ? std::span<const std::byte>() : std::as_bytes(piece.hidden());
   const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
+  const Deadline begin = Clock::now();
   const Result<Ticket> ticket =
       session_->submit(header, Parts(parts), {site_.job_limit, site_.job_limit});
   if (!ticket) return lost(Loss::worker, ticket.error().message);
-  under_way_.push() = *ticket;
+  under_way_.push() = {*ticket, begin};
   job_.state_changes.clear();
   TESSERA_TRY(pages_.apply(job_.page_changes));
   bytes_sent_.add(head_.size() + rows.size());
   return {};
 }
 
+// Jobs run one after another, so each has its time from when the one before was there; and what it
+// takes to send it is part of that.
+Deadline RemoteShard::limit(const UnderWay& job) const {
+  return std::max(job.submitted, finished_) + site_.job_limit;
+}
+
 Status RemoteShard::finish(Piece& piece, const std::function<void()>& near) {
   if (!session_ || under_way_.empty()) return lost(Loss::worker, "its connection ended");
-  const Ticket ticket = under_way_.front();
+  const UnderWay job = under_way_.front();
   logits_ = {};
   const Deadline begin = Clock::now();
   bool told = false;
-  const Result<bool> came = session_->wait(ticket, reply_, begin + site_.job_limit, [&] {
+  const Result<bool> came = session_->wait(job.ticket, reply_, limit(job), [&] {
     told = true;
     near();
   });
+  finished_ = Clock::now();
   wait_us_.add(static_cast<std::uint64_t>(
-      std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - begin).count()));
+      std::chrono::duration_cast<std::chrono::microseconds>(finished_ - begin).count()));
   if (!came) return lost(Loss::worker, came.error().message);
   if (!*came)
     return lost(Loss::deadline, fmt::format("no result within {} ms", site_.job_limit.count()));

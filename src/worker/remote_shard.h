@@ -71,6 +71,10 @@ class RemoteShard final : public Shard {
  private:
   // Why a job was lost.
   enum class Loss { worker, deadline, refused, size };
+  struct UnderWay {
+    Ticket ticket;
+    Deadline submitted;  // when that began
+  };
 
   RemoteShard(const WorkerSite& site, const RemoteShardOptions& options, const Model& model,
               const Hello& hello, MetricsRegistry& metrics);
@@ -80,6 +84,7 @@ class RemoteShard final : public Shard {
   bool asks_for_tokens(const Piece& piece) const;
   std::uint16_t flags_of(const Piece& piece) const;
   Status check_reply(const Piece& piece, const JobReply& reply);
+  Deadline limit(const UnderWay& job) const;
   Status take_rows(Piece& piece, const JobReply& reply);
   Status take_tokens(Piece& piece, const JobReply& reply);
 
@@ -100,7 +105,8 @@ class RemoteShard final : public Shard {
   PageTables pages_;  // what the worker was told
   ForwardBody job_;
   std::vector<std::byte> head_;
-  FixedQueue<Ticket> under_way_;
+  FixedQueue<UnderWay> under_way_;
+  Deadline finished_{};  // when the last job was
   JobReply reply_;
   std::span<const float> logits_;  // of reply_
 

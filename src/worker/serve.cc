@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/fixed_queue.h"
-#include "worker/within_memory.h"
+#include "base/within_memory.h"
 
 namespace tessera::worker {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "worker/within_memory.h"
+#include "base/within_memory.h"
 
 namespace tessera::worker {
 namespace {
@@ -340,7 +340,8 @@ void Supervisor::bury() {
   if (!lifecycle_.failed()) return publish(WorkerState::dead, next);
   publish(WorkerState::dead,
           fmt::format(
-              "{} restarts within {} s were not enough; {}", options_.lifecycle.most_restarts,
+              "{} {} within {} s were not enough; {}", options_.lifecycle.most_restarts,
+              options_.lifecycle.reappears ? "attempts" : "restarts",
               std::chrono::duration_cast<std::chrono::seconds>(options_.lifecycle.restart_window)
                   .count(),
               options_.lifecycle.reappears ? next : "it is not started again"));

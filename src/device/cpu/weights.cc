@@ -189,18 +189,20 @@ Result<Weights> Weights::load(const Model& model, std::span<const TensorSlice> t
   std::int64_t total = 0;
   for (const Piece& piece : pieces) total += piece.file_bytes();
   std::atomic<std::int64_t> done{0};
+  std::atomic<bool> wanted{true};
   team.run([&](TeamMember& member) {
     std::vector<float> scratch;
     member.for_each(static_cast<int>(pieces.size()), 1, [&](int begin, int end) {
-      for (int i = begin; i < end; ++i) {
+      for (int i = begin; i < end && wanted; ++i) {
         const Piece& piece = pieces[static_cast<std::size_t>(i)];
         pack_piece(piece, weights.arena_.data(), scratch);
         release_source(model.file(), piece);
         const std::int64_t sum = done.fetch_add(piece.file_bytes()) + piece.file_bytes();
-        if (member.index() == 0 && progress) progress(sum, total);
+        if (member.index() == 0 && progress && !progress(sum, total)) wanted = false;
       }
     });
   });
+  if (!wanted) return load_cancelled();
   TESSERA_TRY(model.file().check_intact());
   if (progress) progress(total, total);
   return weights;

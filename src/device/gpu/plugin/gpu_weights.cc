@@ -194,8 +194,9 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
       const bool last_of_slice = i + 1 == pieces.size() || pieces[i + 1].entry != piece.entry;
       if (last_of_slice && options.host.release) options.host.release(model, *piece.entry->slice);
       if (progress && mutex.try_lock()) {
-        progress(sum, total);
+        const bool wanted = progress(sum, total);
         mutex.unlock();
+        if (!wanted) return load_cancelled();
       }
     }
     return uploader.finish();

@@ -1,5 +1,6 @@
-// within_memory: what a client has a worker do, or a host to have a worker. Should memory or
-// threads run out, that is what fails, and not the process.
+// within_memory: what a process that serves does for one of many: a client's model, a worker's
+// connection, layers that are loaded in another's place. Should memory or threads run out, that is
+// what fails, and not the process.
 //
 //   const Result<Prepared> ready = within_memory([&] { return handler.prepare(hello, ack); });
 //
@@ -11,9 +12,9 @@
 
 #include "base/result.h"
 
-namespace tessera::worker {
+namespace tessera {
 
-// What a client asks for is held against the budget before it is made, so this is for accidents.
+// What is asked for is held against the budget before it is made, so this is for accidents.
 template <typename Function>
 auto within_memory(Function function, const char* who = "the worker") -> decltype(function()) {
   try {
@@ -25,4 +26,4 @@ auto within_memory(Function function, const char* who = "the worker") -> decltyp
   }
 }
 
-}  // namespace tessera::worker
+}  // namespace tessera
