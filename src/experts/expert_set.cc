@@ -1,6 +1,7 @@
 #include "experts/expert_set.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -117,6 +118,10 @@ std::int64_t ExpertSet::carve(const Model& model, const ExpertSetLayout& layout,
   out.pack_room = round_up<std::int64_t>(cpu::pack_room_bytes(expert_tensors(model, layout)), 64);
   take(out.pack_rooms, threads * out.pack_room);
   return used;
+}
+
+void ExpertSet::touch() {
+  std::memset(memory_.data(), 0, memory_.size());
 }
 
 ExpertSetFootprint expert_set_footprint(const Model& model, const ExpertSetLayout& layout,

@@ -65,6 +65,9 @@ class ExpertSet {
   const ExpertSetLayout& layout() const { return layout_; }
   int n_embd() const { return model_.spec().n_embd; }
 
+  // Takes all of its scratch from the system now, and not with the first large job.
+  void touch();
+
   // Whether it can compute the job: ErrorCode::invalid for a layer, row or count out of range or
   // pairs whose rows do not rise, not_found for an expert that it does not have.
   Status check(const ExpertJob& job) const;

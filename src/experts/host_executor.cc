@@ -121,6 +121,8 @@ Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
           ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus});
     TESSERA_ASSIGN(auto set, ExpertSet::load(model, set_layout(model.spec(), options),
                                              {.team = team, .isa = options.isa}, {}));
+    // Its first large job may come when a worker is lost: the memory is there by then.
+    set->touch();
     auto host = std::make_unique<HostExecutor>(model, std::move(set));
     if (options.team == nullptr) host->start_thread();
     return std::unique_ptr<ExpertExecutor>(std::move(host));

@@ -22,22 +22,28 @@ ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec&
                                         const ShardLayout& layout) {
   const Hello hello = layers_terms(spec, layout, {.context = layout.context});
   const std::int64_t shared = shared_bytes(site, hello);
-  // The rows that wait for the worker and the answer that comes. Logits come besides, where the
-  // choices are too many for the wire or somebody wants to see them.
-  return {.here = shared + 2 * handoff_bytes(spec, layout),
+  // The rows that wait for the worker, the answer that comes and the one that is read, which are
+  // tokens of the shard with the head. Logits come besides, where the choices are too many for the
+  // wire or somebody wants to see them.
+  return {.here = shared + (layout.head ? 2 : 3) * handoff_bytes(spec, layout),
           .there = shared + serving_bytes(hello, all_granted(hello)).value_or(0)};
 }
 
 ConnectionBytes experts_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
                                          const ExpertJobSize& job) {
   const Hello hello = experts_terms(spec, {.max_rows = job.max_rows, .payload = job.payload});
-  if (const std::int64_t shared = shared_bytes(site, hello); shared > 0)
-    return {.here = shared, .there = shared};
-  // A socket's frames are read into memory of their own: the rows of a job, or their sums. The
-  // worker counts its own among its scratch.
-  return {.here = static_cast<std::int64_t>(
-              rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f32) +
-              rows_bytes(hello.max_rows, hello.dims.n_embd, WireType::f64))};
+  const auto bytes = [&](WireType type) {
+    return static_cast<std::int64_t>(rows_bytes(hello.max_rows, hello.dims.n_embd, type));
+  };
+  const WireType payload = wire_type(job.payload), sums = sum_type(payload);
+  // The sums that come and those that are read; and the rows, as they go out, where they are
+  // narrowed first.
+  std::int64_t here = 2 * bytes(sums) + (payload == WireType::f32 ? 0 : bytes(payload));
+  const std::int64_t shared = shared_bytes(site, hello);
+  // What a socket does not take at once waits here. The worker counts what it receives among its
+  // scratch.
+  if (shared == 0) here += bytes(payload);
+  return {.here = shared + here, .there = shared};
 }
 
 }  // namespace tessera::worker

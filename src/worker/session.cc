@@ -111,12 +111,20 @@ Status Session::deliver(Frame& frame) {
                   std::chrono::duration<double, std::micro>(Clock::now() - slot.submitted).count());
       std::swap(slot.reply, frame);
       slot.state = Slot::State::answered;
+      take_room();
       return {};
     }
   }
   channel_->close();
   return Error::make(ErrorCode::invalid, "{}: the worker sent {} that nothing asked for",
                      channel_->describe(), op_name(header.op));
+}
+
+// The next frame goes where there is room already, so that there is no more of it than the frames
+// that are in use. With slots_mutex_ held, by whoever may receive.
+void Session::take_room() {
+  for (Slot& slot : slots_)
+    if (slot.state != Slot::State::answered) incoming_.take_room(slot.reply);
 }
 
 // With slots_mutex_ held. The job that is not answered; none has number 0.
@@ -203,6 +211,7 @@ Result<bool> Session::wait(const Ticket& ticket, JobReply& reply, Deadline deadl
   }
   slot.state = Slot::State::free;
   std::swap(slot.reply, reply.frame);
+  if (!receiving_) take_room();
   lock.unlock();
   reply.header = reply.frame.header;
   reply.body = reply.frame.body();

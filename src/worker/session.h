@@ -130,6 +130,7 @@ class Session {
   Status deliver(Frame& frame);
   Status take_counts(const Frame& frame);
   Slot* under_way(std::uint64_t sequence);
+  void take_room();
   // Frames that an honest worker can have sent and this end not taken.
   std::size_t most_waiting() const { return (counts_experts_ ? 3 : 2) * slots_.size() + 1; }
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);

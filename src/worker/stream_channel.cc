@@ -234,6 +234,7 @@ Result<bool> StreamChannel::receive_frame(Frame& frame, Deadline deadline, Fd* d
     if (!header) return fail(std::move(header).error());
     if (Status status = check_frame(*header, limits()); !status)
       return fail(std::move(status).error());
+    partial_.take_room(frame);
     Result<std::span<std::byte>> room = partial_.prepare(header->body_bytes);
     if (!room) return fail(std::move(room).error());
     partial_.header = *header;

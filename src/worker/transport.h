@@ -76,6 +76,11 @@ class Frame {
   std::span<const std::byte> body() const { return {storage_.data(), size_}; }
   // Room for a body, not preserving what was there.
   Result<std::span<std::byte>> prepare(std::uint64_t bytes);
+  // Takes the other's memory where it is more; no body lasts.
+  void take_room(Frame& other) {
+    if (storage_.size() < other.storage_.size()) std::swap(storage_, other.storage_);
+    size_ = other.size_ = 0;
+  }
 
  private:
   AlignedBuffer storage_;
