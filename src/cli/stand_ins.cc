@@ -37,14 +37,15 @@ std::unique_ptr<Shard> StandIns::behind(std::unique_ptr<Shard> worker, const Sha
     return std::move(shards.front());
   };
   return std::make_unique<StandInShard>(
-      std::move(worker), StandInParts{.worker = shard.device,
-                                      .device = own.device,
-                                      .layers = fmt::format("{}-{}", shard.layout.first_layer,
-                                                            shard.layout.end_layer - 1),
-                                      .bytes = bytes,
-                                      .room = spawned ? std::make_shared<HostRoom>(bytes) : room_,
-                                      .open = open,
-                                      .metrics = &metrics_});
+      std::move(worker),
+      StandInParts{
+          .worker = shard.device,
+          .device = own.device,
+          .layers = fmt::format("{}-{}", shard.layout.first_layer, shard.layout.end_layer - 1),
+          .bytes = bytes,
+          .room = spawned ? std::make_shared<HostRoom>(bytes) : room_,
+          .open = open},
+      metrics_);
 }
 
 }  // namespace tessera::cli

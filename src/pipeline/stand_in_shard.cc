@@ -7,8 +7,12 @@
 
 namespace tessera {
 
-StandInShard::StandInShard(std::unique_ptr<Shard> worker, StandInParts parts)
-    : worker_(std::move(worker)), parts_(std::move(parts)), now_(worker_.get()) {}
+StandInShard::StandInShard(std::unique_ptr<Shard> worker, StandInParts parts,
+                           MetricsRegistry& metrics)
+    : worker_(std::move(worker)),
+      parts_(std::move(parts)),
+      metrics_(metrics),
+      now_(worker_.get()) {}
 
 StandInShard::~StandInShard() {
   give_up();
@@ -48,10 +52,10 @@ bool StandInShard::ended() const {
 }
 
 void StandInShard::count(const char* reason) {
-  parts_.metrics
-      ->counter("tessera_worker_stand_ins_total",
-                "Layers of a worker that was restarted too often, and who computes them.",
-                {{"worker", parts_.worker}, {"reason", reason}})
+  metrics_
+      .counter("tessera_worker_stand_ins_total",
+               "Layers of a worker that was restarted too often, and who computes them.",
+               {{"worker", parts_.worker}, {"reason", reason}})
       .add();
 }
 

@@ -2,14 +2,14 @@
 // restarted too often, and gives back when it is there again.
 //
 //   auto room = std::make_shared<HostRoom>(plan.shards[0].free_bytes());
-//   shard = std::make_unique<StandInShard>(std::move(remote), StandInParts{...});
+//   shard = std::make_unique<StandInShard>(std::move(remote), StandInParts{...}, metrics);
 //
 // The layers are loaded on a thread of its own as soon as the worker's absence is `failed`; until
 // they are, that is `lost`, since something brings the layers back. restart() changes over, either
 // way, so that who has no sequence alive loses nothing. What cannot be loaded, for want of room
 // too, leaves all as it was.
 //
-// Threads: as Shard. A load that has begun is broken off at the end.
+// The metrics must outlive it. Threads: as Shard. A load that has begun is broken off at the end.
 #pragma once
 
 #include <atomic>
@@ -47,13 +47,12 @@ struct StandInParts {
   std::int64_t bytes = 0;
   std::shared_ptr<HostRoom> room;
   std::function<Result<std::unique_ptr<Shard>>()> open;  // a shard of the same layout
-  // tessera_worker_stand_ins_total, by what became of the layers; must outlive the shard.
-  MetricsRegistry* metrics = nullptr;
 };
 
 class StandInShard final : public Shard {
  public:
-  StandInShard(std::unique_ptr<Shard> worker, StandInParts parts);
+  // What became of the layers is counted: tessera_worker_stand_ins_total.
+  StandInShard(std::unique_ptr<Shard> worker, StandInParts parts, MetricsRegistry& metrics);
   ~StandInShard() override;
 
   // The model must outlive the shard.
@@ -86,6 +85,7 @@ class StandInShard final : public Shard {
 
   std::unique_ptr<Shard> worker_;
   StandInParts parts_;
+  MetricsRegistry& metrics_;
   Shard* now_;  // who computes
 
   mutable std::mutex mutex_;

@@ -88,25 +88,25 @@ struct Rig {
     auto made = std::make_unique<FakeWorker>();
     worker = made.get();
     shard = std::make_unique<StandInShard>(
-        std::move(made), StandInParts{.worker = "worker:0",
-                                      .device = "cpu",
-                                      .layers = "2-3",
-                                      .bytes = kBytes,
-                                      .room = room,
-                                      .open = [this]() -> Result<std::unique_ptr<Shard>> {
-                                        ++opened;
-                                        return std::unique_ptr<Shard>(
-                                            new FakeLayers([this](const LoadProgress& wanted) {
-                                              while (held) {
-                                                if (!wanted(0, kBytes))
-                                                  return Status(load_cancelled());
-                                                std::this_thread::yield();
-                                              }
-                                              if (no_memory) throw std::bad_alloc();
-                                              return load;
-                                            }));
-                                      },
-                                      .metrics = &metrics});
+        std::move(made),
+        StandInParts{.worker = "worker:0",
+                     .device = "cpu",
+                     .layers = "2-3",
+                     .bytes = kBytes,
+                     .room = room,
+                     .open = [this]() -> Result<std::unique_ptr<Shard>> {
+                       ++opened;
+                       return std::unique_ptr<Shard>(
+                           new FakeLayers([this](const LoadProgress& wanted) {
+                             while (held) {
+                               if (!wanted(0, kBytes)) return Status(load_cancelled());
+                               std::this_thread::yield();
+                             }
+                             if (no_memory) throw std::bad_alloc();
+                             return load;
+                           }));
+                     }},
+        metrics);
     EXPECT_TRUE(shard->load(model(), {}));
   }
   static const Model& model() {

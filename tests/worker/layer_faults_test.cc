@@ -246,10 +246,10 @@ void load_with_stand_in(LayerRig& rig) {
   rig.workers.lifecycle.reappears = rig.link == Link::tcp;
   rig.prepare();
   RunnerOptions options = on_topology(model_path(), "LW", rig.options, rig.workers);
-  options.remote = [remote = options.remote, device = options.device](const Model& model,
-                                                                      const Plan& plan) {
-    return [made = remote(model, plan),
-            device](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+  options.remote = [remote = options.remote, device = options.device,
+                    &metrics = rig.workers.metrics](const Model& model, const Plan& plan) {
+    return [made = remote(model, plan), device,
+            &metrics](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
       TESSERA_ASSIGN(std::unique_ptr<Shard> worker, made(shard));
       Plan here;
       here.shards.push_back(shard);
@@ -258,13 +258,15 @@ void load_with_stand_in(LayerRig& rig) {
         TESSERA_ASSIGN(auto shards, open_shards(here, device));
         return std::move(shards.front());
       };
-      return std::unique_ptr<Shard>(std::make_unique<StandInShard>(
-          std::move(worker), StandInParts{.worker = shard.device,
-                                          .device = "cpu",
-                                          .layers = "some",
-                                          .bytes = 1,
-                                          .room = std::make_shared<HostRoom>(1),
-                                          .open = open}));
+      return std::unique_ptr<Shard>(
+          std::make_unique<StandInShard>(std::move(worker),
+                                         StandInParts{.worker = shard.device,
+                                                      .device = "cpu",
+                                                      .layers = "some",
+                                                      .bytes = 1,
+                                                      .room = std::make_shared<HostRoom>(1),
+                                                      .open = open},
+                                         metrics));
     };
   };
   rig.runner = std::make_unique<ModelRunner>(model_path(), options);
@@ -294,6 +296,11 @@ TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
   EXPECT_TRUE(rig.run(false));
   EXPECT_TRUE(is_stood_in_for(rig));
   EXPECT_TRUE(child_processes().empty());
+  EXPECT_EQ(rig.workers.metrics
+                .counter("tessera_worker_stand_ins_total", "",
+                         {{"worker", "worker:0"}, {"reason", "loaded"}})
+                .value(),
+            1u);
 }
 
 TEST(LayerFault, OneAtAnAddressGetsItsLayersBack) {
