@@ -42,6 +42,9 @@ Status take_setting(std::string_view part, SpawnRequest& request) {
   const std::string_view key = part.substr(0, equals);
   const std::string_view value = equals == std::string_view::npos ? "" : part.substr(equals + 1);
   if (value.empty()) return wrong_spawn(part, "this part lacks a value");
+  if (std::find(request.keys.begin(), request.keys.end(), key) != request.keys.end())
+    return wrong_spawn(part, "this worker has that key already");
+  request.keys.emplace_back(key);
   if (key == "bin") {
     request.binary = value;
   } else if (key == "device") {
@@ -65,6 +68,16 @@ Status take_setting(std::string_view part, SpawnRequest& request) {
     return wrong_spawn(part, "this key is not known");
   }
   return {};
+}
+
+// Of the workers of experts that are asked for those that name no program have this one; where none
+// is asked for, one is.
+void set_expert_binary(const std::string& binary, std::vector<SpawnRequest>& requests) {
+  const auto is_expert = [](const SpawnRequest& request) { return request.role == Role::experts; };
+  if (std::none_of(requests.begin(), requests.end(), is_expert))
+    requests.push_back({.role = Role::experts});
+  for (SpawnRequest& request : requests)
+    if (is_expert(request) && request.binary.empty()) request.binary = binary;
 }
 
 std::string this_program() {
@@ -219,8 +232,8 @@ Result<std::vector<SpawnRequest>> spawn_requests(const Config& config) {
       }
     }
   }
-  const std::string& binary = config.text("worker.expert_bin");
-  if (!binary.empty()) requests.push_back({.role = Role::experts, .binary = binary});
+  if (const std::string& binary = config.text("worker.expert_bin"); !binary.empty())
+    set_expert_binary(binary, requests);
   return requests;
 }
 
@@ -260,6 +273,11 @@ Status check_workers(const Config& config, const Placement& placement) {
                          "--spawn-worker: {} is started for layers and --target-devices does not "
                          "name it",
                          numbered(i).text());
+    for (const DeviceBudget& budget : placement.budgets)
+      if (requests[i].budget > 0 && budget.device == numbered(i))
+        return Error::make(ErrorCode::invalid,
+                           "--budget: {} has a budget in --spawn-worker already; give one of them",
+                           numbered(i).text());
   }
   for (const DeviceName& name : placement.devices) {
     if (name.worker.empty() || name.worker.find(':') != std::string::npos) continue;

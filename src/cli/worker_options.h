@@ -17,9 +17,10 @@ namespace tessera::cli {
 struct SpawnRequest {
   worker::Role role = worker::Role::layers;
   std::string device = "cpu";
-  std::string binary;       // empty: this program
-  int threads = 0;          // 0: a share of this machine's cores; of experts one
-  std::int64_t budget = 0;  // 0: what is free
+  std::string binary;                  // empty: this program
+  int threads = 0;                     // 0: a share of this machine's cores; of experts one
+  std::int64_t budget = 0;             // 0: what is free
+  std::vector<std::string> keys = {};  // that were given
 };
 Result<std::vector<SpawnRequest>> spawn_requests(const Config& config);
 
