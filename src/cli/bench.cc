@@ -188,10 +188,10 @@ void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const Ma
               speed.read_bytes_per_s / 1e9);
   } else {
     print_out(
-        "machine: {} threads, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
+        "machine: {} thread{}, {}; reads {:.1f} GB/s, a thread does {:.0f} GFLOP/s f32 and {:.0f} "
         "Gop/s int8\n\n",
-        threads, isa, speed.read_bytes_per_s / 1e9, speed.f32_flop_per_s / 1e9,
-        speed.int8_op_per_s / 1e9);
+        threads, threads == 1 ? "" : "s", isa, speed.read_bytes_per_s / 1e9,
+        speed.f32_flop_per_s / 1e9, speed.int8_op_per_s / 1e9);
   }
   print_out("{:<12}{:>8}{:>12}{:>22}{:>13}{:>10}{:>12}{:>10}\n", "test", "depth", "tokens/s",
             "min - max", "bytes/token", "GB/s", "of reading", "of int8");

@@ -109,8 +109,8 @@ std::optional<MeasuredLayers> measured_now(const DeviceTimes& times, const Devic
 
 std::string unsteady_text(const DeviceInventory& device, double spread) {
   return fmt::format(
-      "the times of the layers on {} varied by {:.0f} % while they were measured, and decide where "
-      "layers are cut: other work may have used the machine; the next start measures them again",
+      "The times of the layers on {} varied by {:.0f} % while they were measured, and decide where "
+      "layers are cut: other work may have used the machine. The next start measures them again.",
       device.name, 100.0 * spread);
 }
 
@@ -151,7 +151,7 @@ std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const Ope
   std::vector<std::string> warnings;
   for (std::size_t i = 0; i < found.size(); ++i) {
     inventory.devices[i].times = found[i].times;
-    if (found[i].spread > kMostSpread)
+    if (split && found[i].spread > kMostSpread)
       warnings.push_back(unsteady_text(inventory.devices[i], found[i].spread));
   }
   return warnings;

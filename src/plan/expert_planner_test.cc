@@ -253,8 +253,6 @@ TEST(ExpertPlanner, SaysWhereALayerSplitFits) {
 
   inventory.expert_workers = {{.name = "worker:0", .here = true, .budget = kPlenty}};
   EXPECT_EQ(make_plan(model, inventory, half)->advice, line + ", without workers of experts.");
-  inventory.expert_workers[0].bytes_per_s = 2 * PlanOptions().expert_costs.bytes_per_s;
-  EXPECT_EQ(make_plan(model, inventory, half)->advice, "") << "it reads faster";
   inventory.expert_workers[0] = {.name = "worker:0", .budget = kPlenty};
   EXPECT_EQ(make_plan(model, inventory, half)->advice, "") << "it has memory of its own";
 

@@ -283,6 +283,12 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (worker.experts == 0 && plan.experts_host() > 0)
       plan.warnings.push_back(left_out(worker, sizes.expert_workers));
+  const int most = std::min(spec.context_length, kDefaultContext);
+  if (options.context == 0 && plan.context < most)
+    plan.warnings.push_back(
+        fmt::format("The context is {} tokens and not {}, for want of memory; with --ctx weights "
+                    "give way to it.",
+                    plan.context, most));
   plan.decode_bytes_per_token =
       decode_bytes(model, {.kv_type = plan.kv_type, .f32_weights = plan.f32_weights});
   return plan;

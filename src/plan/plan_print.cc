@@ -58,7 +58,7 @@ std::string layers_text(const ShardPlan& shard, bool several) {
 
 const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
   if (worker.experts > 0) return worker.assumed ? "experts (assumed)" : "experts";
-  return plan.experts_host() > 0 ? "too small" : "not needed";
+  return plan.experts_host() > 0 ? "no room" : "not needed";
 }
 
 Row shard_row(const ShardPlan& shard, bool several) {

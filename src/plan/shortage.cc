@@ -41,12 +41,13 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
   const ShardPlan& worst = *at;
   std::string text = fmt::format(
-      "{} lacks {}: {} with weights {}{}, KV of {} sequences of {} tokens {}, recurrent state {}, "
+      "{} lacks {}: {} with weights {}{}, KV of {} sequence{} of {} tokens {}, recurrent state {}, "
       "scratch {} and {} besides, against {}; {} the largest part",
       worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
-      worst.layout.slots, sizes_.context, format_bytes(worst.kv_bytes),
-      format_bytes(worst.recurrent_bytes), format_bytes(worst.scratch_bytes + worst.offload_bytes),
+      worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
+      format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
+      format_bytes(worst.scratch_bytes + worst.offload_bytes),
       format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
                    worst.host_bytes),
       budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));

@@ -13,21 +13,17 @@ bool experts_are_away(const Plan& plan) {
   });
 }
 
-// The devices are taken to read experts as fast as the host does.
-bool a_worker_may_win(const Inventory& inventory, const PlanOptions& options, const Plan& plan) {
-  for (std::size_t w = 0; w < plan.expert_workers.size(); ++w) {
-    const ExpertWorkerInventory& worker = inventory.expert_workers[w];
-    const bool strong = !worker.here || worker.bytes_per_s > options.expert_costs.bytes_per_s;
-    if (plan.expert_workers[w].experts > 0 && strong) return true;
-  }
-  return false;
+// One on this machine has the cores and the memory that the devices would have without it.
+bool a_worker_may_win(const Plan& plan) {
+  return std::any_of(plan.expert_workers.begin(), plan.expert_workers.end(),
+                     [](const ExpertWorkerPlan& w) { return w.experts > 0 && !w.here; });
 }
 
 }  // namespace
 
 std::string topology_advice(const Model& model, const Inventory& inventory,
                             const PlanOptions& options, const Plan& plan) {
-  if (!experts_are_away(plan) || a_worker_may_win(inventory, options, plan)) return {};
+  if (!experts_are_away(plan) || a_worker_may_win(plan)) return {};
   Inventory devices = inventory;
   devices.expert_workers.clear();
   PlanOptions whole = options;

@@ -3,8 +3,7 @@
 //   plan.advice = topology_advice(model, inventory, options, plan);
 //
 // Pure. Where all weights fit as contiguous layers, nobody has to wait for experts elsewhere. That
-// is not said of experts in a worker that may win by its own memory: it is on another machine, or
-// reads faster than the host.
+// is not said of experts in a worker that may win by its own memory: one on another machine.
 #pragma once
 
 #include <string>

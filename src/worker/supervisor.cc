@@ -55,10 +55,15 @@ Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
     TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
     Fd socket = started.process->take_socket();
     interrupter.watch(socket.get());
-    TESSERA_TRY(take_channel(attach_client(std::move(socket), SocketKind::unix_socket, attach,
-                                           deadline, &started.refused),
-                             started));
-    return started;
+    Status attached = take_channel(attach_client(std::move(socket), SocketKind::unix_socket, attach,
+                                                 deadline, &started.refused),
+                                   started);
+    if (attached) return started;
+    // The connection of a process that ends goes a moment before the process does.
+    if (!interrupter.interrupted() && started.process->wait(kExitFollows))
+      return Error::make(ErrorCode::unavailable, "{} ended before it was a worker: {}",
+                         spawn.binary, started.process->how());
+    return std::move(attached).error();
   };
 }
 
@@ -308,7 +313,8 @@ void Supervisor::watch() {
   if (before != WorkerState::suspect && lifecycle_.state() == WorkerState::suspect)
     count("tessera_worker_suspicions_total", "Times that a worker was silent or late with a job.",
           health.oldest_job ? "late" : "silent");
-  publish(before, "heartbeat");
+  const bool suspect = lifecycle_.state() == WorkerState::suspect;
+  publish(before, !suspect ? "it answers" : health.oldest_job ? "late with a job" : "silent");
 }
 
 void Supervisor::count(const char* name, const char* help, const char* reason) {
