@@ -171,6 +171,10 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   EXPECT_NE(other.err.find(profile), std::string::npos) << other.err;
   const Outcome missing = run_program({{"plan", kModel, "--expert-profile", missing_path()}});
   EXPECT_EQ(missing.code, 1);
+  const Outcome nowhere = run_program(
+      {{"serve", kModel, "--port", "0", "--expert-profile", missing_path() + "/profile.csv"}});
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_NE(nowhere.err.find("there is no folder"), std::string::npos) << nowhere.err;
   // Before anything is connected to or loaded.
   const Outcome remote = run_program({{"calibrate", kBundled, "--text", text, "--target-devices",
                                        "cpu,worker:unix:" + missing_path()}});

@@ -28,6 +28,9 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--spawn-worker", "experts,device=cuda:0"}, "experts are computed on cpu"},
       {{"--spawn-worker", "layers,budget=much"}, "give bytes"},
       {{"--spawn-worker", "layers,speed=3"}, "not known"},
+      {{"--spawn-worker", "layers,threads=1,threads=2"}, "threads=2: this worker has that key"},
+      {{"--spawn-worker", "layers,budget=1GiB", "--budget", "worker:0=2GiB"},
+       "--budget: worker:0 has a budget in --spawn-worker already"},
       {{"--spawn-worker", "layers,bin=" + missing_path()}, "nobody_made_this"},
       {{"--spawn-worker", "experts,bin=/etc/passwd"}, "not an executable file"},
       {{"--spawn-worker", "layers", "--target-devices", "cpu"}, "does not name it"},
@@ -239,6 +242,16 @@ TEST(WorkerTopologies, TheEnvironmentSaysTheSame) {
       {.arguments = {"plan", kModel}, .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
   EXPECT_EQ(alias.code, 2);
   EXPECT_NE(alias.err.find("not an executable file"), std::string::npos) << alias.err;
+  // It is whom a worker that is asked for is started as, and no further worker.
+  const Outcome one = run_program({.arguments = {"plan", kModel, "--spawn-worker", "experts"},
+                                   .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
+  EXPECT_NE(one.err.find("not an executable file"), std::string::npos) << one.err;
+  const Outcome own =
+      run_program({.arguments = {"plan", kModel, "--json", "--expert-resident", "0%",
+                                 "--spawn-worker", "experts,bin=" TESSERA_PROGRAM},
+                   .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
+  ASSERT_EQ(own.code, 0) << own.err;
+  EXPECT_EQ(nlohmann::json::parse(own.out)["expert_workers"].size(), 1u);
 }
 
 }  // namespace
