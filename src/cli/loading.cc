@@ -68,14 +68,6 @@ Status write_small_model(const Config& config, const std::string& path) {
       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
 }
 
-void warn_of_threads(const Plan& plan) {
-  const int cores = usable_cores();
-  int threads = 0;
-  for (const ShardPlan& shard : plan.shards) threads += shard.remote ? 0 : shard.threads;
-  if (threads > cores)
-    log_warn("{} threads share {} cores, which is slower than --threads {}", threads, cores, cores);
-}
-
 // The threads of this process's CPU shards; where there are none, of the host of a GPU.
 ThreadTeamOptions host_team(const Plan& plan) {
   ThreadTeamOptions team{.threads = host_threads(plan)};
@@ -107,6 +99,25 @@ struct PlacedModel {
   std::vector<ExpertSite> expert_workers;
   bool keep_profile = false;  // --expert-profile is brought up to date
 };
+
+// More threads than cores, where a person asked for them.
+void warn_of_threads(PlacedModel& placed) {
+  const auto of_other = [&](const ShardPlan& shard) {
+    return std::any_of(placed.workers.begin(), placed.workers.end(), [&](const LayerWorker& w) {
+      return w.site.name == shard.device && !w.inventory.here;
+    });
+  };
+  int threads = 0;
+  for (const ShardPlan& shard : placed.plan.shards)
+    if (shard.kind == DeviceKind::cpu && !of_other(shard)) threads += shard.threads;
+  for (const ExpertWorkerPlan& worker : placed.plan.expert_workers)
+    if (worker.here) threads += worker.threads;
+  if (const int cores = usable_cores(); threads > cores)
+    placed.plan.warnings.push_back(fmt::format(
+        "{} threads{} share {} cores: fewer are faster.", threads,
+        placed.workers.empty() && placed.expert_workers.empty() ? "" : ", workers' counted,",
+        cores));
+}
 
 // Makes the shards of workers; they begin to load at once. What is given must outlive it.
 RemoteShards remote_shards(const Config& config, const Model& model,
@@ -279,6 +290,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
   TESSERA_TRY(add_prediction(config, model, needs, placed.plan));
+  warn_of_threads(placed);
   return placed;
 }
 
@@ -310,7 +322,6 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                       devices.experts.options, metrics));
   devices.experts.workers = expert_workers.executors();
   devices.experts.end_workers = expert_workers.ender();
-  warn_of_threads(placed.plan);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
   const StandIns stand_ins(placed.plan, devices, metrics);
