@@ -9,6 +9,7 @@
 
 #include "base/buffer.h"
 #include "base/evict.h"
+#include "base/shortest.h"
 #include "cli/bandwidth_kernels.h"
 
 namespace tessera::cli {
@@ -23,7 +24,6 @@ constexpr std::int64_t kMachineBytes = std::int64_t{8} << 20;  // a thread, wher
 constexpr int kPasses = 5;
 constexpr int kShortPasses = 15;  // each is so short that other work may fill it
 constexpr int kMostPasses = 40;
-constexpr double kSteady = 1.03;
 constexpr std::int64_t kRounds = 1'000'000;
 constexpr std::int64_t kFewRounds = 100'000;
 
@@ -35,13 +35,9 @@ double seconds_since(Clock::time_point begin) {
 // since other work may be in the least too.
 template <typename Pass>
 double least_seconds(int passes, Pass pass) {
-  double best = 1e9, second = 1e9;
-  for (int i = 0; i < passes || (i < kMostPasses && second > kSteady * best); ++i) {
-    const double took = pass();
-    second = std::min(second, std::max(best, took));
-    best = std::min(best, took);
-  }
-  return best;
+  Shortest time;
+  for (int i = 0; i < passes || (i < kMostPasses && !time.steady()); ++i) time.add(pass());
+  return time.seconds();
 }
 
 SpeedKernels kernels_for(cpu::Isa isa) {

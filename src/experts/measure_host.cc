@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <system_error>
 
 #include "base/evict.h"
+#include "base/shortest.h"
 #include "experts/host_executor.h"
 
 namespace tessera {
@@ -17,6 +17,7 @@ constexpr int kTries = 3;
 constexpr int kWakingCalls = 10;
 constexpr int kLeastCalls = 50;
 constexpr auto kCallsTime = std::chrono::milliseconds(20);
+constexpr auto kMostTime = std::chrono::milliseconds(200);  // of either, on a machine that is busy
 
 int first_with_experts(const ModelSpec& spec) {
   const auto found = std::find_if(spec.layers.begin(), spec.layers.end(),
@@ -37,33 +38,36 @@ class Rig {
       pairs_.push_back({.expert = e, .weight = 1.0f});
   }
 
-  // The least of some jobs counts: other work only adds.
+  // As often as it takes for two jobs to be alike.
   Result<HostExpertTimes> measure() {
     TESSERA_TRY(run(pairs_));  // finds the pages cold
-    double all = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kTries; ++i) {
+    Shortest all;
+    const auto begin = Clock::now();
+    for (int i = 0; i < kTries || (!all.steady() && Clock::now() < begin + kMostTime); ++i) {
       each_part([](const std::byte* data, std::int64_t bytes) {
         evict(data, static_cast<std::size_t>(bytes));
       });
       for (int call = 0; call < kWakingCalls; ++call) TESSERA_TRY(run({}));
       TESSERA_ASSIGN(const double took, run(pairs_));
-      all = std::min(all, took);
+      all.add(took);
     }
     TESSERA_ASSIGN(const double none, call());
-    return HostExpertTimes{.call_s = none, .bytes_per_s = bytes() / (all - none)};
+    return HostExpertTimes{.call_s = none, .bytes_per_s = bytes() / (all.seconds() - none)};
   }
 
  private:
   // Of jobs without pairs, one after the other as while a model runs: threads that just woke may
   // share a core for some milliseconds.
   Result<double> call() {
-    double best = std::numeric_limits<double>::infinity();
+    Shortest call;
     const auto begin = Clock::now();
-    for (int i = 0; i < kLeastCalls || Clock::now() < begin + kCallsTime; ++i) {
+    const auto spent = [&] { return Clock::now() - begin; };
+    for (int i = 0;
+         i < kLeastCalls || spent() < kCallsTime || (!call.steady() && spent() < kMostTime); ++i) {
       TESSERA_ASSIGN(const double took, run({}));
-      best = std::min(best, took);
+      call.add(took);
     }
-    return best;
+    return call.seconds();
   }
 
   double bytes() const {

@@ -8,7 +8,8 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
+
+#include "base/shortest.h"
 
 namespace tessera {
 
@@ -23,11 +24,11 @@ class LeastTimes {
   bool enough() const {
     if (rounds_ < kLeastRounds || (rounds_ < kEnoughRounds && spent_s_ <= kEnoughSeconds))
       return false;
-    return spread() <= kSteady || rounds_ >= kMostRounds || spent_s_ > kMostSeconds;
+    return (piece_.steady() && row_.steady()) || rounds_ >= kMostRounds || spent_s_ > kMostSeconds;
   }
 
-  double piece_s() const { return piece_.least; }
-  double row_s() const { return row_.least; }
+  double piece_s() const { return piece_.seconds(); }
+  double row_s() const { return row_.seconds(); }
   // By which the second least is longer, of the one that is less steady: 0.1 is 10 %.
   double spread() const { return std::max(piece_.spread(), row_.spread()); }
 
@@ -35,21 +36,10 @@ class LeastTimes {
   static constexpr int kLeastRounds = 3;
   static constexpr int kEnoughRounds = 12;
   static constexpr double kEnoughSeconds = 0.3;
-  static constexpr double kSteady = 0.03;
   static constexpr int kMostRounds = 60;
   static constexpr double kMostSeconds = 1.0;
 
-  struct TwoLeast {
-    void add(double seconds) {
-      second = std::min(second, std::max(least, seconds));
-      least = std::min(least, seconds);
-    }
-    double spread() const { return second / least - 1.0; }
-    double least = std::numeric_limits<double>::max();
-    double second = std::numeric_limits<double>::infinity();
-  };
-
-  TwoLeast piece_, row_;
+  Shortest piece_, row_;
   double spent_s_ = 0.0;
   int rounds_ = 0;
 };
