@@ -22,7 +22,10 @@ class Loading {
   }
 
   Status load(std::size_t i) {
-    return within_memory([&] { return load_one(i); }, plan_.shards[i].device.c_str());
+    const std::string& device = plan_.shards[i].device;
+    Status loaded = within_memory([&] { return load_one(i); }, device.c_str());
+    if (!loaded) wanted_ = false;
+    return loaded;
   }
 
  private:
@@ -32,10 +35,8 @@ class Loading {
     const LoadProgress part = [&, i](std::int64_t done, std::int64_t of) {
       return tell(i, of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0);
     };
-    if (Status loaded = shards_[i]->load(model_, part); !loaded) {
-      wanted_ = false;
+    if (Status loaded = shards_[i]->load(model_, part); !loaded)
       return std::move(loaded.error()).in(shard.device);
-    }
     tell(i, shard.weight_bytes);
     return {};
   }
