@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "base/read_file.h"
-#include "cli/loading.h"
 #include "base/within_memory.h"
+#include "cli/loading.h"
 
 namespace tessera::cli {
 namespace {
