@@ -240,9 +240,10 @@ std::optional<Session::Late> Session::take_late() {
 
 Status Session::beat() {
   Status alive = look_and_ask();
-  if (alive) return alive;
+  if (alive && !channel_->closed()) return alive;
   std::unique_lock lock(slots_mutex_);
-  // Whoever received the last frame closed the channel before it could say here why.
+  // Whoever received the last frame closed the channel before it could say here why; the worker may
+  // have ended since.
   received_.wait_for(lock, kBreachTime, [this] { return !receiving_; });
   return breach_ ? Status(*breach_) : alive;
 }

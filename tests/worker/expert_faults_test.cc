@@ -51,10 +51,13 @@ TEST_P(ExpertFaults, TheRequestCompletes) {
   const auto begin = Clock::now();
   {
     const Injection injection(fault, rig.pid(), [&] { return rig.fallbacks() > late; });
-    EXPECT_TRUE(runner.logits(ids(), chunk) == healthy);
+    // On a busy machine a worker may have no job in a request.
+    EXPECT_TRUE(eventually([&] {
+      EXPECT_TRUE(runner.logits(ids(), chunk) == healthy);
+      return rig.fallbacks() > late;
+    }));
   }
   EXPECT_LT(Clock::now() - begin, kBearable);
-  EXPECT_GT(rig.fallbacks(), late);
   EXPECT_EQ(rig.fallbacks("not_finite") > 0, fault == Fault::nan);
   if (fault == Fault::garbled || fault == Fault::absurd || fault == Fault::unasked) {
     EXPECT_TRUE(eventually([&] { return rig.deaths("protocol") > 0; }));
