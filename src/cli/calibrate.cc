@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/expert_options.h"
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/placement_options.h"
@@ -26,10 +27,7 @@ Status check_model_and_target(const Model& model, const std::string& path,
   if (std::none_of(layers.begin(), layers.end(),
                    [](const LayerSpec& layer) { return layer.moe.has_value(); }))
     return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
-  const std::filesystem::path folder = std::filesystem::absolute(target).parent_path();
-  if (!std::filesystem::is_directory(folder))
-    return Error::make(ErrorCode::invalid, "--out {}: there is no folder {}", target,
-                       folder.string());
+  TESSERA_TRY(check_profile_folder("--out", target));
   if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))
     return Error::make(ErrorCode::invalid, "--out {}: it is there and is no ordinary file", target);
   return {};

@@ -15,21 +15,12 @@ bool is_there(const std::string& path) {
   return std::filesystem::exists(path, error);
 }
 
-// That the profile can be written once it was made.
-Status check_folder_of(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
-  if (std::filesystem::is_directory(folder, error)) return {};
-  return Error::make(ErrorCode::invalid, "--expert-profile {}: there is no folder {}", path,
-                     folder.string());
-}
-
 // The profile that --expert-profile names, or an empty one where there is none yet.
 Result<RoutingProfile> read_profile(const std::string& path, const Model& model, bool may_lack) {
   const std::string digest = digest_text(model_digest(model.file()));
   if (path.empty()) return RoutingProfile(model.spec(), digest);
   if (may_lack && !is_there(path)) {
-    TESSERA_TRY(check_folder_of(path));
+    TESSERA_TRY(check_profile_folder("--expert-profile", path));
     return RoutingProfile(model.spec(), digest);
   }
   TESSERA_ASSIGN(RoutingProfile profile, RoutingProfile::read(path));
@@ -40,6 +31,14 @@ Result<RoutingProfile> read_profile(const std::string& path, const Model& model,
 }
 
 }  // namespace
+
+Status check_profile_folder(std::string_view option, const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::absolute(path, error).parent_path();
+  if (std::filesystem::is_directory(folder, error)) return {};
+  return Error::make(ErrorCode::invalid, "{} {}: there is no folder {}", option, path,
+                     folder.string());
+}
 
 Result<ExpertOptions> expert_options(const Config& config) {
   ExpertOptions options{.batch_capacity = config.small("experts.ipc_batch_capacity"),

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "cli/config.h"
 #include "experts/expert_metrics.h"
@@ -14,6 +15,9 @@
 namespace tessera::cli {
 
 Result<ExpertOptions> expert_options(const Config& config);
+
+// That a profile can be written at `path`, which `option` names, once it was made.
+Status check_profile_folder(std::string_view option, const std::string& path);
 
 // --expert-resident in percent; nothing for auto.
 Result<std::optional<double>> expert_resident(const Config& config);
