@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/wrap.h"
+
 namespace tessera::cli {
 namespace {
 
@@ -14,29 +16,6 @@ constexpr std::size_t kWidth = 98;
 constexpr std::size_t kHelpColumn = 34;
 constexpr auto kGroupOrder = std::to_array<std::string_view>(
     {"This call", "Sampling", "Server", "Model and memory", "Experts", "Workers", "General"});
-
-// Appends words from the current column on, in lines that begin at `indent`.
-void append_wrapped(std::string& out, std::string_view text, std::size_t indent) {
-  std::size_t column = indent;
-  bool first = true;
-  while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
-    text.remove_prefix(std::min(text.size(), word.size() + 1));
-    if (!first && column + 1 + word.size() > kWidth) {
-      out += "\n" + std::string(indent, ' ');
-      column = indent;
-      first = true;
-    }
-    if (!first) {
-      out += ' ';
-      ++column;
-    }
-    out += word;
-    column += word.size();
-    first = false;
-  }
-  out += '\n';
-}
 
 // "-c, --ctx N"
 std::string left_column(const Option& option) {
@@ -65,7 +44,8 @@ void append_row(std::string& out, std::string left, std::string_view right) {
   else
     left.resize(kHelpColumn, ' ');
   out += left;
-  append_wrapped(out, right, kHelpColumn);
+  append_wrapped(out, right, {.indent = kHelpColumn, .start = kHelpColumn, .width = kWidth});
+  out += '\n';
 }
 
 }  // namespace
@@ -89,8 +69,8 @@ std::string program_help() {
       "environment, the environment over the file. Of an option that is given twice the last "
       "value counts, unless it is repeatable. --print-config shows each value and where "
       "it came from.",
-      0);
-  return out;
+      {.width = kWidth});
+  return out + "\n";
 }
 
 std::string command_help(const CommandInfo& command) {

@@ -1,6 +1,7 @@
 #include "cli/commands.h"
 #include "cli/loading.h"
 #include "cli/output.h"
+#include "cli/wrap.h"
 
 namespace tessera::cli {
 namespace {
@@ -18,7 +19,8 @@ Status print_plan(const Config& config) {
   TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
   TESSERA_ASSIGN(const std::optional<DrafterSpec> drafter, drafter_of(config, model));
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, {.drafter = drafter}));
-  print_out(config.flag("output.json") ? json_text(plan_json(plan), 2) + "\n" : plan_table(plan));
+  print_out(config.flag("output.json") ? json_text(plan_json(plan), 2) + "\n"
+                                       : wrapped(plan_table(plan)));
   return {};
 }
 

@@ -14,6 +14,7 @@
 #include "cli/server_options.h"
 #include "cli/signals.h"
 #include "cli/text_model.h"
+#include "cli/wrap.h"
 #include "server/server.h"
 
 namespace tessera::cli {
@@ -110,7 +111,7 @@ std::string address(const Config& config, std::uint16_t port) {
 
 void greet(const std::string& url, const server::ServerOptions& options, const Plan& plan,
            const ServedModel& served, const TextModel& text) {
-  print_out("\n{}\n{} is ready on {}\n", plan_table(plan), served.id, url);
+  print_out("\n{}\n{} is ready on {}\n", wrapped(plan_table(plan)), served.id, url);
   if (!text.chat) log_warn("{}; chat requests will be refused", text.no_chat);
   const char* key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   const char* route = text.chat ? "chat/completions" : "completions";

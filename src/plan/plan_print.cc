@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "plan/plan.h"
 #include "plan/prediction.h"
@@ -26,26 +27,67 @@ std::string count_cell(int count) {
 
 using Row = std::vector<std::string>;
 
-// As wide as what stands in it; a column in which nothing stands is left out, and an empty cell of
-// another one is a dash.
-std::string table_text(const Row& heads, const std::vector<bool>& left_aligned,
-                       const std::vector<Row>& rows) {
-  std::vector<std::string> lines(rows.size() + 1);
-  for (std::size_t c = 0; c < heads.size(); ++c) {
-    std::size_t width = 0;
-    for (const Row& row : rows) width = std::max(width, row[c].size());
-    if (width == 0) continue;
-    width = std::max(width, heads[c].size());
-    for (std::size_t l = 0; l < lines.size(); ++l) {
-      const std::string& cell = l == 0 ? heads[c] : rows[l - 1][c];
-      if (!lines[l].empty()) lines[l] += "  ";
-      lines[l] += fmt::format(fmt::runtime(left_aligned[c] ? "{:<{}}" : "{:>{}}"),
-                              cell.empty() ? "-" : cell, width);
-    }
+struct Column {
+  const char* head;
+  bool left = false;
+};
+constexpr Column kColumns[] = {{"device", true}, {"threads"}, {"layers", true}, {"experts"},
+                               {"host"},         {"worker"},  {"weights"},      {"KV"},
+                               {"recurrent"},    {"scratch"}, {"total"},        {"budget"},
+                               {"free"}};
+constexpr std::size_t kFirstOfBytes = 6;
+constexpr std::size_t kTableWidth = 80, kGap = 2;
+
+// What stands in a column makes it as wide; 0 where nothing does.
+std::size_t column_width(std::size_t column, const std::vector<Row>& rows) {
+  std::size_t width = 0;
+  for (const Row& row : rows) width = std::max(width, row[column].size());
+  return width == 0 ? 0 : std::max(width, std::strlen(kColumns[column].head));
+}
+
+std::string table_cell(std::string_view text, std::size_t width, bool left) {
+  return fmt::format(fmt::runtime(left ? "{:<{}}" : "{:>{}}"), text, width);
+}
+
+// These columns behind the device's. An empty cell is a dash, and a name that leaves them no room
+// has a line of its own.
+std::string table_text(const std::vector<std::size_t>& columns, const std::vector<Row>& rows) {
+  std::size_t left = kTableWidth;
+  for (const std::size_t c : columns) left -= std::min(left, column_width(c, rows) + kGap);
+  std::size_t name = std::strlen(kColumns[0].head);
+  for (const Row& row : rows)
+    if (row[0].size() <= left) name = std::max(name, row[0].size());
+  const auto line = [&](const auto& cell_of) {
+    std::string text;
+    for (const std::size_t c : columns)
+      text +=
+          std::string(kGap, ' ') + table_cell(cell_of(c), column_width(c, rows), kColumns[c].left);
+    return text + "\n";
+  };
+  std::string text = table_cell(kColumns[0].head, name, true) +
+                     line([](std::size_t c) { return std::string(kColumns[c].head); });
+  for (const Row& row : rows) {
+    text += table_cell(row[0], name, true);
+    if (row[0].size() > name) text += "\n" + std::string(name, ' ');
+    text += line([&](std::size_t c) { return row[c].empty() ? "-" : row[c]; });
   }
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
   return text;
+}
+
+// One table or, where that is too wide, what is computed and below it the bytes. A column in which
+// nothing stands is left out.
+std::string tables_text(const std::vector<Row>& rows) {
+  std::vector<std::size_t> work, bytes;
+  std::size_t width = column_width(0, rows);
+  for (std::size_t c = 1; c < std::size(kColumns); ++c) {
+    const std::size_t wide = column_width(c, rows);
+    if (wide == 0) continue;
+    width += wide + kGap;
+    (c < kFirstOfBytes ? work : bytes).push_back(c);
+  }
+  if (width > kTableWidth) return table_text(work, rows) + "\n" + table_text(bytes, rows);
+  work.insert(work.end(), bytes.begin(), bytes.end());
+  return table_text(work, rows);
 }
 
 // One device has the embedding and the head in any case.
@@ -100,11 +142,7 @@ std::string devices_text(const Plan& plan) {
     rows.push_back(shard_row(shard, plan.shards.size() > 1));
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     rows.push_back(worker_row(plan, worker));
-  return table_text(
-      {"device", "threads", "layers", "experts", "host", "worker", "weights", "KV", "recurrent",
-       "scratch", "total", "budget", "free"},
-      {true, false, true, false, false, false, false, false, false, false, false, false, false},
-      rows);
+  return tables_text(rows);
 }
 
 // What each device's part takes, where there are several.
@@ -196,7 +234,7 @@ std::string remarks(const Plan& plan) {
     text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";
   if (!plan.predicted) return text + no_prediction(plan);
   return text +
-         fmt::format("Prompts: {}. Generation: {}.\n",
+         fmt::format("Prompts: {}.\nGeneration: {}.\n",
                      prediction_text(*plan.predicted, plan.predicted->prefill),
                      prediction_text(*plan.predicted, plan.predicted->decode)) +
          shard_speeds(plan);

@@ -6,6 +6,7 @@
 
 #include <ctime>
 #include <random>
+#include <sstream>
 
 #include "plan/planner_rig.h"
 
@@ -220,6 +221,25 @@ TEST(ShardPlanner, PrintsNumbersApart) {
   EXPECT_NE(table.find("experts (assumed)"), std::string::npos) << table;
   EXPECT_NE(table.find("worker:unix:/nobody did not answer"), std::string::npos) << table;
   EXPECT_NE(table.find("\nworker:1                   -  not needed "), std::string::npos) << table;
+}
+
+// What a table of all columns says of bytes stands below the rest.
+TEST(ShardPlanner, PrintsNoTableWiderThanATerminal) {
+  Inventory inventory = machine(2);
+  inventory.devices[1].name = "worker:unix:/run/a-folder-that-is-there/of-a-worker-far-away.sock";
+  inventory.devices[1].budget = kPlenty;
+  inventory.expert_workers = {{.name = "worker:1", .threads = 7, .budget = kPlenty}};
+  const Result<Plan> plan =
+      make_plan(golden("qwen35moe"), inventory, {.context = 256, .expert_resident = 50.0});
+  ASSERT_TRUE(plan) << plan.error().message;
+  const std::string table = plan_table(*plan);
+  const std::string tables = table.substr(0, table.find("\nOne token"));
+  std::istringstream lines(tables.substr(tables.find("\n\n") + 2));
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << table;
+  for (const char* part :
+       {"  layers", "  worker\ncpu:0 ", "  free\ncpu:0 ",
+        "\nworker:unix:/run/a-folder-that-is-there/of-a-worker-far-away.sock\n  "})
+    EXPECT_NE(tables.find(part), std::string::npos) << table;
 }
 
 // Prints the processor time of a plan, the least of five; docs/results.md says what to expect.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/cli/program.h"
 
@@ -50,6 +51,17 @@ TEST(PlacementOptions, ThePlanShowsEveryShard) {
   EXPECT_EQ(plan["shards"][0]["end_layer"], plan["shards"][1]["first_layer"]);
   EXPECT_GT(plan["shards"][0]["end_layer"], plan["layers"].get<int>() / 2);
   EXPECT_EQ(plan["shards"][1]["budget_bytes"], 1 << 30);
+}
+
+// Tables and sentences, whoever reads them.
+TEST(PlacementOptions, ThePlanFitsATerminal) {
+  const Outcome outcome =
+      run_program({{"plan", TESSERA_SOURCE_DIR "/models/tessera-mini.gguf", "--target-devices",
+                    kTwo, "-t", "2", "--expert-resident", "50%", "--budget", "cpu:1=1GiB"}});
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  std::istringstream lines(outcome.out);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 80u) << line;
+  EXPECT_NE(outcome.out.find("prefill chunks of 256\n\n"), std::string::npos) << outcome.out;
 }
 
 TEST(PlacementOptions, ADrafterHasItsMemoryKeptFree) {
