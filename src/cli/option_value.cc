@@ -1,5 +1,8 @@
 #include "cli/option_value.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <optional>
@@ -67,19 +70,6 @@ Error wrong(const Option& option, std::string_view kind) {
                      bound_text(option.max));
 }
 
-Result<OptionValue> parse_choice(const Option& option, std::string_view text) {
-  if (option.choices.empty()) return OptionValue(std::string(text));
-  std::string listed;
-  std::string_view rest = option.choices;
-  while (!rest.empty()) {
-    const std::string_view choice = rest.substr(0, rest.find('|'));
-    if (choice == text) return OptionValue(std::string(text));
-    rest.remove_prefix(std::min(rest.size(), choice.size() + 1));
-    listed += (listed.empty() ? "" : rest.empty() ? " or " : ", ") + std::string(choice);
-  }
-  return Error::make(ErrorCode::invalid, "give {}", listed);
-}
-
 std::vector<std::string> split(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {
@@ -88,6 +78,33 @@ std::vector<std::string> split(std::string_view text, char separator) {
     text.remove_prefix(std::min(text.size(), part.size() + 1));
   }
   return parts;
+}
+
+// Words that stand for a choice elsewhere, of options that have the choice and not the word.
+constexpr std::pair<std::string_view, std::string_view> kSpellings[] = {
+    {"warning", "warn"}, {"err", "error"}, {"none", "off"}};
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return out;
+}
+
+Result<OptionValue> parse_choice(const Option& option, std::string_view text) {
+  if (option.choices.empty()) return OptionValue(std::string(text));
+  const std::vector<std::string> choices = split(option.choices, '|');
+  const auto known = [&](std::string_view word) {
+    return std::find(choices.begin(), choices.end(), word) != choices.end();
+  };
+  std::string word = lower(text);
+  if (!known(word))
+    for (const auto& [spelling, choice] : kSpellings)
+      if (word == spelling) word = choice;
+  if (known(word)) return OptionValue(word);
+  const auto last = choices.end() - 1;
+  return Error::make(ErrorCode::invalid, "give {} or {}", fmt::join(choices.begin(), last, ", "),
+                     *last);
 }
 
 std::string in_quotes(std::string_view text) {

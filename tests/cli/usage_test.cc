@@ -30,7 +30,9 @@ TEST(Usage, EachMistakeIsOneLine) {
       {{"run", "-p"}, "-p needs a value"},
       {{"serve", "--port", "70000"}, "--port 70000: give a whole number from 0 to 65535"},
       {{"plan", "x", "--kv-type", "f15"}, "give auto, f16, f32 or q8_0"},
-      {{"plan"}, "usage: tessera plan MODEL"},
+      {{"plan", "x", "--kv-type", "off"}, "give auto, f16, f32 or q8_0"},
+      {{"plan", "x", "--log-level", "loud"}, "give debug, info, warn, error or off"},
+      {{"calibrate"}, "usage: tessera calibrate MODEL"},
       {{"plan", "a", "b"}, "'b' is one argument too many"},
       {{"run", "-p", "a", "--ids", "1"}, "either -p or --ids"},
       {{"run", "--json"}, "--json needs a prompt"},
@@ -44,6 +46,16 @@ TEST(Usage, EachMistakeIsOneLine) {
   for (const auto& [arguments, part] : calls) {
     SCOPED_TRACE(part);
     expect_one_line(run_program({arguments}), 2, part);
+  }
+}
+
+TEST(Usage, AChoiceHasItsUsualSpellings) {
+  const std::pair<const char*, const char*> levels[] = {
+      {"warning", "warn"}, {"WARN", "warn"}, {"err", "error"}, {"none", "off"}, {"Info", "info"}};
+  for (const auto& [spelling, level] : levels) {
+    const Outcome outcome = run_program({{"plan", "--log-level", spelling, "--print-config"}});
+    EXPECT_NE(outcome.out.find(std::string("log.level = \"") + level + '"'), std::string::npos)
+        << outcome.err;
   }
 }
 
