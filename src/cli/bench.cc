@@ -260,7 +260,8 @@ Result<LoadNeeds> needs_of(const Config& config, const std::vector<BenchTest>& t
 }
 
 Status bench(const Config& config, std::vector<BenchTest> tests) {
-  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(const Model model, Model::open(path.path));
   TESSERA_ASSIGN(LoadNeeds needs, needs_of(config, tests, model.spec()));
   needs.measure = MeasureLayers::never;  // loading does
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, needs));

@@ -1,6 +1,7 @@
 #include <limits>
 
 #include "cli/commands.h"
+#include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/text_model.h"
 
@@ -8,8 +9,8 @@ namespace tessera::cli {
 namespace {
 
 Status detokenize(const Config& config, const std::vector<TokenId>& ids) {
-  TESSERA_ASSIGN(const gguf::File file,
-                 gguf::File::open(config.arguments().front(), {.allow_unknown_types = true}));
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(const gguf::File file, gguf::File::open(path.path, {.allow_unknown_types = true}));
   TESSERA_ASSIGN(const TextModel model, read_text_model(file, config));
   const int size = model.tokenizer.vocabulary().size();
   for (const TokenId id : ids)

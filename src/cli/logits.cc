@@ -133,7 +133,8 @@ Status write_rows(LoadedModel& loaded, const std::vector<TokenId>& ids, int chun
 }
 
 Status logits(const Config& config, const std::vector<TokenId>& ids) {
-  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(const Model model, Model::open(path.path));
   const ModelSpec& spec = model.spec();
   TESSERA_TRY(check_ids(spec, ids, config));
   const auto row_bytes = static_cast<std::int64_t>(spec.n_vocab) * 4;

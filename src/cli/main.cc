@@ -39,8 +39,7 @@ Status check_arguments(const Config& config) {
   const CommandInfo& info = config.command();
   const std::size_t given = config.arguments().size();
   const std::size_t most = info.command == kSynth ? 2 : info.command == kDevices ? 0 : 1;
-  const bool optional = info.command == kServe || info.command == kRun || info.command == kWorker;
-  const std::size_t least = optional ? 0 : most;
+  const std::size_t least = info.usage.starts_with('[') ? 0 : most;
   if (given > most)
     return Error::make(ErrorCode::invalid, "'{}' is one argument too many; usage: tessera {} {}",
                        config.arguments()[most], info.name, info.usage);

@@ -16,7 +16,8 @@ Result<std::optional<DrafterSpec>> drafter_of(const Config& config, const Model&
 }
 
 Status print_plan(const Config& config) {
-  TESSERA_ASSIGN(const Model model, Model::open(config.arguments().front()));
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(const Model model, Model::open(path.path));
   TESSERA_ASSIGN(const std::optional<DrafterSpec> drafter, drafter_of(config, model));
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, {.drafter = drafter}));
   print_out(config.flag("output.json") ? json_text(plan_json(plan), 2) + "\n"

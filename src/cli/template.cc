@@ -1,4 +1,5 @@
 #include "cli/commands.h"
+#include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/text_model.h"
 
@@ -35,8 +36,9 @@ Result<ChatInput> read_conversation(const std::string& where, const std::string&
 }
 
 Status render(const Config& config) {
+  TESSERA_ASSIGN(const ModelPath model_file, model_path(config));
   TESSERA_ASSIGN(const gguf::File file,
-                 gguf::File::open(config.arguments().front(), {.allow_unknown_types = true}));
+                 gguf::File::open(model_file.path, {.allow_unknown_types = true}));
   TESSERA_ASSIGN(const TextModel model, read_text_model(file, config));
   if (!model.chat) return Error::make(ErrorCode::invalid, "{}", model.no_chat);
   const bool named = config.given("text.messages");

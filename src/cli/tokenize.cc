@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
+#include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/text_model.h"
 
@@ -23,8 +24,8 @@ void print_ids(const Config& config, const text::Tokenizer& tokenizer,
 }
 
 Status tokenize(const Config& config) {
-  TESSERA_ASSIGN(const gguf::File file,
-                 gguf::File::open(config.arguments().front(), {.allow_unknown_types = true}));
+  TESSERA_ASSIGN(const ModelPath path, model_path(config));
+  TESSERA_ASSIGN(const gguf::File file, gguf::File::open(path.path, {.allow_unknown_types = true}));
   TESSERA_ASSIGN(const TextModel model, read_text_model(file, config));
   std::string text = config.text("text.text");
   if (!config.given("text.text")) {

@@ -184,6 +184,23 @@ TEST(Bench, NeedsNoMoreMemoryThanThePlan) {
   EXPECT_LT(ran.peak_bytes, run_json(plan)["total_bytes"].get<double>() + kMapped);
 }
 
+// The model that comes with Tessera is taken, and it is said.
+TEST(Commands, NeedNoModel) {
+  const std::vector<std::string> calls[] = {
+      {"plan"},
+      {"bench", "-p", "16", "-n", "0", "-r", "1"},
+      {"tokenize", "--text", "Hi"},
+      {"detokenize", "--ids", "1"},
+      {"template"},
+      {"logits", "--ids", "1", "--out", scratch_folder() + "/logits"},
+  };
+  for (const std::vector<std::string>& call : calls) {
+    const Outcome outcome = run_program({call, R"([{"role":"user","content":"Hi"}])"});
+    EXPECT_EQ(outcome.code, 0) << call[0] << ": " << outcome.err;
+    EXPECT_NE(outcome.err.find("no model was named"), std::string::npos) << outcome.err;
+  }
+}
+
 TEST(Serve, AnswersAndEndsOnSigterm) {
   ServerProcess server({"--port", "0"});
   ASSERT_TRUE(server.wait_for("Try: curl http://")) << server.output();
