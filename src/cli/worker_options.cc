@@ -375,7 +375,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     if (!may_come) return probe.error();
     log_warn("{}; the host computes its experts until it comes", probe.error().message);
     found.site.build = build_of(isa);
-    found.inventory.assumed = true;
+    found.inventory.unheard = probe.error().message;
     found.inventory.budget = all_experts_bytes(config, model, found);
   }
   found.inventory.threads = found.threads;
@@ -421,7 +421,8 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     // What one at an address may use is for it to say, too.
     const bool spawned = workers[i].site.spawn.has_value();
     if (budgets[i] > 0) budget = spawned ? budgets[i] : std::min(budget, budgets[i]);
-    workers[i].inventory.bounded = budgets[i] > 0 || !(spawned || workers[i].inventory.assumed);
+    const bool heard = workers[i].inventory.unheard.empty();
+    workers[i].inventory.bounded = budgets[i] > 0 || (!spawned && heard);
   }
   return workers;
 }

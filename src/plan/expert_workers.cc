@@ -64,7 +64,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                                  .scratch_bytes = bytes.scratch,
                                                                  .budget_bytes = worker.budget,
                                                                  .bounded = worker.bounded,
-                                                                 .assumed = worker.assumed});
+                                                                 .unheard = worker.unheard});
     for (const LayerExperts& layer : layout.experts) plan.experts += layer.resident();
     if (plan.experts == 0) continue;  // it is not started
     plan.threads = worker.threads;

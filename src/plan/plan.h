@@ -72,9 +72,10 @@ struct ExpertWorkerInventory {
   std::string name;   // "worker:1"
   bool here = false;  // on this machine, spawned or not: shares its memory
   int threads = 1;
-  std::int64_t budget = 0;   // bytes it may take, with its program
-  bool bounded = false;      // by what was asked for or what it says; else a share of what is free
-  bool assumed = false;      // it did not answer: what it has and takes is a guess
+  std::int64_t budget = 0;  // bytes it may take, with its program
+  bool bounded = false;     // by what was asked for or what it says; else a share of what is free
+  // Why it has not said what it has and takes, which is then assumed. Empty: it has.
+  std::string unheard;
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
   double op_per_s = 0.0;     // MeasuredSpeed::op_per_s; 0: not known
   double call_s = 0.0;       // a round trip to it and back, measured; 0: not known
@@ -222,7 +223,7 @@ struct ExpertWorkerPlan {
   std::int64_t host_bytes = 0;        // its program
   std::int64_t budget_bytes = 0;      // for all of these
   bool bounded = false;               // ExpertWorkerInventory::bounded
-  bool assumed = false;               // and its assumed
+  std::string unheard;                // and its unheard
 
   std::int64_t total_bytes() const { return weight_bytes + scratch_bytes + connection_bytes; }
   std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }

@@ -128,7 +128,8 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"total_bytes", worker.total_bytes()},
           {"budget_bytes", worker.budget_bytes},
           {"bounded", worker.bounded},
-          {"assumed", worker.assumed},
+          {"assumed", !worker.unheard.empty()},
+          {"unheard", worker.unheard},
           {"free_bytes", worker.free_bytes()}};
 }
 

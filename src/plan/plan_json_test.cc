@@ -77,7 +77,7 @@ ExpertWorkerPlan some_worker() {
           .host_bytes = 308,
           .budget_bytes = 309,
           .bounded = true,
-          .assumed = true};
+          .unheard = "busy"};
 }
 
 ExecutorCosts some_costs() {
@@ -232,7 +232,7 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   const ordered_json json = plan_json(some_plan()).at("expert_workers").at(0);
   const auto& [device, here, threads, experts, job_rows, call_s, bytes_per_s, op_per_s,
                weight_bytes, scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded,
-               assumed] = worker;
+               unheard] = worker;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("here"), here);
   EXPECT_EQ(json.at("threads"), threads);
@@ -247,7 +247,8 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("host_bytes"), host_bytes);
   EXPECT_EQ(json.at("budget_bytes"), budget_bytes);
   EXPECT_EQ(json.at("bounded"), bounded);
-  EXPECT_EQ(json.at("assumed"), assumed);
+  EXPECT_EQ(json.at("assumed"), true);
+  EXPECT_EQ(json.at("unheard"), unheard);
   EXPECT_EQ(json.at("total_bytes"), worker.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), worker.free_bytes());
 }

@@ -99,7 +99,7 @@ std::string layers_text(const ShardPlan& shard, bool several) {
 }
 
 const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
-  if (worker.experts > 0) return worker.assumed ? "experts (assumed)" : "experts";
+  if (worker.experts > 0) return worker.unheard.empty() ? "experts" : "experts (assumed)";
   return plan.experts_host() > 0 ? "no room" : "not needed";
 }
 
@@ -212,8 +212,8 @@ std::string costs_text(const Plan& plan) {
 std::string remarks(const Plan& plan) {
   std::string text = drafter_text(plan);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
-    if (worker.assumed)
-      text += fmt::format("{} did not answer: what it has and takes is assumed.\n", worker.device);
+    if (!worker.unheard.empty())
+      text += fmt::format("{}: what it has and takes is assumed.\n", worker.unheard);
   for (const std::string& warning : plan.warnings) text += warning + "\n";
   if (!plan.advice.empty()) text += plan.advice + "\n";
   std::int64_t mapped = 0;

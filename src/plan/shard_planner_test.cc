@@ -210,7 +210,7 @@ TEST(ShardPlanner, PrintsNumbersApart) {
   Inventory inventory = machine(1);
   inventory.devices[0].budget = std::int64_t{1'000'000} << 30;
   inventory.expert_workers = {
-      {.name = "worker:unix:/nobody", .budget = kPlenty, .assumed = true},
+      {.name = "worker:unix:/nobody", .budget = kPlenty, .unheard = "worker:unix:/nobody is busy"},
       {.name = "worker:1", .threads = 7, .budget = 1},
   };
   const Result<Plan> plan =
@@ -219,7 +219,7 @@ TEST(ShardPlanner, PrintsNumbersApart) {
   const std::string table = plan_table(*plan);
   EXPECT_NE(table.find("  977 TiB   977 TiB\n"), std::string::npos) << table;
   EXPECT_NE(table.find("experts (assumed)"), std::string::npos) << table;
-  EXPECT_NE(table.find("worker:unix:/nobody did not answer"), std::string::npos) << table;
+  EXPECT_NE(table.find("worker:unix:/nobody is busy: what it has"), std::string::npos) << table;
   EXPECT_NE(table.find("\nworker:1                   -  not needed "), std::string::npos) << table;
 }
 

@@ -114,6 +114,7 @@ TEST_P(WorkerAtAnAddress, ServesOneServerAndKeepsItsWeightsForTheNext) {
     const Outcome refused = run_program({second});
     EXPECT_EQ(refused.code, layers() ? 1 : 0);  // experts are done without it
     EXPECT_NE(refused.err.find("busy"), std::string::npos) << refused.err;
+    EXPECT_EQ(refused.out.find("(busy: ") == std::string::npos, layers()) << refused.out;
     if (!layers()) second.push_back("--expert-ipc-required");
     EXPECT_EQ(run_program({second}).code, 1);
     EXPECT_EQ(text_of(served.complete(body_)), expected) << "the first is served on";
