@@ -116,6 +116,7 @@ void add_local(const DeviceName& name, const Sharing& sharing, const std::vector
                int part, DeviceInventory& device) {
   const std::vector<int> cores =
       name.team ? sharing.cores_of(*name.team, cpus) : std::vector<int>();
+  device.number = name.team.value_or(0);
   device.threads = sharing.share(part);
   // A team has the threads of its own cores; one team over all cores is left to the system.
   if (name.team && sharing.threads == 0)

@@ -110,6 +110,7 @@ TEST(Inventory, TeamsHaveTheirOwnCores) {
                   device.cpus.size() == static_cast<std::size_t>(device.threads));
       seen.insert(device.cpus.begin(), device.cpus.end());
       bound += device.cpus.size();
+      EXPECT_EQ(device.name, fmt::format("cpu:{}", device.number));
     }
     EXPECT_EQ(seen.size(), bound) << names;
     EXPECT_LE(static_cast<int>(seen.size()), cores);

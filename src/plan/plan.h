@@ -49,7 +49,7 @@ struct DeviceInventory {
   bool remote = false;   // in another process
   bool has_file = true;  // of the model, for experts that leave its memory
   DeviceKind kind = DeviceKind::cpu;
-  int number = 0;                 // of a GPU, its driver's
+  int number = 0;                 // as in cpu:1, of a GPU its driver's; remote: not known
   int threads = 0;                // of a GPU: that drive it
   double speed = 0.0;             // in CPU threads; 0: `threads`
   double bytes_per_s = 0.0;       // at which it reads its memory, as it says; 0: not known

@@ -167,7 +167,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
-  EXPECT_EQ(json.at("number"), number);
+  EXPECT_TRUE(json.at("number").is_null());  // below
   EXPECT_EQ(json.at("threads"), threads);
   EXPECT_EQ(json.at("cpus"), cpus);
   EXPECT_EQ(json.at("first_layer"), layout.first_layer);  // the others below
@@ -225,6 +225,13 @@ TEST(PlanJson, HasEveryFieldOfALayout) {
                                                            {"host", "3"},
                                                            {"worker:0", "1-2"},
                                                            {"spare", spare}}}));
+}
+
+// Which of its devices a worker computes on, it does not say.
+TEST(PlanJson, HasTheNumberOfADeviceHere) {
+  Plan plan = some_plan();
+  plan.shards[0].remote = false;
+  EXPECT_EQ(plan_json(plan).at("shards").at(0).at("number"), 9);
 }
 
 TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
