@@ -223,6 +223,7 @@ TEST_P(Experts, ExpertsThatComeWhileServingChangeNothing) {
     EXPECT_TRUE(runner.logits(prompt, 1) == whole);
   EXPECT_GT(metrics.cache_admit.value(), 2u);
   EXPECT_GT(metrics.cache_hit.value(), 0u);
+  EXPECT_EQ(metrics.cache_miss.value(), metrics.host.pairs.value());
   EXPECT_GT(metrics.host.pairs.value(), 0u);
 }
 

@@ -361,7 +361,7 @@ void Dispatcher::observe(int layer, std::span<const RoutedPair> pairs) {
   metrics_->pairs_resident.add(split_.resident().size());
   metrics_->expert_bytes_resident.add(reads_.bytes(layer, split_.resident()));
   metrics_->cache_hit.add(static_cast<std::uint64_t>(cache_.hits()));
-  metrics_->cache_miss.add(pairs.size() - split_.resident().size());
+  metrics_->cache_miss.add(static_cast<std::uint64_t>(cache_.misses()));
   if (!split_.all_resident()) metrics_->mixed_layers.add();
 }
 

@@ -203,6 +203,7 @@ TEST(Dispatcher, CountsWhatIsComputedWhere) {
   EXPECT_EQ(metrics.host.calls.value(), 1u);
   EXPECT_EQ(metrics.worker.calls.value(), 1u);
   EXPECT_EQ(metrics.mixed_layers.value(), 1u);
+  EXPECT_EQ(metrics.cache_miss.value(), 0u) << "no expert may come";
   EXPECT_EQ(metrics.bytes_out.value(), 20u);
   late = true;
   device.summed = false;
@@ -316,6 +317,7 @@ TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
     }
     EXPECT_EQ(device.moves, 1);
     EXPECT_EQ(metrics.cache_admit.value(), 0u);
+    EXPECT_EQ(metrics.cache_miss.value(), metrics.host.pairs.value());
     EXPECT_EQ(status.ok(), code == ErrorCode::exhausted);
   }
 }

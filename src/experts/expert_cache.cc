@@ -25,7 +25,7 @@ ExpertCache::ExpertCache(ExpertTable& table, const ExpertCacheOptions& options)
 }
 
 void ExpertCache::observe(int number, std::span<const RoutedPair> pairs) {
-  hits_ = 0;
+  hits_ = misses_ = 0;
   Layer& layer = layer_at(number);
   if (layer.count.empty() || pairs.empty()) return;
   // The experts of one row are different, so the first row's pairs tell how many a row has.
@@ -41,10 +41,12 @@ void ExpertCache::observe(int number, std::span<const RoutedPair> pairs) {
     if (homes.home(pair.expert).is_resident()) {
       hits_ += homes.planned(pair.expert).is_resident() ? 0 : 1;
       layer.useful[static_cast<std::size_t>(pair.expert)] = 1;
-    } else if (count >= options_.admit_count && layer.candidates.size() < kCandidates &&
-               std::find(layer.candidates.begin(), layer.candidates.end(), pair.expert) ==
-                   layer.candidates.end()) {
-      layer.candidates.push_back(pair.expert);
+    } else {
+      ++misses_;
+      if (count >= options_.admit_count && layer.candidates.size() < kCandidates &&
+          std::find(layer.candidates.begin(), layer.candidates.end(), pair.expert) ==
+              layer.candidates.end())
+        layer.candidates.push_back(pair.expert);
     }
     if (++layer.pairs >= layer.window_pairs) halve(layer);
   }

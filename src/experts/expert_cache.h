@@ -46,8 +46,10 @@ class ExpertCache {
   void done(const ExpertMove& move);
   void stop() { stopped_ = true; }
 
-  // Of the pairs of the last observe(): those of experts that came while serving.
+  // Of the pairs of the last observe(), in a layer with places for experts that come: those of
+  // experts that came while serving, and of those that are away.
   int hits() const { return hits_; }
+  int misses() const { return misses_; }
 
  private:
   struct Layer {
@@ -67,7 +69,7 @@ class ExpertCache {
   ExpertTable& table_;
   ExpertCacheOptions options_;
   std::vector<Layer> layers_;
-  int hits_ = 0;
+  int hits_ = 0, misses_ = 0;
   bool stopped_ = false;
 };
 

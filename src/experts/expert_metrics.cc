@@ -81,7 +81,8 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       cache_hit(registry.counter("tessera_moe_cache_hit_total",
                                  "Pairs of experts that became resident while serving.")),
       cache_miss(registry.counter("tessera_moe_cache_miss_total",
-                                  "Pairs of experts that were not resident.")),
+                                  "Pairs of experts that were not resident, in layers with places "
+                                  "for experts that become so.")),
       cache_admit(registry.counter("tessera_moe_cache_admit_total",
                                    "Experts that became resident while serving.")),
       cache_evict(registry.counter("tessera_moe_cache_evict_total",

@@ -72,7 +72,7 @@ class ExpertMetrics {
   Counter& races_host;
   Counter& races_worker;
   Counter& cache_hit;   // pairs of experts that came while serving
-  Counter& cache_miss;  // pairs that were not resident
+  Counter& cache_miss;  // pairs of experts away, in layers with places for experts that come
   Counter& cache_admit;
   Counter& cache_evict;
   Counter& cache_useless;  // of these, never used since they came
