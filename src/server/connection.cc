@@ -141,7 +141,7 @@ void Connection::advance() {
 // False when the request was answered from its head.
 bool Connection::on_head() {
   http_1_1_ = parser_->is_http_1_1();
-  close_after_ = !parser_->keep_alive() || draining_;
+  close_after_ = !parser_->keep_alive();
   head_ = std::move(parser_->request());
   parser_->request() = {};
   if (auto response = service_.check_head(head_)) {
@@ -212,9 +212,8 @@ void Connection::arm_ping_timer() {
 }
 
 void Connection::drain() {
-  draining_ = true;
-  close_after_ = true;
-  if (phase_ == Phase::head || phase_ == Phase::body) close();
+  if (phase_ != Phase::body) return;
+  if (auto refusal = service_.check_head(head_)) refuse(*std::move(refusal));
 }
 
 void Connection::shut_down() {

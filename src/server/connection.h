@@ -37,9 +37,11 @@ class Connection : public ResponseWriter, public std::enable_shared_from_this<Co
   void start();
   // Between two requests.
   bool is_idle() const { return phase_ == Phase::head && !parser_used_; }
+  // On an answer, or until the client has read it.
+  bool is_working() const { return phase_ == Phase::busy || phase_ == Phase::lingering; }
   std::chrono::steady_clock::time_point idle_since() const { return idle_since_; }
   void close();
-  void drain();      // closes now, or after the answer in work
+  void drain();      // refuses the request that is coming; closes after each answer by itself
   void shut_down();  // ends the answer in work with an error
 
   void send(HttpResponse response) override;
@@ -92,7 +94,6 @@ class Connection : public ResponseWriter, public std::enable_shared_from_this<Co
   std::shared_ptr<Exchange> exchange_;
   bool http_1_1_ = true;
   bool close_after_ = false;
-  bool draining_ = false;
 
   std::string pending_;    // output not yet given to the socket
   std::string in_flight_;  // output that the socket is taking

@@ -21,6 +21,7 @@ void Connection::append_head(const HttpResponse& response, std::string_view fram
   };
   add(service_.common_headers(head_));
   add(response.headers);
+  close_after_ = close_after_ || service_.draining();
   pending_ += framing;
   pending_ += close_after_ ? "Connection: close\r\n\r\n" : "Connection: keep-alive\r\n\r\n";
   service_.count(head_, response.status);
@@ -111,7 +112,7 @@ void Connection::response_done() {
   ping_timer_.cancel();
   streaming_ = false;
   response_complete_ = false;
-  if (close_after_) return linger();
+  if (close_after_ || service_.draining()) return linger();
   // Through the loop, so that a long pipeline neither nests calls nor keeps others waiting.
   asio::post(socket_.get_executor(), [self = shared_from_this()] {
     if (self->phase_ == Phase::busy) self->next_request();

@@ -23,10 +23,10 @@ static_assert(kTooMany.size() - kTooMany.find("\r\n\r\n") - 4 == 118);
 }  // namespace
 
 Listener::Listener(asio::io_context& context, const ServerOptions& options, Service& service,
-                   std::function<void()> on_empty)
+                   std::function<void()> on_rest)
     : options_(options),
       service_(service),
-      on_empty_(std::move(on_empty)),
+      on_rest_(std::move(on_rest)),
       acceptor_(context),
       retry_(context) {}
 
@@ -90,7 +90,7 @@ void Listener::on_accept(const boost::system::error_code& ec, tcp::socket socket
         std::move(socket), options_, service_, [this](const std::shared_ptr<Connection>& closed) {
           connections_.erase(closed);
           service_.metrics().connections.set(static_cast<double>(connections_.size()));
-          if (connections_.empty()) on_empty_();
+          if (finishing_.erase(closed) > 0 && finishing_.empty()) on_rest_();
         });
     connections_.insert(connection);
     service_.metrics().connections.set(static_cast<double>(connections_.size()));
@@ -118,10 +118,10 @@ std::vector<std::shared_ptr<Connection>> Listener::snapshot() const {
 }
 
 void Listener::drain() {
-  boost::system::error_code ignored;
-  acceptor_.close(ignored);
-  retry_.cancel();
-  for (const auto& connection : snapshot()) connection->drain();
+  for (const auto& connection : snapshot()) {
+    connection->drain();
+    if (connection->is_working()) finishing_.insert(connection);
+  }
 }
 
 void Listener::shut_down() {
@@ -129,6 +129,9 @@ void Listener::shut_down() {
 }
 
 void Listener::close_all() {
+  boost::system::error_code ignored;
+  acceptor_.close(ignored);
+  retry_.cancel();
   for (const auto& connection : snapshot()) connection->close();
 }
 

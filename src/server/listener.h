@@ -19,16 +19,19 @@ namespace tessera::server {
 class Listener {
  public:
   Listener(boost::asio::io_context& context, const ServerOptions& options, Service& service,
-           std::function<void()> on_empty);
+           std::function<void()> on_rest);
 
   Status listen();
   std::uint16_t port() const { return port_; }
   void accept();
 
-  void drain();      // no new connections; open ones close after their answer
+  // From now on each connection closes after its answer. New ones are accepted, so that who asks
+  // is told that the server ends.
+  void drain();
+  // Whether the answers that were in work then have ended; their last end calls `on_rest`.
+  bool at_rest() const { return finishing_.empty(); }
   void shut_down();  // answers in work end with an error
-  void close_all();
-  bool empty() const { return connections_.empty(); }
+  void close_all();  // and no new connections
 
  private:
   Result<boost::asio::ip::tcp::endpoint> resolve() const;
@@ -38,11 +41,12 @@ class Listener {
 
   const ServerOptions& options_;
   Service& service_;
-  std::function<void()> on_empty_;
+  std::function<void()> on_rest_;
   boost::asio::ip::tcp::acceptor acceptor_;
   boost::asio::steady_timer retry_;
   std::uint16_t port_ = 0;
   std::unordered_set<std::shared_ptr<Connection>> connections_;
+  std::unordered_set<std::shared_ptr<Connection>> finishing_;  // of these, in work at drain()
 };
 
 }  // namespace tessera::server

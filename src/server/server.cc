@@ -23,7 +23,7 @@ class Server::Impl {
         workers_(static_cast<std::size_t>(std::max(options_.workers, 1))),
         mailbox_(std::make_shared<Mailbox>(context_)),
         service_(options_, executors(), metrics),
-        listener_(context_, options_, service_, [this] { set(empty_); }) {}
+        listener_(context_, options_, service_, [this] { set(at_rest_); }) {}
 
   Status listen() {
     TESSERA_TRY(listener_.listen());
@@ -51,10 +51,10 @@ class Server::Impl {
       service_.set_draining();
       listener_.drain();
     });
-    if (!wait_empty(grace)) {
+    if (!wait_rest(grace)) {
       on_io([this] { listener_.shut_down(); });
       // Time for the last words to be taken; a client that does not read them is cut off.
-      wait_empty(std::chrono::seconds(2));
+      wait_rest(std::chrono::seconds(2));
     }
     on_io([this] { listener_.close_all(); });
     stop();
@@ -83,13 +83,13 @@ class Server::Impl {
     changed_.wait(lock, [&] { return done; });
   }
 
-  bool wait_empty(std::chrono::milliseconds most) {
+  bool wait_rest(std::chrono::milliseconds most) {
     on_io([this] {
       const std::lock_guard lock(mutex_);
-      empty_ = listener_.empty();
+      at_rest_ = listener_.at_rest();
     });
     std::unique_lock lock(mutex_);
-    return changed_.wait_for(lock, most, [&] { return empty_; });
+    return changed_.wait_for(lock, most, [&] { return at_rest_; });
   }
 
   void set(bool& flag) {
@@ -116,7 +116,7 @@ class Server::Impl {
   Service service_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool empty_ = false;
+  bool at_rest_ = false;
   std::atomic<bool> drain_begun_ = false;
   bool stopped_ = false;
   Listener listener_;

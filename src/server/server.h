@@ -40,8 +40,8 @@ class Server {
   std::uint16_t port() const;
   void set_ready(ServedModel model, Engine& engine);
 
-  // Stops listening, refuses new requests (503), lets running ones end within `grace`, ends the
-  // others with an error, and returns when all is closed. Later calls wait for the first.
+  // Refuses new requests (503; /health says "draining"), lets running ones end within `grace`, ends
+  // the others with an error, and returns when all is closed. Later calls wait for the first.
   void drain(std::chrono::milliseconds grace);
   // Returns when the server has been drained.
   void wait();

@@ -19,6 +19,7 @@ class Service {
 
   void set_ready(std::shared_ptr<const ServedModel> model, Engine& engine);
   void set_draining() { draining_ = true; }
+  bool draining() const { return draining_; }
 
   // What can be answered from the head alone: refusals, preflights, and 503 while loading or
   // draining.

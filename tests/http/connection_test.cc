@@ -245,21 +245,36 @@ TEST(Drain, LetsRunningOnesEndThenCutsThem) {
   }
 }
 
-TEST(Drain, RefusesNewRequests) {
+// Who asks meanwhile is told, on an old connection or a new one, and that the answer is the last.
+TEST(Drain, RefusesNewRequestsWhileOthersEnd) {
   Running run(endless());
-  Client running(run.port());
+  Client running(run.port()), idle(run.port()), half(run.port());
   running.send(kStream);
   ASSERT_TRUE(run.engine.wait_running(1));
+  half.send("POST /tokenize HTTP/1.1\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n");
+  ASSERT_TRUE(half.read_until("100 Continue\r\n\r\n"));
   std::thread drainer([&] { run.server->drain(std::chrono::minutes(1)); });
-  // It has begun by then.
-  for (int i = 0; i < 6000 && get(run.port(), "/health").status != 0; ++i)
+  for (int i = 0; i < 6000 && get(run.port(), "/health").status == 200; ++i)
     std::this_thread::sleep_for(milliseconds(10));
-  Client late(run.port());
-  late.send(kWhole);
-  EXPECT_EQ(late.read_reply().status, 0);
+  for (const char* path : {"/health", "/ready"}) {
+    const Reply reply = get(run.port(), path);
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(reply.json()["status"], "draining");
+    EXPECT_EQ(reply.headers.at("connection"), "close");
+  }
+  EXPECT_EQ(get(run.port(), "/metrics").status, 200);
+  idle.send(kWhole);
+  for (const Reply& reply :
+       {half.read_reply(), idle.read_reply(), post(run.port(), "/v1/completions", "{}")}) {
+    EXPECT_EQ(reply.status, 503);
+    EXPECT_EQ(reply.json()["error"]["message"], "the server is shutting down");
+  }
   EXPECT_EQ(run.engine.cancelled(), 0) << "what runs goes on";
+  Client silent(run.port());
   running.reset();
   drainer.join();
+  EXPECT_TRUE(silent.closed_by_peer()) << "is not waited for";
+  EXPECT_EQ(get(run.port(), "/health").status, 0);
 }
 
 }  // namespace
