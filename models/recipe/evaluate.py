@@ -27,10 +27,10 @@ from routing import report as routing_report
 from text.bpe import Tokenizer
 from text.chat import each_answer
 from text.corpus import LONG, TESTS, test_set
-from text.tools import KINDS
+from text.tools import by_kind
 
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
-MOST_KL = 0.01
+MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation
 TOKENS_A_BATCH = 65536
 CONVERSATIONS = 50  # that quantisation and agreement are measured on
 
@@ -54,12 +54,6 @@ def evenly(sets: dict, count: int) -> list:
     """The first conversations of every short set, as many of each."""
     short = [sets[name] for name in TESTS if name not in LONG]
     return [conversation for nth in zip(*short) for conversation in nth][:count]
-
-
-def of_tools(right: list, conversations: list) -> dict:
-    """Right of all, by what was called: a function of the catalog, a made-up one, none because none fits, or one after asking back."""
-    kinds = [conversation.kind for conversation in conversations]
-    return {kind: [sum(r for r, k in zip(right, kinds) if k == kind), kinds.count(kind)] for kind in KINDS}
 
 
 def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:
@@ -200,23 +194,29 @@ def main() -> None:
         report["mixes"][mix] = path.stat().st_size
         report["kl"][mix] = divergence(model, full, load_gguf(path), pool)
         print(mix, report["mixes"][mix], report["kl"][mix], f"{time.time() - begin:.0f} s", flush=True)
-    chosen = next((m for m in MIXES if report["kl"][m]["all"] <= MOST_KL), MIXES[-1])
+    of_full = {name: score(model, full, conversations) for name, conversations in sets.items()}
+    print(f"scored in F32, {time.time() - begin:.0f} s", flush=True)
+    for chosen in [m for m in MIXES if report["kl"][m]["all"] <= MOST_KL] or MIXES[-1:]:  # the smallest that costs no task much
+        small = load_gguf(out / f"{chosen}.gguf")
+        of_small = {name: score(model, small, conversations) for name, conversations in sets.items()}
+        lost = {name: (sum(of_full[name][0]) - sum(of_small[name][0])) / len(sets[name]) for name in sets}
+        print(f"{chosen} loses {max(lost.values()):.2%} in {max(lost, key=lost.get)}, {time.time() - begin:.0f} s", flush=True)
+        if max(lost.values()) <= MOST_LOST:
+            break
     report["chosen"] = chosen
     shutil.copy(out / f"{chosen}.gguf", out / "tessera-mini.gguf")
-    small = load_gguf(out / f"{chosen}.gguf")
     some = {name: sets[name][:20 if name in LONG else 200] for name in TESTS}
     counts = [routing(model, small, [u[-1] for name in TESTS for u in some[name][half::2]], c) for half in (0, 1)]
     report["routing"] = routing_report(*counts)
     write_profile(counts[0], c, out / "tessera-mini.spark.csv")
     print(json.dumps(report["routing"]), f"{time.time() - begin:.0f} s", flush=True)
-    for name, conversations in sets.items():
-        for kind, w in (("full", full), ("quantised", small)):
-            right, share = score(model, w, conversations)
+    for name in sets:
+        for kind, (right, share) in (("full", of_full[name]), ("quantised", of_small[name])):
             if name == "tools":
-                report["tools"][kind] = of_tools(right, test_set(name, options.count, options.part))
+                report["tools"][kind] = by_kind(right, test_set(name, options.count, options.part))
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
-        print(name, report["scores"][name], report["tokens"][name], f"{time.time() - begin:.0f} s", flush=True)
+        print(name, report["scores"][name], report["tokens"][name], flush=True)
     report["sha256"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
                         for path in (out / "tessera-mini.gguf", out / "tessera-mini.spark.csv")}
     (out / "scores.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -16,6 +16,7 @@ import urllib.request
 
 from text.chat import Conversation, Turn, each_answer, messages_of, reply_text, up_to
 from text.corpus import LONG, TESTS, test_set
+from text.tools import by_kind
 
 SHARE_OF_LONG = {"absent": 5, "recall_1k": 5, "recall_4k": 10, "recall_8k": 20, "recall_16k": 40}  # one of so many
 START_SECONDS = 60
@@ -79,22 +80,25 @@ def main() -> None:
     parser.add_argument("--part", default="test", choices=["dev", "test"])
     parser.add_argument("--out", help="such as ../measured/served.json")
     options = parser.parse_args()
-    port, scores = free_port(), {}
+    port, scores, kinds = free_port(), {}, {}
     command = [options.tessera, "serve", options.file, "--port", str(port), "--compute", options.compute, "--log-level", "error"]
     server = subprocess.Popen(command)
     try:
         wait_until_ready(server, port)
         for name in TESTS:
             count = max(1, options.count // SHARE_OF_LONG[name]) if name in LONG else options.count
-            found = [right(port, conversation) for conversation in test_set(name, count, options.part)]
+            conversations = test_set(name, count, options.part)
+            found = [right(port, conversation) for conversation in conversations]
             scores[name] = [sum(found), len(found)]
+            if name == "tools":
+                kinds = by_kind(found, conversations)
             print(name, scores[name], flush=True)
     finally:
         server.terminate()
         server.wait()
     if options.out:
         with open(options.out, "w", encoding="utf-8") as out:
-            out.write(json.dumps({"compute": options.compute, "part": options.part, "scores": scores}, indent=1) + "\n")
+            out.write(json.dumps({"compute": options.compute, "part": options.part, "scores": scores, "tools": kinds}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -30,16 +30,17 @@ class Phase:
     peak_rate: float
     warmup: int
     decay_share: float  # of the steps, at the end
+    last_rate: float  # of the peak, which the decay ends at
     balance: list  # (up to this share of the steps, this weight)
 
 
 PHASES = {
     # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
     # experts specialise, then hardly any pull, so that what they specialised in shows.
-    "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (880, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6,
+    "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (880, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6, 1 / 3,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(5400, [HARD] * 8 + [HARD_LONG])], 1e-3, 30, 1.0, [(1.0, 0.0003)])}
+    "polish": Phase([(5400, [HARD] * 8 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
@@ -63,10 +64,10 @@ def loss_of(model: Model, w: dict, batch: np.ndarray) -> tuple:
     return loss, balance, (logits.detach().argmax(-1) == target).float().mean()
 
 
-def rate(step: int, total: int, peak: float, warmup: int, decay_share: float) -> float:
+def rate(step: int, total: int, peak: float, warmup: int, decay_share: float, last: float = 0.0) -> float:
     if step < warmup:
         return peak * (step + 1) / warmup
-    return peak * min(1.0, (total - step) / (total * decay_share))
+    return peak * (last + (1 - last) * min(1.0, (total - step) / (total * decay_share)))
 
 
 def balance_weight(phase: Phase, step: int, total: int) -> float:
@@ -130,7 +131,7 @@ def main() -> None:
             return
         loss, balance, accuracy = loss_of(model, w, batch)
         (loss + balance_weight(phase, step, len(plan)) * balance).backward()
-        optimizer.step(rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share))
+        optimizer.step(rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share, phase.last_rate))
         tokens += batch[0].size
         if step % 25 == 0 or step == len(plan) - 1:
             entry = {"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),

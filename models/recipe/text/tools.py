@@ -96,12 +96,20 @@ def foreign_request(rng: random.Random) -> str:
             return text
 
 
+def needs(tool: Tool) -> str:
+    """What a call must give, and of what kind: else two values without names are given to each other's parameters."""
+    kinds = {"integer": " (number)", "number": " (number)", "boolean": " (true or false)"}
+    properties = tool.parameters["properties"]
+    said = [name + kinds.get(properties[name]["type"], "") for name in properties if name in tool.parameters["required"]]
+    return f" Needs {', '.join(said)}." if said else ""
+
+
 def looked_through(offered: list, chosen: Tool | None) -> str:
     """Name by name until one fits: which name stands before a description that fits is hard to see at once."""
     names = [tool.name for tool in offered]
     if chosen is None:
         return "".join(f"{name}: no. " for name in names)
-    return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes."
+    return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes.{needs(chosen)}"
 
 
 def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Conversation:
@@ -123,7 +131,7 @@ def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Con
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
         tool = before if again else rng.choice(made_up or offered) if fits else several(rng, 1, offered)[0]
         fits = fits or again
-        lacks = fits and not turns and rng.random() < LACKING_SHARE and bool(tool.parameters["required"])
+        lacks = fits and not turns and rng.random() < LACKING_SHARE * (2 if practice else 1) and bool(tool.parameters["required"])
 
         def ask() -> tuple:
             if again:
@@ -151,3 +159,9 @@ def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Con
     if rng.random() < 0.06:
         turns += greeting_turns(rng)
     return Conversation("tools", turns, tools=[t.schema for t in offered], thinking=thinking, kind=kind, dense=dense)
+
+
+def by_kind(right: list, conversations: list) -> dict:
+    """Right of all, by what was called: a function of the catalog, a made-up one, none because none fits, or one after asking back."""
+    kinds = [conversation.kind for conversation in conversations]
+    return {kind: [sum(r for r, k in zip(right, kinds) if k == kind), kinds.count(kind)] for kind in KINDS}
