@@ -166,11 +166,15 @@ struct Buffers {
     router = floats(r * kExperts, 1.0f, 14);
     GPU_OK(cudaMalloc(&ids, r * kUsed * 4));
     weights = floats(r * kUsed, 1.0f, 15);
-    GPU_OK(cudaMalloc(&tokens, r * 4));
+    GPU_OK(cudaMalloc(&choices, 8 * sizeof(RowChoice)));
+    GPU_OK(cudaMemset(choices, 0, 8 * sizeof(RowChoice)));  // the largest logit
+    GPU_OK(cudaMalloc(&chosen, 8 * sizeof(ChosenRow)));
   }
   float *hidden, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out, *pair_out,
       *router, *weights;
-  std::int32_t *ids, *tokens;
+  std::int32_t* ids;
+  RowChoice* choices;
+  ChosenRow* chosen;
 };
 
 class Bench {
@@ -284,11 +288,12 @@ class Bench {
                                     .rows = rows,
                                     .n_outputs = 1,
                                     .outputs = {{{model_.head, b_.logits, kVocab, false}}}}));
-    GPU_OK(argmax(runner_.launch, {.logits = b_.logits,
+    GPU_OK(choose(runner_.launch, {.logits = b_.logits,
                                    .rows = rows,
                                    .n_vocab = kVocab,
                                    .n_token = kVocab,
-                                   .out = b_.tokens}));
+                                   .choices = b_.choices,
+                                   .out = b_.chosen}));
   }
   void layer(const Layer& l, const Step& s) {
     mixer_in(l, s.test.step.rows);
@@ -386,7 +391,7 @@ class Bench {
            return fused_output(runner_.launch, f, scratch);
          });
     const double head_us = time([&] { head(rows); });
-    std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and argmax", rows, head_us,
+    std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
     const double us = time([&] {
       for (const Layer& l : model_.layers) layer(l, s);

@@ -1,4 +1,4 @@
-// Projections, embedding, argmax and the elementwise kernels against scalar arithmetic.
+// Projections, embedding and the elementwise kernels against scalar arithmetic.
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -172,34 +172,6 @@ void test_projections() {
 }
 
 void test_elementwise() {
-  Random random(5);
-  const int rows = 3, vocab = 5003;
-  std::vector<float> logits = random.normals(std::size_t(rows) * vocab);
-  logits[17] = logits[4000] = 9;
-  logits[vocab + 3] = 20;
-  logits[vocab + 5] = NAN;
-  logits[2 * vocab + vocab - 1] = 30;
-  DeviceArray<float> dlogits(logits);
-  DeviceArray<std::int32_t> suppressed(std::vector<std::int32_t>{3, 900}), out(rows);
-  Runner runner(argmax_workspace(rows, vocab));
-  GPU_OK(argmax(runner.launch, {.logits = dlogits.data(),
-                                .rows = rows,
-                                .n_vocab = vocab,
-                                .n_token = vocab - 1,
-                                .suppressed = suppressed.data(),
-                                .n_suppressed = 2,
-                                .out = out.data()}));
-  runner.sync();
-  const std::vector<std::int32_t> got = out.get();
-  for (int r = 0; r < rows; ++r) {
-    int best = -1;
-    for (int i = 0; i < vocab - 1; ++i) {
-      const float v = logits[std::size_t(r) * vocab + std::size_t(i)];
-      if (i == 3 || i == 900 || std::isnan(v)) continue;
-      if (best < 0 || v > logits[std::size_t(r) * vocab + std::size_t(best)]) best = i;
-    }
-    check("argmax row " + std::to_string(r), got[std::size_t(r)] == best);
-  }
   const int half = 32;
   std::vector<float> freq;
   for (int i = 0; i < half; ++i) freq.push_back(std::pow(1e7f, -float(i) / half));

@@ -101,6 +101,9 @@ StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard);
 
 // --- Scratch ---
 
+// Of all rows of a step together; a step with more chooses on the host.
+inline constexpr int kMostChanges = 4096;
+
 // Sizes in elements; R = max_rows, E = n_embd, S = slots, X = n_expert.
 struct Scratch {
   // The step's inputs, int32, in this order without gaps, so that one copy brings them.
@@ -109,6 +112,7 @@ struct Scratch {
   std::int32_t* sequence = nullptr;    // [R]
   Sequence* sequences = nullptr;       // [S]
   std::int32_t* logit_rows = nullptr;  // [max_logit_rows]
+  RowChoice* choices = nullptr;        // [max_logit_rows]
   std::vector<std::int32_t*> tables;   // by KV group: [S][table_stride]
   std::int64_t table_stride = 0;
   std::int64_t input_ints = 0;  // of all of them
@@ -130,7 +134,9 @@ struct Scratch {
   float* pair_out = nullptr;       // [R][used][E]
   // Head
   float* logits = nullptr;         // [max_logit_rows][V]
-  std::int32_t* best = nullptr;    // [max_logit_rows]
+  LogitChange* changes = nullptr;  // [kMostChanges], of the step's choices
+  float* before = nullptr;         // [kMostChanges]
+  ChosenRow* chosen = nullptr;     // [max_logit_rows]
   std::int32_t* banned = nullptr;  // the model's suppressed tokens
   // Rotary tables: by distinct rope, [R][n_rot / 2] each
   std::vector<const RopeSpec*> ropes;

@@ -92,9 +92,12 @@ void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard
   const std::int64_t rows = aligned(shard.max_rows), sequences = aligned(4 * shard.slots);
   const std::int64_t logit_rows = aligned(std::max(1, shard.max_logit_rows));
   out.table_stride = table_stride(shard);
+  const std::int64_t choices =
+      aligned(shard.head ? shard.max_logit_rows * std::int64_t{sizeof(RowChoice) / 4} : 0);
   const std::int64_t table = aligned(out.table_stride * shard.slots);
   const std::size_t groups = kv_groups(spec).size();
-  out.input_ints = 3 * rows + sequences + logit_rows + table * static_cast<std::int64_t>(groups);
+  out.input_ints =
+      3 * rows + sequences + logit_rows + choices + table * static_cast<std::int64_t>(groups);
   std::int32_t* at = nullptr;
   carve.take(at, out.input_ints);
   const auto next = [&](std::int64_t ints) {
@@ -107,6 +110,7 @@ void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard
   out.sequence = next(rows);
   out.sequences = reinterpret_cast<Sequence*>(next(sequences));
   out.logit_rows = next(logit_rows);
+  out.choices = reinterpret_cast<RowChoice*>(next(choices));
   out.tables.clear();
   for (std::size_t g = 0; g < groups; ++g) out.tables.push_back(next(table));
 }
@@ -151,7 +155,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   }
   if (shard.head) {
     w.work(project_workspace(shard.max_logit_rows, spec.n_embd));
-    w.work(argmax_workspace(shard.max_logit_rows, spec.n_vocab));
+    w.work(choose_workspace(shard.max_logit_rows));
   }
 
   Carver carve(base);
@@ -171,7 +175,9 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   carve.take(out.pair_out, rows * w.used * embd);
   if (shard.head) {
     carve.take(out.logits, std::int64_t{shard.max_logit_rows} * spec.n_vocab);
-    carve.take(out.best, shard.max_logit_rows);
+    carve.take(out.changes, kMostChanges);
+    carve.take(out.before, kMostChanges);
+    carve.take(out.chosen, shard.max_logit_rows);
     carve.take(out.banned, static_cast<std::int64_t>(spec.suppressed_tokens.size()));
   }
   carve_ropes(carve, spec, shard, out);

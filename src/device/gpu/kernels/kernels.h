@@ -29,6 +29,7 @@
 
 #include "device/gpu/kernels/launch_types.h"
 #include "device/gpu/kernels/weight_planes.h"
+#include "device/token_choice.h"
 #include "model/spec.h"
 #include "quant/block_format.h"
 
@@ -302,17 +303,41 @@ std::size_t ffn_workspace(const FfnArgs& args);
 // In place: cap * tanh(x / cap).
 GpuError softcap(const Launch& launch, float* x, std::int64_t n, float cap);
 
-struct ArgmaxArgs {
-  const float* logits = nullptr;  // [rows][n_vocab]
+// One row's TokenChoice, as far as it is a draw.
+struct RowChoice {
+  double uniform;
+  float temperature;
+  float top_p;
+  float min_p;
+  std::int32_t top_k;
+  std::int32_t first_change;
+  std::int32_t n_changes;
+};
+
+struct ChosenRow {
+  std::int32_t id;  // kNoToken: no logit is finite, or one is infinite; or kAskHost
+  float largest;
+};
+// Too many tokens pass the row's filters: the caller restores the logits and chooses itself.
+inline constexpr std::int32_t kAskHost = -2;
+
+struct ChooseArgs {
+  float* logits = nullptr;  // [rows][n_vocab], the changes applied afterwards
   int rows = 0;
   int n_vocab = 0;
   int n_token = 0;                           // ids from here on are never chosen
-  const std::int32_t* suppressed = nullptr;  // ids that are never chosen
+  const std::int32_t* suppressed = nullptr;  // rising; never chosen
   int n_suppressed = 0;
-  std::int32_t* out = nullptr;  // [rows]; the lower id wins a tie, NaN counts as -inf
+  bool sampled = false;                  // false: every row takes the largest logit
+  const RowChoice* choices = nullptr;    // [rows]
+  const LogitChange* changes = nullptr;  // of all rows, rising by id within each, ids < n_vocab
+  float* before = nullptr;               // one a change: what restore_logits() needs
+  ChosenRow* out = nullptr;              // [rows]
 };
-GpuError argmax(const Launch& launch, const ArgmaxArgs& args);
-std::size_t argmax_workspace(int rows, int n_vocab);
+GpuError choose(const Launch& launch, const ChooseArgs& args);
+std::size_t choose_workspace(int rows);
+// Undoes the changes that choose() with the same arguments has made.
+GpuError restore_logits(const Launch& launch, const ChooseArgs& args);
 
 // --- What the kernels can compute ---
 

@@ -127,8 +127,8 @@ std::size_t project_workspace(int rows, int cols) {
   return static_cast<std::size_t>(rows) * static_cast<std::size_t>(padded(cols)) * 2;
 }
 
-std::size_t argmax_workspace(int rows, int /*n_vocab*/) {
-  return static_cast<std::size_t>(rows) * kArgmaxPieces * 8;
+std::size_t choose_workspace(int rows) {
+  return static_cast<std::size_t>(rows) * kChoiceWorkBytes;
 }
 
 const char* unsupported(const ModelSpec& spec, const LayerSpec& layer, KvFormat format) {

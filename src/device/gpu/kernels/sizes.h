@@ -13,7 +13,14 @@ namespace tessera::gpu {
 
 inline constexpr int kMaxExperts = 512;
 inline constexpr int kMaxUsed = 32;
-inline constexpr int kArgmaxPieces = 64;  // of a row of logits
+
+// Choosing a token (choose.cuh): pieces of a row of logits, bins of its weights, tokens that are
+// ranked at most, and the workspace of a row.
+inline constexpr int kChoicePieces = 64;
+inline constexpr int kChoiceBins = 1024;
+inline constexpr int kChoiceCandidates = 4096;
+inline constexpr std::size_t kChoiceWorkBytes =
+    8 * (kChoiceBins + kChoicePieces + kChoiceCandidates) + 8 * kChoicePieces + 4 * kChoiceBins + 8;
 
 // A decode row's context is cut at multiples of this many tokens; each span gives one partial
 // result and they are merged first span first, so that a row's result does not depend on the batch.
