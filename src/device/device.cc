@@ -23,6 +23,10 @@ Result<KvType> parse_kv_type(std::string_view name) {
   return Error::make(ErrorCode::invalid, "KV type '{}' is unknown; give f16, f32 or q8_0", name);
 }
 
+bool Device::choose(std::span<ChosenToken>) {
+  return false;
+}
+
 // A device without these refuses a layout with experts.
 std::span<const float> Device::expert_rows(int) {
   CHECK(false, "{} holds every expert", name());

@@ -8,8 +8,9 @@
 //   head(); logits();
 //
 // Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and
-// the device keeps the order. Only logits(), read_hidden() and routed_pairs() wait for it. What a
-// block computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the reference.
+// the device keeps the order. Only logits(), choose(), read_hidden() and routed_pairs() wait for
+// it. What a block computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the
+// reference.
 //
 // A layer may have experts that the device does not hold (ShardLayout::experts). The caller then
 // gives experts() the pairs of the resident ones, takes expert_rows() for the others, and adds
@@ -124,12 +125,14 @@ class Device {
 
   // [logit_rows][n_vocab] of the last head(), until the next begin().
   virtual std::span<const float> logits() = 0;
+  // The tokens of the batch's choices, instead of logits(). False: the device leaves them to the
+  // caller, who takes the logits (sampling/choose.h).
+  virtual bool choose(std::span<ChosenToken> chosen);
   // The routing of the last route(): row-major, slot ascending.
   virtual std::span<const RoutedPair> routed_pairs() = 0;
   // Why the device can compute no more, once that is so (a GPU that failed or does not answer, a
-  // file that could not be read);
-  // what it returns from then on is zeros. Settled for a step when its logits() or read_hidden()
-  // is.
+  // file that could not be read); what it returns from then on is zeros, and kNoToken. Settled for
+  // a step when its logits(), choose() or read_hidden() is.
   virtual Status fault() { return {}; }
   // Residual rows across a shard boundary, [rows][n_embd].
   virtual void read_hidden(std::span<float> out) = 0;

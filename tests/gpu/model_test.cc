@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/gpu/gpu_layout.h"
+#include "sampling/choose.h"
 #include "tests/golden_data.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/gpu/typed_model.h"
@@ -149,6 +150,54 @@ TEST_P(GpuGolden, DecodedRowsDoNotDependOnTheirNeighbours) {
                              alone.begin() + static_cast<std::ptrdiff_t>(at * vocab)))
           << others << " others, position " << at;
     }
+  }
+}
+
+// A row's choice on the GPU is the host's from the same logits, where both must agree: the largest,
+// with and without changes, draws that can end at one token only. Others are among the likeliest.
+// Where log probabilities are wanted the host chooses.
+TEST_P(GpuGolden, ChoicesAreTheHosts) {
+  RunnerOptions options = on_gpu();
+  options.parallel = 8;
+  ModelRunner runner(model(), options);
+  ASSERT_TRUE(runner.ready());
+  TokenChooser chooser(runner.spec());
+  const std::vector<LogitChange> changes = {{.id = 11, .bias = 9.0f},
+                                            {.id = 7, .penalty = 1.5f},
+                                            {.id = 11, .less = 3.0f},
+                                            {.id = 2, .bias = 2.0f}};
+  const std::vector<TokenChoice> choices = {
+      {},
+      {.n_changes = 4},
+      {.temperature = 0.7f, .top_k = 1, .uniform = 0.9},
+      {.temperature = 1.0f, .top_p = 1e-6f, .uniform = 0.5},
+      {.temperature = 1.0f, .min_p = 1.0f, .uniform = 0.99},
+      {.temperature = 0.9f, .top_k = 5, .top_p = 0.95f, .uniform = 0.6},
+  };
+  const GoldenData golden = answers();
+  const std::span<const std::int32_t> ids = golden.ints("p300_ids");
+  std::vector<ModelRunner::Sequence> asked;
+  for (std::size_t i = 0; i < choices.size(); ++i) asked.push_back(runner.start(100));
+  ModelRunner::Sequence alone = runner.start(100);
+  for (std::size_t at = 0; at < 60; ++at) {
+    ModelRunner::Feed feed{&alone, {ids[at]}};
+    const std::vector<float> logits = runner.step({&feed, 1});
+    std::vector<ModelRunner::Feed> feeds;
+    for (ModelRunner::Sequence& sequence : asked) feeds.push_back({&sequence, {ids[at]}});
+    std::vector<TokenChoice> wanted = choices;
+    if (at % 2 == 1) wanted[0].n_top = 2;
+    const std::vector<ChosenToken> chosen = runner.choose(feeds, {wanted, changes});
+    ASSERT_EQ(chosen.size(), choices.size());
+    std::vector<float> rows;
+    for (std::size_t i = 0; i < choices.size(); ++i)
+      rows.insert(rows.end(), logits.begin(), logits.end());
+    std::vector<ChosenToken> hosts(choices.size());
+    chooser.choose(rows, {wanted, changes}, hosts);
+    for (std::size_t i = 0; i + 1 < choices.size(); ++i)
+      EXPECT_EQ(chosen[i].id, hosts[i].id) << "choice " << i << ", position " << at;
+    const float drawn = logits[static_cast<std::size_t>(chosen.back().id)];
+    EXPECT_LT(std::count_if(logits.begin(), logits.end(), [&](float l) { return l > drawn; }), 5)
+        << "position " << at;
   }
 }
 

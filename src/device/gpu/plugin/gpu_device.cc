@@ -95,6 +95,9 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
     TESSERA_ASSIGN(host_logits_,
                    PinnedBuffer::allocate(
                        std::int64_t{layout_.max_logit_rows} * spec_.n_vocab * floats, "logits"));
+    TESSERA_ASSIGN(
+        host_chosen_,
+        PinnedBuffer::allocate(layout_.max_logit_rows * std::int64_t{sizeof(ChosenRow)}, "tokens"));
   }
   TESSERA_ASSIGN(host_hidden_,
                  PinnedBuffer::allocate(rows * spec_.n_embd * floats, "residual rows"));
@@ -135,7 +138,7 @@ void GpuDevice::begin(const BatchView& batch) {
   shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
   routing_ = {};
   logits_here_ = false;
-  if (!lost()) check(inputs_->send(batch, scratch_, stream_.get()));
+  if (!lost()) check(inputs_->send(batch, shape_, scratch_, stream_.get()));
   note({Block::begin});
 }
 
@@ -228,6 +231,29 @@ std::span<const float> GpuDevice::logits() {
     logits_here_ = true;
   }
   return {host, count};
+}
+
+bool GpuDevice::choose(std::span<ChosenToken> chosen) {
+  if (shape_.choosing == Choosing::host) return false;
+  CHECK(chosen.size() == as_size(shape_.logit_rows));
+  flush();
+  use();
+  const std::span<ChosenRow> rows(host_chosen_.as<ChosenRow>(), chosen.size());
+  if (!lost()) check(fetch(rows.data(), scratch_.chosen, rows.size_bytes()));
+  const auto asks = [](const ChosenRow& row) { return row.id == kAskHost; };
+  if (!lost() && std::any_of(rows.begin(), rows.end(), asks)) {
+    check(step_->restore_logits(shape_));
+    return false;
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const bool known = rows[i].id >= kNoToken && rows[i].id < spec_.n_vocab;
+    if (!known) check(Error::make(ErrorCode::internal, "chose token {}", rows[i].id));
+    chosen[i] = {.id = lost() ? kNoToken : rows[i].id,
+                 .largest = rows[i].largest,
+                 .logprob = 0.0f,
+                 .top = {}};
+  }
+  return true;
 }
 
 void GpuDevice::read_hidden(std::span<float> out) {

@@ -48,6 +48,8 @@ class GpuDevice final : public Device {
   void head() override;
 
   std::span<const float> logits() override;
+  // Not where log probabilities are wanted, nor where thousands of tokens pass a row's filters.
+  bool choose(std::span<ChosenToken> chosen) override;
   std::span<const RoutedPair> routed_pairs() override;
   Status fault() override { return fault_; }
   void read_hidden(std::span<float> out) override;
@@ -93,7 +95,7 @@ class GpuDevice final : public Device {
   Scratch scratch_;
   DeviceBuffer scratch_memory_, slots_;
   std::vector<DeviceBuffer> pools_;
-  PinnedBuffer host_logits_, host_hidden_, host_routing_;
+  PinnedBuffer host_logits_, host_chosen_, host_hidden_, host_routing_;
   Event hidden_sent_;
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;

@@ -295,9 +295,33 @@ int GpuStep::head(const StepShape& shape) const {
   add_output(args, w.matrix(spec.tied_head ? TensorRole::token_embd : TensorRole::output), s.logits,
              spec.n_vocab);
   if (const int error = project(launch_, args); error != 0) return error;
-  if (spec.logit_softcap <= 0.0f) return 0;
-  return softcap(launch_, s.logits, std::int64_t{shape.logit_rows} * spec.n_vocab,
-                 spec.logit_softcap);
+  if (spec.logit_softcap > 0.0f) {
+    const int error = softcap(launch_, s.logits, std::int64_t{shape.logit_rows} * spec.n_vocab,
+                              spec.logit_softcap);
+    if (error != 0) return error;
+  }
+  return shape.choosing == Choosing::host ? 0 : choose(launch_, choices(shape));
+}
+
+ChooseArgs GpuStep::choices(const StepShape& shape) const {
+  const Scratch& s = memory_.scratch;
+  const ModelSpec& spec = memory_.spec;
+  return {.logits = s.logits,
+          .rows = shape.logit_rows,
+          .n_vocab = spec.n_vocab,
+          .n_token = spec.n_token,
+          .suppressed = s.banned,
+          .n_suppressed = static_cast<int>(spec.suppressed_tokens.size()),
+          .sampled = shape.choosing == Choosing::drawn,
+          .choices = s.choices,
+          .changes = s.changes,
+          .before = s.before,
+          .out = s.chosen};
+}
+
+Status GpuStep::restore_logits(const StepShape& shape) const {
+  const int error = gpu::restore_logits(launch_, choices(shape));
+  return error == 0 ? Status{} : status_of(error, "logits");
 }
 
 }  // namespace tessera::gpu

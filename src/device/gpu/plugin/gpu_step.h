@@ -16,12 +16,16 @@
 
 namespace tessera::gpu {
 
+// How the head's tokens are chosen: by the host, or here.
+enum class Choosing : std::uint8_t { host, largest, drawn };
+
 struct StepShape {
   int rows = 0;
   int sequences = 0;
   int max_sequence_rows = 0;
   int logit_rows = 0;
   int max_context = 0;  // a bound of every position + 1
+  Choosing choosing = Choosing::host;
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -51,6 +55,8 @@ class GpuStep {
   GpuStep(StepMemory memory, const Launch& launch) : memory_(std::move(memory)), launch_(launch) {}
 
   Status run(const BlockCall& call, const StepShape& shape) const;
+  // The logits as the head left them, where choosing has changed them.
+  Status restore_logits(const StepShape& shape) const;
 
  private:
   int begin(const StepShape& shape) const;
@@ -63,6 +69,7 @@ class GpuStep {
   int add_branch(const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
   int head(const StepShape& shape) const;
+  ChooseArgs choices(const StepShape& shape) const;
 
   const LayerSpec& layer_spec(int layer) const {
     return memory_.spec.layers[static_cast<std::size_t>(layer)];

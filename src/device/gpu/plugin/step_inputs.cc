@@ -11,6 +11,32 @@ namespace {
 
 constexpr int kLeastContext = 1024;
 
+// The host chooses where log probabilities are wanted, and where more changes than there is room.
+Choosing choosing_of(const TokenChoices& choices) {
+  if (choices.empty() || choices.changes.size() > std::size_t{kMostChanges}) return Choosing::host;
+  Choosing choosing = Choosing::largest;
+  for (const TokenChoice& choice : choices.rows) {
+    if (choice.given != kNoToken || choice.n_top >= 0) return Choosing::host;
+    if (choice.temperature != 0.0f) choosing = Choosing::drawn;
+  }
+  return choosing;
+}
+
+void fill_choices(std::span<const TokenChoice> choices, RowChoice* rows) {
+  std::int32_t change = 0;
+  for (std::size_t i = 0; i < choices.size(); ++i) {
+    const TokenChoice& choice = choices[i];
+    rows[i] = {.uniform = choice.uniform,
+               .temperature = choice.temperature,
+               .top_p = choice.top_p,
+               .min_p = choice.min_p,
+               .top_k = choice.top_k,
+               .first_change = change,
+               .n_changes = choice.n_changes};
+    change += choice.n_changes;
+  }
+}
+
 // Fills `block` like the scratch's inputs and returns how many integers of it are in use. `at` maps
 // a place in device memory to the same place in the block.
 template <typename At>
@@ -49,7 +75,8 @@ std::int64_t fill(const BatchView& batch, const Scratch& scratch, std::int32_t* 
 
 Result<StepInputs> StepInputs::create(const Scratch& scratch) {
   StepInputs inputs;
-  const std::int64_t bytes = scratch.input_ints * std::int64_t{sizeof(std::int32_t)};
+  const std::int64_t bytes = scratch.input_ints * std::int64_t{sizeof(std::int32_t)} +
+                             kMostChanges * std::int64_t{sizeof(LogitChange)};
   for (Block& block : inputs.blocks_) {
     TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(bytes, "step inputs"));
     std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(bytes));
@@ -58,13 +85,23 @@ Result<StepInputs> StepInputs::create(const Scratch& scratch) {
   return inputs;
 }
 
-Status StepInputs::send(const BatchView& batch, const Scratch& scratch, GpuStream stream) {
+Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
+                        GpuStream stream) {
   Block& block = blocks_[next_];
   next_ = (next_ + 1) % kBlocks;
   TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
-  const std::int64_t ints = fill(batch, scratch, memory, at);
+  std::int64_t ints = fill(batch, scratch, memory, at);
+  if (shape.choosing != Choosing::host) {
+    auto* rows =
+        reinterpret_cast<RowChoice*>(at(reinterpret_cast<const std::int32_t*>(scratch.choices)));
+    fill_choices(batch.choices.rows, rows);
+    const auto* end = reinterpret_cast<const std::int32_t*>(rows + batch.choices.rows.size());
+    ints = std::max<std::int64_t>(ints, end - memory);
+    TESSERA_TRY(send_changes(batch.choices, scratch, stream,
+                             reinterpret_cast<LogitChange*>(memory + scratch.input_ints)));
+  }
   TESSERA_TRY(status_of(
       GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
                        GPU(MemcpyHostToDevice), stream),
@@ -72,10 +109,27 @@ Status StepInputs::send(const BatchView& batch, const Scratch& scratch, GpuStrea
   return status_of(GPU(EventRecord)(block.sent.get(), stream), "step inputs");
 }
 
+// Rising by id within a row, those of one id in their order.
+Status StepInputs::send_changes(const TokenChoices& choices, const Scratch& scratch,
+                                GpuStream stream, LogitChange* staged) {
+  if (choices.changes.empty()) return {};
+  std::copy(choices.changes.begin(), choices.changes.end(), staged);
+  LogitChange* row = staged;
+  for (const TokenChoice& choice : choices.rows) {
+    std::stable_sort(row, row + choice.n_changes,
+                     [](const LogitChange& a, const LogitChange& b) { return a.id < b.id; });
+    row += choice.n_changes;
+  }
+  return status_of(GPU(MemcpyAsync)(scratch.changes, staged, choices.changes.size_bytes(),
+                                    GPU(MemcpyHostToDevice), stream),
+                   "changes of logits");
+}
+
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context) {
   StepShape shape{.rows = batch.rows(),
                   .sequences = static_cast<int>(batch.sequences.size()),
-                  .logit_rows = static_cast<int>(batch.logit_rows.size())};
+                  .logit_rows = static_cast<int>(batch.logit_rows.size()),
+                  .choosing = choosing_of(batch.choices)};
   int context = kLeastContext;
   for (const SequenceRows& sequence : batch.sequences) {
     shape.max_sequence_rows = std::max(shape.max_sequence_rows, sequence.n_rows);

@@ -19,7 +19,8 @@ class StepInputs {
   static Result<StepInputs> create(const Scratch& scratch);
 
   // Waits while all blocks are under way.
-  Status send(const BatchView& batch, const Scratch& scratch, GpuStream stream);
+  Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
+              GpuStream stream);
 
  private:
   static constexpr std::size_t kBlocks = 4;
@@ -28,12 +29,15 @@ class StepInputs {
     Event sent;
   };
 
+  Status send_changes(const TokenChoices& choices, const Scratch& scratch, GpuStream stream,
+                      LogitChange* staged);
+
   std::array<Block, kBlocks> blocks_;
   std::size_t next_ = 0;
 };
 
-// The sizes of a batch that its launches depend on. Contexts are rounded up to a power of two, so
-// that a growing sequence seldom makes a new shape.
+// What the launches of a batch depend on: its sizes, and who chooses its tokens. Contexts are
+// rounded up to a power of two, so that a growing sequence seldom makes a new shape.
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context);
 
 }  // namespace tessera::gpu
