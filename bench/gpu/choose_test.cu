@@ -120,7 +120,7 @@ void run(const std::string& name, const std::vector<float>& logits, int n_vocab,
     const std::vector<Ranked> tokens = kept(rows[std::size_t(r)], row, n_token, never, around);
     const std::int32_t id = got[std::size_t(r)].id;
     const std::string what = name + " row " + std::to_string(r) + ": " + std::to_string(id);
-    if (id == kAskHost)
+    if (id == kNotChosen)
       check(what + " asks the host", around > kChoiceCandidates);
     else
       check(what, tokens.empty() ? id == kNoToken

@@ -23,7 +23,8 @@ Result<KvType> parse_kv_type(std::string_view name) {
   return Error::make(ErrorCode::invalid, "KV type '{}' is unknown; give f16, f32 or q8_0", name);
 }
 
-bool Device::choose(std::span<ChosenToken>) {
+bool Device::choose(std::span<ChosenToken> chosen) {
+  for (ChosenToken& token : chosen) token.id = kNotChosen;
   return false;
 }
 

@@ -125,8 +125,8 @@ class Device {
 
   // [logit_rows][n_vocab] of the last head(), until the next begin().
   virtual std::span<const float> logits() = 0;
-  // The tokens of the batch's choices, instead of logits(). False: the device leaves them to the
-  // caller, who takes the logits (sampling/choose.h).
+  // The tokens of the batch's choices, instead of logits(). False: some are kNotChosen, which the
+  // caller chooses from the logits (TokenChooser::choose_left). Who chooses depends on a row alone.
   virtual bool choose(std::span<ChosenToken> chosen);
   // The routing of the last route(): row-major, slot ascending.
   virtual std::span<const RoutedPair> routed_pairs() = 0;

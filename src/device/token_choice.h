@@ -25,6 +25,7 @@ struct LogitChange {
 };
 
 inline constexpr TokenId kNoToken = -1;
+inline constexpr TokenId kNotChosen = -2;  // left to somebody else
 
 struct TokenChoice {
   TokenId given = kNoToken;  // a token that is known and only scored

@@ -101,11 +101,12 @@ Status LocalShard::head(Piece& piece) {
   const BatchView& view = piece.view();
   device_->head();
   if (view.logit_rows.empty()) return device_->fault();
-  if (!view.choices.empty() && device_->choose(piece.chosen_out)) return device_->fault();
+  const bool choices = !view.choices.empty();
+  if (choices && device_->choose(piece.chosen_out)) return device_->fault();
   // A device that computes on its own tells by its results how a step went.
   const std::span<const float> logits = device_->logits();
   TESSERA_TRY(device_->fault());
-  if (!view.choices.empty()) chooser_->choose(logits, view.choices, piece.chosen_out);
+  if (choices) chooser_->choose_left(logits, view.choices, piece.chosen_out);
   return {};
 }
 

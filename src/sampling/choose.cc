@@ -112,6 +112,12 @@ TokenChooser::TokenChooser(SampleableTokens tokens, int n_vocab)
 
 void TokenChooser::choose(std::span<const float> logits, const TokenChoices& choices,
                           std::span<ChosenToken> chosen) {
+  for (ChosenToken& token : chosen) token.id = kNotChosen;
+  choose_left(logits, choices, chosen);
+}
+
+void TokenChooser::choose_left(std::span<const float> logits, const TokenChoices& choices,
+                               std::span<ChosenToken> chosen) {
   const std::size_t n_vocab = weights_.size();
   CHECK(logits.size() == choices.rows.size() * n_vocab && chosen.size() == choices.rows.size(),
         "{} logits and {} places for {} choices", logits.size(), chosen.size(),
@@ -120,8 +126,9 @@ void TokenChooser::choose(std::span<const float> logits, const TokenChoices& cho
   for (std::size_t row = 0; row < chosen.size(); ++row) {
     const TokenChoice& choice = choices.rows[row];
     const auto changes = static_cast<std::size_t>(choice.n_changes);
-    choose_row(logits.subspan(row * n_vocab, n_vocab), choice,
-               choices.changes.subspan(change, changes), chosen[row]);
+    if (chosen[row].id == kNotChosen)
+      choose_row(logits.subspan(row * n_vocab, n_vocab), choice,
+                 choices.changes.subspan(change, changes), chosen[row]);
     change += changes;
   }
 }

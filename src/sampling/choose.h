@@ -51,6 +51,9 @@ class TokenChooser {
   // As many rows of logits as there are choices, and as `chosen` has places.
   void choose(std::span<const float> logits, const TokenChoices& choices,
               std::span<ChosenToken> chosen);
+  // The same for the places that say kNotChosen.
+  void choose_left(std::span<const float> logits, const TokenChoices& choices,
+                   std::span<ChosenToken> chosen);
 
  private:
   void choose_row(std::span<const float> logits, const TokenChoice& choice,

@@ -101,8 +101,8 @@ StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard);
 
 // --- Scratch ---
 
-// Of all rows of a step together; a step with more chooses on the host.
-inline constexpr int kMostChanges = 4096;
+// Of a row's logits; for a row with more the host chooses.
+inline constexpr int kMostChanges = 512;
 
 // Sizes in elements; R = max_rows, E = n_embd, S = slots, X = n_expert.
 struct Scratch {
@@ -134,8 +134,9 @@ struct Scratch {
   float* pair_out = nullptr;       // [R][used][E]
   // Head
   float* logits = nullptr;         // [max_logit_rows][V]
-  LogitChange* changes = nullptr;  // [kMostChanges], of the step's choices
-  float* before = nullptr;         // [kMostChanges]
+  LogitChange* changes = nullptr;  // [most_changes], of the step's choices
+  float* before = nullptr;         // [most_changes]
+  std::int64_t most_changes = 0;   // kMostChanges a logit row
   ChosenRow* chosen = nullptr;     // [max_logit_rows]
   std::int32_t* banned = nullptr;  // the model's suppressed tokens
   // Rotary tables: by distinct rope, [R][n_rot / 2] each

@@ -175,8 +175,9 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   carve.take(out.pair_out, rows * w.used * embd);
   if (shard.head) {
     carve.take(out.logits, std::int64_t{shard.max_logit_rows} * spec.n_vocab);
-    carve.take(out.changes, kMostChanges);
-    carve.take(out.before, kMostChanges);
+    out.most_changes = std::int64_t{kMostChanges} * shard.max_logit_rows;
+    carve.take(out.changes, out.most_changes);
+    carve.take(out.before, out.most_changes);
     carve.take(out.chosen, shard.max_logit_rows);
     carve.take(out.banned, static_cast<std::int64_t>(spec.suppressed_tokens.size()));
   }

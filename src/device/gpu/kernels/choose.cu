@@ -212,7 +212,7 @@ __global__ void __launch_bounds__(kDrawThreads)
     return;
   }
   if (kept > kChoiceCandidates) {
-    if (threadIdx.x == 0) *row.out = {kAskHost, best.value};
+    if (threadIdx.x == 0) *row.out = {kNotChosen, best.value};
     return;
   }
   sort_keys<kDrawThreads>(row.work.key, kept, shared.key);

@@ -315,11 +315,11 @@ struct RowChoice {
 };
 
 struct ChosenRow {
-  std::int32_t id;  // kNoToken: no logit is finite, or one is infinite; or kAskHost
+  // kNoToken: no logit is finite, or one is infinite. kNotChosen: too many tokens pass the row's
+  // filters; the caller restores the logits and chooses itself.
+  std::int32_t id;
   float largest;
 };
-// Too many tokens pass the row's filters: the caller restores the logits and chooses itself.
-inline constexpr std::int32_t kAskHost = -2;
 
 struct ChooseArgs {
   float* logits = nullptr;  // [rows][n_vocab], the changes applied afterwards

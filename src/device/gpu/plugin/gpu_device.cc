@@ -136,6 +136,7 @@ void GpuDevice::begin(const BatchView& batch) {
   flush();
   use();
   shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
+  choices_ = batch.choices.rows;
   routing_ = {};
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, stream_.get()));
@@ -234,26 +235,24 @@ std::span<const float> GpuDevice::logits() {
 }
 
 bool GpuDevice::choose(std::span<ChosenToken> chosen) {
-  if (shape_.choosing == Choosing::host) return false;
-  CHECK(chosen.size() == as_size(shape_.logit_rows));
+  if (shape_.choosing == Choosing::host) return Device::choose(chosen);
+  CHECK(chosen.size() == choices_.size());
   flush();
   use();
   const std::span<ChosenRow> rows(host_chosen_.as<ChosenRow>(), chosen.size());
   if (!lost()) check(fetch(rows.data(), scratch_.chosen, rows.size_bytes()));
-  const auto asks = [](const ChosenRow& row) { return row.id == kAskHost; };
-  if (!lost() && std::any_of(rows.begin(), rows.end(), asks)) {
-    check(step_->restore_logits(shape_));
-    return false;
+  bool all = true;
+  for (std::size_t i = 0; i < rows.size() && !lost(); ++i) {
+    const TokenId id = host_chooses(choices_[i]) ? kNotChosen : rows[i].id;
+    if (id < kNotChosen || id >= spec_.n_vocab)
+      check(Error::make(ErrorCode::internal, "chose token {}", id));
+    all &= id != kNotChosen;
+    chosen[i] = {.id = id, .largest = rows[i].largest, .logprob = 0.0f, .top = {}};
   }
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const bool known = rows[i].id >= kNoToken && rows[i].id < spec_.n_vocab;
-    if (!known) check(Error::make(ErrorCode::internal, "chose token {}", rows[i].id));
-    chosen[i] = {.id = lost() ? kNoToken : rows[i].id,
-                 .largest = rows[i].largest,
-                 .logprob = 0.0f,
-                 .top = {}};
-  }
-  return true;
+  if (!all && !lost()) check(step_->restore_logits(shape_));
+  if (lost())
+    for (ChosenToken& token : chosen) token = {};
+  return all || lost();
 }
 
 void GpuDevice::read_hidden(std::span<float> out) {

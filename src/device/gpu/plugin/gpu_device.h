@@ -48,7 +48,7 @@ class GpuDevice final : public Device {
   void head() override;
 
   std::span<const float> logits() override;
-  // Not where log probabilities are wanted, nor where thousands of tokens pass a row's filters.
+  // Not the rows of host_chooses(), nor those whose filters thousands of tokens pass.
   bool choose(std::span<ChosenToken> chosen) override;
   std::span<const RoutedPair> routed_pairs() override;
   Status fault() override { return fault_; }
@@ -102,6 +102,7 @@ class GpuDevice final : public Device {
 
   // The step under way.
   StepShape shape_;
+  std::span<const TokenChoice> choices_;
   std::vector<BlockCall> program_;  // noted and not yet enqueued
   struct Routing {
     int layer = -1;

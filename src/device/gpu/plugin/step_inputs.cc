@@ -11,21 +11,23 @@ namespace {
 
 constexpr int kLeastContext = 1024;
 
-// The host chooses where log probabilities are wanted, and where more changes than there is room.
 Choosing choosing_of(const TokenChoices& choices) {
-  if (choices.empty() || choices.changes.size() > std::size_t{kMostChanges}) return Choosing::host;
-  Choosing choosing = Choosing::largest;
+  Choosing choosing = Choosing::host;
   for (const TokenChoice& choice : choices.rows) {
-    if (choice.given != kNoToken || choice.n_top >= 0) return Choosing::host;
-    if (choice.temperature != 0.0f) choosing = Choosing::drawn;
+    if (host_chooses(choice)) continue;
+    if (choice.temperature != 0.0f) return Choosing::drawn;
+    choosing = Choosing::largest;
   }
   return choosing;
 }
 
+// A row that is the host's takes the largest logit here, which nobody asks for.
 void fill_choices(std::span<const TokenChoice> choices, RowChoice* rows) {
   std::int32_t change = 0;
   for (std::size_t i = 0; i < choices.size(); ++i) {
     const TokenChoice& choice = choices[i];
+    rows[i] = {};
+    if (host_chooses(choice)) continue;
     rows[i] = {.uniform = choice.uniform,
                .temperature = choice.temperature,
                .top_p = choice.top_p,
@@ -76,7 +78,7 @@ std::int64_t fill(const BatchView& batch, const Scratch& scratch, std::int32_t* 
 Result<StepInputs> StepInputs::create(const Scratch& scratch) {
   StepInputs inputs;
   const std::int64_t bytes = scratch.input_ints * std::int64_t{sizeof(std::int32_t)} +
-                             kMostChanges * std::int64_t{sizeof(LogitChange)};
+                             scratch.most_changes * std::int64_t{sizeof(LogitChange)};
   for (Block& block : inputs.blocks_) {
     TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(bytes, "step inputs"));
     std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(bytes));
@@ -112,17 +114,26 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
 // Rising by id within a row, those of one id in their order.
 Status StepInputs::send_changes(const TokenChoices& choices, const Scratch& scratch,
                                 GpuStream stream, LogitChange* staged) {
-  if (choices.changes.empty()) return {};
-  std::copy(choices.changes.begin(), choices.changes.end(), staged);
-  LogitChange* row = staged;
+  const LogitChange* from = choices.changes.data();
+  LogitChange* end = staged;
   for (const TokenChoice& choice : choices.rows) {
-    std::stable_sort(row, row + choice.n_changes,
-                     [](const LogitChange& a, const LogitChange& b) { return a.id < b.id; });
-    row += choice.n_changes;
+    if (!host_chooses(choice)) {
+      LogitChange* row = end;
+      end = std::copy_n(from, choice.n_changes, row);
+      std::stable_sort(row, end,
+                       [](const LogitChange& a, const LogitChange& b) { return a.id < b.id; });
+    }
+    from += choice.n_changes;
   }
-  return status_of(GPU(MemcpyAsync)(scratch.changes, staged, choices.changes.size_bytes(),
-                                    GPU(MemcpyHostToDevice), stream),
-                   "changes of logits");
+  if (end == staged) return {};
+  const auto bytes = static_cast<std::size_t>(end - staged) * sizeof(LogitChange);
+  return status_of(
+      GPU(MemcpyAsync)(scratch.changes, staged, bytes, GPU(MemcpyHostToDevice), stream),
+      "changes of logits");
+}
+
+bool host_chooses(const TokenChoice& choice) {
+  return choice.given != kNoToken || choice.n_top >= 0 || choice.n_changes > kMostChanges;
 }
 
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context) {

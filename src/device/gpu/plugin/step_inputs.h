@@ -36,6 +36,9 @@ class StepInputs {
   std::size_t next_ = 0;
 };
 
+// Where log probabilities are wanted, or more changes than there is room for.
+bool host_chooses(const TokenChoice& choice);
+
 // What the launches of a batch depend on: its sizes, and who chooses its tokens. Contexts are
 // rounded up to a power of two, so that a growing sequence seldom makes a new shape.
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context);
