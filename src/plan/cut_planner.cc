@@ -1,6 +1,5 @@
 // The part of ShardPlanner that chooses where the layers are cut.
 #include <algorithm>
-#include <numeric>
 
 #include "plan/layer_cuts.h"
 #include "plan/shard_planner.h"
@@ -8,22 +7,33 @@
 namespace tessera {
 namespace {
 
-// Weight bytes that one row reads of each layer.
-std::vector<double> layer_costs(const Model& model, bool f32_weights) {
-  std::vector<double> costs(model.spec().layers.size(), 0.0);
-  for (const TensorSlice& slice : model.tensors()) {
-    if (slice.layer < 0) continue;
-    const auto layer = static_cast<std::size_t>(slice.layer);
-    const BlockType type = f32_weights ? BlockType::F32 : slice.type;
-    double bytes =
-        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
-    if (slice.matrices > 1) bytes *= model.spec().layers[layer].moe->n_used;
-    costs[layer] += bytes;
-  }
-  return costs;
-}
+// What leaves a CPU device's memory is packed anew for each use: a product of it takes about twice
+// the time (docs/kernels.md, "Packing"). So its bytes count once more.
+constexpr double kLeftReads = 1.0;
+// A token alone takes as long as about so many rows of a prompt (README.md, "Speed"). Where nothing
+// has left, cuts by bytes need not know it: how long a token takes is then much the same with all.
+constexpr double kRowsPerToken = 8.0;
 
 }  // namespace
+
+ShardPlanner::LayerReads ShardPlanner::layer_reads() const {
+  LayerReads reads;
+  reads.others.resize(spec_.layers.size(), 0.0);
+  reads.experts = reads.others;
+  for (const TensorSlice& slice : model_.tensors()) {
+    const BlockType type = options_.f32_weights ? BlockType::F32 : slice.type;
+    const double bytes =
+        static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
+    const auto layer = static_cast<std::size_t>(slice.layer);
+    if (slice.layer < 0)
+      reads.head += slice.role == TensorRole::token_embd && !spec_.tied_head ? 0.0 : bytes;
+    else if (slice.matrices > 1)
+      reads.experts[layer] += bytes * spec_.layers[layer].moe->n_used;
+    else
+      reads.others[layer] += bytes;
+  }
+  return reads;
+}
 
 // Whether there can be that many shards at all.
 Status ShardPlanner::check_cuts() const {
@@ -45,11 +55,12 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
     bool shared = false;
     for (int i = 0; i < n; ++i) shared |= shares_memory(i);
     const RangeLimits limits = range_limits();
-    const std::optional<Ends> ends = balanced_ends(&limits, {});
+    const std::vector<Holding> held = holdings();
+    const std::optional<Ends> ends = balanced_ends({&limits, &held}, {});
     if (ends && (!shared || fit(*ends))) return *ends;
     if (shared)
-      if (const std::optional<Ends> frugal = frugal_ends(limits)) return *frugal;
-    return ends ? *ends : *balanced_ends(nullptr, {});  // plan() says what lacks
+      if (const std::optional<Ends> frugal = frugal_ends({&limits, &held})) return *frugal;
+    return ends ? *ends : *balanced_ends({}, {});  // plan() says what lacks
   }
   if (options_.layer_weights.size() != devices_.size())
     return Error::make(ErrorCode::invalid, "--target-layer-split: {} weights for {} devices",
@@ -59,24 +70,44 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
   return *best_ends(legal_, n, nearest_to(*std::move(wanted)));
 }
 
-std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const RangeLimits* limits,
+// With what leaves the device's memory, where that is known.
+StepTime ShardPlanner::range_time(int device, LayerRange layers, const LayerReads& reads,
+                                  const Holding* holding) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  double row = 0.0, all = 0.0;
+  for (int l = 0; l < spec_.n_layer(); ++l) {
+    const auto at = static_cast<std::size_t>(l);
+    const double bytes = reads.others[at] + reads.experts[at];
+    all += bytes;
+    if (l >= layers.begin && l < layers.end) row += bytes;
+  }
+  StepTime time{.prompt_row_s = row, .token_s = row};
+  const double threads = on.speed > 0.0 ? on.speed : on.threads;
+  if (!measured_) time = {row / all / threads, row / all / threads};
+  if (measured_) time = span_time(*on.times, layers);
+  if (holding == nullptr) return time;
+  const LeftReads left = left_reads(device, layers, *holding, reads);
+  // What is away from a GPU the host reads.
+  const double slower = on.kind == DeviceKind::cpu
+                            ? kLeftReads
+                            : threads * kThreadBytesPerSecond / options_.expert_costs.bytes_per_s;
+  const double token = layers.end == spec_.n_layer() ? row + reads.head : row;
+  const double row_s = time.prompt_row_s;
+  time.prompt_row_s += slower * row_s * left.row / row;
+  time.token_s += measured_ ? slower * time.token_s * left.token / token
+                            : kRowsPerToken * slower * row_s * left.token / row;
+  return time;
+}
+
+std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const CutLimits& limits,
                                                               const MemoryPrice& price) const {
-  std::vector<double> before(legal_.size(), 0.0);
-  const std::vector<double> costs = layer_costs(model_, options_.f32_weights);
-  std::partial_sum(costs.begin(), costs.end(), before.begin() + 1);
-  const auto range_time = [&](int device, LayerRange layers) {
-    const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
-    if (measured_) return span_time(*on.times, layers);
-    const double share = (before[static_cast<std::size_t>(layers.end)] -
-                          before[static_cast<std::size_t>(layers.begin)]) /
-                         before.back() / (on.speed > 0.0 ? on.speed : on.threads);
-    return StepTime{.prompt_row_s = share, .token_s = share};
-  };
+  const LayerReads reads = layer_reads();
   const auto time = [&](int device, LayerRange layers) -> std::optional<StepTime> {
     const auto i = static_cast<std::size_t>(device);
     const auto from = static_cast<std::size_t>(layers.begin);
-    if (limits != nullptr && layers.end > (*limits)[i][from]) return std::nullopt;
-    StepTime time = range_time(device, layers);
+    if (limits.ranges != nullptr && layers.end > (*limits.ranges)[i][from]) return std::nullopt;
+    const bool leaves = limits.held != nullptr && !limits.held->empty();
+    StepTime time = range_time(device, layers, reads, leaves ? &(*limits.held)[i] : nullptr);
     if (i < price.before.size() && !price.before[i].empty())
       time.token_s += price.byte_s * (price.before[i][static_cast<std::size_t>(layers.end)] -
                                       price.before[i][from]);
@@ -132,15 +163,15 @@ std::vector<double> ShardPlanner::least_before(int device) const {
 
 // Where ranges that fit one by one are together too much for memory that their devices share: the
 // first cut that is not, of those for which that memory counts as dearer and dearer.
-std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const RangeLimits& limits) const {
+std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const CutLimits& limits) const {
   constexpr double kFirst = 1e-16, kLast = 1e3, kFactor = 10.0;
   MemoryPrice price{.byte_s = kLast, .before = {}};
   for (int i = 0; i < static_cast<int>(devices_.size()); ++i)
     price.before.push_back(shares_memory(i) ? least_before(i) : std::vector<double>());
-  const std::optional<Ends> least = balanced_ends(&limits, price);
+  const std::optional<Ends> least = balanced_ends(limits, price);
   if (!least || !fit(*least)) return std::nullopt;
   for (price.byte_s = kFirst; price.byte_s < kLast; price.byte_s *= kFactor)
-    if (const std::optional<Ends> ends = balanced_ends(&limits, price); ends && fit(*ends))
+    if (const std::optional<Ends> ends = balanced_ends(limits, price); ends && fit(*ends))
       return ends;
   return least;
 }

@@ -16,10 +16,15 @@ constexpr const char* kReading = "reading weights";
 constexpr const char* kExperts = "reading experts that are away";
 constexpr const char* kArithmetic = "arithmetic";
 
+// What lies in the model's file is packed for each use, which reads it and takes its time: a
+// product of it runs at two thirds of the speed of one that was packed before, at most
+// (docs/kernels.md, "Packing").
+constexpr double kFileReads = 1.5;
+
 // What one step of `rows` rows, each of its own sequence, takes of a shard.
 struct Demand {
   double resident_bytes = 0.0;  // and what is no expert
-  double away_bytes = 0.0;      // with the host
+  double away_bytes = 0.0;      // with the host, in the file
   double operations = 0.0;      // without those of workers
   // Times each worker's share of the pairs.
   double worker_bytes = 0.0;
@@ -45,7 +50,8 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     const double bytes =
         static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
     if (slice.matrices == 1) {
-      demand.resident_bytes += bytes;
+      demand.resident_bytes +=
+          stays_in_file(slice, spec, shard.layout) ? kFileReads * bytes : bytes;
       demand.operations += 2.0 * elements * (head ? 1 : rows);
       continue;
     }
@@ -54,7 +60,7 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     const double touched = count * (1.0 - std::pow(1.0 - used / count, rows));
     const double at_workers = workers_share(shard);
     demand.resident_bytes += bytes * touched * (1.0 - shard.cold_share);
-    demand.away_bytes += bytes * touched * (shard.cold_share - at_workers);
+    demand.away_bytes += kFileReads * bytes * touched * (shard.cold_share - at_workers);
     demand.worker_bytes += bytes * touched;
     const double operations = 2.0 * elements * used * rows;
     demand.operations += operations * (1.0 - at_workers);

@@ -79,6 +79,33 @@ class ShardPlanner {
   // [device][begin]: where the longest range ends that the device can hold by itself.
   using RangeLimits = std::vector<std::vector<int>>;
   RangeLimits range_limits() const;
+  // Bytes that one row reads of each layer, and a token of the head.
+  struct LayerReads {
+    std::vector<double> others;  // than experts
+    std::vector<double> experts;
+    double head = 0.0;
+  };
+  LayerReads layer_reads() const;
+  // Bytes of memory that a device takes for a model.
+  struct Holding {
+    struct Layer {
+      std::int64_t others = 0;  // weights besides experts
+      std::int64_t experts = 0;
+      std::int64_t state = 0;
+    };
+    std::vector<Layer> layers;
+    std::int64_t embedding = 0;
+    std::int64_t head = 0;
+    std::int64_t beside = 0;       // scratch, buffers and the program
+    std::int64_t beside_left = 0;  // the same where something leaves
+  };
+  // What balanced_ends() heeds; nothing where that is absent.
+  struct CutLimits {
+    const RangeLimits* ranges = nullptr;
+    const std::vector<Holding>* held = nullptr;  // of each device; empty: nothing leaves
+  };
+  StepTime range_time(int device, LayerRange layers, const LayerReads& reads,
+                      const Holding* holding) const;
   // Seconds that a byte of memory that several devices share counts as, and by device the bytes
   // before each layer; of one that does not share, none.
   struct MemoryPrice {
@@ -87,10 +114,21 @@ class ShardPlanner {
   };
   std::vector<double> least_before(int device) const;
   // The fastest cut; with limits, none of whose ranges is too much for its device by itself.
-  std::optional<Ends> balanced_ends(const RangeLimits* limits, const MemoryPrice& price) const;
-  std::optional<Ends> frugal_ends(const RangeLimits& limits) const;
+  std::optional<Ends> balanced_ends(const CutLimits& limits, const MemoryPrice& price) const;
+  std::optional<Ends> frugal_ends(const CutLimits& limits) const;
   bool fit(const Ends& ends) const;
   bool shares_memory(int device) const;
+
+  // leave_costs.cc
+  std::vector<Holding> holdings() const;
+  Holding holding_of(DeviceKind kind) const;
+  // Of what one row and one token read, what has left the device's memory.
+  struct LeftReads {
+    double row = 0.0;
+    double token = 0.0;
+  };
+  LeftReads left_reads(int device, LayerRange layers, const Holding& holding,
+                       const LayerReads& reads) const;
 
   // expert_planner.cc; `room` is what is left of worker_room_.
   void load_layers();

@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "plan/planner_rig.h"
+#include "plan/prediction.h"
 
 namespace tessera {
 namespace {
@@ -240,6 +241,35 @@ TEST(ShardPlanner, PrintsNoTableWiderThanATerminal) {
        {"  layers", "  worker\ncpu:0 ", "  free\ncpu:0 ",
         "\nworker:unix:/run/a-folder-that-is-there/of-a-worker-far-away.sock\n  "})
     EXPECT_NE(tables.find(part), std::string::npos) << table;
+}
+
+// Where every cut leaves something in the file, the one that is soonest with it: not the even one,
+// whose second half would lie there whole.
+TEST(ShardPlanner, CountsWhatLeavesASmallDevice) {
+  const Model model =
+      synthetic({.family = "qwen35moe", .preset = "mini", .threads = 1, .hollow = true});
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  const auto small_device = [&](std::int64_t bytes, bool worker, std::vector<double> weights = {}) {
+    Inventory inventory = machine(2);
+    DeviceInventory& device = inventory.devices[1];
+    device.remote = worker;
+    (worker ? device.most : device.budget) = bytes;
+    Result<Plan> plan =
+        make_plan(model, inventory,
+                  {.context = 1024, .prefill_chunk = 256, .layer_weights = std::move(weights)});
+    EXPECT_TRUE(plan) << plan.error().message;
+    return *std::move(plan);
+  };
+  EXPECT_EQ(ends(small_device(48 * kMiB, false)), (std::vector<int>{7, 8}));
+  EXPECT_EQ(ends(small_device(100 * kMiB, false)), (std::vector<int>{7, 8}));
+  EXPECT_EQ(ends(small_device(48 * kMiB, true)), (std::vector<int>{7, 8}));
+  // Of both, that is also what is predicted.
+  constexpr MeasuredSpeed kSpeed{.read_bytes_per_s = 1e10, .op_per_s = 1e12};
+  const Plan uneven = small_device(48 * kMiB, false, {7, 1});
+  const Plan even = small_device(48 * kMiB, false, {1, 1});
+  EXPECT_GT(even.shards[1].file_bytes, uneven.shards[1].file_bytes);
+  EXPECT_GT(predict(model, uneven, kSpeed)->decode.tokens_per_s,
+            1.1 * predict(model, even, kSpeed)->decode.tokens_per_s);
 }
 
 // Prints the processor time of a plan, the least of five; docs/results.md says what to expect.
