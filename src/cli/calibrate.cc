@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "cli/commands.h"
+#include "cli/dense_model.h"
 #include "cli/expert_options.h"
 #include "cli/loading.h"
 #include "cli/output.h"
@@ -23,9 +24,7 @@ std::string default_path(const std::string& model) {
 // Before the work.
 Status check_model_and_target(const Model& model, const std::string& path,
                               const std::string& target) {
-  const std::vector<LayerSpec>& layers = model.spec().layers;
-  if (std::none_of(layers.begin(), layers.end(),
-                   [](const LayerSpec& layer) { return layer.moe.has_value(); }))
+  if (!has_experts(model))
     return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
   TESSERA_TRY(check_profile_folder("--out", target));
   if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))

@@ -94,8 +94,11 @@ Status Config::read_file(const std::string& path) {
     if (!value)
       return Error::make(ErrorCode::invalid, "{}: {} = {}: {}", where, line.key,
                          fmt::join(line.values, ", "), value.error().message);
-    entries_[line.key] = {*std::move(value), true, "file " + where,
-                          fmt::format("{}: {}", where, line.key)};
+    entries_[line.key] = {.value = *std::move(value),
+                          .given = true,
+                          .by_file = true,
+                          .origin = "file " + where,
+                          .name = fmt::format("{}: {}", where, line.key)};
   }
   return {};
 }
@@ -106,7 +109,8 @@ Status Config::take_variable(const Option& option, const std::string& name,
   Result<OptionValue> value = parse_value(option, text);
   if (!value)
     return Error::make(ErrorCode::invalid, "{}={}: {}", name, text, value.error().message);
-  entries_[std::string(option.key)] = {*std::move(value), true, "environment " + name, name};
+  entries_[std::string(option.key)] = {
+      .value = *std::move(value), .given = true, .origin = "environment " + name, .name = name};
   return {};
 }
 
@@ -141,8 +145,10 @@ Status Config::apply(const CommandLine& line) {
     if (!value)
       return Error::make(ErrorCode::invalid, "{} {}: {}", given.flag, given.values.back(),
                          value.error().message);
-    entries_[std::string(given.option->key)] = {*std::move(value), true, "flag " + given.flag,
-                                                given.flag};
+    entries_[std::string(given.option->key)] = {.value = *std::move(value),
+                                                .given = true,
+                                                .origin = "flag " + given.flag,
+                                                .name = given.flag};
   }
   return {};
 }
@@ -175,6 +181,9 @@ const std::vector<std::string>& Config::list(std::string_view key) const {
 }
 bool Config::given(std::string_view key) const {
   return entry(key).given;
+}
+bool Config::given_by_file(std::string_view key) const {
+  return entry(key).by_file;
 }
 std::string Config::name_as_given(std::string_view key) const {
   return entry(key).name;

@@ -35,6 +35,8 @@ class Config {
 
   // Not the default.
   bool given(std::string_view key) const;
+  // By the TOML file, which may be meant for several models, and by nothing that wins over it.
+  bool given_by_file(std::string_view key) const;
   // The option as the person wrote it ("--ctx", "TESSERA_KV_CTX"), or its flag if it was not given.
   std::string name_as_given(std::string_view key) const;
 
@@ -50,6 +52,7 @@ class Config {
   struct Entry {
     OptionValue value;
     bool given = false;
+    bool by_file = false;
     std::string origin;  // for --print-config
     std::string name;    // for messages
   };

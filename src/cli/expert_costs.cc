@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cli/dense_model.h"
 #include "cli/machine_file.h"
 #include "quant/block_format.h"
 
@@ -43,10 +44,7 @@ ExpertCosts costs_of(const HostExpertTimes& times) {
 
 std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& inventory,
                                           int threads, cpu::Isa isa) {
-  const std::vector<LayerSpec>& layers = model.spec().layers;
-  if (std::none_of(layers.begin(), layers.end(),
-                   [](const LayerSpec& layer) { return layer.moe.has_value(); }))
-    return std::nullopt;
+  if (!has_experts(model)) return std::nullopt;
   const auto first = std::find_if(inventory.devices.begin(), inventory.devices.end(),
                                   [](const DeviceInventory& device) { return !device.remote; });
   if (first == inventory.devices.end()) return std::nullopt;

@@ -25,9 +25,6 @@ Status check_expert_use(const std::vector<ExpertSite>& sites, const Model& model
   const std::string& name = sites.front().site.name;
   const std::vector<LayerSpec>& layers = model.spec().layers;
   const auto routes = [](const LayerSpec& layer) { return layer.moe.has_value(); };
-  if (std::none_of(layers.begin(), layers.end(), routes))
-    return Error::make(ErrorCode::invalid,
-                       "{} is to compute experts and the model has none; leave it out", name);
   for (const ShardPlan& shard : plan.shards)
     if (!shard.remote && std::any_of(layers.begin() + shard.layout.first_layer,
                                      layers.begin() + shard.layout.end_layer, routes))

@@ -5,6 +5,7 @@
 
 #include "base/environment.h"
 #include "base/log.h"
+#include "cli/dense_model.h"
 #include "cli/expert_costs.h"
 #include "cli/expert_workers.h"
 #include "cli/machine_file.h"
@@ -266,6 +267,7 @@ Result<Inventory> place_roughly(const Config& config, const Model& model,
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   PlacedModel placed;
+  TESSERA_TRY(check_dense_model(config, model));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, placement, needs));
   placed.keep_profile = needs.keep_profile && sees_routing(placement);

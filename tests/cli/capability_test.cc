@@ -101,6 +101,25 @@ TEST(Capabilities, WhatIsRefusedSaysWhy) {
   }
 }
 
+// Of a model without experts the options of experts are refused by name, and no others.
+TEST(Capabilities, ADenseModelRefusesOptionsOfExperts) {
+  const Result<Model> dense = Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
+  ASSERT_TRUE(dense);
+  for_each_entry([&](const Entry& entry) {
+    if (!entry.key.starts_with("experts.")) return;
+    const Result<cli::Config> config = resolve(with(entry, Topology::one));
+    if (!config) return;  // said before any model is read
+    const Result<Plan> plan = cli::plan_model(*config, *dense, {});
+    ASSERT_FALSE(plan) << entry.key;
+    const std::string flag = last_flag(*cli::find_option(entry.key));
+    EXPECT_EQ(plan.error().message, flag + ": the model has no routed experts; leave it out");
+  });
+  const Result<cli::Config> plain = resolve(Rig::get().topology(Topology::one));
+  ASSERT_TRUE(plain);
+  const Result<Plan> plan = cli::plan_model(*plain, *dense, {});
+  EXPECT_TRUE(plan) << plan.error().message;
+}
+
 // What the plan with the option says, against the one without.
 void check_plan(const Entry& entry, Topology topology, const json& got, const json& base) {
   const std::string_view key = entry.key;

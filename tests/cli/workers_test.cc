@@ -114,7 +114,9 @@ TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
       run_program({{"plan", TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf",
                     "--spawn-worker", "experts"}});
   EXPECT_EQ(dense.code, 1);
-  EXPECT_NE(dense.err.find("the model has none"), std::string::npos) << dense.err;
+  EXPECT_NE(dense.err.find("--spawn-worker experts: the model has no routed experts"),
+            std::string::npos)
+      << dense.err;
 }
 
 // All experts of this model have their place with their layers unless they are sent away.
