@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "plan/planner_rig.h"
@@ -43,6 +44,36 @@ TEST(RequiredWorkers, TakeAllOrThereIsNoPlan) {
   const Result<Plan> helped = make_plan(model, with_worker(little), options);
   ASSERT_TRUE(helped);
   EXPECT_GT(helped->shards[0].experts_host, 0);
+}
+
+// Where the device lacks memory and so does the worker, one piece of advice has both.
+TEST(RequiredWorkers, AreAdvisedWithTheirDevice) {
+  const Model& model = expert_heavy();
+  for (const std::optional<double> resident : {std::optional(50.0), std::optional<double>()}) {
+    const PlanOptions options{
+        .context = 256, .expert_resident = resident, .expert_workers_required = true};
+    Inventory inventory = with_worker(kPlenty);
+    const Result<Plan> roomy = make_plan(model, inventory, options);
+    ASSERT_TRUE(roomy) << roomy.error().message;
+    const ExpertWorkerPlan& worker = roomy->expert_workers.front();
+    inventory.expert_workers[0].budget = worker.host_bytes + (std::int64_t{1} << 20);
+    inventory.devices[0].budget = std::int64_t{1} << 20;
+    const Result<Plan> lacking = make_plan(model, inventory, options);
+    ASSERT_FALSE(lacking);
+    const std::string& text = lacking.error().message;
+    const std::size_t advice = text.find("a budget of ", text.rfind(';'));
+    ASSERT_NE(advice, std::string::npos) << text;
+    long device = 0, of_worker = 0;
+    ASSERT_EQ(std::sscanf(text.c_str() + advice,
+                          "a budget of %ld MiB for cpu:0 and a budget of %ld MiB for worker:0",
+                          &device, &of_worker),
+              2)
+        << text;
+    inventory.devices[0].budget = std::int64_t{device} << 20;
+    inventory.expert_workers[0].budget = std::int64_t{of_worker} << 20;
+    const Result<Plan> plan = make_plan(model, inventory, options);
+    EXPECT_TRUE(plan) << text << "\n" << plan.error().message;
+  }
 }
 
 // What a layer costs is what it costs with the workers, however near the host is.

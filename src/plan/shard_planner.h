@@ -155,7 +155,8 @@ class ShardPlanner {
   std::string budget_text(int device, std::int64_t budget) const;
   Error does_not_fit(const std::vector<ShardPlan>& shards) const;
   Error workers_lack(const Homeless& homeless) const;
-  std::string enough_workers() const;
+  std::string enough_workers(const Ends& ends, std::span<const std::int64_t> least) const;
+  std::vector<std::int64_t> least_with_workers(const Ends& ends) const;
   int layers_that_fit() const;
   std::optional<ShardPlan> longest_shard(int device, LayerRange left, std::int64_t shared) const;
 

@@ -10,6 +10,8 @@
 namespace tessera {
 namespace {
 
+constexpr std::int64_t kRoomy = std::int64_t{1} << 50;  // more than any model's experts
+
 std::string range_text(const ShardLayout& layout) {
   return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
 }
@@ -66,11 +68,19 @@ Error ShardPlanner::workers_lack(const Homeless& homeless) const {
 }
 
 // A budget of the first worker that takes what has no place: the others may be left with less than
-// an expert each.
-std::string ShardPlanner::enough_workers() const {
-  const Result<Ends> ends = choose_ends();
-  if (!ends || workers_.empty()) return {};
-  const Homeless left = homeless(shards(*ends));
+// an expert each. The devices have what they need `least`, where that is more than their budgets.
+std::string ShardPlanner::enough_workers(const Ends& ends,
+                                         std::span<const std::int64_t> least) const {
+  if (workers_.empty()) return {};
+  std::vector<ShardPlan> enough;
+  std::vector<std::int64_t> room = worker_room_;
+  const std::vector<std::int64_t> most = budgets(ends);
+  for (const LayerRange layers : ranges_of(ends)) {
+    const std::size_t i = enough.size();
+    enough.push_back(
+        shard(static_cast<int>(i), layers, Residents::best, std::max(most[i], least[i]), room));
+  }
+  const Homeless left = homeless(enough);
   if (left.experts == 0) return {};
   const std::int64_t rest = *std::max_element(expert_bytes_.begin(), expert_bytes_.end()) *
                             static_cast<std::int64_t>(workers_.size() - 1);
@@ -80,13 +90,24 @@ std::string ShardPlanner::enough_workers() const {
                      workers_.front().name);
 }
 
+// What each device must hold. The way to workers that are required takes memory of it, also where
+// these have no room yet.
+std::vector<std::int64_t> ShardPlanner::least_with_workers(const Ends& ends) const {
+  Inventory roomy{.devices = devices_, .expert_workers = workers_};
+  if (options_.expert_workers_required)
+    for (ExpertWorkerInventory& worker : roomy.expert_workers) worker.budget = kRoomy;
+  const ShardPlanner planner(model_, roomy, options_, sizes_);
+  std::vector<std::int64_t> least;
+  for (const LayerRange layers : ranges_of(ends))
+    least.push_back(planner.least_bytes(static_cast<int>(least.size()), layers));
+  return least;
+}
+
 std::string ShardPlanner::enough() const {
   const Result<Ends> ends = choose_ends();
   if (!ends) return {};
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
-  std::vector<std::int64_t> least;
-  for (const LayerRange layers : ranges_of(*ends))
-    least.push_back(least_bytes(static_cast<int>(least.size()), layers));
+  const std::vector<std::int64_t> least = least_with_workers(*ends);
   std::vector<std::string> texts;
   std::vector<int> memories;  // that were looked at
   for (std::size_t i = 0; i < least.size(); ++i) {
@@ -105,7 +126,8 @@ std::string ShardPlanner::enough() const {
       texts.push_back(
           fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
   }
-  if (texts.empty()) return enough_workers();
+  if (std::string workers = enough_workers(*ends, least); !workers.empty())
+    texts.push_back(std::move(workers));
   return fmt::format("{}", fmt::join(texts, " and "));
 }
 
