@@ -1,7 +1,8 @@
 // A model whose routed experts are computed in worker processes gives the bits of the plain run
 // with payloads of f32, with quantised weights too: for every family, any share of residents, one
-// worker or two, both transports. What 16 bits change is bounded. What happens to a worker that
-// fails is in expert_faults_test.cc.
+// worker or two, both transports. What 16 bits change is bounded; int16 keeps log-probabilities
+// within 2e-2 (and greedy tokens: greedy_test.cc). What modes and payloads save is counted. What
+// happens to a worker that fails is in expert_faults_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/expert_models.h"
@@ -113,6 +114,75 @@ TEST_P(WorkerPayloads, TransportsAndModes) {
         EXPECT_EQ(rig.fallbacks(), 0);
       }
     }
+  }
+}
+
+// Every routed expert at the worker, so that all rows and all sums are rounded on their way.
+TEST_P(WorkerPayloads, Int16StaysNearInEveryRowOverEveryLink) {
+  const std::vector<TokenId> prompt = ids(300);
+  const std::vector<float> whole = plain(prompt);
+  ASSERT_FALSE(whole.empty());
+  for (const Link link : kLinks) {
+    SCOPED_TRACE(link_name(link));
+    ExpertRig rig;
+    rig.waits_for_its_worker();
+    rig.options.payload = ExpertPayload::int16;
+    rig.link = link;
+    ModelRunner runner(model(), rig.runner(model(), 0.0, 1));
+    ASSERT_TRUE(runner.ready());
+    const std::vector<float> got = runner.logits(prompt, 512);
+    const double largest = row_differences(got, whole, whole.size() / prompt.size()).back();
+    EXPECT_GT(largest, 0.0) << "nothing was rounded";
+    EXPECT_LE(largest, 2e-2);
+    EXPECT_EQ(rig.metrics.host.pairs.value(), 0u);
+    EXPECT_GT(rig.metrics.worker.pairs.value(), 0u);
+  }
+}
+
+// What a long prompt makes of jobs and of bytes, which no clock decides.
+struct Traffic {
+  std::uint64_t calls, pairs, out, in;
+};
+Traffic traffic_of_a_prompt(ExpertMode mode, ExpertPayload payload) {
+  const std::string path = expert_model("bundled");
+  ExpertRig rig;
+  rig.waits_for_its_worker();
+  rig.options.mode = mode;
+  rig.options.payload = payload;
+  ModelRunner runner(path, rig.runner(path, 50.0, 1));
+  EXPECT_TRUE(runner.ready());
+  (void)runner.logits(expert_prompt("bundled", 1000), 512);
+  return {.calls = rig.metrics.worker.calls.value(),
+          .pairs = rig.metrics.worker.pairs.value(),
+          .out = rig.metrics.bytes_out.value(),
+          .in = rig.metrics.bytes_in.value()};
+}
+
+TEST(WorkerTraffic, BatchedMakesATenthOfTheCallsOfStream) {
+  const Traffic stream = traffic_of_a_prompt(ExpertMode::stream, ExpertPayload::f32);
+  const Traffic batched = traffic_of_a_prompt(ExpertMode::batched, ExpertPayload::f32);
+  std::printf("calls: %ju of stream, %ju of batched\n", std::uintmax_t{stream.calls},
+              std::uintmax_t{batched.calls});
+  EXPECT_EQ(batched.pairs, stream.pairs);
+  EXPECT_GT(batched.calls, 0u);
+  EXPECT_LE(10 * batched.calls, stream.calls);
+}
+
+// Rows go out in 2 bytes a number instead of 4, beside the pairs; sums come back in 2 instead of 8.
+TEST(WorkerTraffic, SixteenBitsTakeHalfOfTheBytes) {
+  const Traffic whole = traffic_of_a_prompt(ExpertMode::batched, ExpertPayload::f32);
+  const auto all = [](const Traffic& t) { return static_cast<double>(t.out + t.in); };
+  for (const ExpertPayload payload :
+       {ExpertPayload::f16, ExpertPayload::bf16, ExpertPayload::int16}) {
+    const Traffic half = traffic_of_a_prompt(ExpertMode::batched, payload);
+    const auto part = [](std::uint64_t n, std::uint64_t of) {
+      return static_cast<double>(n) / static_cast<double>(of);
+    };
+    std::printf("%s: %.3f of the bytes there, %.3f back, %.3f together\n",
+                expert_payload_name(payload), part(half.out, whole.out), part(half.in, whole.in),
+                all(half) / all(whole));
+    EXPECT_EQ(half.calls, whole.calls);
+    EXPECT_LE(all(half), 0.5 * all(whole));
   }
 }
 
