@@ -80,6 +80,9 @@ Result<std::vector<double>> parse_row(std::string_view line, const Shape& shape)
     double count = 0.0;
     if (!parse_number(rest.substr(0, comma), count) || !std::isfinite(count) || count < 0.0)
       return Error::make(ErrorCode::invalid, "'{}' is no count", rest.substr(0, comma));
+    if (count > RoutingProfile::kMostCount)
+      return Error::make(ErrorCode::invalid, "'{}' is more than was ever counted; {:.0f} is most",
+                         rest.substr(0, comma), RoutingProfile::kMostCount);
     row.push_back(count);
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);

@@ -14,9 +14,9 @@
 //   10,0,3.5,2
 //   -
 //
-// A file without `model` fits every model of its shape. Counts are numbers of 0 and more, since
-// ageing makes fractions of them. write() replaces the file at once or not at all. Errors: io, and
-// invalid with the line that is wrong; of a file for another model, what differs.
+// A file without `model` fits every model of its shape. Counts are numbers from 0 to kMostCount,
+// with fractions, since ageing makes them. write() replaces the file at once or not at all. Errors:
+// io, and invalid with the line that is wrong; of a file for another model, what differs.
 #pragma once
 
 #include <span>
@@ -31,6 +31,11 @@ namespace tessera {
 
 class RoutingProfile {
  public:
+  // RoutingCounts counts in 32 bits between two looks, and an expert once a row at most; so ageing
+  // by the rows that passed keeps a count below this. From here it takes a dozen half-lives to be
+  // forgotten, from the largest double a thousand.
+  static constexpr double kMostCount = 4294967296.0;
+
   // All zeros. `model`: digest_text() of the model's identity; empty: any of this shape.
   RoutingProfile(const ModelSpec& spec, std::string model);
 

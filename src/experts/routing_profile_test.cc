@@ -73,6 +73,10 @@ TEST(RoutingProfile, RefusesWhatIsNone) {
       {head + "1,-1\n", "line 2: '-1'"},
       {head + "1,nan\n", "line 2: 'nan'"},
       {head + "1,inf\n", "line 2: 'inf'"},
+      {head + "1,1e308\n", "line 2: '1e308' is more than was ever counted; 4294967296 is most"},
+      {head + "99999999999999999999999,1\n", "line 2: '99999999999999999999999' is more"},
+      {head + "1,4294967297\n", "line 2: '4294967297' is more"},
+      {head + "1,1e400\n", "line 2: '1e400'"},
       {head + "1,\n", "line 2: ''"},
       {head + "1,2,3\n", "line 2: 3 counts"},
   };
@@ -100,6 +104,35 @@ TEST(RoutingCounts, AgesByTheRowsThatPassed) {
   EXPECT_EQ(profile.counts()[0][1], 50.0);
   EXPECT_EQ(counts.take(profile, 50.0), 0.0);
   EXPECT_NEAR(profile.counts()[0][0], 50.0, 1e-9);
+}
+
+// What counting and ageing make of any profile that was read is read again: of the largest counts,
+// and of the smallest fractions before they are forgotten.
+TEST(RoutingCounts, WhatAgeingWritesIsReadAgain) {
+  constexpr int kRows = 1000;
+  const std::string most = fmt::format("{:.0f}", RoutingProfile::kMostCount);
+  Result<RoutingProfile> profile =
+      RoutingProfile::parse("# hotness table: n_layer=3 n_expert=4 n_expert_used=2\n" + most +
+                            ",1.5,0.002,0\n-\n" + most + "," + most + ",1,0\n");
+  ASSERT_TRUE(profile) << profile.error().message;
+  RoutingCounts counts(spec_of());
+  std::vector<RoutedPair> pairs;
+  for (int row = 0; row < kRows; ++row) {
+    pairs.push_back({.row = row, .expert = 0});
+    pairs.push_back({.row = row, .expert = 1});
+  }
+  bool fractions = false;
+  for (int step = 0; step < 60; ++step) {
+    for (const int layer : {0, 2}) counts.add(layer, pairs);
+    ASSERT_EQ(counts.take(*profile, kRows), kRows);
+    const double small = profile->counts()[0][2];
+    fractions = fractions || (small > 0.0 && small < 0.0019);
+    Result<RoutingProfile> read = RoutingProfile::parse(profile->text());
+    ASSERT_TRUE(read) << read.error().message;
+    profile = std::move(read);
+  }
+  EXPECT_TRUE(fractions);
+  EXPECT_NEAR(profile->counts()[0][0], 2.0 * kRows, 1.0) << "it never recovers";
 }
 
 TEST(ProfileKeeper, WritesBesideTheRequests) {
