@@ -23,6 +23,11 @@ Result<RoutingProfile> read_profile(const std::string& path, const Model& model,
     TESSERA_TRY(check_profile_folder("--expert-profile", path));
     return RoutingProfile(model.spec(), digest);
   }
+  if (!is_there(path))
+    return Error::make(ErrorCode::io,
+                       "{}: there is no such profile; serve begins one, calibrate makes one of a "
+                       "text",
+                       path);
   TESSERA_ASSIGN(RoutingProfile profile, RoutingProfile::read(path));
   if (Status fits = profile.check(model.spec(), digest); !fits)
     return std::move(fits.error()).in(path);
@@ -90,6 +95,13 @@ Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
   TESSERA_ASSIGN(const RoutingProfile profile, read_profile(path, model, may_lack));
   options.expert_counts = profile.counts();
   return {};
+}
+
+void tell_missing_profile(const Config& config) {
+  const std::string& path = config.text("experts.profile");
+  if (!path.empty() && !is_there(path))
+    log_info("{} is not there yet: serve begins it, and plans as if all experts were as likely",
+             path);
 }
 
 Result<ExpertRuntime> expert_runtime(const Config& config, const Model& model, bool keep,

@@ -30,6 +30,9 @@ Result<ExpertSpare> expert_spare(const Config& config);
 Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
                        PlanOptions& options);
 
+// Says of a profile that is not there that `serve` begins it.
+void tell_missing_profile(const Config& config);
+
 // What counts and keeps, in the order in which it goes.
 struct ExpertRuntime {
   std::unique_ptr<ExpertMetrics> metrics;

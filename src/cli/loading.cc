@@ -306,6 +306,7 @@ std::string cache_folder() {
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
+  if (placed.keep_profile) tell_missing_profile(config);
   return std::move(placed.plan);
 }
 

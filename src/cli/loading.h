@@ -23,7 +23,7 @@ struct LoadNeeds {
   int parallel = 1;            // where --parallel is 0
   int logit_rows = 0;          // PlanOptions::logit_rows
   int context = 0;             // where --ctx is 0; 0: the planner's choice
-  bool keep_profile = false;   // --expert-profile is brought up to date while the model serves
+  bool keep_profile = false;   // --expert-profile is brought up to date, and begun if missing
   bool count_routing = false;  // LoadedModel::experts.counts is there
   MeasureLayers measure = MeasureLayers::asked;  // of several devices
   // Of experts, and unless they are required: the host computes in their place meanwhile.
@@ -31,6 +31,7 @@ struct LoadNeeds {
   std::optional<DrafterSpec> drafter = std::nullopt;  // PlanOptions::drafter
 };
 
+// What load_model() would do; it writes nothing.
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs);
 
 struct LoadedModel {

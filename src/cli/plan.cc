@@ -19,7 +19,8 @@ Status print_plan(const Config& config) {
   TESSERA_ASSIGN(const ModelPath path, model_path(config));
   TESSERA_ASSIGN(const Model model, Model::open(path.path));
   TESSERA_ASSIGN(const std::optional<DrafterSpec> drafter, drafter_of(config, model));
-  TESSERA_ASSIGN(const Plan plan, plan_model(config, model, {.drafter = drafter}));
+  TESSERA_ASSIGN(const Plan plan,
+                 plan_model(config, model, {.keep_profile = true, .drafter = drafter}));
   print_out(config.flag("output.json") ? json_text(plan_json(plan), 2) + "\n"
                                        : wrapped(plan_table(plan)));
   return {};

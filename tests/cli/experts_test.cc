@@ -169,8 +169,27 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   const Outcome other = run_program({{"plan", kOther, "-c", "256", "--expert-profile", profile}});
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find(profile), std::string::npos) << other.err;
-  const Outcome missing = run_program({{"plan", kModel, "--expert-profile", missing_path()}});
+  // serve begins a profile that is not there; plan shows how, and writes nothing.
+  const std::vector<std::string> first = {"plan", kModel, "--expert-resident", "50", "--json"};
+  const Outcome preview = run_program(
+      {{"plan", kModel, "--expert-resident", "50", "--json", "--expert-profile", missing_path()}});
+  EXPECT_EQ(preview.code, 0) << preview.err;
+  EXPECT_NE(preview.err.find(missing_path() + " is not there yet: serve begins it"),
+            std::string::npos)
+      << preview.err;
+  EXPECT_FALSE(std::filesystem::exists(missing_path()));
+  const auto away = [](const Outcome& plan) {
+    return nlohmann::json::parse(plan.out)["shards"][0]["experts_away"];
+  };
+  EXPECT_EQ(away(preview), away(run_program({first})));
+  const Outcome missing =
+      run_program({{"run", kModel, "-p", "a", "-n", "1", "--expert-profile", missing_path()}});
   EXPECT_EQ(missing.code, 1);
+  EXPECT_NE(missing.err.find("there is no such profile"), std::string::npos) << missing.err;
+  const Outcome unplanned =
+      run_program({{"plan", kModel, "--expert-profile", missing_path() + "/profile.csv"}});
+  EXPECT_EQ(unplanned.code, 1);
+  EXPECT_NE(unplanned.err.find("there is no folder"), std::string::npos) << unplanned.err;
   const Outcome nowhere = run_program(
       {{"serve", kModel, "--port", "0", "--expert-profile", missing_path() + "/profile.csv"}});
   EXPECT_EQ(nowhere.code, 1);

@@ -152,7 +152,7 @@ std::vector<Named> files_named(const std::string& model, const std::string& out)
   return {
       {{"plan", model, "--config"}, 2, 2, true},
       {{"plan", model, "--token-file"}, 2, 2},
-      {{"plan", model, "--expert-profile"}},
+      {{"run", model, "-p", "a", "--expert-profile"}},
       {{"plan"}},
       {{"inspect"}},
       {{"tokenize", "--text", "a"}},
