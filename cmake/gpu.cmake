@@ -72,6 +72,27 @@ endfunction()
 if(TESSERA_SANITIZE OR TESSERA_FUZZ)
   return()
 endif()
+# The CUDA plug-in over an emulator, for tests where no GPU is (tests/gpu/emulator): its kernels are
+# compiled by the compiler of everything else.
+if(TESSERA_TESTS)
+  find_package(Boost REQUIRED COMPONENTS context)
+  file(GLOB emulator ${CMAKE_SOURCE_DIR}/tests/gpu/emulator/*.cc)
+  add_library(tessera-emulated MODULE ${gpu_host} ${gpu_kernels} ${emulator})
+  set_source_files_properties(${gpu_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+  set_target_properties(tessera-emulated PROPERTIES
+    OUTPUT_NAME tessera-cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated
+    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+    DISABLE_PRECOMPILE_HEADERS ON)
+  target_include_directories(tessera-emulated BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/gpu/emulator)
+  target_include_directories(tessera-emulated PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src
+                             ${CMAKE_BINARY_DIR}/generated)
+  target_compile_definitions(tessera-emulated PRIVATE TESSERA_GPU_VENDOR="cuda")
+  target_compile_options(tessera-emulated PRIVATE -w -fno-strict-aliasing -ffp-contract=off)
+  target_link_libraries(tessera-emulated PRIVATE fmt::fmt Threads::Threads Boost::context)
+  target_link_options(tessera-emulated PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
+                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+endif()
+
 if(TESSERA_CUDA)
   find_program(TESSERA_NVCC nvcc HINTS ${CUDA_HOME} ENV CUDA_HOME PATHS /usr/local/cuda/bin)
 endif()

@@ -72,7 +72,7 @@ __device__ void weigh_page(int heads, Shared& s) {
 __global__ void __launch_bounds__(kThreads)
     attend_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
                   const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
-  extern __shared__ float q_shared[];
+  TESSERA_DYNAMIC_SHARED(float, q_shared);
   __shared__ Shared s;
   chain_wait();
   chain_trigger();

@@ -141,7 +141,7 @@ __device__ void load_queries(const float* q, const AttentionArgs& args, const Se
 template <int kDim>
 __global__ void __launch_bounds__(kThreads, 1)
     prefill_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, const float* q) {
-  extern __shared__ __align__(128) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   char* queries = shared;
   char* keys = queries + kPairs * kDim * 2;
   char* values = keys + kPageTokens * kDim * 2;

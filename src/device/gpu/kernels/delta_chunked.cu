@@ -82,7 +82,7 @@ __device__ __forceinline__ void multiply_slice(float (&sum)[kSlice / 8][4], cons
 template <int D>
 __global__ void __launch_bounds__(kThreads, 1)
     scan_kernel(const TESSERA_GRID_CONSTANT DeltaArgs args, void* memory) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   auto& m = *reinterpret_cast<ScanShared<D>*>(shared);
   constexpr int kTiles = D / 16 / kWarps;  // of 16 rows of S, a warp
   const int warp = static_cast<int>(threadIdx.x) / kWarp,

@@ -208,7 +208,7 @@ __device__ void solve(PrepareShared<D>& m, const __half (&right)[kChunk][D + kPa
 template <int D>
 __global__ void __launch_bounds__(kThreads)
     prepare_kernel(const TESSERA_GRID_CONSTANT DeltaArgs args, const float* conv, void* memory) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   auto& m = *reinterpret_cast<PrepareShared<D>*>(shared);
   chain_wait();
   chain_trigger();

@@ -53,7 +53,7 @@ __device__ float dense_gate_of(const FfnArgs& args, const float* hidden, float* 
 // Every thread keeps to its own columns, so the row needs no barrier but those of the sums.
 __global__ void __launch_bounds__(kDecodeThreads)
     finish_kernel(const TESSERA_GRID_CONSTANT FfnArgs args) {
-  extern __shared__ float branch[];  // [n_embd], then [n_embd] where both branches are there
+  TESSERA_DYNAMIC_SHARED(float, branch);  // [n_embd], then [n_embd] where both branches are there
   __shared__ float partial[kDecodeWarps];
   chain_wait();
   chain_trigger();

@@ -166,7 +166,7 @@ __device__ __forceinline__ void choose(const HiddenArgs& args, int row, Selectio
 
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     expert_hidden_kernel(const TESSERA_GRID_CONSTANT HiddenArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   __shared__ Selection selection;
   const int row = static_cast<int>(blockIdx.y);
   float* scratch = reinterpret_cast<float*>(shared + args.at.bytes);
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
 template <int kCols, bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, kCommon&& kCols == 1 ? kBlocksEach : 1)
     dense_hidden_kernel(const TESSERA_GRID_CONSTANT HiddenArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   prefetch_block(args.dense_gate.data + static_cast<std::int64_t>(blockIdx.x) *
                                             args.dense_gate.col_tiles *
                                             args.dense_gate.quant_tile_bytes,

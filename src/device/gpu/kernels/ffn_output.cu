@@ -153,7 +153,7 @@ __device__ __forceinline__ float output_tile(const Branch* branches, int n, int 
 template <bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     fused_output_kernel(const TESSERA_GRID_CONSTANT OutputArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   __shared__ float shares[kDecodeWarps * kTileRows];
   __shared__ __align__(16) char room[(kMaxUsed + 1) * sizeof(Branch)];  // no constructor may run
   Branch* branches = reinterpret_cast<Branch*>(room);
@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
 template <bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     pair_output_kernel(const TESSERA_GRID_CONSTANT OutputArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   __shared__ float shares[kDecodeWarps * kTileRows];
   __shared__ __align__(16) char room[sizeof(Branch)];  // no constructor may run
   Branch& branch = *reinterpret_cast<Branch*>(room);

@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kMaxItems* kWarp, 1)
     output_kernel(const TESSERA_GRID_CONSTANT OutputArgs args) {
   constexpr int kTiles = kRounded ? 2 : 1, kRows = kTiles * kTileRows;
   // [item][staged_bytes]; then the items' sums, f32 [item][kRows].
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   __shared__ const std::byte* table[kMaxExperts];
   float* shares =
       reinterpret_cast<float*>(shared + args.items * staged_bytes(kRounded, args.supers));

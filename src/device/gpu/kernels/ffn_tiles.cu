@@ -107,7 +107,7 @@ __device__ void output_work(const BranchArgs& args, const Planes& a, const Exper
 template <BlockType kType, bool kGateUp>
 __global__ void __launch_bounds__(kTileThreads, 1)
     expert_kernel(const TESSERA_GRID_CONSTANT BranchArgs args) {
-  extern __shared__ char raw[];
+  TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
   chain_trigger();
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kTileThreads, 1)
 template <BlockType kType, int kColumns>
 __global__ void __launch_bounds__(kTileThreads, 1)
     dense_kernel(const TESSERA_GRID_CONSTANT BranchArgs args) {
-  extern __shared__ char raw[];
+  TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
   chain_trigger();

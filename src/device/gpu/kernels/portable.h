@@ -32,3 +32,8 @@ __device__ inline void __syncwarp() {
 #define TESSERA_GPU_SM90 1
 #endif
 #endif
+
+// A block's shared memory of the size that the launch asks for.
+#ifndef TESSERA_DYNAMIC_SHARED
+#define TESSERA_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]
+#endif

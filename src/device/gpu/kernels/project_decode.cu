@@ -157,7 +157,7 @@ __device__ __forceinline__ void first_unit(const DecodeArgs& args, const Segment
 template <int kCols, bool kCommon, int kFours>
 __global__ void __launch_bounds__(kDecodeThreads, kCommon ? blocks_each(kCols, kFours) : 1)
     project_kernel(const TESSERA_GRID_CONSTANT DecodeArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   const Room<kCols> room(shared, args);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -213,7 +213,7 @@ __global__ void __launch_bounds__(kDecodeThreads, kCommon ? blocks_each(kCols, k
 template <int kCols, bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     wide_kernel(const TESSERA_GRID_CONSTANT DecodeArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   const Room<kCols> room(shared, args);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;

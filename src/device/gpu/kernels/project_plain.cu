@@ -55,7 +55,7 @@ __global__ void __launch_bounds__(kThreads)
   constexpr int kWeights = kRows * kDepth / 4 / kGroupThreads;  // pieces a thread brings
   constexpr int kEach = kTokens / 8;                            // tokens a thread
   constexpr int kInputs = kTokens * kDepth / 4 / kGroupThreads;
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   auto* rooms = reinterpret_cast<GroupRoom<kTokens>*>(shared);
   float* inverse = reinterpret_cast<float*>(rooms + kGroups);
   chain_wait();

@@ -203,7 +203,7 @@ __device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int
 template <int kCols, int kWarps, bool kSix>
 __global__ void __launch_bounds__(bound_threads(kCols), 1)
     narrow_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   float* shares = reinterpret_cast<float*>(shared + args.room.bytes);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;

@@ -8,7 +8,7 @@ namespace {
 
 __global__ void __launch_bounds__(kDecodeThreads)
     halve_kernel(const TESSERA_GRID_CONSTANT Input in, int padded, __half* out) {
-  extern __shared__ float inverse[];
+  TESSERA_DYNAMIC_SHARED(float, inverse);
   chain_wait();
   chain_trigger();
   const int row = static_cast<int>(blockIdx.x);
@@ -47,7 +47,7 @@ __device__ __forceinline__ void store_tile(const TilesArgs& args, int row_tile, 
 template <BlockType kType, int kColumns>
 __global__ void __launch_bounds__(kTileThreads, 1)
     tiles_kernel(const TESSERA_GRID_CONSTANT TilesArgs args) {
-  extern __shared__ char raw[];
+  TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
   chain_trigger();

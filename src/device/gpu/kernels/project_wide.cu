@@ -49,7 +49,7 @@ __device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, co
 template <BlockType kType, int kCols>
 __global__ void __launch_bounds__(kWarps* kWarp, 1)
     wide_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
-  extern __shared__ __align__(16) char shared[];
+  TESSERA_DYNAMIC_SHARED(char, shared);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);

@@ -158,6 +158,32 @@ __device__ __forceinline__ int dot4_unsigned(std::uint32_t a, std::uint32_t b, i
 
 // --- Matrix instructions. Lane l: g = l / 4, t = l % 4. ---
 
+#ifndef TESSERA_GPU_PTX
+// What every lane of the warp holds of an operand; all lanes read at the same time.
+template <int kN>
+class Operand {
+ public:
+#ifdef TESSERA_GPU_EMULATED
+  explicit Operand(const std::uint32_t (&own)[kN])
+      : all_(static_cast<const std::uint32_t*>(emulated::gather(own, sizeof(own)))) {}
+  std::uint32_t of(int lane, int i) const {
+    return all_[lane * kN + i];
+  }
+
+ private:
+  const std::uint32_t* all_;
+#else
+  __device__ __forceinline__ explicit Operand(const std::uint32_t (&own)[kN]) : own_(own) {}
+  __device__ __forceinline__ std::uint32_t of(int lane, int i) const {
+    return shuffle(own_[i], lane);
+  }
+
+ private:
+  const std::uint32_t (&own_)[kN];
+#endif
+};
+#endif
+
 // d[0,1] = row g, columns 2t, 2t + 1; d[2,3] = row g + 8. a: signed bytes, a[0] row g, a[1] row
 // g + 8, k = 4t..4t+3; a[2], a[3] k = 16+4t... b: column g, the same k. d starts from `start`.
 __device__ __forceinline__ void multiply_s8_k32(int (&d)[4], const std::uint32_t (&a)[4],
@@ -169,13 +195,15 @@ __device__ __forceinline__ void multiply_s8_k32(int (&d)[4], const std::uint32_t
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(start));
 #else
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const Operand<4> rows(a);
+  const Operand<2> columns(b);
   for (int& value : d) value = start;
   for (int k = 0; k < 4; ++k)
     for (int part = 0; part < 2; ++part) {
-      const std::uint32_t low = shuffle(a[2 * part], 4 * g + k);
-      const std::uint32_t high = shuffle(a[2 * part + 1], 4 * g + k);
+      const std::uint32_t low = rows.of(4 * g + k, 2 * part);
+      const std::uint32_t high = rows.of(4 * g + k, 2 * part + 1);
       for (int column = 0; column < 2; ++column) {
-        const std::uint32_t x = shuffle(b[part], 4 * (2 * t + column) + k);
+        const std::uint32_t x = columns.of(4 * (2 * t + column) + k, part);
         d[column] = dot4(low, x, d[column]);
         d[2 + column] = dot4(high, x, d[2 + column]);
       }
@@ -193,11 +221,13 @@ __device__ __forceinline__ void multiply_s8_k16(int (&d)[4], std::uint32_t a0, s
       : "r"(a0), "r"(a1), "r"(b), "r"(start));
 #else
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const std::uint32_t own[3] = {a0, a1, b};
+  const Operand<3> all(own);
   for (int& value : d) value = start;
   for (int k = 0; k < 4; ++k) {
-    const std::uint32_t low = shuffle(a0, 4 * g + k), high = shuffle(a1, 4 * g + k);
+    const std::uint32_t low = all.of(4 * g + k, 0), high = all.of(4 * g + k, 1);
     for (int column = 0; column < 2; ++column) {
-      const std::uint32_t x = shuffle(b, 4 * (2 * t + column) + k);
+      const std::uint32_t x = all.of(4 * (2 * t + column) + k, 2);
       d[column] = dot4(low, x, d[column]);
       d[2 + column] = dot4(high, x, d[2 + column]);
     }
@@ -215,10 +245,12 @@ __device__ __forceinline__ void add_u8_k16(int (&d)[4], std::uint32_t a0, std::u
       : "r"(a0), "r"(a1), "r"(b));
 #else
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const std::uint32_t own[3] = {a0, a1, b};
+  const Operand<3> all(own);
   for (int k = 0; k < 4; ++k) {
-    const std::uint32_t low = shuffle(a0, 4 * g + k), high = shuffle(a1, 4 * g + k);
+    const std::uint32_t low = all.of(4 * g + k, 0), high = all.of(4 * g + k, 1);
     for (int column = 0; column < 2; ++column) {
-      const std::uint32_t x = shuffle(b, 4 * (2 * t + column) + k);
+      const std::uint32_t x = all.of(4 * (2 * t + column) + k, 2);
       d[column] = dot4_unsigned(low, x, d[column]);
       d[2 + column] = dot4_unsigned(high, x, d[2 + column]);
     }
@@ -264,13 +296,15 @@ __device__ __forceinline__ void multiply_f16(float (&d)[4], const std::uint32_t 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 #else
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const std::uint32_t b[2] = {b0, b1};
+  const Operand<4> rows(a);
+  const Operand<2> columns(b);
   for (int k = 0; k < 4; ++k)
     for (int part = 0; part < 2; ++part) {
-      const float2 low = __half22float2(as_half2(shuffle(a[2 * part], 4 * g + k)));
-      const float2 high = __half22float2(as_half2(shuffle(a[2 * part + 1], 4 * g + k)));
+      const float2 low = __half22float2(as_half2(rows.of(4 * g + k, 2 * part)));
+      const float2 high = __half22float2(as_half2(rows.of(4 * g + k, 2 * part + 1)));
       for (int column = 0; column < 2; ++column) {
-        const float2 x =
-            __half22float2(as_half2(shuffle(part ? b1 : b0, 4 * (2 * t + column) + k)));
+        const float2 x = __half22float2(as_half2(columns.of(4 * (2 * t + column) + k, part)));
         d[column] = fmaf(low.x, x.x, fmaf(low.y, x.y, d[column]));
         d[2 + column] = fmaf(high.x, x.x, fmaf(high.y, x.y, d[2 + column]));
       }

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "device/gpu/kernels/portable.h"
+#include "device/gpu/kernels/launch.h"
 
 #define GPU(name) TESSERA_GPU_API(name)
 
@@ -37,8 +37,10 @@ double measure(std::byte* data, std::size_t bytes, int blocks) {
   for (int run = 0; run < 6; ++run) {
     float milliseconds = 0.0f;
     static_cast<void>(GPU(EventRecord)(begin, nullptr));
-    read_all<<<blocks, kThreads>>>(reinterpret_cast<const uint4*>(data), bytes / sizeof(uint4),
-                                   reinterpret_cast<unsigned*>(data));
+    if (launch_kernel(Launch{}, read_all, dim3(static_cast<unsigned>(blocks)), dim3(kThreads), 0,
+                      reinterpret_cast<const uint4*>(data), bytes / sizeof(uint4),
+                      reinterpret_cast<unsigned*>(data)) != 0)
+      break;
     static_cast<void>(GPU(EventRecord)(end, nullptr));
     if (GPU(EventSynchronize)(end) != GPU(Success)) break;
     if (GPU(EventElapsedTime)(&milliseconds, begin, end) != GPU(Success)) break;

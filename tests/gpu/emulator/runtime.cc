@@ -1,0 +1,345 @@
+// The runtime's calls: memory that is the process's, and streams that are threads with a queue.
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "tests/gpu/emulator/cuda_runtime.h"
+#include "tests/gpu/emulator/kernel_run.h"
+
+namespace emulated {
+
+using Work = std::function<void()>;
+
+struct Graph {
+  std::vector<Work> work;
+};
+
+struct Event {
+  std::atomic<std::uint64_t> recorded{0}, reached{0};
+};
+
+struct Stream {
+  Stream() : thread([this] { run(); }) {}
+  ~Stream() {
+    {
+      const std::lock_guard lock(mutex);
+      ending = true;
+    }
+    changed.notify_all();
+    thread.join();
+  }
+  void enqueue(Work work) {
+    const std::lock_guard lock(mutex);
+    if (captured != nullptr) {
+      captured->work.push_back(std::move(work));
+      return;
+    }
+    queue.push_back(std::move(work));
+    changed.notify_all();
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [this] { return queue.empty() && !busy; });
+  }
+  void run() {
+    std::unique_lock lock(mutex);
+    for (;;) {
+      changed.wait(lock, [this] { return ending || !queue.empty(); });
+      if (queue.empty()) return;
+      const Work work = std::move(queue.front());
+      queue.pop_front();
+      busy = true;
+      lock.unlock();
+      work();
+      lock.lock();
+      busy = false;
+      changed.notify_all();
+    }
+  }
+
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Work> queue;
+  std::unique_ptr<Graph> captured;
+  bool busy = false, ending = false;
+  std::thread thread;
+};
+
+namespace {
+
+constexpr int kMultiprocessors = 8;
+constexpr std::size_t kMemory = std::size_t{4} << 30;  // of each device
+
+int devices() {
+  static const int count = [] {
+    const char* text = std::getenv("EMULATED_GPUS");
+    return text != nullptr ? std::atoi(text) : 1;
+  }();
+  return count;
+}
+
+struct Memory {
+  std::mutex mutex;
+  std::map<void*, std::pair<int, std::size_t>> pieces;  // device and bytes
+  std::map<int, std::size_t> used;
+};
+Memory& memory() {
+  static Memory all;
+  return all;
+}
+
+thread_local int device = 0;
+
+Stream* of(cudaStream_t stream) {
+  return reinterpret_cast<Stream*>(stream);
+}
+
+void enqueue(Stream* stream, Work work) {
+  if (stream == nullptr)
+    work();
+  else
+    stream->enqueue(std::move(work));
+}
+
+}  // namespace
+
+void launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+            std::function<void()> kernel) {
+  enqueue(stream,
+          [=, kernel = std::move(kernel)] { run_kernel(grid, block, shared_bytes, kernel); });
+}
+
+}  // namespace emulated
+
+using namespace emulated;
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = devices();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  *properties = {.name = "emulated",
+                 .major = 8,
+                 .minor = 0,
+                 .multiProcessorCount = kMultiprocessors,
+                 .integrated = 0};
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = kMultiprocessors;
+      break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 * 1024;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 8;
+      break;
+    case cudaDevAttrMemoryClockRate:
+      *value = 1000000;
+      break;
+    case cudaDevAttrGlobalMemoryBusWidth:
+      *value = 64;
+      break;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int index) {
+  if (index < 0 || index >= devices()) return cudaErrorNoDevice;
+  device = index;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetDevice(int* index) {
+  *index = device;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceSynchronize() {
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
+  const std::lock_guard lock(memory().mutex);
+  *total = kMemory;
+  *free = kMemory - memory().used[device];
+  return cudaSuccess;
+}
+
+cudaError_t cudaGetLastError() {
+  return cudaSuccess;
+}
+
+const char* cudaGetErrorName(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "cudaSuccess";
+    case cudaErrorInvalidValue:
+      return "cudaErrorInvalidValue";
+    case cudaErrorMemoryAllocation:
+      return "cudaErrorMemoryAllocation";
+    case cudaErrorNoDevice:
+      return "cudaErrorNoDevice";
+    case cudaErrorNotReady:
+      return "cudaErrorNotReady";
+  }
+  return "unknown";
+}
+
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : cudaGetErrorName(error);
+}
+
+cudaError_t cudaMallocBytes(void** data, std::size_t bytes) {
+  const std::lock_guard lock(memory().mutex);
+  if (bytes > kMemory - memory().used[device]) return cudaErrorMemoryAllocation;
+  const std::size_t rounded = (bytes + 255) / 256 * 256;
+  *data = std::aligned_alloc(256, std::max<std::size_t>(rounded, 256));
+  if (*data == nullptr) return cudaErrorMemoryAllocation;
+  memory().pieces[*data] = {device, bytes};
+  memory().used[device] += bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void* data) {
+  if (data == nullptr) return cudaSuccess;
+  const std::lock_guard lock(memory().mutex);
+  const auto found = memory().pieces.find(data);
+  if (found == memory().pieces.end()) return cudaErrorInvalidValue;
+  memory().used[found->second.first] -= found->second.second;
+  memory().pieces.erase(found);
+  std::free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
+  *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+  return *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+}
+
+cudaError_t cudaFreeHost(void* data) {
+  std::free(data);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemset(void* data, int byte, std::size_t bytes) {
+  std::memset(data, byte, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  enqueue(of(stream), [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void* data, int byte, std::size_t bytes, cudaStream_t stream) {
+  enqueue(of(stream), [=] { std::memset(data, byte, bytes); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  *stream = reinterpret_cast<cudaStream_t>(new Stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t* stream) {
+  return cudaStreamCreateWithFlags(stream, 0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete of(stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  if (stream != nullptr) of(stream)->wait();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const std::lock_guard lock(of(stream)->mutex);
+  of(stream)->captured = std::make_unique<Graph>();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const std::lock_guard lock(of(stream)->mutex);
+  *graph = of(stream)->captured.release();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned) {
+  *exec = new Graph(*graph);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  for (const Work& work : exec->work) enqueue(of(stream), work);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t* event) {
+  *event = new Event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  return cudaEventCreate(event);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  cudaEventSynchronize(event);
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const std::uint64_t count = ++event->recorded;
+  enqueue(of(stream), [event, count] {
+    event->reached.store(count);
+    event->reached.notify_all();
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  return event->reached.load() >= event->recorded.load() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const std::uint64_t wanted = event->recorded.load();
+  for (std::uint64_t seen = event->reached.load(); seen < wanted; seen = event->reached.load())
+    event->reached.wait(seen);
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t, cudaEvent_t) {
+  *milliseconds = 1.0f;  // time is not emulated
+  return cudaSuccess;
+}
