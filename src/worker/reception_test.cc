@@ -1,6 +1,8 @@
 #include "worker/reception.h"
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -8,8 +10,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <new>
+
+#include "worker/socket_io.h"
 
 namespace tessera::worker {
 namespace {
@@ -86,6 +91,76 @@ TEST(Reception, SilentConnectionsKeepNobodyWaiting) {
   for (int i = 0; i < 10 && best >= kAttachTime; ++i)
     best = std::min(best, time_among_silent_ones());
   EXPECT_LT(best, kAttachTime);
+}
+
+// From that address of this machine.
+Fd connect_silently_from(std::uint32_t host, const Address& to) {
+  Fd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in name{};
+  name.sin_family = AF_INET;
+  name.sin_addr.s_addr = htonl(host);
+  EXPECT_EQ(::bind(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  name.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  name.sin_port = htons(static_cast<std::uint16_t>(std::stoi(to.port)));
+  EXPECT_EQ(::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  return fd;
+}
+
+bool was_ended(const Fd& fd, Deadline until) {
+  char byte;
+  const Readiness now = wait_for(fd.get(), POLLIN, until);
+  return (now.ready || now.hung_up) && ::recv(fd.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
+// Those of whoever connects again and again are ended, a client of another host's is not.
+bool attaches_among_others() {
+  Listener listener = *Listener::open(*Address::parse("tcp:127.0.0.1:0"));
+  const std::string token(32, 't');
+  Reception reception(listener, {.token = token}, [](const std::unique_ptr<Channel>&) {});
+  std::thread running([&] { reception.run(); });
+  const Deadline begin = Clock::now();
+  Fd client = connect_silently_from(INADDR_LOOPBACK, listener.address());
+  std::vector<Fd> others;
+  for (std::size_t i = 0; i < 3 * kMostAttaching; ++i)
+    others.push_back(connect_silently_from(INADDR_LOOPBACK + 1, listener.address()));
+  for (std::size_t i = 0; i < 2 * kMostAttaching; ++i)
+    EXPECT_TRUE(was_ended(others[i], after(60s))) << i;
+  const bool in_time = Clock::now() - begin < kAttachTime / 2;
+  const auto attached = attach_client(std::move(client), SocketKind::tcp,
+                                      {.kind = AttachKind::stream, .token = token}, after(60s));
+  listener.stop();
+  running.join();
+  return in_time && attached.ok();
+}
+
+// Of some tries one is enough, since the machine may be busy.
+TEST(Reception, ConnectionsOfOneHostCostThatHostItsPlaces) {
+  bool attached = false;
+  for (int i = 0; i < 10 && !attached; ++i) attached = attaches_among_others();
+  EXPECT_TRUE(attached);
+}
+
+// While it is told that somebody else is served, say.
+TEST(Reception, WhoHasAttachedIsNotEnded) {
+  const std::string path = testing::TempDir() + "tessera_reception_" + std::to_string(::getpid());
+  Listener listener = *Listener::open(*Address::parse("unix:" + path));
+  std::promise<void> go_on;
+  Reception reception(listener, {}, [&](const std::unique_ptr<Channel>& client) {
+    go_on.get_future().wait();
+    EXPECT_TRUE(client->send({.op = Op::pong}, after(60s)).ok());
+  });
+  std::thread running([&] { reception.run(); });
+  const auto client = connect_to(listener.address(), {}, after(60s));
+  ASSERT_TRUE(client.ok()) << client.error().message;
+  std::vector<Fd> silent;
+  for (std::size_t i = 0; i < 2 * kMostAttaching; ++i) silent.push_back(connect_silently(path));
+  EXPECT_TRUE(was_ended(silent.front(), after(60s)));
+  go_on.set_value();
+  Frame frame;
+  const Result<bool> came = (*client)->receive(frame, after(60s));
+  EXPECT_TRUE(came.ok() && *came);
+  listener.stop();
+  running.join();
 }
 
 }  // namespace
