@@ -1,7 +1,8 @@
 #include "worker/layers_handler.h"
 
 #include <algorithm>
-#include <limits>
+#include <initializer_list>
+#include <optional>
 
 #include "base/check.h"
 #include "base/checked.h"
@@ -171,14 +172,23 @@ std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ac
   return tables ? checked_add(*tables, static_cast<std::int64_t>(jobs)) : std::nullopt;
 }
 
+// Nothing where a part or the sum is more than can be counted.
+std::optional<std::int64_t> sum_of(std::initializer_list<std::optional<std::int64_t>> parts) {
+  std::optional<std::int64_t> sum = 0;
+  for (const std::optional<std::int64_t>& part : parts)
+    sum = sum && part ? checked_add(*sum, *part) : std::nullopt;
+  return sum;
+}
+
 Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout, const Hello& hello,
                                   const HelloAck& ack, const ShardPlan& device,
                                   std::int64_t budget) {
-  std::optional<std::int64_t> bytes = footprint(model, layout, device.kind, device.threads).total();
+  const Footprint parts = footprint(model, layout, device.kind, device.threads);
+  std::optional<std::int64_t> bytes =
+      sum_of({parts.weights, parts.kv, parts.recurrent, parts.scratch});
   if (device.kind == DeviceKind::cpu)  // the process's memory is the device's
     bytes =
-        checked_add(*bytes + offload_bytes(model, layout, device.threads),
-                    serving_bytes(hello, ack).value_or(std::numeric_limits<std::int64_t>::max()));
+        sum_of({bytes, offload_bytes(model, layout, device.threads), serving_bytes(hello, ack)});
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
                      layout.first_layer, layout.end_layer - 1,
