@@ -167,6 +167,11 @@ class RemoteExperts final : public ExpertExecutor {
   };
   // Jobs run one after another, so each has its time from when the one before was there.
   Deadline begin(const UnderWay& job) const { return std::max(job.submitted, collected_); }
+  using Body = std::array<std::span<const std::byte>, 2>;  // head, rows
+  Status check_session(Session* session);
+  Body pack(const ExpertJob& job);
+  bool has_room(const Session& session, std::int64_t bytes) const;
+  FrameHeader header(const ExpertJob& job, std::chrono::microseconds deadline) const;
   UnderWay pop();
   Error give_up_late(const UnderWay& job);
   Status check_reply(const UnderWay& job, std::size_t values) const;
@@ -202,55 +207,71 @@ ExpertLimits RemoteExperts::limits() const {
           .jobs = ack.credits};
 }
 
-Status RemoteExperts::submit(const ExpertJob& job) {
-  std::shared_ptr<Session> session = worker_.supervisor_->session();
-  if (!session || session->closed())
+// Whether a job may go there at all.
+Status RemoteExperts::check_session(Session* session) {
+  if (session == nullptr || session->closed())
     return Error::make(ErrorCode::unavailable, "{}", worker_.away().value_or("away until now"));
   if (const auto late = session->take_late()) worker_.times_.learn_late(late->items, late->compute);
   if (worker_.is_late(*session)) return Error::make(ErrorCode::unavailable, "{}", kLate);
   if (jobs_.full())
     return Error::make(ErrorCode::exhausted, "all {} jobs of the worker are under way",
                        jobs_.size());
-  if (jobs_.empty()) late_ = false;
+  return {};
+}
+
+// The job's body: this executor's, until the next.
+RemoteExperts::Body RemoteExperts::pack(const ExpertJob& job) {
   pairs_.clear();
   for (const RoutedPair& pair : job.pairs)
     pairs_.push_back({.row = static_cast<std::uint16_t>(pair.row),
                       .expert = static_cast<std::uint16_t>(pair.expert),
                       .weight = pair.weight});
   encode_experts_head(pairs_, head_);
-  std::span<const std::byte> rows = std::as_bytes(job.rows);
-  if (worker_.payload_ != WireType::f32) {
-    rows_.resize(wire_bytes(worker_.payload_, job.rows.size()));
-    pack_rows(job.rows, worker_.payload_, rows_);
-    rows = rows_;
-  }
-  // A worker that computes reads nothing: what a socket does not hold would keep this thread from
-  // the resident experts.
-  auto bytes = static_cast<std::int64_t>(head_.size() + rows.size());
+  if (worker_.payload_ == WireType::f32) return {head_, std::as_bytes(job.rows)};
+  rows_.resize(wire_bytes(worker_.payload_, job.rows.size()));
+  pack_rows(job.rows, worker_.payload_, rows_);
+  return {head_, rows_};
+}
+
+// A worker that computes reads nothing: what a socket does not hold would keep this thread from
+// the resident experts.
+bool RemoteExperts::has_room(const Session& session, std::int64_t bytes) const {
+  if (jobs_.empty() || session.reserves_room()) return true;
   for (std::size_t i = 0; i < jobs_.size(); ++i) bytes += jobs_[i].bytes;
-  if (!jobs_.empty() && !session->reserves_room() && bytes > kSocketRoom)
+  return bytes <= kSocketRoom;
+}
+
+FrameHeader RemoteExperts::header(const ExpertJob& job, std::chrono::microseconds deadline) const {
+  return {.op = Op::compute_experts,
+          .layer = static_cast<std::uint16_t>(job.layer),
+          .rows = static_cast<std::uint32_t>(job.n_rows),
+          .items = static_cast<std::uint32_t>(job.pairs.size()),
+          .in_type = worker_.payload_,
+          .out_type = sum_type(worker_.payload_),
+          .deadline_us = deadline_us(deadline * static_cast<std::int64_t>(jobs_.size() + 1))};
+}
+
+Status RemoteExperts::submit(const ExpertJob& job) {
+  std::shared_ptr<Session> session = worker_.supervisor_->session();
+  TESSERA_TRY(check_session(session.get()));
+  if (jobs_.empty()) late_ = false;
+  const Body parts = pack(job);
+  const auto bytes = static_cast<std::int64_t>(parts[0].size() + parts[1].size());
+  if (!has_room(*session, bytes))
     return Error::make(ErrorCode::exhausted, "the socket holds no further job");
   const auto deadline = worker_.deadline(job.pairs.size(), job.host_us);
   const auto suspect = arrivals_.suspect(job.pairs.size(), job.host_us);
   const Deadline begin = Clock::now();
-  const FrameHeader header{
-      .op = Op::compute_experts,
-      .layer = static_cast<std::uint16_t>(job.layer),
-      .rows = static_cast<std::uint32_t>(job.n_rows),
-      .items = static_cast<std::uint32_t>(job.pairs.size()),
-      .in_type = worker_.payload_,
-      .out_type = sum_type(worker_.payload_),
-      .deadline_us = deadline_us(deadline * static_cast<std::int64_t>(jobs_.size() + 1))};
-  const std::array<std::span<const std::byte>, 2> parts = {head_, rows};
   // What the way takes counts as the worker's time. The rest of a job that it is slow to take goes
   // out once the resident experts are done, and by then the host may compute it too.
   const auto all = std::max(kStuck, std::chrono::ceil<std::chrono::milliseconds>(suspect));
-  TESSERA_ASSIGN(const Ticket ticket, session->submit(header, Parts(parts), {all, kStuck}));
+  TESSERA_ASSIGN(const Ticket ticket,
+                 session->submit(header(job, deadline), Parts(parts), {all, kStuck}));
   jobs_.push() = {.session = std::move(session),
                   .ticket = ticket,
                   .pairs = job.pairs.size(),
-                  .rows = header.rows,
-                  .bytes = static_cast<std::int64_t>(head_.size() + rows.size()),
+                  .rows = static_cast<std::uint32_t>(job.n_rows),
+                  .bytes = bytes,
                   .submitted = begin,
                   .suspect = suspect,
                   .limit = deadline};
