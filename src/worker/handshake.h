@@ -91,7 +91,6 @@ Result<std::chrono::nanoseconds> client_round_trip(Channel& channel, Deadline de
 Result<HandshakeReply> client_handshake(Channel& channel, const Hello& hello, Deadline deadline,
                                         ModelSender* sender = nullptr,
                                         std::chrono::milliseconds silence = kLoadingSilence);
-inline constexpr std::uint64_t kLeastTransferRate = 1 << 20;  // bytes a second, beyond the deadline
 
 // Whose results come with what they made of experts: STATS before each.
 inline bool has_experts_away(const Hello& hello) {

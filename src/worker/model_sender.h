@@ -14,13 +14,11 @@
 
 #include "gguf/gguf.h"
 #include "worker/model_messages.h"
+#include "worker/transfer_allowance.h"
 #include "worker/transfer_progress.h"
 #include "worker/transport.h"
 
 namespace tessera::worker {
-
-// Within so much the peer sends, or takes, the next frame of a transfer; otherwise it has stalled.
-inline constexpr std::chrono::milliseconds kTransferPatience{30'000};
 
 struct SenderOptions {
   std::string to = "worker";  // in logs

@@ -12,6 +12,7 @@
 #include "plan/plan.h"
 #include "worker/model_ranges.h"
 #include "worker/socket_io.h"
+#include "worker/transfer_progress.h"
 
 namespace tessera::worker {
 namespace {
@@ -166,6 +167,7 @@ Status ReceivedModel::pull(const FileRanges& wanted) {
   const std::uint64_t total = bytes_of(missing);
   std::uint64_t asked = 0, done = 0;
   TransferProgress progress("receiving weights");
+  TransferAllowance allowance(options_.patience);
   Chunks chunks(missing);
   const std::size_t ahead = channel_->reserves_room() ? kAheadOnRings : kAheadOnSockets;
   std::deque<Asked> under_way;
@@ -178,11 +180,11 @@ Status ReceivedModel::pull(const FileRanges& wanted) {
     while (!chunks.done() && under_way.size() < until) {
       const auto [part, range] = chunks.next();
       asked += range.bytes();
-      TESSERA_TRY(ask(part, range, total - asked));
+      TESSERA_TRY(ask(part, range, total - asked, allowance));
       under_way.push_back({.sequence = sequence_, .part = part, .range = range});
     }
     progress.update(done, total);
-    TESSERA_TRY(take(under_way.front()));
+    TESSERA_TRY(take(under_way.front(), allowance));
     done += under_way.front().range.bytes();
     under_way.pop_front();
   }
@@ -192,19 +194,24 @@ Status ReceivedModel::pull(const FileRanges& wanted) {
   return {};
 }
 
-Status ReceivedModel::ask(std::size_t part, ByteRange range, std::uint64_t left) {
+Status ReceivedModel::ask(std::size_t part, ByteRange range, std::uint64_t left,
+                          TransferAllowance& allowance) {
   const ModelRead read{.part = static_cast<std::uint32_t>(part),
                        .bytes = static_cast<std::uint32_t>(range.bytes()),
                        .offset = range.begin,
                        .left = left};
-  return channel_->send_in_turn({.op = Op::model_read, .sequence = ++sequence_}, encode(read),
-                                after(options_.patience));
+  return allowance.spend([&](Deadline until) {
+    return channel_->send_in_turn({.op = Op::model_read, .sequence = ++sequence_}, encode(read),
+                                  until);
+  });
 }
 
-Status ReceivedModel::take(const Asked& asked) {
-  TESSERA_ASSIGN(const bool came, channel_->receive(frame_, after(options_.patience)));
+Status ReceivedModel::take(const Asked& asked, TransferAllowance& allowance) {
+  TESSERA_ASSIGN(const bool came,
+                 allowance.spend([&](Deadline until) { return channel_->receive(frame_, until); }));
   if (!came)
-    return Error::make(ErrorCode::unavailable, "{}: the client stalled while it sent its model",
+    return Error::make(ErrorCode::unavailable,
+                       "{}: the client stalled while it sent its model, or sends it too slowly",
                        channel_->describe());
   if (frame_.header.op != Op::model_data || frame_.header.sequence != asked.sequence)
     return Error::make(ErrorCode::invalid, "{}: {} where MODEL_DATA is due", channel_->describe(),
@@ -217,6 +224,7 @@ Status ReceivedModel::take(const Asked& asked) {
   TESSERA_TRY(write_at(part.file.get(), asked.range.begin, bytes));
   part.have.add(asked.range);
   received_ += bytes.size();
+  allowance.moved(bytes.size());
   return {};
 }
 

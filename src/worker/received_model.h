@@ -17,7 +17,7 @@
 // frame carries exactly the bytes that were asked for, with their checksum, or ends the connection;
 // the metadata is parsed within the bytes that were announced for it. Errors: exhausted (the
 // budget), not_found (it is another model than HELLO says), invalid (broken protocol or model),
-// unavailable (the client stalled or went). Threads: one.
+// unavailable (the client stalled, sends less than kLeastTransferRate, or went). Threads: one.
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@
 #include "model/model.h"
 #include "worker/fd.h"
 #include "worker/model_messages.h"
-#include "worker/model_sender.h"
+#include "worker/transfer_allowance.h"
 #include "worker/transport.h"
 #include "worker/weight_source.h"
 
@@ -76,8 +76,8 @@ class ReceivedModel final : public WeightSource {
   Status open_model();
   Status check_budget(const FileRanges& wanted) const;
   Status pull(const FileRanges& wanted);
-  Status ask(std::size_t part, ByteRange range, std::uint64_t left);
-  Status take(const Asked& asked);
+  Status ask(std::size_t part, ByteRange range, std::uint64_t left, TransferAllowance& allowance);
+  Status take(const Asked& asked, TransferAllowance& allowance);
 
   Channel* channel_;
   ModelDigest digest_;

@@ -10,6 +10,7 @@
 #include "model/test_edit.h"
 #include "worker/channel_pair.h"
 #include "worker/model_ranges.h"
+#include "worker/model_sender.h"
 #include "worker/receiving_handler.h"
 
 namespace tessera::worker {
