@@ -262,17 +262,15 @@ Status answer_parent(Host& host, Fd socket) {
 }
 
 Status run(const Config& config) {
-  TESSERA_ASSIGN(const DeviceInventory device, worker_device(config));
-  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
-  if (config.flag("worker.probe")) {
-    TESSERA_ASSIGN(Fd socket, start_as_worker());
-    return answer_probe(std::move(socket), describe(device, nullptr, isa));
-  }
+  const bool probing = config.flag("worker.probe");
   const bool listening = config.given("worker.listen");
   Fd parent;
-  if (!listening) {
+  if (probing || !listening) {
     TESSERA_ASSIGN(parent, start_as_worker());
   }
+  TESSERA_ASSIGN(const DeviceInventory device, worker_device(config));
+  TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
+  if (probing) return answer_probe(std::move(parent), describe(device, nullptr, isa));
   std::optional<Model> model;
   if (!config.arguments().empty()) {
     TESSERA_ASSIGN(model, Model::open(config.arguments().front()));

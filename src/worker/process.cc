@@ -138,9 +138,7 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(const SpawnOptions& 
 
 WorkerProcess::~WorkerProcess() {
   if (pid_ < 0) return;
-  const StopTimes at_once{.bye = std::chrono::milliseconds(0),
-                          .term = std::chrono::milliseconds(0)};
-  if (const Status status = stop(at_once, nullptr); !status)
+  if (const Status status = stop({.bye = std::chrono::milliseconds(0)}, nullptr); !status)
     log_error("{}", status.error().message);
 }
 
@@ -179,10 +177,6 @@ Status WorkerProcess::stop(const StopTimes& times, const std::function<void()>& 
   socket_.reset();
   if (wait(times.bye)) return {};
   // Until it is reaped the number belongs to this child and to nobody else.
-  if (times.term.count() > 0) {
-    ::kill(pid_, SIGTERM);
-    if (wait(times.term)) return {};
-  }
   ::kill(pid_, SIGKILL);
   if (wait(times.kill)) return {};
   return Error::make(ErrorCode::internal, "worker process {} does not end {} ms after SIGKILL",
@@ -226,7 +220,7 @@ Status started_as_worker() {
 }
 
 Result<Fd> start_as_worker() {
-  ::signal(SIGPIPE, SIG_IGN);
+  for (const int signal : {SIGPIPE, SIGTERM, SIGINT}) ::signal(signal, SIG_IGN);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return system_error("asking for the parent's end");
   TESSERA_TRY(started_as_worker());
   // Nobody but the parent holds the other end, so one that hung up before the signal was asked for

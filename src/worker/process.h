@@ -12,8 +12,11 @@
 // options of this one. It has its own process group (a Ctrl-C at the terminal is the parent's to
 // handle), default signals and no blocked ones.
 //
-// When the parent dies, the child gets SIGKILL (start_as_worker) and sees its socket hang up.
-// Linux sends that signal when the *thread* that spawned ends, so spawn on one that lives on.
+// A worker is its parent's to end, by goodbye or SIGKILL: SIGTERM and SIGINT, which a service
+// manager sends to all of a service, it ignores (start_as_worker), so that its parent can let
+// answers end. When the parent dies, the child gets SIGKILL (start_as_worker) and sees its socket
+// hang up. Linux sends that signal when the *thread* that spawned ends, so spawn on one that lives
+// on.
 //
 // Threads: one at a time; the destructor stops without grace. Nothing here waits longer than the
 // times it was given.
@@ -45,8 +48,7 @@ struct SpawnOptions {
 };
 
 struct StopTimes {
-  std::chrono::milliseconds bye{2000};   // to leave by itself
-  std::chrono::milliseconds term{2000};  // after SIGTERM
+  std::chrono::milliseconds bye{1000};   // to leave by itself
   std::chrono::milliseconds kill{2000};  // for the kernel to end it after SIGKILL
 };
 
@@ -69,7 +71,7 @@ class WorkerProcess {
   // "exit status 3", "signal 9 (Killed)"; empty while it runs.
   const std::string& how() const { return how_; }
 
-  // say_bye (may be null), wait, SIGTERM, wait, SIGKILL, wait, reap. Idempotent. An Error when the
+  // say_bye (may be null), wait, SIGKILL, wait, reap. Idempotent. An Error when the
   // child is still there after all of it.
   Status stop(const StopTimes& times, const std::function<void()>& say_bye);
 
@@ -96,8 +98,8 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
 // That a parent started this process by spawn().
 Status started_as_worker();
 
-// For a process started by spawn(): ties its life to the parent's and ignores SIGPIPE. Returns the
-// socket to the parent.
+// For a process started by spawn(): ties its life to the parent's and ignores SIGPIPE, SIGTERM and
+// SIGINT. Returns the socket to the parent.
 Result<Fd> start_as_worker();
 
 // The answer to --probe, and to the PINGs that follow until the parent hangs up.

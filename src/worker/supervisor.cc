@@ -336,7 +336,7 @@ void Supervisor::bury() {
   // A worker that was lost has nothing to finish.
   if (process_) {
     StopTimes times = options_.stop;
-    times.bye = times.term = std::chrono::milliseconds(0);
+    times.bye = std::chrono::milliseconds(0);
     if (const Status status = process_->stop(times, nullptr); !status)
       log_error("{}: {}", options_.name, status.error().message);
   }

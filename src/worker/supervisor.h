@@ -63,7 +63,7 @@ struct SupervisorOptions {
 class Supervisor {
  public:
   Supervisor(SupervisorOptions options, Starter starter, MetricsRegistry& metrics);
-  // Stops the worker: BYE, SIGTERM, SIGKILL.
+  // Stops the worker: BYE, SIGKILL.
   ~Supervisor();
 
   std::shared_ptr<Session> session() const;

@@ -4,7 +4,7 @@
 //   fake_worker worker MODE
 //
 // MODE: serve, listen ADDRESS TOKEN, silent (a byte, and nothing more), rude (ignores the end of
-// its connection and SIGTERM), exit, corrupt (a frame that was not agreed), other_model, newer
+// its connection), exit, corrupt (a frame that was not agreed), other_model, newer
 // (versions it has not heard of), updated (another build of the program,
 // which names its kernels), no_memory, descriptors
 // (exits 0 when it has exactly the four it was given), talk (writes lines, exits 3), crash (aborts
@@ -128,7 +128,6 @@ int worker_main(int argc, char** argv) {
     std::this_thread::sleep_for(60s);
     return 0;
   }
-  if (mode == "rude") ::signal(SIGTERM, SIG_IGN);
   auto channel = attach_worker(std::move(*socket), SocketKind::unix_socket, {}, after(10s));
   if (!channel) return fail(channel.error());
   if (mode == "rude") {

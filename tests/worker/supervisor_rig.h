@@ -35,7 +35,7 @@ class Supervised : public ::testing::Test {
                       .backoff_first = 1ms,
                       .backoff_most = 4ms};
     made.start_limit = 10min;
-    made.stop = {.bye = 500ms, .term = 500ms, .kill = 60s};
+    made.stop = {.bye = 500ms, .kill = 60s};
     return made;
   }
   // The number of the worker that was started last.
