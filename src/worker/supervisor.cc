@@ -184,16 +184,32 @@ void Supervisor::run() {
     interrupter_.forget();
     pause(after(kMemoryPause));
   }
+  const bool leaves = !process_ || may_leave_by_itself();
   const WorkerState before = lifecycle_.state();
   lifecycle_.stop(Clock::now());
   publish(before, "stopped");
-  if (process_) {
-    const Status status = process_->stop(options_.stop, [this] {
-      if (live_) (void)live_->say_bye();
-    });
-    if (!status) log_error("{}: {}", options_.name, status.error().message);
-  } else if (live_) {
-    (void)live_->say_bye();
+  end_worker(leaves);
+}
+
+// Whom a goodbye may reach: it answers, and nobody waits for more of it.
+bool Supervisor::may_leave_by_itself() const {
+  return lifecycle_.state() == WorkerState::healthy && live_ && !live_->closed() &&
+         !live_->health().oldest_job;
+}
+
+void Supervisor::end_worker(bool by_itself) {
+  StopTimes times = options_.stop;
+  if (!by_itself) {
+    times.bye = std::chrono::milliseconds(0);
+    if (live_) live_->close();
+  }
+  const auto say_bye = [this] {
+    if (live_) (void)live_->say_bye();
+  };
+  if (!process_) {
+    say_bye();
+  } else if (const Status ended = process_->stop(times, say_bye); !ended) {
+    log_error("{}: {}", options_.name, ended.error().message);
   }
   if (live_) live_->close();
   live_.reset();
@@ -331,16 +347,7 @@ void Supervisor::lose(DeathReason reason, const std::string& detail) {
 }
 
 void Supervisor::bury() {
-  if (live_) live_->close();
-  live_.reset();
-  // A worker that was lost has nothing to finish.
-  if (process_) {
-    StopTimes times = options_.stop;
-    times.bye = std::chrono::milliseconds(0);
-    if (const Status status = process_->stop(times, nullptr); !status)
-      log_error("{}: {}", options_.name, status.error().message);
-  }
-  process_.reset();
+  end_worker(false);
   lifecycle_.buried(Clock::now());
   const std::string next = fmt::format("next start in {} ms", lifecycle_.backoff().count());
   if (!lifecycle_.failed()) return publish(WorkerState::dead, next);

@@ -83,7 +83,8 @@ class Supervisor {
   // Ends the worker and the supervision without waiting for it: no worker is started from now on.
   // Whoever has several calls it of all before it waits for one. Idempotent, any thread.
   void begin_stop();
-  // The same, and waits until both have ended.
+  // The same, and waits until both have ended. A spawned worker that is suspect, still loads, or
+  // has a job has nothing to finish and no time for it.
   void stop();
 
  private:
@@ -95,6 +96,8 @@ class Supervisor {
   void compare_build(const WorkerBuild& now);
   void set_mismatch(bool mismatch);
   void watch();
+  void end_worker(bool by_itself);
+  bool may_leave_by_itself() const;
   void bury();
   void pause(Deadline until);
   void count(const char* name, const char* help, const char* reason);

@@ -18,6 +18,7 @@ TEST_F(Supervised, StopDoesNotWaitForALongStart) {
 
 TEST_F(Supervised, ManyEndInTheTimeOfOne) {
   SupervisorOptions patient = options();
+  patient.lifecycle.suspect_after = 1'000'000;
   patient.stop = {.bye = 4s, .kill = 60s};
   const auto one = patient.stop.bye;
   std::vector<std::unique_ptr<Supervisor>> supervisors;
@@ -34,6 +35,32 @@ TEST_F(Supervised, ManyEndInTheTimeOfOne) {
   EXPECT_LT(Clock::now() - start, 4 * one);
   EXPECT_EQ(starts(), started);
   EXPECT_TRUE(child_processes().empty());
+}
+
+// It has nothing to finish that anybody still waits for.
+TEST_F(Supervised, NoneThatHangsIsWaitedFor) {
+  SupervisorOptions patient = options();
+  patient.stop.bye = 10min;
+  const auto ends_soon = [](Supervisor& supervisor) {
+    const Deadline start = Clock::now();
+    supervisor.stop();
+    EXPECT_LT(Clock::now() - start, 5min);
+    EXPECT_TRUE(child_processes().empty());
+  };
+  Supervisor silent(patient, counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(silent));
+  send_signal(pid_, SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return silent.state() == WorkerState::suspect; }));
+  ends_soon(silent);
+
+  patient.lifecycle.suspect_after = 1'000'000;
+  Supervisor busy(patient, counting("serve"), metrics_);
+  ASSERT_TRUE(becomes_healthy(busy));
+  send_signal(pid_, SIGSTOP);
+  const ScaleJob job;
+  const auto parts = job.parts();
+  ASSERT_TRUE(busy.session()->submit(job.header, Parts(parts)).ok());
+  ends_soon(busy);
 }
 
 // Whatever it does when the end begins: it waits to start again, or starts.
