@@ -66,6 +66,11 @@ Result<std::vector<double>> parse_weights(std::string_view text, std::size_t dev
 Status add_budget(const PlacementText::Budget& text, const std::vector<DeviceName>& expert_workers,
                   Placement& placement) {
   const std::vector<DeviceName>& devices = placement.devices;
+  if (text.bytes < 1)
+    return Error::make(ErrorCode::invalid,
+                       "--budget{}: a budget is at least one byte; without one a device may use "
+                       "what is free",
+                       text.device.empty() ? "" : fmt::format(" {}", text.device));
   DeviceBudget budget{.device = devices.front(), .bytes = text.bytes};
   if (!text.device.empty()) {
     Result<DeviceName> name = parse_device_name(text.device);
@@ -79,12 +84,11 @@ Status add_budget(const PlacementText::Budget& text, const std::vector<DeviceNam
                          "--budget: {} holds no layers and is no worker of experts; name it in "
                          "--target-devices or --expert-worker, or start it with --spawn-worker",
                          text.device);
-  } else if (devices.size() > 1 && text.bytes > 0) {
+  } else if (devices.size() > 1) {
     return Error::make(ErrorCode::invalid,
                        "--budget {}: there are {} devices; say whose it is, as in {}={}",
                        text.bytes, devices.size(), devices.front().text(), text.bytes);
   }
-  if (text.bytes == 0) return {};
   for (const DeviceBudget& other : placement.budgets)
     if (other.device == budget.device)
       return Error::make(ErrorCode::invalid, "--budget: {} has two", budget.device.text());

@@ -52,8 +52,8 @@ struct PlacementText {
   std::string_view devices;      // --target-devices; empty: cpu
   std::string_view layer_split;  // --target-layer-split; empty: automatic
   struct Budget {
-    std::string device;      // empty: the only one
-    std::int64_t bytes = 0;  // 0: what is free
+    std::string device;  // empty: the only one
+    std::int64_t bytes = 0;
   };
   std::vector<Budget> budgets;             // --budget, each BYTES or DEVICE=BYTES
   std::string_view gpu_plugins;            // --gpu-plugins

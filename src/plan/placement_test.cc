@@ -17,16 +17,14 @@ TEST(Placement, NothingSaidIsOneDevice) {
 }
 
 TEST(Placement, ReadsDevicesWeightsAndBudgets) {
-  const Result<Placement> placement =
-      parse_placement({.devices = "cpu:2,cpu:0",
-                       .layer_split = "1.5,2e1",
-                       .budgets = {{"cpu:0", 100}, {"cpu:2", 0}, {"", 0}}});
+  const Result<Placement> placement = parse_placement(
+      {.devices = "cpu:2,cpu:0", .layer_split = "1.5,2e1", .budgets = {{"cpu:0", 100}}});
   ASSERT_TRUE(placement) << placement.error().message;
   ASSERT_EQ(placement->devices.size(), 2u);
   EXPECT_EQ(placement->devices[0].text(), "cpu:2");
   EXPECT_EQ(placement->devices[1].text(), "cpu:0");
   EXPECT_EQ(placement->layer_weights, (std::vector<double>{1.5, 20}));
-  ASSERT_EQ(placement->budgets.size(), 1u);  // 0 means what is free
+  ASSERT_EQ(placement->budgets.size(), 1u);
   EXPECT_EQ(placement->budgets[0].device.text(), "cpu:0");
   EXPECT_EQ(placement->budgets[0].bytes, 100);
   const Result<Placement> experts =
@@ -77,6 +75,9 @@ TEST(Placement, RefusalsNameTheFlag) {
        "worker:1 holds no layers"},
       {{.devices = "cpu:0", .budgets = {{"gpu", 5}}}, "--budget: 'gpu'"},
       {{.devices = "cpu:0", .budgets = {{"cpu:0", 5}, {"", 6}}}, "cpu:0 has two"},
+      {{.devices = "cpu:0", .budgets = {{"cpu:0", 0}}}, "--budget cpu:0: a budget is at least one"},
+      {{.devices = "cpu:0,cpu:1", .budgets = {{"", 0}}}, "--budget: a budget is at least one"},
+      {{.budgets = {{"worker:0", 0}}, .expert_workers = {{.worker = "0"}}}, "at least one byte"},
   };
   for (const auto& [text, part] : cases) {
     const Result<Placement> placement = parse_placement(text);

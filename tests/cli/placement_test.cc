@@ -27,6 +27,10 @@ TEST(PlacementOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--target-devices", kTwo, "--budget", "cpu:7=1GiB"}, "cpu:7 holds no layers"},
       {{"--target-devices", kTwo, "--budget", "cpu:0=1XB"}, "512MiB"},
       {{"--target-devices", kTwo, "--budget", "cpu:0=1MiB", "--budget", "cpu:0=2MiB"}, "has two"},
+      {{"--budget", "0"}, "--budget: a budget is at least one byte"},
+      {{"--budget", "0.5"}, "a budget is at least one byte"},
+      {{"--target-devices", kTwo, "--budget", "cpu:0=0.9"}, "--budget cpu:0: a budget is at least"},
+      {{"--spawn-worker", "experts", "--budget", "worker:0=0"}, "--budget worker:0: a budget"},
       {{"--target-devices", "cpu:0,cpu:1,cpu:2", "-t", "2"}, "--threads 2"},
   };
   for (const auto& [options, part] : calls) {
