@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "cli/worker_options.h"
+#include "worker/auth.h"
 #include "worker/resolve.h"
 
 namespace tessera::cli {
@@ -44,6 +46,7 @@ Status check_once(const std::vector<NamedAddress>& named) {
 
 Status check_worker_addresses(const Config& config, const Placement& placement) {
   std::vector<NamedAddress> named;
+  TESSERA_ASSIGN(const std::string token, worker_token(config));
   for (const DeviceName& name : placement.devices) {
     if (name.worker.find(':') == std::string::npos) continue;
     Result<worker::Address> address = worker::Address::parse(name.worker);
@@ -55,7 +58,12 @@ Status check_worker_addresses(const Config& config, const Placement& placement) 
     if (!address) return std::move(address).error().in("--expert-worker");
     named.push_back({*std::move(address), "--expert-worker", text});
   }
-  return check_once(named);
+  TESSERA_TRY(check_once(named));
+  for (const NamedAddress& one : named)
+    if (one.address.kind == worker::Address::Kind::tcp)
+      if (Status right = worker::check_token(token); !right)
+        return std::move(right).error().in(fmt::format("{} {}", one.option, one.text));
+  return {};
 }
 
 }  // namespace tessera::cli

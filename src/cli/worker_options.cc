@@ -291,7 +291,6 @@ Status check_workers(const Config& config, const Placement& placement) {
   }
   TESSERA_TRY(check_worker_addresses(config, placement));
   TESSERA_TRY(check_required(config, requests));
-  TESSERA_TRY(worker_token(config));
   return {};
 }
 

@@ -32,6 +32,8 @@ TEST(PlacementOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--target-devices", kTwo, "--budget", "cpu:0=0.9"}, "--budget cpu:0: a budget is at least"},
       {{"--spawn-worker", "experts", "--budget", "worker:0=0"}, "--budget worker:0: a budget"},
       {{"--target-devices", "cpu:0,cpu:1,cpu:2", "-t", "2"}, "--threads 2"},
+      {{"--target-devices", "cpu,worker:tcp:127.0.0.1:9"}, "--target-devices tcp:127.0.0.1:9: a "},
+      {{"--expert-worker", "tcp:127.0.0.1:9"}, "over tcp needs a token of at least 16 bytes"},
   };
   for (const auto& [options, part] : calls) {
     SCOPED_TRACE(part);
