@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
 #include <limits>
 
 #include "device/gpu/gpu_layout.h"
@@ -184,6 +185,31 @@ TEST(SharedMemory, WorkersHereTakeWhatTheyNeed) {
   ASSERT_TRUE(local) << local.error().message;
   for (const ShardPlan& shard : local->shards) EXPECT_GT(shard.experts_host, 0);
   EXPECT_LE(used(local->shards[0]) + used(local->shards[1]), free);
+}
+
+// What a listening worker may use its own --budget says, whatever is asked for here.
+TEST(SharedMemory, AListeningWorkersBudgetIsItsOwnToRaise) {
+  for (const bool asked : {false, true}) {
+    Inventory inventory = machine(2);
+    inventory.devices[1].name = "worker:unix:/run/w.sock";
+    inventory.devices[1].remote = true;
+    inventory.devices[1].most = std::int64_t{1} << 20;
+    if (asked) inventory.devices[1].budget = inventory.devices[1].most;
+    const PlanOptions options{.context = 256};
+    const Result<Plan> lacking = make_plan(deep(), inventory, options);
+    ASSERT_FALSE(lacking);
+    const std::string& text = lacking.error().message;
+    const std::size_t advice = text.rfind("worker:unix:/run/w.sock started with ");
+    ASSERT_NE(advice, std::string::npos) << text;
+    long mib = 0;
+    ASSERT_EQ(std::sscanf(text.c_str() + advice,
+                          "worker:unix:/run/w.sock started with --budget %ldMiB would fit", &mib),
+              1)
+        << text;
+    inventory.devices[1].most = std::int64_t{mib} << 20;
+    if (asked) inventory.devices[1].budget = inventory.devices[1].most;
+    EXPECT_TRUE(make_plan(deep(), inventory, options)) << text;
+  }
 }
 
 }  // namespace

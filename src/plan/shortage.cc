@@ -27,6 +27,16 @@ const char* largest_part(const ShardPlan& shard) {
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
 
+// What a worker at an address said that it may use: its own --budget decides. Nothing where that
+// cannot be more, or for other devices.
+std::optional<std::int64_t> said_budget(const DeviceInventory& on, std::int64_t needed) {
+  constexpr std::size_t kPrefix = sizeof("worker:") - 1;
+  if (!on.remote || on.name.find(':', kPrefix) == std::string::npos) return std::nullopt;
+  if (on.most) return on.most;
+  if (on.kind != DeviceKind::cpu || needed > on.memory_total) return std::nullopt;
+  return on.memory_free;
+}
+
 }  // namespace
 
 // Of memory that they share, the others may need more than there is.
@@ -111,6 +121,11 @@ std::string ShardPlanner::enough() const {
   std::vector<std::string> texts;
   std::vector<int> memories;  // that were looked at
   for (std::size_t i = 0; i < least.size(); ++i) {
+    if (const auto said = said_budget(devices_[i], least[i]); said && least[i] > *said) {
+      texts.push_back(fmt::format("{} started with --budget {}MiB", devices_[i].name,
+                                  ceil_div(least[i], kMiB)));
+      continue;
+    }
     if (devices_[i].budget) {
       if (least[i] > *devices_[i].budget)
         texts.push_back(
