@@ -3,6 +3,7 @@
 #include "cli/expert_options.h"
 #include "cli/option_value.h"
 #include "cli/worker_options.h"
+#include "plan/teams.h"
 
 namespace tessera::cli {
 namespace {
@@ -55,6 +56,9 @@ Result<Placement> worker_placement(const Config& config) {
                        "--device {}: a worker has one device of its own; give cpu, cpu:0, cuda:0 "
                        "or hip:0",
                        text.devices);
+  if (config.small("placement.threads") == 0)
+    if (Status team = check_team(*device, usable_cores()); !team)
+      return std::move(team).error().in("--device");
   for (const std::string& entry : config.list("placement.budget")) {
     TESSERA_ASSIGN(PlacementText::Budget budget, parse_budget(entry));
     if (!budget.device.empty() && budget.device != device->text())

@@ -15,6 +15,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/cpu/isa.h"
 #include "experts/expert_worker.h"
+#include "plan/teams.h"
 #include "worker/auth.h"
 #include "worker/connection_bytes.h"
 #include "worker/model_ranges.h"
@@ -68,6 +69,15 @@ Status take_setting(std::string_view part, SpawnRequest& request) {
     return wrong_spawn(part, "this key is not known");
   }
   return {};
+}
+
+// It would end with this, as the first thing that it says.
+Status check_spawn_team(const SpawnRequest& request) {
+  if (request.threads > 0) return {};
+  TESSERA_ASSIGN(const DeviceName device, parse_device_name(request.device));
+  Status team = check_team(device, usable_cores());
+  if (team) return {};
+  return std::move(team).error().in(fmt::format("--spawn-worker device={}", request.device));
 }
 
 // Of the workers of experts that are asked for those that name no program have this one; where none
@@ -268,6 +278,7 @@ Status check_workers(const Config& config, const Placement& placement) {
   TESSERA_ASSIGN(const std::vector<SpawnRequest> requests, spawn_requests(config));
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (!requests[i].binary.empty()) TESSERA_TRY(worker::check_binary(requests[i].binary));
+    TESSERA_TRY(check_spawn_team(requests[i]));
     if (requests[i].role == Role::layers && !names(placement, numbered(i)))
       return Error::make(ErrorCode::invalid,
                          "--spawn-worker: {} is started for layers and --target-devices does not "

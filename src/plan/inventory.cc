@@ -8,6 +8,7 @@
 
 #include "base/cgroup.h"
 #include "plan/gpu_inventory.h"
+#include "plan/teams.h"
 
 namespace tessera {
 namespace {
@@ -95,20 +96,14 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   return sharing;
 }
 
-// A team without a core of its own has to be asked for with its threads.
 Status check_sharing(const Placement& placement, const Sharing& sharing, int cores) {
   if (sharing.threads > 0 && sharing.threads < sharing.devices)
     return Error::make(ErrorCode::invalid, "--threads {}: {} devices need at least a thread each",
                        sharing.threads, sharing.devices);
   for (const DeviceName& name : placement.devices)
-    if (sharing.threads == 0 && name.worker.empty() && !name.gpu() &&
-        name.team.value_or(0) >= cores)
-      return Error::make(
-          ErrorCode::invalid,
-          "--target-devices: {} makes {} teams, and {} core{} here {} enough for {}; "
-          "name fewer, or give --threads for teams that take turns",
-          name.text(), *name.team + 1, cores, cores == 1 ? "" : "s", cores == 1 ? "is" : "are",
-          cores);
+    if (sharing.threads == 0)
+      if (Status team = check_team(name, cores); !team)
+        return std::move(team).error().in("--target-devices");
   return {};
 }
 
@@ -179,6 +174,15 @@ std::int64_t allowed_budget(const DeviceInventory& device, std::int64_t asked) {
   const bool unified =
       device.kind != DeviceKind::cpu && !device.remote && device.memory == kHostMemory;
   return unified ? std::min(asked, device.memory_free) : asked;
+}
+
+Status check_team(const DeviceName& name, int cores) {
+  if (!name.worker.empty() || name.gpu() || name.team.value_or(0) < cores) return {};
+  return Error::make(ErrorCode::invalid,
+                     "{} makes {} teams, and {} core{} here {} enough for {}; name fewer, or give "
+                     "the threads of teams that take turns (--threads)",
+                     name.text(), *name.team + 1, cores, cores == 1 ? "" : "s",
+                     cores == 1 ? "is" : "are", cores);
 }
 
 int usable_cores() {

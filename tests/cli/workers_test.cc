@@ -150,6 +150,15 @@ TEST(WorkerUsage, AloneItAsksForAnAddress) {
   EXPECT_EQ(open.code, 2);
   EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;
   EXPECT_EQ(run_program({{"worker", kModel, "--listen", "foo:1"}}).code, 2);
+  const Outcome team =
+      run_program({{"worker", kModel, "--device", "cpu:1000", "--listen", "unix:/x"}});
+  EXPECT_EQ(team.code, 2);
+  EXPECT_EQ(team.err.find("tessera: --device: cpu:1000 makes 1001 teams"), 0u) << team.err;
+  const Outcome spawned =
+      run_program({{"plan", kModel, "--spawn-worker", "layers,device=cpu:999"}});
+  EXPECT_EQ(spawned.code, 2);
+  EXPECT_EQ(spawned.err.find("tessera: --spawn-worker device=cpu:999: cpu:999 makes"), 0u)
+      << spawned.err;
   for (const Words& options : {Words{"--device", "foo"}, Words{"--device", "cpu,cpu:0"},
                                Words{"--device", "worker:0"}, Words{"--budget", "cuda:0=1GiB"}}) {
     Words words = {"worker", kModel, "--listen", "unix:/x"};
