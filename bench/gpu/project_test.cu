@@ -172,6 +172,7 @@ void test_projections() {
 }
 
 void test_elementwise() {
+  Runner runner(256);
   const int half = 32;
   std::vector<float> freq;
   for (int i = 0; i < half; ++i) freq.push_back(std::pow(1e7f, -float(i) / half));

@@ -20,6 +20,7 @@ namespace context = boost::context;
 constexpr int kWarp = 32;
 constexpr std::size_t kStackBytes = 64 * 1024;
 constexpr std::size_t kMostGiven = 16;  // bytes of a lane
+constexpr int kKept = 4;                // exchanges
 
 enum class State { ready, at_warp, at_block, done };
 
@@ -30,13 +31,13 @@ struct Thread {
   Dim3 index;
   State state = State::done;
   int lane = 0;
-  int parity = 0;
+  int turn = 0;
   struct Warp* warp = nullptr;
 };
 
-// What the lanes gave in this exchange and in the one before, which some may not have read yet.
+// What the lanes gave in this exchange and in the ones before, which some may not have read yet.
 struct Warp {
-  alignas(16) std::byte given[2][kWarp * kMostGiven] = {};
+  alignas(16) std::byte given[kKept][kWarp * kMostGiven] = {};
 };
 
 std::mutex running;  // one block at a time, of whatever stream
@@ -107,7 +108,7 @@ void run_block(int n) {
     thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / (blockDim.x * blockDim.y)};
     thread.state = State::ready;
     thread.lane = i % kWarp;
-    thread.parity = 0;
+    thread.turn = 0;
     thread.warp = &warps[static_cast<std::size_t>(i / kWarp)];
   }
   for (bool left = true; left;) {
@@ -138,8 +139,8 @@ int lane() {
 }
 
 const void* gather(const void* own, std::size_t bytes) {
-  std::byte* given = current->warp->given[current->parity];
-  current->parity ^= 1;
+  std::byte* given = current->warp->given[current->turn];
+  current->turn = (current->turn + 1) % kKept;
   std::memcpy(given + static_cast<std::size_t>(current->lane) * bytes, own, bytes);
   warp_barrier();
   return given;

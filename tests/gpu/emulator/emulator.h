@@ -30,7 +30,7 @@ void block_barrier();
 void warp_barrier();
 // What the given lane of the warp gave.
 std::uint64_t exchange(std::uint64_t value, int lane);
-// The same of all lanes together, one after the other; valid until the next but one.
+// The same of all lanes together, one after the other; valid until the third after it.
 const void* gather(const void* own, std::size_t bytes);
 int lane();
 void* dynamic_shared();
