@@ -95,7 +95,8 @@ TEST_P(Greedy, FollowsThePlainRunForFiveHundredSteps) {
 
 // A sum that was rounded can turn a router that is near a tie, and that row is then off by more
 // than the rounding: docs/split.md records what is printed. The limits of f16 and bf16 are those
-// figures, with room for another instruction set. int16 chooses every token of the plain run.
+// figures, with room for another instruction set. int16 chooses every token of the plain run with a
+// tenth of the experts resident; with none it may turn a choice between two that are all but equal.
 TEST_P(Greedy, SixteenBitPayloads) {
   const std::vector<Choice> expected = plain();
   const std::vector<TokenId> said = tokens_of(expected);
@@ -104,18 +105,21 @@ TEST_P(Greedy, SixteenBitPayloads) {
   ids.insert(ids.end(), said.begin(), said.end() - 1);
   constexpr struct {
     ExpertPayload payload;
+    double resident;
     int most_others;
     double widest;
-  } kLimits[] = {{ExpertPayload::f16, 5, 0.5},
-                 {ExpertPayload::bf16, 100, 0.8},
-                 {ExpertPayload::int16, 0, 0.0}};
-  for (const auto& [payload, most_others, most_wide] : kLimits) {
-    const char* name = expert_payload_name(payload);
+  } kLimits[] = {{ExpertPayload::f16, 10.0, 10, 0.5},
+                 {ExpertPayload::bf16, 10.0, 100, 0.8},
+                 {ExpertPayload::int16, 10.0, 0, 0.0},
+                 {ExpertPayload::int16, 0.0, 2, 2e-3}};
+  for (const auto& [payload, resident, most_others, most_wide] : kLimits) {
+    const std::string name =
+        fmt::format("{}, {} % resident", expert_payload_name(payload), resident);
     SCOPED_TRACE(name);
     ExpertRig rig;
     rig.waits_for_its_worker();
     rig.options.payload = payload;
-    ModelRunner runner(model(), rig.runner(model(), 10.0, 1));
+    ModelRunner runner(model(), rig.runner(model(), resident, 1));
     ASSERT_TRUE(runner.ready());
     // The same tokens before each choice, then its own.
     const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
@@ -133,11 +137,11 @@ TEST_P(Greedy, SixteenBitPayloads) {
     std::printf(
         "%s, %s: %d of %d choices differ, where the plain run's margin is %.2g at most; alone it "
         "follows for %td steps (narrowest margin %.2g)\n",
-        GetParam(), name, others, kSteps, widest, parted, narrowest(expected));
+        GetParam(), name.c_str(), others, kSteps, widest, parted, narrowest(expected));
     EXPECT_EQ(rig.fallbacks(), 0);
     EXPECT_LE(others, most_others);
     EXPECT_LE(widest, most_wide);
-    if (payload == ExpertPayload::int16) {
+    if (most_others == 0) {
       EXPECT_EQ(own, said);
     }
   }
