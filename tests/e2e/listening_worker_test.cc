@@ -205,8 +205,11 @@ TEST(ExpertWorkerAtAnAddress, IsRefusedWithOtherKernels) {
   }
   const ListeningWorker same(address, "portable");
   EXPECT_TRUE(served.becomes("tessera_worker_state" + label + "}", 1)) << served.output();
-  EXPECT_EQ(text_of(served.complete(body)), expected);
-  EXPECT_GT(served.metric("tessera_moe_pairs_total{tier=\"worker\"}"), 0);
+  // A job that comes late is the host's, so one answer may pass the worker by.
+  EXPECT_TRUE(eventually([&] {
+    EXPECT_EQ(text_of(served.complete(body)), expected);
+    return served.metric("tessera_moe_pairs_total{tier=\"worker\"}") > 0;
+  }));
 }
 
 // A server that hangs does not keep the worker from others for ever. The next one is told that it
