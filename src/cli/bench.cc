@@ -178,12 +178,18 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
   return json;
 }
 
+// One of this machine's, whose reading the tests are compared with.
+bool starts_on_gpu(const Plan& plan) {
+  const ShardPlan& first = plan.shards.front();
+  return first.kind != DeviceKind::cpu && !first.remote;
+}
+
 void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const MachineSpeed& speed,
                  const char* isa) {
   const int threads = plan.threads();
   print_out("{} ({}), KV in {}, prefill chunks of {}\n", plan.model.empty() ? "model" : plan.model,
             plan.architecture, kv_type_name(plan.kv_type), plan.prefill_chunk);
-  if (plan.shards.front().kind != DeviceKind::cpu) {
+  if (starts_on_gpu(plan)) {
     print_out("{}: reads {:.1f} GB/s\n\n", plan.shards.front().device,
               speed.read_bytes_per_s / 1e9);
   } else {
@@ -269,7 +275,7 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   MachineSpeed speed;
   const ShardPlan& first = plan.shards.front();
-  if (first.kind != DeviceKind::cpu) {
+  if (starts_on_gpu(plan)) {
     TESSERA_ASSIGN(speed.read_bytes_per_s,
                    measure_gpu_read(device_kind_name(first.kind), first.number,
                                     config.text("placement.gpu_plugins")));

@@ -43,13 +43,21 @@ void ExpertCache::observe(int number, std::span<const RoutedPair> pairs) {
       layer.useful[static_cast<std::size_t>(pair.expert)] = 1;
     } else {
       ++misses_;
-      if (count >= options_.admit_count && layer.candidates.size() < kCandidates &&
-          std::find(layer.candidates.begin(), layer.candidates.end(), pair.expert) ==
-              layer.candidates.end())
-        layer.candidates.push_back(pair.expert);
+      if (count >= options_.admit_count) propose(layer, pair.expert);
     }
     if (++layer.pairs >= layer.window_pairs) halve(layer);
   }
+}
+
+// Where there is no room, in the place of the one that is wanted least.
+void ExpertCache::propose(Layer& layer, std::int32_t expert) {
+  std::vector<std::int32_t>& all = layer.candidates;
+  if (std::find(all.begin(), all.end(), expert) != all.end()) return;
+  if (all.size() < kCandidates) return all.push_back(expert);
+  const auto count = [&](std::int32_t of) { return layer.count[static_cast<std::size_t>(of)]; };
+  const auto least = std::min_element(
+      all.begin(), all.end(), [&](std::int32_t a, std::int32_t b) { return count(a) < count(b); });
+  if (count(expert) > count(*least)) *least = expert;
 }
 
 // Who is wanted too seldom now is no candidate any longer.

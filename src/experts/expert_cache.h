@@ -63,6 +63,7 @@ class ExpertCache {
   Layer& layer_at(int layer) {
     return layers_[static_cast<std::size_t>(layer - table_.first_layer())];
   }
+  static void propose(Layer& layer, std::int32_t expert);
   void halve(Layer& layer) const;
   std::optional<ExpertMove> best_of(int number, const Layer& layer, int& gain) const;
 

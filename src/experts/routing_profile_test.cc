@@ -212,6 +212,23 @@ TEST(ExpertCache, AGuestGivesWayToAnExpertThatIsWantedClearlyMore) {
   EXPECT_TRUE(table.layer(0).home(0).is_resident());  // by plan
 }
 
+// However many others were wanted before it.
+TEST(ExpertCache, TheMostWantedIsFoundAmongMany) {
+  ExpertTable table = table_of(128, 2, 1);
+  ExpertCache cache(table, {.window_rows = 100'000});
+  for (int i = 0; i < 100; ++i) choose(cache, {0, 5});
+  const auto first = cache.next();
+  ASSERT_TRUE(first);
+  cache.begin(*first);
+  cache.done(*first);
+  for (int expert = 10; expert < 100; ++expert)
+    for (int i = 0; i < 2; ++i) choose(cache, {0, expert});
+  for (int i = 0; i < 1000; ++i) choose(cache, {0, 120});
+  const std::optional<ExpertMove> move = cache.next();
+  ASSERT_TRUE(move);
+  EXPECT_EQ(move->expert, 120);
+}
+
 TEST(ExpertCache, KnowsWhetherACopyWasOfUse) {
   for (const bool used : {false, true}) {
     ExpertTable table = table_of(8, 2, 1);

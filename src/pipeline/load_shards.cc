@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <mutex>
 #include <numeric>
 #include <thread>
@@ -33,7 +34,8 @@ class Loading {
     const ShardPlan& shard = plan_.shards[i];
     // A shard reports bytes of the file; the whole is told in bytes of the plan.
     const LoadProgress part = [&, i](std::int64_t done, std::int64_t of) {
-      return tell(i, of > 0 ? shard.weight_bytes * (done >> 8) / ((of >> 8) + 1) : 0);
+      const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 0.0;
+      return tell(i, std::llround(share * static_cast<double>(shard.weight_bytes)));
     };
     if (Status loaded = shards_[i]->load(model_, part); !loaded)
       return std::move(loaded.error()).in(shard.device);

@@ -56,6 +56,21 @@ class LoadShards : public ::testing::Test {
   int met_ = 0;
 };
 
+TEST_F(LoadShards, TellsSharesOfLargeOnes) {
+  constexpr std::int64_t kBytes = std::int64_t{1} << 37;
+  add("cpu", false, [&](const LoadProgress& progress) -> Status {
+    for (int step = 1; step <= 4; ++step) progress(step * kBytes / 4, kBytes);
+    return {};
+  });
+  plan_.shards.front().weight_bytes = 3 * kBytes;
+  std::vector<std::int64_t> told;
+  ASSERT_TRUE(load([&](std::int64_t done, std::int64_t) {
+    told.push_back(done / (3 * kBytes / 4));
+    return true;
+  }));
+  EXPECT_EQ(told, (std::vector<std::int64_t>{1, 2, 3, 4, 4}));
+}
+
 TEST_F(LoadShards, LocalOnesLoadAtTheSameTimeAndRemoteOnesAfterThem) {
   std::atomic<int> loaded{0};
   const auto local = [&](const LoadProgress& progress) -> Status {

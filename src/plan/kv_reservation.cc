@@ -21,12 +21,12 @@ std::int64_t left_of(std::int64_t bytes, std::int64_t used) {
 KvReservation reserve_kv(const KvDemand& demand) {
   const std::int64_t full = demand.token * demand.context;
   KvReservation kv;
-  kv.pool_redundant = left_of(left_of(demand.device, demand.fixed), full) >= demand.experts;
+  const std::int64_t left = left_of(demand.device, demand.fixed);
+  kv.pool_redundant = full <= left && left - full >= demand.experts;
   kv.pool_reduced = demand.pool > 0 && demand.pool < demand.context && !kv.pool_redundant;
   kv.tokens = kv.pool_reduced ? demand.pool : demand.context;
   kv.bytes = demand.token * kv.tokens;
-  kv.expert_bytes =
-      std::min(demand.experts, left_of(left_of(demand.device, demand.fixed), kv.bytes));
+  kv.expert_bytes = std::min(demand.experts, left_of(left, kv.bytes));
   return kv;
 }
 

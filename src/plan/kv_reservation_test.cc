@@ -55,6 +55,20 @@ TEST(KvReservation, NeverWraps) {
   EXPECT_EQ(kv_pool_tokens({.free = 5, .reserve = 50, .token = 1, .context = 4096}), 512);
 }
 
+// A model without experts: nothing but its KV can lack room.
+TEST(KvReservation, ADenseModelNeedsItsPoolWhereTheContextDoesNotFit) {
+  KvDemand demand{.device = 24 * 1024 * kMiB,
+                  .fixed = 16 * 1024 * kMiB,
+                  .token = kMiB,
+                  .context = 131072,
+                  .pool = 4096};
+  const KvReservation kv = reserve_kv(demand);
+  EXPECT_FALSE(kv.pool_redundant);
+  EXPECT_EQ(kv.tokens, 4096);
+  demand.context = 8192;
+  EXPECT_TRUE(reserve_kv(demand).pool_redundant);
+}
+
 TEST(KvReservation, PoolSizes) {
   const KvPoolOptions options{
       .free = 8192 * kMiB, .reserve = 1536 * kMiB, .token = 20480, .context = 131072};

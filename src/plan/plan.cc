@@ -139,30 +139,38 @@ std::vector<Leave> steps(const ModelSpec& spec, const Inventory& inventory,
 // Budgets above their device's memory, and budgets that are too much together. What a probe says of
 // what is free changes from moment to moment, so it is the memory there is in all that counts.
 std::vector<std::string> budget_warnings(const Inventory& inventory) {
-  std::vector<std::string> warnings;
-  std::map<int, std::vector<const DeviceInventory*>> sharing;  // that memory, with budgets
+  struct Share {
+    std::string name;
+    std::int64_t budget, total;
+  };
+  std::map<int, std::vector<Share>> sharing;  // that memory, with budgets
+  std::int64_t host = 0;
   for (const DeviceInventory& device : inventory.devices) {
-    if (!device.budget || device.memory_total <= 0) continue;
-    sharing[device.memory].push_back(&device);
-    if (*device.budget > device.memory_total)
-      warnings.push_back(fmt::format("The budget of {}, {}, is more than the memory there is: {}.",
-                                     device.name, format_bytes(*device.budget),
-                                     format_bytes(device.memory_total)));
+    if (device.memory == kHostMemory) host = std::max(host, device.memory_total);
+    if (device.budget && device.memory_total > 0)
+      sharing[device.memory].push_back({device.name, *device.budget, device.memory_total});
   }
-  for (const auto& [memory, devices] : sharing) {
-    std::int64_t left = devices.front()->memory_total;
+  for (const ExpertWorkerInventory& worker : inventory.expert_workers)
+    if (worker.here && worker.bounded && host > 0)
+      sharing[kHostMemory].push_back({worker.name, worker.budget, host});
+  std::vector<std::string> warnings;
+  for (const auto& [memory, shares] : sharing) {
+    std::int64_t left = shares.front().total;
     bool each_fits = true;
     std::vector<std::string> names;
-    for (const DeviceInventory* device : devices) {
-      each_fits = each_fits && *device->budget <= device->memory_total;
-      left -= std::clamp<std::int64_t>(*device->budget, 0, device->memory_total);  // cannot wrap
-      names.push_back(device->name);
+    for (const Share& share : shares) {
+      if (share.budget > share.total)
+        warnings.push_back(
+            fmt::format("The budget of {}, {}, is more than the memory there is: {}.", share.name,
+                        format_bytes(share.budget), format_bytes(share.total)));
+      each_fits = each_fits && share.budget <= share.total;
+      left -= std::clamp<std::int64_t>(share.budget, 0, share.total);  // cannot wrap
+      names.push_back(share.name);
     }
     if (each_fits && left < 0)
-      warnings.push_back(
-          fmt::format("The budgets of {} share a memory of {} and are {} more together.",
-                      fmt::join(names, ", "), format_bytes(devices.front()->memory_total),
-                      format_bytes(-left)));
+      warnings.push_back(fmt::format(
+          "The budgets of {} share a memory of {} and are {} more together.",
+          fmt::join(names, ", "), format_bytes(shares.front().total), format_bytes(-left)));
   }
   return warnings;
 }

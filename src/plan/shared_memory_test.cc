@@ -140,6 +140,24 @@ TEST(SharedMemory, WarnsOfBudgetsThatAreMoreThanThereIs) {
   EXPECT_NE(alone[0].find("The budget of cpu:1"), std::string::npos) << alone[0];
 }
 
+// A worker of experts on this machine takes of the same memory; one elsewhere does not.
+TEST(SharedMemory, WarnsOfTheBudgetsOfWorkersToo) {
+  const Model& model = expert_heavy();
+  for (const bool here : {true, false}) {
+    Inventory inventory = machine(1);
+    inventory.devices[0].budget = kPlenty / 2;
+    inventory.expert_workers.push_back(
+        {.name = "worker:0", .here = here, .budget = kPlenty / 2 + (1 << 20), .bounded = true});
+    const Result<Plan> plan = make_plan(model, inventory, {.context = 256});
+    ASSERT_TRUE(plan) << plan.error().message;
+    ASSERT_EQ(plan->warnings.size(), here ? 1u : 0u);
+    if (here) {
+      EXPECT_NE(plan->warnings[0].find("The budgets of cpu:0, worker:0 share"), std::string::npos)
+          << plan->warnings[0];
+    }
+  }
+}
+
 // The bytes of a worker's GPU are those of a GPU, and the process of the worker is not on it.
 TEST(SharedMemory, AWorkersGpuIsPlannedAsAGpu) {
   const Model& model = deep();
