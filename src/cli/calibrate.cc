@@ -3,13 +3,13 @@
 #include <filesystem>
 
 #include "cli/commands.h"
-#include "cli/dense_model.h"
 #include "cli/expert_options.h"
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "cli/text_model.h"
+#include "model/has_experts.h"
 #include "model/identity.h"
 
 namespace tessera::cli {
@@ -24,7 +24,7 @@ std::string default_path(const std::string& model) {
 // Before the work.
 Status check_model_and_target(const Model& model, const std::string& path,
                               const std::string& target) {
-  if (!has_experts(model))
+  if (!has_experts(model.spec()))
     return Error::make(ErrorCode::unsupported, "{}: the model has no routed experts", path);
   TESSERA_TRY(check_profile_folder("--out", target));
   if (std::filesystem::exists(target) && !std::filesystem::is_regular_file(target))

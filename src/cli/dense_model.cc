@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "cli/option_table.h"
 #include "cli/worker_options.h"
+#include "model/has_experts.h"
 
 namespace tessera::cli {
 namespace {
@@ -16,14 +17,8 @@ Error no_experts(const std::string& option) {
 
 }  // namespace
 
-bool has_experts(const Model& model) {
-  const std::vector<LayerSpec>& layers = model.spec().layers;
-  return std::any_of(layers.begin(), layers.end(),
-                     [](const LayerSpec& layer) { return layer.moe.has_value(); });
-}
-
 Status check_dense_model(const Config& config, const Model& model) {
-  if (has_experts(model)) return {};
+  if (has_experts(model.spec())) return {};
   TESSERA_ASSIGN(const std::vector<SpawnRequest> spawned, spawn_requests(config));
   const auto computes_experts = [](const SpawnRequest& request) {
     return request.role == worker::Role::experts;

@@ -6,8 +6,6 @@
 
 namespace tessera::cli {
 
-bool has_experts(const Model& model);
-
 // An error that names the first such option that was given. What a configuration file says may be
 // meant for other models and is told as a warning; a worker of experts is an error there too.
 Status check_dense_model(const Config& config, const Model& model);

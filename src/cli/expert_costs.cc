@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "cli/dense_model.h"
 #include "cli/machine_file.h"
+#include "model/has_experts.h"
 #include "quant/block_format.h"
 
 namespace tessera::cli {
@@ -44,7 +44,7 @@ ExpertCosts costs_of(const HostExpertTimes& times) {
 
 std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& inventory,
                                           int threads, cpu::Isa isa) {
-  if (!has_experts(model)) return std::nullopt;
+  if (!has_experts(model.spec())) return std::nullopt;
   const auto first = std::find_if(inventory.devices.begin(), inventory.devices.end(),
                                   [](const DeviceInventory& device) { return !device.remote; });
   if (first == inventory.devices.end()) return std::nullopt;

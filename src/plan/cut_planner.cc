@@ -32,6 +32,9 @@ ShardPlanner::LayerReads ShardPlanner::layer_reads() const {
     else
       reads.others[layer] += bytes;
   }
+  reads.before.assign(1, 0.0);
+  for (std::size_t l = 0; l < spec_.layers.size(); ++l)
+    reads.before.push_back(reads.before.back() + reads.others[l] + reads.experts[l]);
   return reads;
 }
 
@@ -74,17 +77,11 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
 StepTime ShardPlanner::range_time(int device, LayerRange layers, const LayerReads& reads,
                                   const Holding* holding) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
-  double row = 0.0, all = 0.0;
-  for (int l = 0; l < spec_.n_layer(); ++l) {
-    const auto at = static_cast<std::size_t>(l);
-    const double bytes = reads.others[at] + reads.experts[at];
-    all += bytes;
-    if (l >= layers.begin && l < layers.end) row += bytes;
-  }
-  StepTime time{.prompt_row_s = row, .token_s = row};
+  const double row = reads.before[static_cast<std::size_t>(layers.end)] -
+                     reads.before[static_cast<std::size_t>(layers.begin)];
   const double threads = on.speed > 0.0 ? on.speed : on.threads;
-  if (!measured_) time = {row / all / threads, row / all / threads};
-  if (measured_) time = span_time(*on.times, layers);
+  const double share = row / reads.before.back() / threads;
+  StepTime time = measured_ ? span_time(*on.times, layers) : StepTime{share, share};
   if (holding == nullptr) return time;
   const LeftReads left = left_reads(device, layers, *holding, reads);
   // What is away from a GPU the host reads.

@@ -8,6 +8,7 @@
 
 #include "base/checked.h"
 #include "device/cpu/cpu_device.h"
+#include "model/has_experts.h"
 #include "plan/expert_workers.h"
 #include "plan/footprint.h"
 #include "plan/plan_advice.h"
@@ -57,12 +58,6 @@ CutBy cut_by(const Plan& plan, const PlanOptions& options) {
   if (plan.shards.size() == 1) return CutBy::nothing;
   if (!options.layer_weights.empty()) return CutBy::weights;
   return plan.shards.front().time ? CutBy::times : CutBy::bytes;
-}
-
-bool has_experts(const ModelSpec& spec) {
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.moe) return true;
-  return false;
 }
 
 // Worker processes are told nothing of f32_weights: they pack what the file has.

@@ -83,6 +83,7 @@ class ShardPlanner {
   struct LayerReads {
     std::vector<double> others;  // than experts
     std::vector<double> experts;
+    std::vector<double> before;  // of both, of the layers before each, and of all
     double head = 0.0;
   };
   LayerReads layer_reads() const;
