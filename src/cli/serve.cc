@@ -1,4 +1,5 @@
 // tessera serve: listens at once, loads, answers until a signal, drains.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <ctime>
@@ -9,6 +10,7 @@
 
 #include "base/log.h"
 #include "cli/commands.h"
+#include "cli/current_plan.h"
 #include "cli/loading.h"
 #include "cli/output.h"
 #include "cli/server_options.h"
@@ -73,9 +75,9 @@ void set_chat(const TextModel& text, ServedModel& served) {
   };
 }
 
-// `text` must outlive the server.
+// `text` and `loaded` must outlive the server.
 ServedModel served_model(const Config& config, const ModelPath& path, const Model& model,
-                         const TextModel& text, const Plan& plan) {
+                         const TextModel& text, const LoadedModel& loaded) {
   std::int64_t parameters = 0;
   for (const TensorSlice& slice : model.tensors()) parameters += slice.elements();
   ServedModel served;
@@ -89,7 +91,9 @@ ServedModel served_model(const Config& config, const ModelPath& path, const Mode
                    {{"architecture", model.spec().architecture},
                     {"name", model.spec().name},
                     {"synthetic", path.synthetic}}}};
-  served.plan = plan_json(plan);
+  served.plan = [&loaded] {
+    return current_plan_json(loaded.plan, loaded.pipeline->owners(loaded.plan));
+  };
   served.encode = [&text](std::string_view content, server::EncodeRules rules) {
     return text.tokenizer.encode(content,
                                  {.parse_special = rules.parse_special, .add_bos = rules.add_bos});
@@ -125,11 +129,24 @@ void greet(const std::string& url, const server::ServerOptions& options, const P
   std::clearerr(stdout);
 }
 
+// The plan again when other devices have the layers than before. While nobody has some, it is not
+// known yet who will.
+void tell_owners(const LoadedModel& loaded, std::vector<std::string>& told) {
+  std::vector<std::string> owners = loaded.pipeline->owners(loaded.plan);
+  if (owners == told || std::count(owners.begin(), owners.end(), "") > 0) return;
+  print_out("\n{}\n", wrapped(current_plan_table(loaded.plan, owners)));
+  flush_out();
+  std::clearerr(stdout);
+  told = std::move(owners);
+}
+
 // Until a signal asks for the end. A failed engine ends the program with a code of its own, after
 // /health had the time to tell; what a lost device holds cannot be taken down in order.
-void await_end(StopRequest& stop, const Engine& engine) {
+void await_end(StopRequest& stop, const Engine& engine, const LoadedModel& loaded) {
   constexpr std::chrono::milliseconds kLook{200}, kTellFor{5000};
+  std::vector<std::string> owners = planned_owners(loaded.plan);
   while (!stop.wait_for(kLook)) {
+    tell_owners(loaded, owners);
     const EngineStatus status = engine.status();
     if (status.healthy) continue;
     log_error("the engine failed, so the server ends: {}", status.fault);
@@ -176,12 +193,12 @@ Status serve(const Config& config) {
                                      .begin_without_workers = true},
                                     metrics));
   TESSERA_ASSIGN(engine, start_engine(config, loaded, text->tokenizer, metrics));
-  const ServedModel served = served_model(config, path, *model, *text, loaded.plan);
+  const ServedModel served = served_model(config, path, *model, *text, loaded);
   http->set_ready(served, *engine);
   stop.set_ready();
   greet(url, options, loaded.plan, served, *text);
 
-  await_end(stop, *engine);
+  await_end(stop, *engine, loaded);
   log_info("stopping: running answers may end within {:g} s", config.number("server.drain"));
   http->drain(drain_time(config));
   end_engine(*engine, *loaded.pipeline);

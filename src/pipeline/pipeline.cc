@@ -239,6 +239,18 @@ std::vector<std::string> Pipeline::away() const {
   return lines;
 }
 
+std::vector<std::string> Pipeline::owners(const Plan& plan) const {
+  std::vector<std::string> owners;
+  for (std::size_t i = 0; i < stages_.size(); ++i) {
+    const Shard& shard = stages_[i]->shard();
+    const ShardPlan& planned = plan.shards[i];
+    owners.push_back(shard.stand_in());
+    // A shard here has its layers also while it lacks a worker of experts.
+    if (owners.back().empty() && (!planned.remote || shard.ready())) owners.back() = planned.device;
+  }
+  return owners;
+}
+
 void Pipeline::give_up() {
   for (const auto& stage : stages_) stage->shard().give_up();
 }

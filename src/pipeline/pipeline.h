@@ -99,6 +99,9 @@ class Pipeline final : public ForwardPass {
   Status ready() const override;
   Absence absence() const override;
   std::vector<std::string> away() const override;
+  // Who has the layers of each of the plan's shards now: its device, one that stands in for it, or
+  // nobody (empty) where a worker is away with them. Any thread; the plan that it was loaded by.
+  std::vector<std::string> owners(const Plan& plan) const;
   Status restart() override;
   bool keeps_state() const override { return !stopped_ && !failure_; }
 

@@ -18,8 +18,8 @@
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
 // so.
 //
-// Threads: one at a time drives a shard (start() and finish() too); ready(), absence() and away()
-// may be called by any once it is loaded.
+// Threads: one at a time drives a shard (start() and finish() too); ready(), absence(), away() and
+// stand_in() may be called by any once it is loaded.
 #pragma once
 
 #include <functional>
@@ -72,6 +72,8 @@ class Shard {
   // A line for each worker that is away, needed for that or not, and for each that should have
   // answered.
   virtual std::vector<std::string> away() const { return {}; }
+  // The device here that has the layers instead of the one they were planned for; empty: none has.
+  virtual std::string stand_in() const { return {}; }
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }

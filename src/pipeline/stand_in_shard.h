@@ -69,6 +69,10 @@ class StandInShard final : public Shard {
   Status ready() const override;
   Absence absence() const override;
   std::vector<std::string> away() const override;
+  // From when they are loaded until restart() finds the worker again.
+  std::string stand_in() const override {
+    return here() == Here::loaded ? parts_.device : std::string();
+  }
   Status restart() override;
   void give_up() override;
 

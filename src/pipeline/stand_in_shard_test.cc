@@ -137,6 +137,7 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_FALSE(rig.is_here());
+    EXPECT_EQ(rig.shard->stand_in(), "");
     EXPECT_TRUE(rig.shard->elsewhere());
     rig.held = true;
     rig.worker->set_failed(true);
@@ -145,8 +146,10 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
     EXPECT_EQ(rig.shard->absence(), Absence::lost) << "it is expected back";
     EXPECT_EQ(rig.shard->away().front(), "worker:0 is away (failed); cpu loads its layers");
     EXPECT_FALSE(rig.shard->restart());
+    EXPECT_EQ(rig.shard->stand_in(), "");
     rig.held = false;
     ASSERT_TRUE(eventually([&] { return rig.shard->ready().ok(); }));
+    EXPECT_EQ(rig.shard->stand_in(), "cpu");
     EXPECT_FALSE(rig.is_here()) << "not while a sequence may be alive";
     EXPECT_EQ(rig.shard->away().front(), "worker:0 is away (failed); cpu computes its layers");
     ASSERT_TRUE(rig.shard->restart());
@@ -155,9 +158,11 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
     EXPECT_FALSE(rig.room->take(1));
     rig.worker->set_failed(false);
     EXPECT_TRUE(rig.is_here());
+    EXPECT_EQ(rig.shard->stand_in(), "cpu") << "until nothing runs";
     EXPECT_TRUE(rig.shard->away().empty());
   }
   ASSERT_TRUE(rig.shard->restart());
+  EXPECT_EQ(rig.shard->stand_in(), "");
   EXPECT_TRUE(rig.room->take(Rig::kBytes));
   EXPECT_EQ(rig.counted("loaded"), 3u);
   EXPECT_EQ(rig.counted("given_back"), 3u);

@@ -66,7 +66,7 @@ Json props_json(const ServedModel& model, const EngineStatus& status,
               {"chat_template", static_cast<bool>(model.render_chat)},
               {"tool_parser", nullptr},
               {"reasoning_parser", nullptr},
-              {"plan", model.plan},
+              {"plan", model.plan()},
               {"away", status.away}};
   for (const auto& [name, value] : model.props.items()) {
     if (out.contains(name) && out[name].is_object() && value.is_object()) {

@@ -2,7 +2,8 @@
 // text functions and facts to show. The program makes it from the tokenizer and the chat template.
 //
 // The functions are called from several worker threads at once. `encode` and `encode_chat` may take
-// long (they are never called on the I/O thread); `piece` must be quick.
+// long (they are never called on the I/O thread); `piece` must be quick, and so must `plan`, which
+// the I/O thread calls.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +45,7 @@ struct ServedModel {
   SamplingParams sampling;      // for what a request leaves open
   Json meta = Json::object();   // facts for /v1/models
   Json props = Json::object();  // facts for /props
-  Json plan = Json::object();   // the placement, for /props
+  std::function<Json()> plan;   // the placement as it is now, for /props
 
   std::function<std::vector<TokenId>(std::string_view text, EncodeRules rules)> encode;
   std::function<std::vector<TokenId>(const std::vector<PromptSegment>& segments)> encode_chat;

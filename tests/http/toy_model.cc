@@ -57,7 +57,7 @@ server::ServedModel toy_model() {
   model.id = "toy";
   model.created = 1'700'000'000;
   model.vocabulary = kVocabulary;
-  model.plan = {{"device", "none"}};
+  model.plan = [] { return server::Json{{"device", "none"}}; };
   model.encode = [](std::string_view text, server::EncodeRules rules) {
     std::vector<TokenId> out;
     append_tokens(text, rules.parse_special, out);
