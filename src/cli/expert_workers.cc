@@ -85,18 +85,20 @@ void ExpertWorkers::Connections::begin_stop() const {
     if (connection) connection->begin_stop();
 }
 
-std::function<void()> ExpertWorkers::ender() const {
-  return [connections = connections_] { connections->begin_stop(); };
+void ExpertWorkers::Connections::hurry() const {
+  for (const auto& connection : *this)
+    if (connection) connection->hurry();
 }
 
-std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)>
-ExpertWorkers::executors() const {
-  return [connections = connections_](const ShardLayout&) {
+void ExpertWorkers::give_to(LocalExperts& experts) const {
+  experts.workers = [connections = connections_](const ShardLayout&) {
     std::vector<std::unique_ptr<ExpertExecutor>> executors;
     for (const auto& connection : *connections)
       executors.push_back(connection ? connection->executor() : nullptr);
     return executors;
   };
+  experts.hurry_workers = [connections = connections_] { connections->hurry(); };
+  experts.end_workers = [connections = connections_] { connections->begin_stop(); };
 }
 
 }  // namespace tessera::cli

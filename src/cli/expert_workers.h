@@ -1,7 +1,7 @@
 // The workers that compute experts for this process, from the options to executors.
 //
 //   TESSERA_ASSIGN(auto workers, ExpertWorkers::start(config, sites, model, plan, options,
-//   metrics)); device_options.experts.workers = workers.executors();
+//   metrics)); workers.give_to(device_options.experts);
 #pragma once
 
 #include <functional>
@@ -10,6 +10,7 @@
 
 #include "base/metrics.h"
 #include "cli/worker_options.h"
+#include "pipeline/shard.h"
 #include "worker/remote_experts.h"
 
 namespace tessera::cli {
@@ -32,15 +33,15 @@ class ExpertWorkers {
   // started again and again), and where nobody is `patient` also those that have not loaded yet.
   void await(bool patient) const;
 
-  // LocalExperts::workers and end_workers. Both keep the connections alive.
-  std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> executors() const;
-  std::function<void()> ender() const;
+  // Sets `workers`, `hurry_workers` and `end_workers`, which keep the connections alive.
+  void give_to(LocalExperts& experts) const;
 
  private:
   // The workers of all end at the same time.
   struct Connections : std::vector<std::unique_ptr<worker::ExpertConnection>> {
     ~Connections() { begin_stop(); }
     void begin_stop() const;
+    void hurry() const;
   };
   // By the number of the worker; null for one without experts.
   std::shared_ptr<Connections> connections_ = std::make_shared<Connections>();

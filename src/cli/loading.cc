@@ -323,8 +323,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   TESSERA_ASSIGN(const ExpertWorkers expert_workers,
                  ExpertWorkers::start(config, placed.expert_workers, model, placed.plan,
                                       devices.experts.options, metrics));
-  devices.experts.workers = expert_workers.executors();
-  devices.experts.end_workers = expert_workers.ender();
+  expert_workers.give_to(devices.experts);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
   const StandIns stand_ins(placed.plan, devices, metrics);

@@ -200,6 +200,7 @@ Status serve(const Config& config) {
 
   await_end(stop, *engine, loaded);
   log_info("stopping: running answers may end within {:g} s", config.number("server.drain"));
+  loaded.pipeline->hurry();
   http->drain(drain_time(config));
   end_engine(*engine, *loaded.pipeline);
   log_info("stopped");

@@ -10,6 +10,7 @@ StandIns::StandIns(const Plan& plan, const DeviceOptions& options, MetricsRegist
   options_.experts.options.required = false;
   options_.experts.counts = nullptr;
   options_.experts.workers = nullptr;
+  options_.experts.hurry_workers = nullptr;
   options_.experts.end_workers = nullptr;
   for (const ShardPlan& shard : plan.shards) {
     if (shard.remote || shard.kind != DeviceKind::cpu) continue;

@@ -251,6 +251,10 @@ std::vector<std::string> Pipeline::owners(const Plan& plan) const {
   return owners;
 }
 
+void Pipeline::hurry() {
+  for (const auto& stage : stages_) stage->shard().hurry();
+}
+
 void Pipeline::give_up() {
   for (const auto& stage : stages_) stage->shard().give_up();
 }

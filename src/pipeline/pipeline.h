@@ -108,6 +108,9 @@ class Pipeline final : public ForwardPass {
   // Waits for all batches, also those that nobody asked the logits of, and says what failed of
   // them.
   Status finish();
+  // A worker that does not answer is not waited for long from now on, since the end is near; what
+  // answers goes on. Any thread.
+  void hurry();
   // Lets a piece that waits for a worker fail soon; any thread. Nothing can be computed afterwards.
   void give_up();
   // Ends the shards' threads after what is under way. May be called again; forward() then fails.

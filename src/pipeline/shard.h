@@ -77,6 +77,9 @@ class Shard {
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
+  // From now on a piece waits for a few seconds at most for a worker that does not answer, and then
+  // fails; any thread. Workers that answer go on.
+  virtual void hurry() {}
   // Begins to end what the shard has elsewhere, so that a piece that waits for it fails soon; any
   // thread. Waits for nothing: the destructor does. Nothing can be computed afterwards.
   virtual void give_up() {}
@@ -90,7 +93,8 @@ struct LocalExperts {
   // Executors of the plan's workers for a shard, by number; empty: the host computes for them.
   // Shards that load at the same time call it at the same time.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> workers;
-  // Begins to end these workers, as Shard::give_up(); may be empty.
+  // Of these workers, as Shard::hurry() and Shard::give_up(); may be empty.
+  std::function<void()> hurry_workers;
   std::function<void()> end_workers;
   // The host's threads where the device has none of its own.
   int threads = 1;
@@ -125,6 +129,9 @@ class LocalShard final : public Shard {
   Absence absence() const override { return Absence::lost; }  // of a worker that is required
   std::vector<std::string> away() const override;
   bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
+  void hurry() override {
+    if (experts_.hurry_workers) experts_.hurry_workers();
+  }
   void give_up() override {
     if (experts_.end_workers) experts_.end_workers();
   }

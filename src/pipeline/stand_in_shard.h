@@ -74,6 +74,7 @@ class StandInShard final : public Shard {
     return here() == Here::loaded ? parts_.device : std::string();
   }
   Status restart() override;
+  void hurry() override { worker_->hurry(); }
   void give_up() override;
 
  private:

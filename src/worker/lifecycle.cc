@@ -53,6 +53,10 @@ void Lifecycle::stop(Deadline now) {
   enter(WorkerState::stopped, now);
 }
 
+void Lifecycle::hurry(Deadline now) {
+  if (!hurries_since_) hurries_since_ = now;
+}
+
 // Between two looks at most what makes a worker suspect counts.
 Deadline::duration Lifecycle::silence(Deadline now, Deadline heard) {
   const Deadline::duration most = options_.suspect_after * options_.heartbeat;
@@ -73,7 +77,9 @@ std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& 
   const bool suspicious = busy ? health.abandoned > 0 || health.late
                                : silent >= options_.suspect_after * options_.heartbeat;
   enter(suspicious ? WorkerState::suspect : WorkerState::healthy, now);
-  return std::nullopt;
+  const bool too_long = state_ == WorkerState::suspect && hurries_since_ &&
+                        now - std::max(since_, *hurries_since_) >= options_.dead_after;
+  return too_long ? std::optional(DeathReason::hung) : std::nullopt;
 }
 
 void Lifecycle::tick(Deadline now) {

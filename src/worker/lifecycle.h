@@ -69,6 +69,8 @@ class Lifecycle {
   void lost(Deadline now);     // any -> dead
   void buried(Deadline now);   // dead -> backoff, failed: process reaped, connection closed
   void stop(Deadline now);     // any -> stopped, for good
+  // From now on a worker that is suspect for `dead_after` is given up, whatever its job's age.
+  void hurry(Deadline now);
 
   // Healthy and suspect: judges; a reason when the worker is to be given up, which is for the
   // caller to do (lost). Backoff, failed: to starting when its time is over.
@@ -88,6 +90,7 @@ class Lifecycle {
   WorkerState state_ = WorkerState::starting;
   Deadline since_;
   std::optional<Deadline> alive_since_;
+  std::optional<Deadline> hurries_since_;
   Deadline looked_;
   Deadline::duration unwatched_{0};  // since the worker was heard
   std::chrono::milliseconds backoff_{0};

@@ -37,6 +37,28 @@ TEST_F(States, HeartbeatsDecideWhileIdle) {
   EXPECT_EQ(life_.tick(now_, silent_for(100ms)), DeathReason::hung);
 }
 
+// With a drain under way nobody waits for the whole of a job's time.
+TEST_F(States, OneThatStaysSuspectIsGivenUpInAHurry) {
+  const auto late = [this](Clock::duration age) {
+    return Session::Health{.heard = now_ - age, .oldest_job = now_ - age, .late = true};
+  };
+  life_.started(now_);
+  EXPECT_EQ(life_.tick(now_, late(500ms)), std::nullopt);
+  now_ += 1h;
+  life_.hurry(now_);
+  EXPECT_EQ(life_.tick(now_, late(500ms)), std::nullopt) << "however long it was suspect";
+  now_ += 99ms;
+  life_.hurry(now_);
+  EXPECT_EQ(life_.tick(now_, late(600ms)), std::nullopt);
+  EXPECT_EQ(life_.tick(now_, busy_for(1ms)), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy) << "it has answered";
+  now_ += 1h;
+  EXPECT_EQ(life_.tick(now_, busy_for(900ms)), std::nullopt) << "a long job and no late one";
+  EXPECT_EQ(life_.tick(now_, late(900ms)), std::nullopt);
+  now_ += 100ms;
+  EXPECT_EQ(life_.tick(now_, late(900ms)), DeathReason::hung);
+}
+
 // A process that stood still has not listened meanwhile.
 TEST_F(States, SilenceCountsWhileSomebodyLooks) {
   life_.started(now_);

@@ -73,6 +73,8 @@ class ExpertConnection {
     return required_ ? supervisor_->unanswered() : std::nullopt;
   }
   std::unique_ptr<ExpertExecutor> executor();
+  // Supervisor::hurry().
+  void hurry() { supervisor_->hurry(); }
   // Begins to end the worker, for good; any thread. The destructor waits until it has ended.
   void begin_stop() { supervisor_->begin_stop(); }
 

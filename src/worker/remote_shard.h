@@ -66,6 +66,7 @@ class RemoteShard final : public Shard {
   bool await_failed() const override { return supervisor_->await_failed(); }
   std::vector<std::string> away() const override;
   Status restart() override;
+  void hurry() override { supervisor_->hurry(); }
   void give_up() override { supervisor_->begin_stop(); }
 
  private:

@@ -95,6 +95,11 @@ Supervisor::~Supervisor() {
   stop();
 }
 
+void Supervisor::hurry() {
+  const std::lock_guard lock(mutex_);
+  hurries_ = true;
+}
+
 void Supervisor::begin_stop() {
   {
     const std::lock_guard lock(mutex_);
@@ -166,6 +171,11 @@ bool Supervisor::await_failed() const {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return stopping_ || failed_; });
   return !stopping_;
+}
+
+bool Supervisor::hurries() const {
+  const std::lock_guard lock(mutex_);
+  return hurries_;
 }
 
 bool Supervisor::stopping() const {
@@ -324,6 +334,7 @@ void Supervisor::watch() {
   }
   const WorkerState before = lifecycle_.state();
   const Session::Health health = live_->health();
+  if (hurries()) lifecycle_.hurry(Clock::now());
   if (const auto reason = lifecycle_.tick(Clock::now(), health))
     return lose(*reason, "it does not answer");
   if (before != WorkerState::suspect && lifecycle_.state() == WorkerState::suspect)

@@ -80,6 +80,9 @@ class Supervisor {
   // Of a worker that is not away and whose oldest job takes much longer than such jobs did: "not
   // answering: a job is 3.1 s old". Any thread.
   std::optional<std::string> unanswered() const;
+  // From now on a worker that does not answer is given up soon (Lifecycle::hurry), as the program
+  // is to end. Idempotent, any thread.
+  void hurry();
   // Ends the worker and the supervision without waiting for it: no worker is started from now on.
   // Whoever has several calls it of all before it waits for one. Idempotent, any thread.
   void begin_stop();
@@ -104,6 +107,7 @@ class Supervisor {
   void lose(DeathReason reason, const std::string& detail);
   bool is_worth_a_line(WorkerState before, WorkerState now);
   void publish(WorkerState before, const std::string& reason);
+  bool hurries() const;
   bool stopping() const;
 
   SupervisorOptions options_;
@@ -129,6 +133,7 @@ class Supervisor {
   int failed_starts_ = 0;  // of all
   bool failed_ = false;    // restarted too often, and not back since
   bool mismatch_ = false;  // last refused for what it is
+  bool hurries_ = false;
   bool stopping_ = false;
 
   std::mutex join_mutex_;

@@ -209,6 +209,35 @@ TEST(Workers, AStoppedOneDoesNotHoldUpTheEnd) {
   EXPECT_EQ(served.wait_for_end(), 0);  // within two minutes
 }
 
+// Nor does it take all of the drain: what waits for it fails once it has been suspect for a while.
+TEST(Workers, AStoppedOneDoesNotTakeAllOfTheDrain) {
+  const std::vector<std::string> limits = {
+      "--drain", "600s", "--worker-timeout", "3600s", "--parallel", "1", "--ctx", "32768"};
+  std::vector<std::string> experts = limits;
+  experts.insert(experts.end(), {"--spawn-worker", "experts", "--expert-resident", "30%",
+                                 "--expert-ipc-required"});
+  for (const std::vector<std::string>& options : {with_layers_in_a_worker(limits), experts}) {
+    Served served(options);
+    Client running(served.port()), queued(served.port());
+    for (Client* client : {&running, &queued}) {
+      ASSERT_TRUE(client->send(
+          http_test::post_request("/v1/completions", greedy(some_ids(50), 30000).dump())));
+      ASSERT_TRUE(served.becomes("tessera_requests_running", 1));
+    }
+    ASSERT_TRUE(served.becomes("tessera_requests_queued", 1));
+    send_signal(worker_of(served), SIGSTOP);
+    served.signal(SIGTERM);
+    for (Client* client : {&running, &queued}) {
+      const Reply lost = client->read_reply();
+      EXPECT_EQ(lost.status, 503) << lost.body;
+      EXPECT_EQ(lost.json()["error"]["reason"], "shard_lost") << lost.body;
+    }
+    EXPECT_EQ(served.wait_for_end(), 0) << served.output();  // within two minutes
+    EXPECT_NE(served.output().find("suspect -> dead: it does not answer"), std::string::npos)
+        << served.output();
+  }
+}
+
 // And none is started meanwhile.
 TEST(Workers, SeveralStoppedOnesEndWithTheServer) {
   Served served({"--spawn-worker", "layers,threads=1", "--spawn-worker", "layers,threads=1",
