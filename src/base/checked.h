@@ -2,6 +2,8 @@
 #pragma once
 
 #include <concepts>
+#include <cstdint>
+#include <initializer_list>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,6 +22,32 @@ constexpr std::optional<T> checked_mul(T a, T b) {
   T product;
   if (__builtin_mul_overflow(a, b, &product)) return std::nullopt;
   return product;
+}
+
+// The sum, or the end of the type that it is beyond: for bytes that are compared with a budget,
+// where more than can be counted is too much.
+template <std::integral T>
+constexpr T saturated_add(T a, T b) {
+  if (const auto sum = checked_add(a, b)) return *sum;
+  return a < 0 ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
+}
+
+constexpr std::int64_t saturated_sum(std::initializer_list<std::int64_t> parts) {
+  std::int64_t sum = 0;
+  for (const std::int64_t part : parts) sum = saturated_add(sum, part);
+  return sum;
+}
+
+// What the parts leave of `all`.
+constexpr std::int64_t saturated_rest(std::int64_t all, std::initializer_list<std::int64_t> parts) {
+  for (const std::int64_t part : parts) {
+    std::int64_t rest;
+    if (__builtin_sub_overflow(all, part, &rest))
+      rest = part > 0 ? std::numeric_limits<std::int64_t>::min()
+                      : std::numeric_limits<std::int64_t>::max();
+    all = rest;
+  }
+  return all;
 }
 
 // The same value in another integer type, or nothing if it does not fit.

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/checked.h"
 #include "experts/expert_set.h"
 
 namespace tessera {
@@ -26,7 +27,7 @@ LayerExperts only_owned(std::vector<bool> owned);
 struct ExpertWorkerFootprint {
   std::int64_t weights = 0;
   std::int64_t scratch = 0;  // of the computation, and jobs with their sums
-  std::int64_t total() const { return weights + scratch; }
+  std::int64_t total() const { return saturated_add(weights, scratch); }
 };
 // Nothing where the layout has no experts.
 ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 
+#include "base/checked.h"
 #include "model/drafter.h"
 
 namespace tessera {
@@ -30,7 +31,7 @@ struct DrafterReserve {
   std::int64_t kv = 0;
   std::int64_t features = 0;
   std::int64_t scratch = 0;
-  std::int64_t total() const { return weights + kv + features + scratch; }
+  std::int64_t total() const { return saturated_sum({weights, kv, features, scratch}); }
 };
 
 DrafterReserve drafter_reserve(const DrafterSpec& spec, const DrafterUse& use);

@@ -5,6 +5,7 @@
 //   std::int64_t bytes = footprint(model, layout, device.kind, device.threads).total();
 #pragma once
 
+#include "base/checked.h"
 #include "device/device.h"
 #include "model/model.h"
 #include "plan/placement.h"
@@ -16,7 +17,7 @@ struct Footprint {
   std::int64_t kv = 0;
   std::int64_t recurrent = 0;
   std::int64_t scratch = 0;
-  std::int64_t total() const { return weights + kv + recurrent + scratch; }
+  std::int64_t total() const { return saturated_sum({weights, kv, recurrent, scratch}); }
 };
 
 // `threads`: of a CPU device; others take the same with any number.

@@ -112,7 +112,8 @@ std::int64_t Plan::total_bytes() const {
   std::int64_t bytes = process_bytes;
   for (const ShardPlan& shard : shards)
     if (!shard.remote)
-      bytes += shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.buffer_bytes();
+      bytes = saturated_add(
+          bytes, shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.buffer_bytes());
   return bytes;
 }
 

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "base/checked.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "model/model.h"
@@ -199,12 +200,16 @@ struct ShardPlan {
 
   std::int64_t total_bytes() const {
     const std::int64_t device =
-        weight_bytes + kv_bytes + recurrent_bytes + scratch_bytes + drafter_bytes;
-    return kind == DeviceKind::cpu ? device + buffer_bytes() : device;
+        saturated_sum({weight_bytes, kv_bytes, recurrent_bytes, scratch_bytes, drafter_bytes});
+    return kind == DeviceKind::cpu ? saturated_add(device, buffer_bytes()) : device;
   }
   // In its process's memory, whatever the device.
-  std::int64_t buffer_bytes() const { return handoff_bytes + connection_bytes + offload_bytes; }
-  std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
+  std::int64_t buffer_bytes() const {
+    return saturated_sum({handoff_bytes, connection_bytes, offload_bytes});
+  }
+  std::int64_t free_bytes() const {
+    return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
+  }
 };
 
 // A worker of experts with what it is given (expert_workers.h).
@@ -225,8 +230,12 @@ struct ExpertWorkerPlan {
   bool bounded = false;               // ExpertWorkerInventory::bounded
   std::string unheard;                // and its unheard
 
-  std::int64_t total_bytes() const { return weight_bytes + scratch_bytes + connection_bytes; }
-  std::int64_t free_bytes() const { return budget_bytes - total_bytes() - host_bytes; }
+  std::int64_t total_bytes() const {
+    return saturated_sum({weight_bytes, scratch_bytes, connection_bytes});
+  }
+  std::int64_t free_bytes() const {
+    return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
+  }
 };
 
 // What somebody who may compute experts away was taken to cost when they were placed.

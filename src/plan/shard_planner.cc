@@ -210,7 +210,7 @@ std::int64_t ShardPlanner::unbudgeted_memory(int device) const {
   std::int64_t left = free_memory(device);
   if (on.memory == kHostMemory) left -= kept_for_workers_;
   for (const DeviceInventory& other : devices_)
-    if (other.memory == on.memory) left -= other.budget.value_or(0);
+    if (other.memory == on.memory) left = saturated_rest(left, {other.budget.value_or(0)});
   return left;
 }
 
@@ -234,7 +234,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     double parts = 0.0;
     for (std::size_t j = 0; j < least.size(); ++j) {
       if (devices_[j].budget || devices_[j].memory != devices_[i].memory) continue;
-      left -= least[j];
+      left = saturated_rest(left, {least[j]});
       parts += more[j];
     }
     budgets[i] = least[i];
@@ -249,7 +249,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
 std::int64_t ShardPlanner::least_bytes(int device, LayerRange layers) const {
   std::vector<std::int64_t> room = worker_room_;
   const ShardPlan least = shard(device, layers, Residents::least, /*budget=*/0, room);
-  return least.total_bytes() + least.host_bytes;
+  return saturated_add(least.total_bytes(), least.host_bytes);
 }
 
 // Memory may be shared with a display or another processor, and then a probe can report more free
@@ -272,7 +272,7 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<bool> serving;
   for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows())) {
     serving.push_back(worker.experts > 0);
-    if (worker.here) workers += worker.total_bytes() + worker.host_bytes;
+    if (worker.here) workers = saturated_sum({workers, worker.total_bytes(), worker.host_bytes});
   }
   for (std::size_t i = 0; i < result.size(); ++i)
     result[i].connection_bytes = connection_bytes(static_cast<int>(i), serving);
@@ -280,12 +280,12 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (devices_[i].budget) continue;
     result[i].budget_bytes = free_memory(static_cast<int>(i));
-    if (devices_[i].memory == kHostMemory) result[i].budget_bytes -= workers;
+    std::int64_t& left = result[i].budget_bytes;
+    if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {workers});
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
-        result[i].budget_bytes -= result[j].total_bytes() + result[j].host_bytes;
-    if (const auto most = devices_[i].most)
-      result[i].budget_bytes = std::min(result[i].budget_bytes, *most);
+        left = saturated_rest(left, {result[j].total_bytes(), result[j].host_bytes});
+    if (const auto most = devices_[i].most) left = std::min(left, *most);
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "device/gpu/gpu_layout.h"
+#include "plan/footprint.h"
 #include "plan/planner_rig.h"
 
 namespace tessera {
@@ -113,6 +114,34 @@ TEST(SharedMemory, MoreFreeThanThereIsNeverWraps) {
     ASSERT_TRUE(plan) << plan.error().message;
     EXPECT_GT(plan->shards.back().free_bytes(), 0);
   }
+}
+
+// Budgets that are each all that can be counted leave the device without one nothing, and not much.
+TEST(SharedMemory, BudgetsWithoutEndNeverWrap) {
+  Inventory inventory = machine(3);
+  for (const std::size_t i : {0, 1})
+    inventory.devices[i].budget = std::numeric_limits<std::int64_t>::max();
+  for (DeviceInventory& device : inventory.devices) device.memory_free = 1 << 20;
+  const Result<Plan> plan = make_plan(deep(), inventory, {.context = 256});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, ErrorCode::exhausted) << plan.error().message;
+}
+
+// Parts that are together more than can be counted are more than any budget.
+TEST(SharedMemory, SumsOfBytesNeverWrap) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const Footprint bytes{.weights = kMost / 2, .kv = kMost / 2, .scratch = kMost / 2};
+  EXPECT_EQ(bytes.total(), kMost);
+  const ShardPlan shard{.weight_bytes = kMost / 2,
+                        .kv_bytes = kMost / 2,
+                        .host_bytes = kMost / 2,
+                        .budget_bytes = kPlenty,
+                        .offload_bytes = kMost / 2};
+  EXPECT_EQ(shard.total_bytes(), kMost);
+  EXPECT_LT(shard.free_bytes(), 0);
+  Plan plan{.process_bytes = kMost / 2};
+  plan.shards = {shard, shard};
+  EXPECT_EQ(plan.total_bytes(), kMost);
 }
 
 TEST(SharedMemory, WarnsOfBudgetsThatAreMoreThanThereIs) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/checked.h"
 #include "device/cpu/isa.h"
 #include "device/device.h"
 
@@ -37,7 +38,7 @@ struct CpuFootprint {
   std::int64_t kv = 0;
   std::int64_t recurrent = 0;
   std::int64_t scratch = 0;
-  std::int64_t total() const { return weights + kv + recurrent + scratch; }
+  std::int64_t total() const { return saturated_sum({weights, kv, recurrent, scratch}); }
 };
 CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int threads);
 

@@ -17,6 +17,7 @@
 #include <span>
 #include <vector>
 
+#include "base/checked.h"
 #include "device/device.h"
 #include "device/gpu/kernels/kernels.h"
 #include "device/shard_tensors.h"
@@ -33,7 +34,7 @@ struct GpuFootprint {
   std::int64_t kv = 0;
   std::int64_t recurrent = 0;
   std::int64_t scratch = 0;
-  std::int64_t total() const { return weights + kv + recurrent + scratch; }
+  std::int64_t total() const { return saturated_sum({weights, kv, recurrent, scratch}); }
 };
 GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
 
