@@ -5,12 +5,11 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "engine/request_check.h"
 #include "sampling/choose.h"
 
 namespace tessera {
 namespace {
-
-constexpr int kMaxTopLogprobs = 100;
 
 Status check_options(const LocalEngineOptions& options, const SequencePool& pool) {
   const auto fits = [&](const char* what, int limit) -> Status {
@@ -96,54 +95,11 @@ LocalEngine::~LocalEngine() {
 
 // --- Callers' threads ---
 
-Status LocalEngine::check_prompt(const GenerationRequest& request) const {
-  const ModelSpec& spec = forward_.spec();
-  if (request.prompt.empty())
-    return Error::make(ErrorCode::invalid, "the prompt is empty; it must have a token");
-  const auto room = static_cast<std::size_t>(options_.context) - (request.max_tokens == 0 ? 0 : 1);
-  if (request.prompt.size() > room)
-    return Error::make(ErrorCode::invalid,
-                       "the prompt has {} tokens; with room for an answer the context of {} holds "
-                       "at most {}",
-                       request.prompt.size(), options_.context, room);
-  for (const TokenId id : request.prompt)
-    if (id < 0 || id >= spec.n_token)
-      return Error::make(ErrorCode::invalid, "the prompt has token {}; ids go from 0 to {}", id,
-                         spec.n_token - 1);
-  return {};
-}
-
-Status LocalEngine::check_tokens(const GenerationRequest& request) const {
-  if (request.max_tokens < -1)
-    return Error::make(ErrorCode::invalid,
-                       "max_tokens is {}; it must not be negative, but for -1: up to the context",
-                       request.max_tokens);
-  if (request.top_logprobs < -1 || request.top_logprobs > kMaxTopLogprobs)
-    return Error::make(ErrorCode::invalid, "top_logprobs is {}; it must be from -1 (none) to {}",
-                       request.top_logprobs, kMaxTopLogprobs);
-  for (const auto& [id, bias] : request.sampling.logit_bias)
-    if (id >= forward_.spec().n_token)
-      return Error::make(ErrorCode::invalid, "logit_bias names token {}; ids go from 0 to {}", id,
-                         forward_.spec().n_token - 1);
-  return {};
-}
-
-Result<Submission> LocalEngine::check(GenerationRequest request) const {
-  TESSERA_TRY(validate(request.sampling));
-  TESSERA_TRY(check_tokens(request));
-  TESSERA_TRY(check_prompt(request));
-  Submission submission;
-  TESSERA_ASSIGN(submission.stops, text::StopMatcher::create(request.stop));
-  const int room = options_.context - static_cast<int>(request.prompt.size());
-  submission.max_new = request.max_tokens < 0 ? room : std::min(request.max_tokens, room);
-  submission.request = std::move(request);
-  submission.submitted = EngineClock::now();
-  return submission;
-}
-
 Result<RequestId> LocalEngine::submit(GenerationRequest request, EventSink sink) {
   CHECK(sink != nullptr, "a request needs a sink");
-  TESSERA_ASSIGN(Submission submission, check(std::move(request)));
+  TESSERA_ASSIGN(Submission submission,
+                 checked(std::move(request),
+                         {.context = options_.context, .n_token = forward_.spec().n_token}));
   submission.sink = std::move(sink);
   if (Status ready = forward_.ready(); !ready) {
     metrics_.rejected_unavailable.add();

@@ -73,10 +73,6 @@ class LocalEngine final : public Engine {
  private:
   LocalEngine(const LocalEngineOptions& options, const Parts& parts);
 
-  Result<Submission> check(GenerationRequest request) const;
-  Status check_prompt(const GenerationRequest& request) const;
-  Status check_tokens(const GenerationRequest& request) const;
-
   // --- The engine's thread ---
   void run();
   bool take_mail();
