@@ -9,7 +9,7 @@ from text.bpe import Tokenizer
 from text.chat import render
 from text.corpus import cut, draw, training_conversation
 from text.recall import recall
-from text.words import Dice, dice
+from text.words import dice
 
 LONG = 8192  # rows for texts of this length begin with a long one, else it would seldom find room
 
@@ -43,12 +43,12 @@ def place(out: np.ndarray, row: int, at: int, ids: list, learned: list) -> int:
     return end
 
 
-def pack(rng: Dice, tokenizer: Tokenizer, shape: Shape) -> np.ndarray:
-    """[3, rows, length] uint16: ids, whether the next token is learned, whether a conversation starts."""
-    out = np.zeros((3, shape.rows, shape.length), np.uint16)
+def pack(seed: str, tokenizer: Tokenizer, shape: Shape, rows: range) -> np.ndarray:
+    """[3, rows, length] uint16: ids, whether the next token is learned, whether a conversation starts. Each row has dice of its own."""
+    out = np.zeros((3, len(rows), shape.length), np.uint16)
     out[0] = tokenizer.ids["<|endoftext|>"]
-    for row in range(shape.rows):
-        at, misses = 0, 0
+    for row, drawn in enumerate(rows):
+        rng, at, misses = dice(f"{seed}/{drawn}"), 0, 0
         if shape.length > shape.longest >= LONG and rng.random() < 0.7:
             tokens = int(shape.longest * rng.uniform(0.3, 1))
             at = place(out, row, at, *encode(tokenizer, cut(rng, draw(rng, lambda r: recall(r, tokens, hard=shape.mix != "even")))))
@@ -63,16 +63,17 @@ def pack(rng: Dice, tokenizer: Tokenizer, shape: Shape) -> np.ndarray:
     return out
 
 
-def work(queue, tokenizer: Tokenizer, seed: str, shapes: list, steps: range) -> None:
+def work(queue, tokenizer: Tokenizer, seed: str, shapes: list, rows_of, steps: range) -> None:
     for step in steps:
-        queue.put(pack(dice(f"{seed}/{step}"), tokenizer, shapes[step]))
+        queue.put(pack(f"{seed}/{step}", tokenizer, shapes[step], rows_of(shapes[step].rows)))
 
 
-def stream(tokenizer: Tokenizer, seed: str, shapes: list, workers: int, first: int = 0):
-    """The batches of the steps from `first` on, one for each shape; the same for every number of workers."""
+def stream(tokenizer: Tokenizer, seed: str, shapes: list, workers: int, first: int = 0, rows_of=range):
+    """The batches of the steps from `first` on, one for each shape, the same for every number of workers; of each those
+    of its rows that `rows_of` takes from their number."""
     context = multiprocessing.get_context("fork")
     queues = [context.Queue(maxsize=6) for _ in range(workers)]
-    processes = [context.Process(target=work, args=(queue, tokenizer, seed, shapes, range(first + i, len(shapes), workers)), daemon=True)
+    processes = [context.Process(target=work, args=(queue, tokenizer, seed, shapes, rows_of, range(first + i, len(shapes), workers)), daemon=True)
                  for i, queue in enumerate(queues)]
     for process in processes:
         process.start()

@@ -197,11 +197,15 @@ def main() -> None:
     of_full = {name: score(model, full, conversations) for name, conversations in sets.items()}
     print(f"scored in F32, {time.time() - begin:.0f} s", flush=True)
     for chosen in [m for m in MIXES if report["kl"][m]["all"] <= MOST_KL] or MIXES[-1:]:  # the smallest that costs no task much
-        small = load_gguf(out / f"{chosen}.gguf")
-        of_small = {name: score(model, small, conversations) for name, conversations in sets.items()}
-        lost = {name: (sum(of_full[name][0]) - sum(of_small[name][0])) / len(sets[name]) for name in sets}
-        print(f"{chosen} loses {max(lost.values()):.2%} in {max(lost, key=lost.get)}, {time.time() - begin:.0f} s", flush=True)
-        if max(lost.values()) <= MOST_LOST:
+        small, of_small = load_gguf(out / f"{chosen}.gguf"), {}
+        for name, conversations in sets.items():
+            of_small[name] = score(model, small, conversations)
+            lost = (sum(of_full[name][0]) - sum(of_small[name][0])) / len(conversations)
+            if lost > MOST_LOST:
+                print(f"{chosen} loses {lost:.2%} in {name}, {time.time() - begin:.0f} s", flush=True)
+                if chosen != MIXES[-1]:
+                    break
+        if len(of_small) == len(sets):
             break
     report["chosen"] = chosen
     shutil.copy(out / f"{chosen}.gguf", out / "tessera-mini.gguf")

@@ -1,7 +1,7 @@
 """Trains the target in phases: python3 train.py --tokenizer FILE --out DIR [--phase polish --start WEIGHTS] [--stop-after SECONDS]
 
 A run that was stopped goes on from its checkpoint when the same command is given again, with the same
-batches as if it had not been stopped.
+batches as if it had not been stopped. Where PyTorch sees several GPUs they share each batch.
 """
 
 import argparse
@@ -17,11 +17,13 @@ import torch.nn.functional as F
 from batches import Shape, stream
 from model import Config, Model, initial
 from optimizer import Optimizer
+from ranks import Ranks, processors, run
 from text.bpe import Tokenizer
 
 # Recall needs the least practice of all tasks and has the longest texts, so few of its conversations are many of the tokens.
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(8, 16384, 15400, 0.2)
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.03, "hard"), Shape(8, 16384, 15400, 0.15, "hard")
+LOOK = 25  # steps between two looks at loss and time, for which the host waits
 
 
 @dataclass(frozen=True)
@@ -52,16 +54,20 @@ def sent(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(array).pin_memory().cuda(non_blocking=True)
 
 
-def loss_of(model: Model, w: dict, batch: np.ndarray) -> tuple:
-    """What the host knows is counted there, so that it runs ahead of the GPU. A row's last token is never followed by a learned one."""
+def loss_of(model: Model, w: dict, batch: np.ndarray, ranks: Ranks) -> torch.Tensor:
+    """This GPU's part of loss, balance and accuracy; the parts of all GPUs add up to the batch's means.
+
+    What the host knows is counted there, so that it runs ahead of the GPU. A row's last token is never followed by a learned one.
+    """
     documents = np.append(np.flatnonzero(batch[2]), batch[2].size).astype(np.int32)
     ids, learned = sent(batch[0].astype(np.int64)), sent(np.flatnonzero(batch[1]))
     hidden, balance, _, _ = model.hidden(w, ids, sent(batch[2] > 0), torch.bfloat16, documents=sent(documents))
     chosen = hidden.flatten(0, 1).index_select(0, learned)
     target = ids.flatten()[learned + 1]
     logits = F.linear(chosen.bfloat16(), w["output.weight"].bfloat16()).float()
-    loss = F.cross_entropy(logits, target)
-    return loss, balance, (logits.detach().argmax(-1) == target).float().mean()
+    right = (logits.detach().argmax(-1) == target).float().sum()
+    share = 1 / ranks.sum(torch.full((), float(learned.numel()), device=learned.device))
+    return torch.stack((F.cross_entropy(logits, target, reduction="sum") * share, balance / ranks.count, right * share))
 
 
 def rate(step: int, total: int, peak: float, warmup: int, decay_share: float, last: float = 0.0) -> float:
@@ -97,22 +103,8 @@ class Checkpoint:
         return data["step"], data["seconds"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tokenizer", required=True)
-    parser.add_argument("--out", required=True)
-    parser.add_argument("--phase", choices=PHASES, default="target")
-    parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
-    parser.add_argument("--workers", type=int, default=14)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
-    parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
-    options = parser.parse_args()
-    out = Path(options.out)
-    out.mkdir(parents=True, exist_ok=True)
-    if (out / "weights.pt").exists():
-        return
-    begin = time.time()
+def train(ranks: Ranks, options: argparse.Namespace) -> None:
+    begin, out = time.time(), Path(options.out)
     torch.manual_seed(options.seed)
     c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
@@ -123,23 +115,47 @@ def main() -> None:
     phase = PHASES[options.phase]
     plan = shapes(phase, options.scale)
     tokens = sum(shape.rows * shape.length for shape in plan[:first])
-    log = open(out / "log.jsonl", "a")
-    for step, batch in enumerate(stream(tokenizer, f"{options.phase}/{options.seed}", plan, options.workers, first), first):
-        if time.time() - begin > options.stop_after:
-            checkpoint.save(w, optimizer, step, before + time.time() - begin)
-            print(f"stopped before step {step} of {len(plan)}", flush=True)
+    log = open(out / "log.jsonl", "a") if ranks.first else None
+    batches = stream(tokenizer, f"{options.phase}/{options.seed}", plan, options.workers or processors(), first, ranks.rows)
+    for step, batch in enumerate(batches, first):
+        looked = step % LOOK == 0 or step == len(plan) - 1
+        if looked and ranks.sum(torch.tensor(float(time.time() - begin > options.stop_after)).cuda()).item() > 0:
+            if ranks.first:
+                checkpoint.save(w, optimizer, step, before + time.time() - begin)
+                print(f"stopped before step {step} of {len(plan)}", flush=True)
             return
-        loss, balance, accuracy = loss_of(model, w, batch)
-        (loss + balance_weight(phase, step, len(plan)) * balance).backward()
+        found = loss_of(model, w, batch, ranks)
+        (found[0] + balance_weight(phase, step, len(plan)) * found[1]).backward()
+        ranks.sum_gradients(w)
         optimizer.step(rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share, phase.last_rate))
-        tokens += batch[0].size
-        if step % 25 == 0 or step == len(plan) - 1:
-            entry = {"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),
-                     "balance": round(balance.item(), 4), "seconds": round(before + time.time() - begin, 1), "tokens": tokens}
-            log.write(json.dumps(entry) + "\n")
-            log.flush()
-    torch.save({name: u.detach().cpu() for name, u in w.items()}, out / "weights.pt")
-    (out / "training.json").write_text(json.dumps({"steps": len(plan), "tokens": tokens, "seconds": round(before + time.time() - begin)}))
+        tokens += plan[step].rows * plan[step].length
+        if looked:
+            loss, balance, accuracy = ranks.sum(found.detach()).tolist()
+            entry = {"step": step, "loss": round(loss, 5), "accuracy": round(accuracy, 5), "balance": round(balance, 4),
+                     "seconds": round(before + time.time() - begin, 1), "tokens": tokens}
+            if ranks.first:
+                log.write(json.dumps(entry) + "\n")
+                log.flush()
+    if ranks.first:
+        torch.save({name: u.detach().cpu() for name, u in w.items()}, out / "weights.pt")
+        done = {"steps": len(plan), "tokens": tokens, "seconds": round(before + time.time() - begin), "gpus": ranks.count}
+        (out / "training.json").write_text(json.dumps(done))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--tokenizer", required=True)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--phase", choices=PHASES, default="target")
+    parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
+    parser.add_argument("--workers", type=int, default=0, help="processes that make a GPU's batches; default: its part of the cores")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
+    parser.add_argument("--stop-after", type=float, default=1e9, metavar="SECONDS")
+    options = parser.parse_args()
+    Path(options.out).mkdir(parents=True, exist_ok=True)
+    if not (Path(options.out) / "weights.pt").exists():
+        run(train, options)
 
 
 if __name__ == "__main__":
