@@ -175,7 +175,8 @@ std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const CutLimits& lim
 
 bool ShardPlanner::fit(const Ends& ends) const {
   const std::vector<ShardPlan> all = shards(ends);
-  return homeless(all).experts == 0 &&
+  const std::optional<ProgramPlan> own = program(all);
+  return (!own || own->fits()) && homeless(all).experts == 0 &&
          std::all_of(all.begin(), all.end(),
                      [](const ShardPlan& shard) { return shard.free_bytes() >= 0; });
 }

@@ -202,7 +202,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
       placement, workers, {.threads = threads, .cores = static_cast<int>(cpus.size())});
   TESSERA_TRY(check_sharing(placement, sharing, static_cast<int>(cpus.size())));
   const DeviceInventory machine = probe_memory();
-  Inventory inventory;
+  Inventory inventory{.memory_total = machine.memory_total, .memory_free = machine.memory_free};
   int part = 0;  // of those that share
   for (const DeviceName& name : placement.devices) {
     DeviceInventory device = machine;

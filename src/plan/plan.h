@@ -88,6 +88,10 @@ struct Inventory {
   std::vector<DeviceInventory> devices;  // in the order of the layers that they get
   // By the number that ExpertHome::worker() gives them.
   std::vector<ExpertWorkerInventory> expert_workers;
+  // Bytes of this machine, for what none of its devices is charged with; 0: as devices in that
+  // memory say, or not known.
+  std::int64_t memory_total = 0;
+  std::int64_t memory_free = 0;  // of them; a probe may report more than there are in all
 };
 
 // Processors that this process may run on.
@@ -238,6 +242,18 @@ struct ExpertWorkerPlan {
   }
 };
 
+// This process in its machine's memory, where no CPU device of it is charged with the program: all
+// layers are at GPUs and workers.
+struct ProgramPlan {
+  std::int64_t program_bytes = 0;     // Plan::process_bytes
+  std::int64_t connection_bytes = 0;  // its ends, where no shard here has them
+  // What devices and workers leave of that memory; absent: nobody has said what there is.
+  std::optional<std::int64_t> budget_bytes;
+
+  std::int64_t total_bytes() const { return saturated_add(program_bytes, connection_bytes); }
+  bool fits() const { return !budget_bytes || total_bytes() <= *budget_bytes; }
+};
+
 // What somebody who may compute experts away was taken to cost when they were placed.
 inline constexpr const char* kHostExecutor = "host";
 struct ExecutorCosts {
@@ -299,6 +315,7 @@ struct Plan {
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
+  std::optional<ProgramPlan> program;            // absent: a CPU shard here has it in host_bytes
   std::vector<ExecutorCosts> expert_costs;       // where experts are away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;

@@ -134,6 +134,16 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"free_bytes", worker.free_bytes()}};
 }
 
+nlohmann::ordered_json program_json(const std::optional<ProgramPlan>& program) {
+  if (!program) return nullptr;
+  nlohmann::ordered_json budget;  // null: not known
+  if (program->budget_bytes) budget = *program->budget_bytes;
+  return {{"program_bytes", program->program_bytes},
+          {"connection_bytes", program->connection_bytes},
+          {"total_bytes", program->total_bytes()},
+          {"budget_bytes", budget}};
+}
+
 nlohmann::ordered_json costs_json(const ExecutorCosts& one) {
   return {{"executor", one.executor},
           {"call_us", one.costs.call_s * 1e6},
@@ -213,6 +223,7 @@ nlohmann::ordered_json whole_json(const Plan& plan) {
           {"advice", plan.advice},
           {"shards", shards},
           {"expert_workers", workers},
+          {"program", program_json(plan.program)},
           {"expert_costs", costs},
           {"drafter", drafter_json(plan.drafter)}};
 }

@@ -112,6 +112,7 @@ Plan some_plan() {
   plan.process_bytes = 509;
   plan.shards = {some_shard()};
   plan.expert_workers = {some_worker()};
+  plan.program = ProgramPlan{.program_bytes = 517, .connection_bytes = 518, .budget_bytes = 519};
   plan.expert_costs = {some_costs()};
   plan.drafter = DrafterPlan{
       .name = "a drafter",
@@ -129,7 +130,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const Plan plan = some_plan();
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
-               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers,
+               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers, program,
                expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings, advice] =
       plan;
   EXPECT_EQ(json.at("model"), model);
@@ -146,6 +147,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("process_bytes"), process_bytes);
   EXPECT_EQ(json.at("shards").size(), shards.size());                  // below
   EXPECT_EQ(json.at("expert_workers").size(), expert_workers.size());  // below
+  EXPECT_EQ(json.at("program").is_null(), !program);                   // below
   EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below
   EXPECT_EQ(json.at("drafter").is_null(), !drafter);                   // below
   EXPECT_EQ(json.at("cut_by"), cut_by_name(cut_by));
@@ -258,6 +260,18 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("unheard"), unheard);
   EXPECT_EQ(json.at("total_bytes"), worker.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), worker.free_bytes());
+}
+
+TEST(PlanJson, HasEveryFieldOfTheProgram) {
+  Plan plan = some_plan();
+  const ordered_json json = plan_json(plan).at("program");
+  const auto& [program_bytes, connection_bytes, budget_bytes] = *plan.program;
+  EXPECT_EQ(json.at("program_bytes"), program_bytes);
+  EXPECT_EQ(json.at("connection_bytes"), connection_bytes);
+  EXPECT_EQ(json.at("total_bytes"), plan.program->total_bytes());
+  EXPECT_EQ(json.at("budget_bytes"), *budget_bytes);
+  plan.program->budget_bytes.reset();
+  EXPECT_TRUE(plan_json(plan).at("program").at("budget_bytes").is_null());
 }
 
 TEST(PlanJson, SaysWhatOfTheCostsWasMeasured) {

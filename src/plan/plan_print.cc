@@ -208,9 +208,20 @@ std::string costs_text(const Plan& plan) {
   return text.empty() ? text : text + ".\n";
 }
 
+// What no row of the table is charged with.
+std::string program_text(const Plan& plan) {
+  if (!plan.program) return {};
+  return fmt::format("This process takes {} of the machine's memory beside these: program {}{}.\n",
+                     format_bytes(plan.program->total_bytes()),
+                     format_bytes(plan.program->program_bytes),
+                     plan.program->connection_bytes > 0
+                         ? ", connections " + format_bytes(plan.program->connection_bytes)
+                         : "");
+}
+
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
-  std::string text = drafter_text(plan);
+  std::string text = program_text(plan) + drafter_text(plan);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (!worker.unheard.empty())
       text += fmt::format("{}: what it has and takes is assumed.\n", worker.unheard);

@@ -54,6 +54,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
                            const PlanOptions& options, const Sizes& sizes)
     : model_(model),
       spec_(model.spec()),
+      inventory_(inventory),
       devices_(inventory.devices),
       options_(options),
       sizes_(sizes),
@@ -68,6 +69,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
   load_layers();
   size_workers();
   size_connections();
+  size_program();
 }
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
@@ -76,6 +78,7 @@ Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   std::vector<ShardPlan> result = shards(ends);
   for (const ShardPlan& shard : result)
     if (shard.free_bytes() < 0) return does_not_fit(result);
+  if (const auto own = program(result); own && !own->fits()) return program_lacks(*own);
   if (const Homeless left = homeless(result); left.experts > 0) return workers_lack(left);
   return result;
 }
@@ -187,10 +190,15 @@ std::int64_t ShardPlanner::connection_bytes(int device, const std::vector<bool>&
   if (devices_[static_cast<std::size_t>(device)].remote)
     return connections_[static_cast<std::size_t>(device)].there;
   if (!std::all_of(devices_.begin(), devices_.begin() + device, remote)) return 0;
+  return connections_here(serving);
+}
+
+std::int64_t ShardPlanner::connections_here(const std::vector<bool>& serving) const {
   std::int64_t bytes = 0;
-  for (const ConnectionBytes& connection : connections_) bytes += connection.here;
+  for (const ConnectionBytes& connection : connections_)
+    bytes = saturated_add(bytes, connection.here);
   for (std::size_t w = 0; w < workers_.size(); ++w)
-    if (serving[w]) bytes += worker_connections_[w].here;
+    if (serving[w]) bytes = saturated_add(bytes, worker_connections_[w].here);
   return bytes;
 }
 
@@ -199,8 +207,10 @@ std::int64_t ShardPlanner::budget(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   if (on.budget) return *on.budget;
   // While nothing leaves, shards() sees to it that all of them fit.
-  const std::int64_t left =
+  std::int64_t left =
       sizes_.leave == Leave::nothing ? free_memory(device) : unbudgeted_memory(device);
+  if (sizes_.leave == Leave::nothing && on.memory == kHostMemory && program_)
+    left = saturated_rest(left, {program_->total_bytes()});
   return std::min(left, on.most.value_or(left));
 }
 
@@ -208,7 +218,8 @@ std::int64_t ShardPlanner::budget(int device) const {
 std::int64_t ShardPlanner::unbudgeted_memory(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   std::int64_t left = free_memory(device);
-  if (on.memory == kHostMemory) left -= kept_for_workers_;
+  if (on.memory == kHostMemory)
+    left = saturated_rest(left, {kept_for_workers_, program_ ? program_->total_bytes() : 0});
   for (const DeviceInventory& other : devices_)
     if (other.memory == on.memory) left = saturated_rest(left, {other.budget.value_or(0)});
   return left;
@@ -268,12 +279,12 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
     const std::size_t i = result.size();
     result.push_back(shard(static_cast<int>(i), layers, Residents::best, most[i], room));
   }
-  std::int64_t workers = 0;  // of experts, in this machine's memory
+  const std::vector<ExpertWorkerPlan> experts =
+      plan_expert_workers(model_, workers_, result, job_rows());
   std::vector<bool> serving;
-  for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows())) {
-    serving.push_back(worker.experts > 0);
-    if (worker.here) workers = saturated_sum({workers, worker.total_bytes(), worker.host_bytes});
-  }
+  for (const ExpertWorkerPlan& worker : experts) serving.push_back(worker.experts > 0);
+  const std::int64_t besides =
+      saturated_add(workers_here(experts), program_ ? program_->total_bytes() : 0);
   for (std::size_t i = 0; i < result.size(); ++i)
     result[i].connection_bytes = connection_bytes(static_cast<int>(i), serving);
   // Of memory that they share, a device without a budget may use what the others leave.
@@ -281,7 +292,7 @@ std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
     if (devices_[i].budget) continue;
     result[i].budget_bytes = free_memory(static_cast<int>(i));
     std::int64_t& left = result[i].budget_bytes;
-    if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {workers});
+    if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {besides});
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
         left = saturated_rest(left, {result[j].total_bytes(), result[j].host_bytes});

@@ -134,13 +134,16 @@ std::string ShardPlanner::enough() const {
     }
     if (std::find(memories.begin(), memories.end(), devices_[i].memory) != memories.end()) continue;
     memories.push_back(devices_[i].memory);
-    std::int64_t all = 0;
+    const bool with_program = program_ && devices_[i].memory == kHostMemory;
+    std::int64_t all = with_program ? program_->total_bytes() : 0;
     for (std::size_t j = 0; j < least.size(); ++j)
       if (devices_[j].memory == devices_[i].memory) all += least[j];
     if (all > free_memory(static_cast<int>(i)))
       texts.push_back(
           fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
   }
+  if (std::string program = enough_for_program(*ends); !program.empty() && texts.empty())
+    texts.push_back(std::move(program));
   if (std::string workers = enough_workers(*ends, least); !workers.empty())
     texts.push_back(std::move(workers));
   return fmt::format("{}", fmt::join(texts, " and "));
