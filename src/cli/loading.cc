@@ -326,7 +326,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   expert_workers.give_to(devices.experts);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
-  const StandIns stand_ins(placed.plan, devices, metrics);
+  const StandIns stand_ins(model, placed.plan, devices, metrics);
   RemoteShards remote =
       remote_shards(config, model, placed.workers, placed.plan.context, metrics,
                     loaded.experts.metrics.get(), placed_costs(placed.plan).front());
