@@ -51,6 +51,7 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
   options.f32_weights = config.text("placement.compute") == "f32";
+  options.lock_experts = config.text("experts.prefault") == "lock";
   options.layer_weights = placement.layer_weights;
   options.prompt_ratio = config.number("placement.prompt_ratio");
   options.drafter = needs.drafter;

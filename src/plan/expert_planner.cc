@@ -66,6 +66,14 @@ ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
   const auto layers = layer_loads_.begin();
   ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
                   .costs = {}};
+  // A CPU device keeps what it locks within its own budget. Of pages that an expert shares with its
+  // neighbours none is spared where these stay away.
+  constexpr std::int64_t kSharedPages = std::int64_t{3} * 2 * 4096;  // at both ends of a matrix
+  if (options_.lock_experts && !shard.remote && shard.kind == DeviceKind::cpu)
+    for (std::size_t l = 0; l < load.layers.size(); ++l)
+      load.layers[l].locked_bytes = std::max<std::int64_t>(
+          0, expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l] -
+                 kSharedPages);
   for (std::size_t w = 0; !shard.remote && w < workers_.size(); ++w)
     if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w], options_.expert_costs));
   if (shard.remote || !options_.expert_workers_required || load.costs.empty())
@@ -149,8 +157,9 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
       shard.experts_host += home.is_host() ? 1 : 0;
     }
     const auto at_host = std::count(experts.home.begin(), experts.home.end(), ExpertHome::host());
-    shard.mapped_bytes +=
-        at_host * expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
+    if (!options_.lock_experts || shard.remote)
+      shard.mapped_bytes +=
+          at_host * expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
     const int away = static_cast<int>(experts.home.size()) - experts.resident();
     experts.spare = std::min(spare[l], away);
   }

@@ -113,7 +113,7 @@ std::int64_t Plan::total_bytes() const {
   for (const ShardPlan& shard : shards)
     if (!shard.remote)
       bytes = saturated_add(
-          bytes, shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.buffer_bytes());
+          bytes, shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.process_bytes());
   return bytes;
 }
 

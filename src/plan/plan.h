@@ -151,6 +151,8 @@ struct PlanOptions {
   // What leaves the devices of this process goes to workers of experts, none to the host; and where
   // these have no room for it, there is no plan.
   bool expert_workers_required = false;
+  // The pages of what leaves the devices of this process are locked in memory (--expert-prefault).
+  bool lock_experts = false;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;    // of the host
@@ -196,6 +198,7 @@ struct ShardPlan {
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
   std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
+  std::int64_t locked_bytes = 0;   // or experts away: pages that do not, in the shard's process
   std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
   std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
@@ -205,12 +208,13 @@ struct ShardPlan {
   std::int64_t total_bytes() const {
     const std::int64_t device =
         saturated_sum({weight_bytes, kv_bytes, recurrent_bytes, scratch_bytes, drafter_bytes});
-    return kind == DeviceKind::cpu ? saturated_add(device, buffer_bytes()) : device;
+    return kind == DeviceKind::cpu ? saturated_add(device, process_bytes()) : device;
   }
-  // In its process's memory, whatever the device.
   std::int64_t buffer_bytes() const {
     return saturated_sum({handoff_bytes, connection_bytes, offload_bytes});
   }
+  // In its process's memory, whatever the device.
+  std::int64_t process_bytes() const { return saturated_add(buffer_bytes(), locked_bytes); }
   std::int64_t free_bytes() const {
     return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
   }

@@ -83,6 +83,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"experts_away_share", shard.cold_share},
       {"experts_worker_uses", uses_json(shard)},
       {"experts_mapped_bytes", shard.mapped_bytes},
+      {"experts_locked_bytes", shard.locked_bytes},
       {"weights_file_bytes", shard.file_bytes},
       {"weights_file", shard.file_parts},
       {"weights_file_parts", shard.layout.file_parts},

@@ -55,6 +55,7 @@ ShardPlan some_shard() {
           .offload_bytes = 218,
           .drafter_bytes = 219,
           .mapped_bytes = 220,
+          .locked_bytes = 226,
           .file_bytes = 221,
           .file_parts = "layers 2-3",
           .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223},
@@ -164,8 +165,8 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
-               worker_uses, offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts,
-               time, bytes_per_s, op_per_s] = shard;
+               worker_uses, offload_bytes, drafter_bytes, mapped_bytes, locked_bytes, file_bytes,
+               file_parts, time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
@@ -192,6 +193,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("offload_bytes"), offload_bytes);
   EXPECT_EQ(json.at("drafter_bytes"), drafter_bytes);
   EXPECT_EQ(json.at("experts_mapped_bytes"), mapped_bytes);
+  EXPECT_EQ(json.at("experts_locked_bytes"), locked_bytes);
   EXPECT_EQ(json.at("weights_file_bytes"), file_bytes);
   EXPECT_EQ(json.at("weights_file"), file_parts);
   const auto& [prompt_row_s, token_s] = *time;

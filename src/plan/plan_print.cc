@@ -103,6 +103,11 @@ const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
   return plan.experts_host() > 0 ? "no room" : "not needed";
 }
 
+// Of the memory that the row is about.
+std::int64_t locked_on_device(const ShardPlan& shard) {
+  return shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0;
+}
+
 Row shard_row(const ShardPlan& shard, bool several) {
   return {shard.device,
           std::to_string(shard.threads),
@@ -110,7 +115,7 @@ Row shard_row(const ShardPlan& shard, bool several) {
           count_cell(shard.experts),
           count_cell(shard.experts_host),
           count_cell(shard.experts_worker),
-          bytes_cell(shard.weight_bytes),
+          bytes_cell(saturated_add(shard.weight_bytes, locked_on_device(shard))),
           bytes_cell(shard.kv_bytes),
           bytes_cell(shard.recurrent_bytes),
           bytes_cell(shard.scratch_bytes + shard.buffer_bytes()),
@@ -233,6 +238,12 @@ std::string remarks(const Plan& plan) {
     text += fmt::format(
         "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
         format_bytes(mapped));
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.locked_bytes > 0)
+      text +=
+          fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
+                      format_bytes(shard.locked_bytes),
+                      locked_on_device(shard) > 0 ? ", counted as weights" : " of this process");
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

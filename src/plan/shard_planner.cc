@@ -6,6 +6,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
 #include "experts/offload_bytes.h"
+#include "experts/prefault.h"
 #include "plan/expert_workers.h"
 #include "plan/footprint.h"
 #include "plan/layer_cuts.h"
@@ -170,6 +171,8 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
   shard.recurrent_bytes = bytes.recurrent;
   shard.scratch_bytes = bytes.scratch;
   shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
+  const bool locks = options_.lock_experts && !shard.remote;
+  shard.locked_bytes = locks ? locked_bytes(model_, shard.layout) : 0;
 }
 
 // They follow from what every cut leaves as it is, so that each shard is planned with them.

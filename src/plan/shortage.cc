@@ -16,9 +16,15 @@ std::string range_text(const ShardLayout& layout) {
   return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
 }
 
+std::string locked_text(const ShardPlan& shard) {
+  if (shard.kind != DeviceKind::cpu || shard.locked_bytes == 0) return {};
+  return fmt::format(", experts locked in memory {}", format_bytes(shard.locked_bytes));
+}
+
 const char* largest_part(const ShardPlan& shard) {
   const std::pair<std::int64_t, const char*> parts[] = {
       {shard.weight_bytes, "the weights are"},
+      {shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0, "what --expert-prefault locks is"},
       {shard.kv_bytes, "the KV is"},
       {shard.recurrent_bytes, "the recurrent state is"},
       {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
@@ -53,11 +59,12 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
   const ShardPlan& worst = *at;
   std::string text = fmt::format(
-      "{} lacks {}: {} with weights {}{}, KV of {} sequence{} of {} tokens {}, recurrent state {}, "
+      "{} lacks {}: {} with weights {}{}{}, KV of {} sequence{} of {} tokens {}, recurrent state "
+      "{}, "
       "scratch {} and {} besides, against {}; {} the largest part",
       worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
-      worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
+      locked_text(worst), worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
       format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
       format_bytes(worst.scratch_bytes + worst.offload_bytes),
       format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
