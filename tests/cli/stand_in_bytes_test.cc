@@ -19,7 +19,7 @@ class QuietWorker final : public Shard {
   std::span<const float> logits() override { return {}; }
 };
 
-class StandInsTest : public ::testing::Test {
+class StandInBytes : public ::testing::Test {
  protected:
   // Layers at a worker behind some here, and threads of both.
   void make(int threads_here, int threads_there) {
@@ -61,7 +61,7 @@ class StandInsTest : public ::testing::Test {
   Plan plan_;
 };
 
-TEST_F(StandInsTest, MoreThreadsHereTakeMore) {
+TEST_F(StandInBytes, MoreThreadsHereTakeMore) {
   make(16, 1);
   ASSERT_GT(bytes_with(16), bytes_with(1) + (1 << 20));
   EXPECT_FALSE(stands_in(plan_.shards[1].total_bytes()));
@@ -70,7 +70,7 @@ TEST_F(StandInsTest, MoreThreadsHereTakeMore) {
 }
 
 // Neither the worker's threads nor its connection are needed here.
-TEST_F(StandInsTest, FewerThreadsHereTakeLess) {
+TEST_F(StandInBytes, FewerThreadsHereTakeLess) {
   make(1, 16);
   ASSERT_LT(bytes_with(1), plan_.shards[1].total_bytes());
   EXPECT_TRUE(stands_in(bytes_with(1)));
@@ -78,7 +78,7 @@ TEST_F(StandInsTest, FewerThreadsHereTakeLess) {
 }
 
 // It leaves its memory and its threads.
-TEST_F(StandInsTest, ASpawnedWorkerLeavesRoom) {
+TEST_F(StandInBytes, ASpawnedWorkerLeavesRoom) {
   make(16, 1);
   EXPECT_TRUE(stands_in(0, /*spawned=*/true));
 }
