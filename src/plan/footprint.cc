@@ -17,7 +17,7 @@ Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind ki
 
 std::int64_t cpu_shard_bytes(const Model& model, const ShardLayout& layout, int threads) {
   return saturated_add(footprint(model, layout, DeviceKind::cpu, threads).total(),
-                       offload_bytes(model, layout, threads));
+                       offload_bytes(model, layout, {.threads = threads}));
 }
 
 std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout) {

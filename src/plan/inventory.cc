@@ -128,6 +128,7 @@ double speed_of(double bytes_per_s) {
 // `number`: of the memory, where it is elsewhere.
 void add_worker(const WorkerInventory& worker, DeviceInventory& device, int number) {
   device.remote = true;
+  device.here = worker.here;
   device.threads = worker.threads;
   device.budget = worker.budget;
   device.most = worker.most;
@@ -148,11 +149,11 @@ constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,02
 }  // namespace
 
 DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
-                              const DeviceInventory& machine, int cores) {
+                              const DeviceInventory& machine, int threads) {
   DeviceInventory device;
   device.kind = name.kind;
   device.number = *name.team;
-  device.threads = std::max(1, cores);  // they repack its weights
+  device.threads = std::max(1, threads);
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;
@@ -209,7 +210,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     if (name.gpu()) {
       TESSERA_ASSIGN(const GpuInfo info,
                      probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
-      device = gpu_inventory(name, info, machine, static_cast<int>(cpus.size()));
+      device = gpu_inventory(name, info, machine, std::max(threads, static_cast<int>(cpus.size())));
     } else if (!name.worker.empty()) {
       const WorkerInventory* worker = find_worker(workers, name);
       if (worker == nullptr)

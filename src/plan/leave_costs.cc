@@ -36,8 +36,7 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
     const LayerRange longest{i, n_layer - (n - 1 - i)};
     std::vector<std::int64_t> room = worker_room_;
     const auto besides = [](const ShardPlan& shard) {
-      return shard.total_bytes() + shard.host_bytes - shard.weight_bytes - shard.kv_bytes -
-             shard.recurrent_bytes;
+      return shard.charged_bytes() - shard.weight_bytes - shard.kv_bytes - shard.recurrent_bytes;
     };
     holding.beside = besides(shard(i, longest, Residents::all));
     holding.beside_left = besides(shard(i, longest, Residents::least, /*budget=*/0, room));

@@ -109,7 +109,7 @@ bool Plan::experts_leave() const {
 }
 
 std::int64_t Plan::total_bytes() const {
-  std::int64_t bytes = program ? program->total_bytes() : process_bytes;
+  std::int64_t bytes = saturated_add(process_bytes, program ? program->connection_bytes : 0);
   for (const ShardPlan& shard : shards)
     if (!shard.remote)
       bytes = saturated_add(

@@ -48,6 +48,7 @@ struct ConnectionBytes {
 struct DeviceInventory {
   std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
   bool remote = false;   // in another process
+  bool here = true;      // on this machine
   bool has_file = true;  // of the model, for experts that leave its memory
   DeviceKind kind = DeviceKind::cpu;
   int number = 0;                 // as in cpu:1, of a GPU its driver's; remote: not known
@@ -185,10 +186,10 @@ struct ShardPlan {
   std::int64_t handoff_bytes = 0;  // rows between shards
   // To other processes: of a worker its own, of the first shard of this process all that are here.
   std::int64_t connection_bytes = 0;
-  // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
-  // one.
+  // Of a process besides its CPU shards: Plan::process_bytes and what its GPUs' shards take of its
+  // memory, with the first CPU shard of this one; the program, with each remote one.
   std::int64_t host_bytes = 0;
-  std::int64_t budget_bytes = 0;  // for all of these
+  std::int64_t budget_bytes = 0;  // for all of these that are in the device's memory
   bool bounded = false;     // by what was asked for or a worker allows; else by what memory is free
   int experts = 0;          // resident, over its layers
   int experts_host = 0;     // away from the device: in the mapped file
@@ -196,6 +197,7 @@ struct ShardPlan {
   double cold_share = 0.0;  // of a row's pairs, expected: those of experts away
   std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
+  std::int64_t staging_bytes = 0;  // pinned, there too, on the way to a GPU and back
   std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
   std::int64_t locked_bytes = 0;   // or experts away: pages that do not, in the shard's process
@@ -211,13 +213,15 @@ struct ShardPlan {
     return kind == DeviceKind::cpu ? saturated_add(device, process_bytes()) : device;
   }
   std::int64_t buffer_bytes() const {
-    return saturated_sum({handoff_bytes, connection_bytes, offload_bytes});
+    return saturated_sum({handoff_bytes, connection_bytes, offload_bytes, staging_bytes});
   }
   // In its process's memory, whatever the device.
   std::int64_t process_bytes() const { return saturated_add(buffer_bytes(), locked_bytes); }
-  std::int64_t free_bytes() const {
-    return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
+  // Of the budget. The memory of a GPU is not its process's.
+  std::int64_t charged_bytes() const {
+    return kind == DeviceKind::cpu ? saturated_add(total_bytes(), host_bytes) : total_bytes();
   }
+  std::int64_t free_bytes() const { return saturated_rest(budget_bytes, {charged_bytes()}); }
 };
 
 // A worker of experts with what it is given (expert_workers.h).
@@ -251,10 +255,13 @@ struct ExpertWorkerPlan {
 struct ProgramPlan {
   std::int64_t program_bytes = 0;     // Plan::process_bytes
   std::int64_t connection_bytes = 0;  // its ends, where no shard here has them
+  std::int64_t gpu_bytes = 0;         // ShardPlan::process_bytes of the GPUs' shards here
   // What devices and workers leave of that memory; absent: nobody has said what there is.
   std::optional<std::int64_t> budget_bytes;
 
-  std::int64_t total_bytes() const { return saturated_add(program_bytes, connection_bytes); }
+  std::int64_t total_bytes() const {
+    return saturated_sum({program_bytes, connection_bytes, gpu_bytes});
+  }
   bool fits() const { return !budget_bytes || total_bytes() <= *budget_bytes; }
 };
 

@@ -101,6 +101,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"handoff_bytes", shard.handoff_bytes},
       {"connection_bytes", shard.connection_bytes},
       {"offload_bytes", shard.offload_bytes},
+      {"staging_bytes", shard.staging_bytes},
       {"drafter_bytes", shard.drafter_bytes},
       {"host_bytes", shard.host_bytes},
       {"total_bytes", shard.total_bytes()},
@@ -141,6 +142,7 @@ nlohmann::ordered_json program_json(const std::optional<ProgramPlan>& program) {
   if (program->budget_bytes) budget = *program->budget_bytes;
   return {{"program_bytes", program->program_bytes},
           {"connection_bytes", program->connection_bytes},
+          {"gpu_bytes", program->gpu_bytes},
           {"total_bytes", program->total_bytes()},
           {"budget_bytes", budget}};
 }

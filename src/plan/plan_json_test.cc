@@ -53,6 +53,7 @@ ShardPlan some_shard() {
           .cold_share = 0.215,
           .worker_uses = {{.share = 0.216, .calls = 0.217}},
           .offload_bytes = 218,
+          .staging_bytes = 227,
           .drafter_bytes = 219,
           .mapped_bytes = 220,
           .locked_bytes = 226,
@@ -113,7 +114,8 @@ Plan some_plan() {
   plan.process_bytes = 509;
   plan.shards = {some_shard()};
   plan.expert_workers = {some_worker()};
-  plan.program = ProgramPlan{.program_bytes = 517, .connection_bytes = 518, .budget_bytes = 519};
+  plan.program = ProgramPlan{
+      .program_bytes = 517, .connection_bytes = 518, .gpu_bytes = 520, .budget_bytes = 519};
   plan.expert_costs = {some_costs()};
   plan.drafter = DrafterPlan{
       .name = "a drafter",
@@ -165,8 +167,8 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
-               worker_uses, offload_bytes, drafter_bytes, mapped_bytes, locked_bytes, file_bytes,
-               file_parts, time, bytes_per_s, op_per_s] = shard;
+               worker_uses, offload_bytes, staging_bytes, drafter_bytes, mapped_bytes, locked_bytes,
+               file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
@@ -191,6 +193,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("experts_worker_uses").at(0).at("share"), share);
   EXPECT_EQ(json.at("experts_worker_uses").at(0).at("calls_per_row"), calls);
   EXPECT_EQ(json.at("offload_bytes"), offload_bytes);
+  EXPECT_EQ(json.at("staging_bytes"), staging_bytes);
   EXPECT_EQ(json.at("drafter_bytes"), drafter_bytes);
   EXPECT_EQ(json.at("experts_mapped_bytes"), mapped_bytes);
   EXPECT_EQ(json.at("experts_locked_bytes"), locked_bytes);
@@ -267,9 +270,10 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
 TEST(PlanJson, HasEveryFieldOfTheProgram) {
   Plan plan = some_plan();
   const ordered_json json = plan_json(plan).at("program");
-  const auto& [program_bytes, connection_bytes, budget_bytes] = *plan.program;
+  const auto& [program_bytes, connection_bytes, gpu_bytes, budget_bytes] = *plan.program;
   EXPECT_EQ(json.at("program_bytes"), program_bytes);
   EXPECT_EQ(json.at("connection_bytes"), connection_bytes);
+  EXPECT_EQ(json.at("gpu_bytes"), gpu_bytes);
   EXPECT_EQ(json.at("total_bytes"), plan.program->total_bytes());
   EXPECT_EQ(json.at("budget_bytes"), *budget_bytes);
   plan.program->budget_bytes.reset();

@@ -216,17 +216,29 @@ std::string costs_text(const Plan& plan) {
 // What no row of the table is charged with.
 std::string program_text(const Plan& plan) {
   if (!plan.program) return {};
-  return fmt::format("This process takes {} of the machine's memory beside these: program {}{}.\n",
-                     format_bytes(plan.program->total_bytes()),
-                     format_bytes(plan.program->program_bytes),
-                     plan.program->connection_bytes > 0
-                         ? ", connections " + format_bytes(plan.program->connection_bytes)
-                         : "");
+  const auto part = [](const char* name, std::int64_t bytes) {
+    return bytes > 0 ? fmt::format(", {} {}", name, format_bytes(bytes)) : "";
+  };
+  const ProgramPlan& own = *plan.program;
+  return fmt::format(
+      "This process takes {} of the machine's memory beside these: program {}{}{}.\n",
+      format_bytes(own.total_bytes()), format_bytes(own.program_bytes),
+      part("connections", own.connection_bytes), part("for GPUs", own.gpu_bytes));
+}
+
+// The memory of a GPU's process has no column.
+std::string buffers_text(const Plan& plan) {
+  std::string text;
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.kind != DeviceKind::cpu && shard.buffer_bytes() > 0)
+      text += fmt::format("{} takes {} of its host's memory for buffers.\n", shard.device,
+                          format_bytes(shard.buffer_bytes()));
+  return text;
 }
 
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
-  std::string text = program_text(plan) + drafter_text(plan);
+  std::string text = program_text(plan) + buffers_text(plan) + drafter_text(plan);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (!worker.unheard.empty())
       text += fmt::format("{}: what it has and takes is assumed.\n", worker.unheard);

@@ -27,7 +27,7 @@ Inventory workers(int n, bool here, std::int64_t free_bytes = kPlenty) {
 }
 
 std::int64_t used(const ShardPlan& shard) {
-  return shard.total_bytes() + shard.host_bytes;
+  return shard.charged_bytes();
 }
 
 TEST(ProgramPlanner, ACpuDeviceHereIsChargedWithTheProgram) {

@@ -202,7 +202,8 @@ TEST(SharedMemory, AWorkersGpuIsPlannedAsAGpu) {
   EXPECT_EQ(shard.kind, DeviceKind::cuda);
   EXPECT_TRUE(shard.remote);
   EXPECT_EQ(shard.total_bytes(), gpu_footprint(model, shard.layout).total());
-  EXPECT_EQ(shard.host_bytes, 0);
+  EXPECT_EQ(shard.host_bytes, kWorkerBytes);
+  EXPECT_EQ(shard.charged_bytes(), shard.total_bytes());
 }
 
 // A worker on this machine that has no file to leave experts to takes what its layers need of the

@@ -22,14 +22,15 @@ std::string locked_text(const ShardPlan& shard) {
 }
 
 const char* largest_part(const ShardPlan& shard) {
+  const bool cpu = shard.kind == DeviceKind::cpu;  // a GPU has none of its process's memory
   const std::pair<std::int64_t, const char*> parts[] = {
       {shard.weight_bytes, "the weights are"},
-      {shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0, "what --expert-prefault locks is"},
+      {cpu ? shard.locked_bytes : 0, "what --expert-prefault locks is"},
       {shard.kv_bytes, "the KV is"},
       {shard.recurrent_bytes, "the recurrent state is"},
-      {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
+      {cpu ? shard.scratch_bytes + shard.buffer_bytes() : shard.scratch_bytes, "scratch is"},
       {shard.drafter_bytes, "the drafter is"},
-      {shard.host_bytes, "the program is"}};
+      {cpu ? shard.host_bytes : 0, "the program is"}};
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
 
@@ -58,6 +59,7 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       shards.begin(), shards.end(),
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
   const ShardPlan& worst = *at;
+  const bool cpu = worst.kind == DeviceKind::cpu;
   std::string text = fmt::format(
       "{} lacks {}: {} with weights {}{}{}, KV of {} sequence{} of {} tokens {}, recurrent state "
       "{}, "
@@ -66,9 +68,10 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
       locked_text(worst), worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
       format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
-      format_bytes(worst.scratch_bytes + worst.offload_bytes),
-      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
-                   worst.host_bytes),
+      format_bytes(cpu ? worst.scratch_bytes + worst.offload_bytes : worst.scratch_bytes),
+      format_bytes(cpu ? worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
+                             worst.host_bytes
+                       : worst.drafter_bytes),
       budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));
   return Error::make(ErrorCode::exhausted, "{}", text);
 }
@@ -141,8 +144,7 @@ std::string ShardPlanner::enough() const {
     }
     if (std::find(memories.begin(), memories.end(), devices_[i].memory) != memories.end()) continue;
     memories.push_back(devices_[i].memory);
-    const bool with_program = program_ && devices_[i].memory == kHostMemory;
-    std::int64_t all = with_program ? program_->total_bytes() : 0;
+    std::int64_t all = devices_[i].memory == kHostMemory ? most_besides() : 0;
     for (std::size_t j = 0; j < least.size(); ++j)
       if (devices_[j].memory == devices_[i].memory) all += least[j];
     if (all > free_memory(static_cast<int>(i)))
@@ -170,7 +172,7 @@ int ShardPlanner::layers_that_fit() const {
     std::int64_t shared = 0;
     for (std::size_t j = 0; j < filled.size(); ++j)
       if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
-        shared += filled[j].total_bytes() + filled[j].host_bytes;
+        shared += filled[j].charged_bytes();
     ShardPlan& shard = filled.emplace_back();
     if (auto longest = longest_shard(static_cast<int>(i), left, shared)) {
       shard = *std::move(longest);
