@@ -2,6 +2,9 @@
 // process or, without one and for workers here, to what the machine has free.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <sstream>
+
 #include "device/gpu/gpu_layout.h"
 #include "experts/dispatcher.h"
 #include "experts/host_executor.h"
@@ -137,6 +140,40 @@ TEST(GpuHostMemory, LockedExpertsAreChargedToo) {
   const Result<Plan> alone = make_plan(model, gpu_machine(1), options);
   ASSERT_TRUE(alone) << alone.error().message;
   EXPECT_FALSE(make_plan(model, gpu_machine(1, alone->total_bytes() - 1), options));
+}
+
+// A row's parts are what its total is of.
+TEST(GpuHostMemory, ARowOfTheTableAddsUp) {
+  constexpr std::int64_t kMiB = std::int64_t{1} << 20;
+  ShardPlan shard{.device = "cuda:0", .kind = DeviceKind::cuda, .threads = 1};
+  shard.layout.end_layer = 4;
+  shard.weight_bytes = 10 * kMiB;
+  shard.kv_bytes = 20 * kMiB;
+  shard.recurrent_bytes = 30 * kMiB;
+  shard.scratch_bytes = 40 * kMiB;
+  shard.handoff_bytes = 5 * kMiB;
+  shard.staging_bytes = 2 * kMiB;
+  shard.budget_bytes = 1000 * kMiB;
+  for (const DeviceKind kind : {DeviceKind::cuda, DeviceKind::cpu}) {
+    shard.kind = kind;
+    const bool gpu = kind != DeviceKind::cpu;
+    Plan plan;
+    plan.shards = {shard};
+    const std::string table = plan_table(plan);
+    std::istringstream row(table.substr(table.find("cuda:0")));
+    std::vector<std::string> words;
+    for (std::string word; row >> word && word.find("One") == std::string::npos;)
+      words.push_back(word);
+    const auto has = [&](const std::string& cell) {
+      return std::find(words.begin(), words.end(), cell) != words.end();
+    };
+    EXPECT_TRUE(has(gpu ? "40.0" : "47.0")) << table;
+    EXPECT_TRUE(has(gpu ? "100" : "107")) << table;
+    EXPECT_EQ(
+        table.find("cuda:0 takes 7.0 MiB of its host's memory for buffers.") != std::string::npos,
+        gpu)
+        << table;
+  }
 }
 
 }  // namespace

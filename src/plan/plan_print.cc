@@ -103,22 +103,26 @@ const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
   return plan.experts_host() > 0 ? "no room" : "not needed";
 }
 
-// Of the memory that the row is about.
-std::int64_t locked_on_device(const ShardPlan& shard) {
-  return shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0;
-}
+// Of the memory that the row is about: a GPU's shard has buffers in its process's.
+struct RowBytes {
+  explicit RowBytes(const ShardPlan& shard)
+      : locked(shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0),
+        buffers(shard.kind == DeviceKind::cpu ? shard.buffer_bytes() : 0) {}
+  std::int64_t locked, buffers;
+};
 
 Row shard_row(const ShardPlan& shard, bool several) {
+  const RowBytes bytes(shard);
   return {shard.device,
           std::to_string(shard.threads),
           layers_text(shard, several),
           count_cell(shard.experts),
           count_cell(shard.experts_host),
           count_cell(shard.experts_worker),
-          bytes_cell(saturated_add(shard.weight_bytes, locked_on_device(shard))),
+          bytes_cell(saturated_add(shard.weight_bytes, bytes.locked)),
           bytes_cell(shard.kv_bytes),
           bytes_cell(shard.recurrent_bytes),
-          bytes_cell(shard.scratch_bytes + shard.buffer_bytes()),
+          bytes_cell(saturated_add(shard.scratch_bytes, bytes.buffers)),
           bytes_cell(shard.total_bytes()),
           shard.bounded ? bytes_cell(shard.budget_bytes) : "",
           bytes_cell(shard.free_bytes())};
@@ -252,10 +256,9 @@ std::string remarks(const Plan& plan) {
         format_bytes(mapped));
   for (const ShardPlan& shard : plan.shards)
     if (shard.locked_bytes > 0)
-      text +=
-          fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
-                      format_bytes(shard.locked_bytes),
-                      locked_on_device(shard) > 0 ? ", counted as weights" : " of this process");
+      text += fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
+                          format_bytes(shard.locked_bytes),
+                          RowBytes(shard).locked > 0 ? ", counted as weights" : " of this process");
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)
