@@ -1,6 +1,7 @@
 // The part of ShardPlanner that says which experts of a shard's layers its device holds.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "experts/expert_reads.h"
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
@@ -42,17 +43,19 @@ void ShardPlanner::load_layers() {
 void ShardPlanner::size_workers() {
   std::int64_t all = 0;
   for (std::size_t l = 0; l < expert_bytes_.size(); ++l)
-    if (const auto& moe = spec_.layers[l].moe) all += moe->n_expert * expert_bytes_[l];
+    if (const auto& moe = spec_.layers[l].moe)
+      all = saturated_add(all, saturated_mul<std::int64_t>(moe->n_expert, expert_bytes_[l]));
   for (const ExpertWorkerInventory& worker : workers_) {
     worker_connections_.push_back(worker.connection ? worker.connection(job_rows())
                                                     : ConnectionBytes{});
-    const std::int64_t overhead =
-        kWorkerBytes + worker_connections_.back().there +
-        expert_worker_overhead(model_, expert_bytes_,
-                               {.max_rows = job_rows(), .threads = worker.threads});
-    worker_room_.push_back(sizes_.expert_workers ? worker.budget - overhead : 0);
+    const std::int64_t overhead = saturated_sum(
+        {kWorkerBytes, worker_connections_.back().there,
+         expert_worker_overhead(model_, expert_bytes_,
+                                {.max_rows = job_rows(), .threads = worker.threads})});
+    worker_room_.push_back(sizes_.expert_workers ? saturated_rest(worker.budget, {overhead}) : 0);
     if (worker.here && worker_room_.back() > 0)
-      kept_for_workers_ += std::min(worker.budget, all + overhead);
+      kept_for_workers_ =
+          saturated_add(kept_for_workers_, std::min(worker.budget, saturated_add(all, overhead)));
   }
 }
 
@@ -90,7 +93,9 @@ ShardPlanner::Homeless ShardPlanner::homeless(const std::vector<ShardPlan>& shar
       const std::vector<ExpertHome>& homes = shard.layout.experts[l].home;
       const auto n = std::count(homes.begin(), homes.end(), ExpertHome::host());
       all.experts += static_cast<int>(n);
-      all.bytes += n * expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
+      all.bytes = saturated_add(
+          all.bytes, saturated_mul<std::int64_t>(
+                         n, expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l]));
     }
   return all;
 }

@@ -128,8 +128,9 @@ std::optional<ProgramPlan> ShardPlanner::program(const std::vector<ShardPlan>& s
 
 Error ShardPlanner::program_lacks(const ProgramPlan& program) const {
   const std::int64_t free = *machine_memory(), left = *program.budget_bytes;
-  const std::string others =
-      left < free ? fmt::format(", of which the others need {}", format_bytes(free - left)) : "";
+  const std::string others = left < free ? fmt::format(", of which the others need {}",
+                                                       format_bytes(saturated_rest(free, {left})))
+                                         : "";
   return Error::make(ErrorCode::exhausted,
                      "this process lacks {}: program {}, connections {} and buffers of GPUs {}, "
                      "against {} of free memory{}",

@@ -240,7 +240,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     if (sizes_.leave == Leave::nothing) continue;
     const ShardPlan all = shard(device, layers, Residents::all);
     least.push_back(least_bytes(device, layers));
-    more.push_back(static_cast<double>(all.charged_bytes() - least.back()));
+    more.push_back(static_cast<double>(saturated_rest(all.charged_bytes(), {least.back()})));
   }
   for (std::size_t i = 0; i < least.size(); ++i) {
     if (devices_[i].budget) continue;
@@ -253,7 +253,8 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     }
     budgets[i] = least[i];
     if (parts > 0.0)
-      budgets[i] += static_cast<std::int64_t>(static_cast<double>(left) * (more[i] / parts));
+      budgets[i] =
+          saturated_add(budgets[i], saturated_trunc(static_cast<double>(left) * (more[i] / parts)));
     budgets[i] = std::min(budgets[i], devices_[i].most.value_or(budgets[i]));
   }
   return budgets;
