@@ -6,6 +6,9 @@
 namespace tessera::gpu {
 namespace {
 
+// Longer than any model's: a client may ask for more pages than one sequence can have.
+constexpr std::int64_t kMostContext = std::int64_t{1} << 30;
+
 // The largest of every width over the shard's layers.
 struct Widths {
   std::int64_t wide = 0, wide_out = 0, side = 0, side_v = 0, gate = 0, heads = 0;
@@ -31,7 +34,7 @@ struct Widths {
     args.n_head = a.n_head;
     args.window = a.window;
     args.gate = a.gate;
-    args.max_context = static_cast<int>(table_stride(shard)) * kPageTokens;
+    args.max_context = static_cast<int>(std::min(table_stride(shard) * kPageTokens, kMostContext));
     work(attention_workspace(args));
     work(project_workspace(shard.max_rows, static_cast<int>(out)));
   }
@@ -75,9 +78,9 @@ class Carver {
 
   template <typename T>
   void take(T*& pointer, std::int64_t count) {
-    const std::int64_t bytes = count * std::int64_t{sizeof(T)};
+    const std::int64_t bytes = saturated_mul(count, std::int64_t{sizeof(T)});
     pointer = base_ != nullptr && bytes > 0 ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += round_up<std::int64_t>(bytes, 256);
+    used_ = saturated_add(used_, saturated_round_up(bytes, 256));
   }
   std::int64_t used() const { return used_; }
 
