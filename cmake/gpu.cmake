@@ -101,7 +101,7 @@ function(tessera_gpu_program name)
   set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX DISABLE_PRECOMPILE_HEADERS ON
                         RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
   target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
-  target_link_libraries(${name} PRIVATE fmt::fmt Threads::Threads ${GPU_LIBS})
+  target_link_libraries(${name} PRIVATE fmt::fmt-header-only Threads::Threads ${GPU_LIBS})
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
@@ -128,7 +128,7 @@ if(TESSERA_TESTS)
   target_link_options(tessera-emulated PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
                       -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
 
-  # The kernels' test there, without what needs minutes (docs/gpu.md); on request alone.
+  # The kernels' own test there: seven minutes, so on request alone.
   add_executable(kernel_test_emulated EXCLUDE_FROM_ALL ${kernel_tests} ${kernels} ${kernel_host} ${emulator})
   set_source_files_properties(${kernel_tests} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
   set_target_properties(kernel_test_emulated PROPERTIES DISABLE_PRECOMPILE_HEADERS ON
