@@ -33,6 +33,7 @@
 #include "engine/engine.h"
 #include "engine/engine_metrics.h"
 #include "engine/generation.h"
+#include "engine/local_engine_options.h"
 #include "engine/step_batch.h"
 #include "engine/step_planner.h"
 #include "experts/expert_metrics.h"
@@ -41,15 +42,6 @@
 #include "text/tokenizer.h"
 
 namespace tessera {
-
-struct LocalEngineOptions {
-  int parallel = 1;         // sequences that run at a time
-  int max_queue = 64;       // requests that wait beside them
-  int context = 0;          // most positions of one sequence; 0: what the pool and the model allow
-  int prefill_chunk = 512;  // prompt rows in one step
-  int max_rows = 512;       // the device layout's
-  int max_logit_rows = 64;  // the device layout's
-};
 
 class LocalEngine final : public Engine {
  public:
