@@ -35,6 +35,7 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts)
         std::random_device device;
         return std::uint64_t{device()} << 32 | device();
       }()),
+      hold_back_(options.hold_back),
       experts_(parts.experts) {
   const auto parallel = static_cast<std::size_t>(options.parallel);
   running_.reserve(parallel);
@@ -209,8 +210,9 @@ void LocalEngine::end_waiting(const Submission& submission, GenerationEvent even
 }
 
 void LocalEngine::admit_waiting() {
+  if (waiting_.empty() || holds_back()) return;
   // With no sequence alive nothing is lost where a shard has to begin anew.
-  if (running_.empty() && !waiting_.empty())
+  if (running_.empty())
     if (const Status ready = forward_.restart(); !ready) return fail_waiting(ready.error());
   while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.parallel)) {
     auto sequence = pool_.admit(waiting_.front().positions());
@@ -232,6 +234,12 @@ void LocalEngine::admit_waiting() {
     forward_.reset_slot(running_.back()->slot());
     publish_counts();
   }
+}
+
+bool LocalEngine::holds_back() {
+  const bool may_come = running_.size() < static_cast<std::size_t>(options_.parallel);
+  return may_come && !running_.empty() &&
+         hold_back_.holds(forward_.restart_due(), EngineClock::now());
 }
 
 void LocalEngine::step() {

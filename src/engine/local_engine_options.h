@@ -3,6 +3,8 @@
 //   TESSERA_ASSIGN(const LocalEngineOptions resolved, resolved_options(options, pool, spec));
 #pragma once
 
+#include <chrono>
+
 #include "base/result.h"
 #include "model/spec.h"
 #include "state/sequence_pool.h"
@@ -16,6 +18,8 @@ struct LocalEngineOptions {
   int prefill_chunk = 512;  // prompt rows in one step
   int max_rows = 512;       // the device layout's
   int max_logit_rows = 64;  // the device layout's
+  // Requests wait at most so long at a time for a shard to change over (hold_back.h).
+  std::chrono::milliseconds hold_back{10'000};
 };
 
 // With the context that it comes to. ErrorCode::invalid for what the pool or a step has no room

@@ -137,6 +137,7 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_FALSE(rig.is_here());
+    EXPECT_FALSE(rig.shard->restart_due());
     EXPECT_EQ(rig.shard->stand_in(), "");
     EXPECT_TRUE(rig.shard->elsewhere());
     rig.held = true;
@@ -155,9 +156,11 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_TRUE(rig.is_here());
     EXPECT_FALSE(rig.shard->elsewhere());
+    EXPECT_FALSE(rig.shard->restart_due());
     EXPECT_FALSE(rig.room->take(1));
     rig.worker->set_failed(false);
     EXPECT_TRUE(rig.is_here());
+    EXPECT_TRUE(rig.shard->restart_due());
     EXPECT_EQ(rig.shard->stand_in(), "cpu") << "until nothing runs";
     EXPECT_TRUE(rig.shard->away().empty());
   }
