@@ -302,6 +302,9 @@ struct Plan {
   std::vector<ExecutorCosts> expert_costs;       // where experts are away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;
+  // Why layers are not cut by times that were to be measured: "cpu:1 was not measured: its memory
+  // ...". Empty: they are, or nobody tried.
+  std::string unmeasured;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
   std::optional<Prediction> predicted;  // absent: nothing was measured
   // Sentences about budgets that are more than there is, or too little for a worker's first expert;

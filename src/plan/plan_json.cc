@@ -208,6 +208,7 @@ nlohmann::ordered_json whole_json(const Plan& plan) {
           {"process_bytes", plan.process_bytes},
           {"total_bytes", plan.total_bytes()},
           {"cut_by", cut_by_name(plan.cut_by)},
+          {"unmeasured", plan.unmeasured},
           {"predicted", prediction_json(plan)},
           {"warnings", plan.warnings},
           {"advice", plan.advice},

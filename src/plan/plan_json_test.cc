@@ -118,6 +118,7 @@ Plan some_plan() {
       .block_rows = 510,
       .reserve = {.rows = 511, .weights = 512, .kv = 513, .features = 514, .scratch = 515}};
   plan.cut_by = CutBy::times;
+  plan.unmeasured = "why";
   plan.decode_bytes_per_token = 516.0;
   plan.predicted = some_prediction();
   plan.warnings = {"a warning"};
@@ -130,8 +131,8 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
                kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers,
-               expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings, advice] =
-      plan;
+               expert_costs, drafter, cut_by, unmeasured, decode_bytes_per_token, predicted,
+               warnings, advice] = plan;
   EXPECT_EQ(json.at("model"), model);
   EXPECT_EQ(json.at("architecture"), architecture);
   EXPECT_EQ(json.at("layers"), n_layer);
@@ -149,6 +150,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below
   EXPECT_EQ(json.at("drafter").is_null(), !drafter);                   // below
   EXPECT_EQ(json.at("cut_by"), cut_by_name(cut_by));
+  EXPECT_EQ(json.at("unmeasured"), unmeasured);
   EXPECT_EQ(json.at("decode_bytes_per_token"), decode_bytes_per_token);
   EXPECT_EQ(json.at("predicted").is_null(), !predicted);  // below
   EXPECT_EQ(json.at("warnings"), warnings);
