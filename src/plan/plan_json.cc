@@ -68,6 +68,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
   return {
       {"device", shard.device},
       {"remote", shard.remote},
+      {"here", shard.here},
       {"kind", device_kind_name(shard.kind)},
       {"number", shard.remote ? nlohmann::ordered_json() : nlohmann::ordered_json(shard.number)},
       {"threads", shard.threads},

@@ -33,6 +33,7 @@ ShardLayout some_layout() {
 ShardPlan some_shard() {
   return {.device = "cuda:9",
           .remote = true,
+          .here = false,
           .kind = DeviceKind::cuda,
           .number = 9,
           .threads = 201,
@@ -161,13 +162,14 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
 TEST(PlanJson, HasEveryFieldOfAShard) {
   const ShardPlan shard = some_shard();
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
-  const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
+  const auto& [device, remote, here, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
                worker_uses, offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts,
                time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
+  EXPECT_EQ(json.at("here"), here);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
   EXPECT_TRUE(json.at("number").is_null());  // below
   EXPECT_EQ(json.at("threads"), threads);
