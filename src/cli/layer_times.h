@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cli/config.h"
-#include "cli/worker_options.h"
+#include "cli/find_workers.h"
 #include "model/model.h"
 #include "pipeline/shard.h"
 #include "plan/plan.h"

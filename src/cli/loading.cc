@@ -8,11 +8,12 @@
 #include "cli/dense_model.h"
 #include "cli/expert_costs.h"
 #include "cli/expert_workers.h"
+#include "cli/find_workers.h"
 #include "cli/machine_file.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "cli/stand_ins.h"
-#include "cli/worker_options.h"
+#include "cli/worker_sites.h"
 #include "model/synth.h"
 #include "worker/remote_shard.h"
 
