@@ -9,50 +9,13 @@
 #include "sampling/choose.h"
 
 namespace tessera {
-namespace {
-
-Status check_options(const LocalEngineOptions& options, const SequencePool& pool) {
-  const auto fits = [&](const char* what, int limit) -> Status {
-    if (options.parallel <= limit) return {};
-    return Error::make(ErrorCode::invalid, "parallel is {}, but there are {} {}", options.parallel,
-                       limit, what);
-  };
-  if (options.parallel < 1)
-    return Error::make(ErrorCode::invalid, "parallel is {}; it must be at least 1",
-                       options.parallel);
-  TESSERA_TRY(fits("sequence slots", pool.layout().slots));
-  TESSERA_TRY(fits("rows in a step", options.max_rows));
-  TESSERA_TRY(fits("logit rows in a step", options.max_logit_rows));
-  if (options.max_queue < 0)
-    return Error::make(ErrorCode::invalid, "max_queue is {}; it must not be negative",
-                       options.max_queue);
-  if (options.prefill_chunk < 1)
-    return Error::make(ErrorCode::invalid, "prefill_chunk is {}; it must be at least 1",
-                       options.prefill_chunk);
-  if (options.context < 0 || options.context > pool.max_positions())
-    return Error::make(ErrorCode::invalid,
-                       "context is {}; the KV pool holds at most {} positions of one sequence",
-                       options.context, pool.max_positions());
-  return {};
-}
-
-int resolve_context(const LocalEngineOptions& options, const SequencePool& pool,
-                    const ModelSpec& spec) {
-  if (options.context > 0) return options.context;
-  return spec.context_length > 0 ? std::min(spec.context_length, pool.max_positions())
-                                 : pool.max_positions();
-}
-
-}  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::create(const LocalEngineOptions& options,
                                                          const Parts& parts) {
-  TESSERA_TRY(check_options(options, parts.pool));
   const ModelSpec& spec = parts.forward.spec();
+  TESSERA_ASSIGN(const LocalEngineOptions resolved, resolved_options(options, parts.pool, spec));
   if (SampleableTokens(spec).empty())
     return Error::make(ErrorCode::invalid, "no token of the vocabulary may be sampled");
-  LocalEngineOptions resolved = options;
-  resolved.context = resolve_context(options, parts.pool, spec);
   std::unique_ptr<LocalEngine> engine(new LocalEngine(resolved, parts));
   engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
   return engine;
@@ -72,6 +35,7 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts)
         std::random_device device;
         return std::uint64_t{device()} << 32 | device();
       }()),
+      hold_back_(options.hold_back),
       experts_(parts.experts) {
   const auto parallel = static_cast<std::size_t>(options.parallel);
   running_.reserve(parallel);
@@ -246,8 +210,9 @@ void LocalEngine::end_waiting(const Submission& submission, GenerationEvent even
 }
 
 void LocalEngine::admit_waiting() {
+  if (waiting_.empty() || holds_back()) return;
   // With no sequence alive nothing is lost where a shard has to begin anew.
-  if (running_.empty() && !waiting_.empty())
+  if (running_.empty())
     if (const Status ready = forward_.restart(); !ready) return fail_waiting(ready.error());
   while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.parallel)) {
     auto sequence = pool_.admit(waiting_.front().positions());
@@ -269,6 +234,12 @@ void LocalEngine::admit_waiting() {
     forward_.reset_slot(running_.back()->slot());
     publish_counts();
   }
+}
+
+bool LocalEngine::holds_back() {
+  const bool may_come = running_.size() < static_cast<std::size_t>(options_.parallel);
+  return may_come && !running_.empty() &&
+         hold_back_.holds(forward_.restart_due(), EngineClock::now());
 }
 
 void LocalEngine::step() {

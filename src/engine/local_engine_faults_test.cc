@@ -127,6 +127,49 @@ TEST(LocalEngine, WhoWaitsForALostShardIsToldSo) {
   }
 }
 
+// A server that is never idle has no moment for it by itself.
+TEST(LocalEngine, WhoComesWaitsForAShardThatIsToChangeOver) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  TestEngine engine(setup);
+  engine.forward.pause();
+  GenerationRequest request = endless();
+  request.max_tokens = 30;
+  Collector running = engine.submit(request);
+  engine.forward.wait_entered(1);
+  engine.forward.set_due();
+  Collector coming = engine.submit(request);
+  engine.forward.resume();
+  coming.wait();
+  EXPECT_TRUE(running.ended());
+  EXPECT_EQ(coming.tokens().size(), 30u);
+  EXPECT_FALSE(engine.forward.restart_due());
+  engine.engine->drain(0);
+  for (const int rows : engine.forward.rows()) EXPECT_EQ(rows, 1) << "one at a time";
+}
+
+TEST(LocalEngine, WhoComesDoesNotWaitForLongOnes) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  setup.options.hold_back = std::chrono::milliseconds(20);
+  setup.layout.groups[0].pages = 20'000;
+  TestEngine engine(setup);
+  GenerationRequest long_one = endless();
+  long_one.max_tokens = 1'000'000;
+  Collector running = engine.submit(long_one);
+  const RequestId id = engine.last_id;
+  running.wait_events(1);
+  engine.forward.set_due();
+  GenerationRequest short_one = endless();
+  short_one.max_tokens = 5;
+  Collector coming = engine.run(short_one);
+  EXPECT_TRUE(coming.finish());
+  EXPECT_FALSE(running.ended());
+  EXPECT_TRUE(engine.forward.restart_due()) << "nothing changed over beside a sequence";
+  engine.engine->cancel(id);
+  running.wait();
+}
+
 TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EngineSetup setup;
   setup.options.parallel = 1;

@@ -95,7 +95,12 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     if (away_) return *away_;
     fault_.reset();
+    due_ = false;
     return {};
+  }
+  bool restart_due() const override {
+    std::lock_guard lock(mutex_);
+    return due_;
   }
 
   void reset_slot(int slot) override {
@@ -128,6 +133,11 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     absence_ = away ? absence : Absence::none;
     away_ = std::move(away);
+  }
+  // What restart_due() says, until restart().
+  void set_due() {
+    std::lock_guard lock(mutex_);
+    due_ = true;
   }
   // The next step fails alone.
   void spoil_step(Error error) {
@@ -221,6 +231,7 @@ class ScriptedForward final : public ForwardPass {
   std::optional<Error> fault_;
   std::optional<Error> away_;
   Absence absence_ = Absence::none;
+  bool due_ = false;
   std::optional<Error> spoilt_;
 };
 

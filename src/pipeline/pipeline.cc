@@ -269,6 +269,11 @@ Status Pipeline::restart() {
   return {};
 }
 
+bool Pipeline::restart_due() const {
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [](const auto& stage) { return stage->shard().restart_due(); });
+}
+
 void Pipeline::stop() {
   if (std::exchange(stopped_, true)) return;
   binding_.restore();

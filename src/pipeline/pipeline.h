@@ -67,6 +67,9 @@ class ForwardPass {
   virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences if that is needed to go on.
   virtual Status restart() { return {}; }
+  // Whether restart() would put another in the place of who computes now. It is worth a moment with
+  // no sequence alive, and nothing is wrong without.
+  virtual bool restart_due() const { return false; }
   // Whether a forward() that failed spoilt the sequences of its batch only.
   virtual bool keeps_state() const { return false; }
 };
@@ -103,6 +106,7 @@ class Pipeline final : public ForwardPass {
   // nobody (empty) where a worker is away with them. Any thread; the plan that it was loaded by.
   std::vector<std::string> owners(const Plan& plan) const;
   Status restart() override;
+  bool restart_due() const override;
   bool keeps_state() const override { return !stopped_ && !failure_; }
 
   // Waits for all batches, also those that nobody asked the logits of, and says what failed of

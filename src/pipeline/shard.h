@@ -77,6 +77,8 @@ class Shard {
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
+  // Whether that would change who computes, though nothing is lost. Who calls it.
+  virtual bool restart_due() const { return false; }
   // From now on a piece waits for a few seconds at most for a worker that does not answer, and then
   // fails; any thread. Workers that answer go on.
   virtual void hurry() {}

@@ -128,6 +128,7 @@ double speed_of(double bytes_per_s) {
 // `number`: of the memory, where it is elsewhere.
 void add_worker(const WorkerInventory& worker, DeviceInventory& device, int number) {
   device.remote = true;
+  device.here = worker.here;
   device.threads = worker.threads;
   device.budget = worker.budget;
   device.most = worker.most;

@@ -313,8 +313,10 @@ TEST(LayerFault, OneAtAnAddressGetsItsLayersBack) {
     rig.workers.listening->start();
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().away().empty(); }));
     EXPECT_TRUE(rig.run(true)) << "what runs goes on here";
+    EXPECT_TRUE(rig.runner->pipeline().restart_due());
     const std::uint64_t jobs = jobs_of(rig);
     rig.expect_recovery();
+    EXPECT_FALSE(rig.runner->pipeline().restart_due());
     EXPECT_GT(jobs_of(rig), jobs);
   }
 }
