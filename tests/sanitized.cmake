@@ -25,6 +25,7 @@ set(program "the program is tested as it is built for use, and what it is made o
 tessera_leave_out(cli BECAUSE "${program}")
 tessera_leave_out(capability BECAUSE "${program}")
 tessera_leave_out(stand_ins_test BECAUSE "${program}")
+tessera_leave_out(stand_in_bytes_test BECAUSE "${program}")
 tessera_leave_out(e2e BECAUSE "${program}")
 tessera_leave_out(openai_client_real BECAUSE "${program}")
 tessera_leave_out(allocation_test BECAUSE "it takes the place of allocators that a sanitizer replaces too")

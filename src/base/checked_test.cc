@@ -22,6 +22,29 @@ TEST(Checked, SaturatedSumsStopAtTheEnds) {
   EXPECT_EQ(saturated_sum({kLeast, -1}), kLeast);
 }
 
+TEST(Checked, SaturatedProductsStopAtTheEnd) {
+  EXPECT_EQ(saturated_mul<std::int64_t>(3, 4), 12);
+  EXPECT_EQ(saturated_mul(kMost, std::int64_t{2}), kMost);
+  EXPECT_EQ(saturated_mul(std::int64_t{1} << 40, std::int64_t{1} << 40), kMost);
+}
+
+TEST(Checked, TruncatesWhatFits) {
+  EXPECT_EQ(saturated_trunc(2.9), 2);
+  EXPECT_EQ(saturated_trunc(-2.9), -2);
+  EXPECT_EQ(saturated_trunc(static_cast<double>(kMost)), kMost);
+  EXPECT_EQ(saturated_trunc(1e300), kMost);
+  EXPECT_EQ(saturated_trunc(-1e300), kLeast);
+  EXPECT_EQ(saturated_trunc(std::numeric_limits<double>::quiet_NaN()), 0);
+}
+
+TEST(Checked, RoundsUpToTheEnd) {
+  EXPECT_EQ(ceil_div(kMost, std::int64_t{1} << 20), std::int64_t{1} << 43);
+  EXPECT_EQ(ceil_div(std::int64_t{0}, std::int64_t{4}), 0);
+  EXPECT_EQ(ceil_div(std::int64_t{-7}, std::int64_t{4}), -1);
+  EXPECT_EQ(saturated_round_up(65, 64), 128);
+  EXPECT_EQ(saturated_round_up(kMost - 1, 64), kMost);
+}
+
 TEST(Checked, SaturatedRestsStopAtTheEnds) {
   EXPECT_EQ(saturated_rest(7, {}), 7);
   EXPECT_EQ(saturated_rest(7, {3, 5}), -1);

@@ -52,6 +52,7 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
   options.f32_weights = config.text("placement.compute") == "f32";
+  options.lock_experts = config.text("experts.prefault") == "lock";
   options.layer_weights = placement.layer_weights;
   options.prompt_ratio = config.number("placement.prompt_ratio");
   options.drafter = needs.drafter;
@@ -328,7 +329,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   expert_workers.give_to(devices.experts);
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
-  const StandIns stand_ins(placed.plan, devices, metrics);
+  const StandIns stand_ins(model, placed.plan, devices, metrics);
   RemoteShards remote =
       remote_shards(config, model, placed.workers, placed.plan.context, metrics,
                     loaded.experts.metrics.get(), placed_costs(placed.plan).front());

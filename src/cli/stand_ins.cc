@@ -2,10 +2,13 @@
 
 #include <utility>
 
+#include "plan/footprint.h"
+
 namespace tessera::cli {
 
-StandIns::StandIns(const Plan& plan, const DeviceOptions& options, MetricsRegistry& metrics)
-    : plan_(plan), options_(options), metrics_(metrics) {
+StandIns::StandIns(const Model& model, const Plan& plan, const DeviceOptions& options,
+                   MetricsRegistry& metrics)
+    : model_(model), plan_(plan), options_(options), metrics_(metrics) {
   // Its experts are the host's, and choices of a worker's layers are not counted.
   options_.experts.options.required = false;
   options_.experts.counts = nullptr;
@@ -21,18 +24,17 @@ StandIns::StandIns(const Plan& plan, const DeviceOptions& options, MetricsRegist
 
 std::unique_ptr<Shard> StandIns::behind(std::unique_ptr<Shard> worker, const ShardPlan& shard,
                                         bool spawned) const {
-  const std::int64_t bytes = shard.total_bytes();
-  if (shard.kind != DeviceKind::cpu) return worker;
-  if (!spawned && (host_ == nullptr || host_->free_bytes() < bytes)) return worker;
+  if (shard.kind != DeviceKind::cpu || (!spawned && host_ == nullptr)) return worker;
+  const int threads = spawned ? shard.threads : host_->threads;
+  const std::int64_t bytes = cpu_shard_bytes(model_, shard.layout, threads);
+  if (!spawned && host_->free_bytes() < bytes) return worker;
   Plan here;
   here.expert_costs = plan_.expert_costs;
   ShardPlan& own = here.shards.emplace_back(shard);
   own.device = spawned ? "cpu" : host_->device;
   own.remote = false;
-  if (!spawned) {
-    own.threads = host_->threads;
-    own.cpus = host_->cpus;
-  }
+  own.threads = threads;
+  if (!spawned) own.cpus = host_->cpus;
   const auto open = [here, options = options_]() -> Result<std::unique_ptr<Shard>> {
     TESSERA_ASSIGN(auto shards, open_shards(here, options));
     return std::move(shards.front());

@@ -9,7 +9,11 @@
 
 namespace tessera {
 
-// `team_threads`: of the CPU device whose team the host executor shares; 0: it has its own.
-std::int64_t offload_bytes(const Model& model, const ShardLayout& layout, int team_threads);
+// Who computes them: the team of the shard's CPU device or, beside a GPU, threads of their own.
+struct OffloadThreads {
+  int threads = 1;
+  bool own = false;
+};
+std::int64_t offload_bytes(const Model& model, const ShardLayout& layout, const OffloadThreads& by);
 
 }  // namespace tessera

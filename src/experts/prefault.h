@@ -8,10 +8,15 @@
 // exhausted where the system does not let the process lock so much.
 #pragma once
 
+#include <cstdint>
+
 #include "device/device.h"
 #include "experts/options.h"
 
 namespace tessera {
+
+// The bytes that it locks then: whole pages. One that two tensors share may count for both.
+std::int64_t locked_bytes(const Model& model, const ShardLayout& layout);
 
 Status prefault_experts(const Model& model, const ShardLayout& layout, ExpertPrefault prefault);
 

@@ -1,6 +1,7 @@
 // The part of ShardPlanner that chooses where the layers are cut.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "plan/layer_cuts.h"
 #include "plan/shard_planner.h"
 
@@ -152,8 +153,9 @@ std::vector<double> ShardPlanner::least_before(int device) const {
   std::vector<std::int64_t> room = worker_room_;
   for (int l = 0; l < spec_.n_layer(); ++l) {
     const ShardPlan layer = shard(device, {l, l + 1}, Residents::least, /*budget=*/0, room);
-    before.push_back(before.back() + static_cast<double>(layer.weight_bytes + layer.kv_bytes +
-                                                         layer.recurrent_bytes));
+    before.push_back(before.back() +
+                     static_cast<double>(saturated_sum(
+                         {layer.weight_bytes, layer.kv_bytes, layer.recurrent_bytes})));
   }
   return before;
 }
@@ -175,7 +177,8 @@ std::optional<ShardPlanner::Ends> ShardPlanner::frugal_ends(const CutLimits& lim
 
 bool ShardPlanner::fit(const Ends& ends) const {
   const std::vector<ShardPlan> all = shards(ends);
-  return homeless(all).experts == 0 &&
+  const std::optional<ProgramPlan> own = program(all);
+  return (!own || own->fits()) && homeless(all).experts == 0 &&
          std::all_of(all.begin(), all.end(),
                      [](const ShardPlan& shard) { return shard.free_bytes() >= 0; });
 }

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "base/checked.h"
+
 namespace tessera {
 namespace {
 
@@ -55,7 +57,7 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
   double gain_before = std::numeric_limits<double>::infinity();
   for (std::size_t i = 1; i < hull.size(); ++i) {
     const int from = hull[i - 1], to = hull[i];
-    const std::int64_t bytes = load.expert_bytes * (to - from);
+    const std::int64_t bytes = saturated_mul<std::int64_t>(resident_bytes(load), to - from);
     const double gain = cost[static_cast<std::size_t>(from)] - cost[static_cast<std::size_t>(to)];
     // On a straight line rounding would make a later step gain more, and sort it first.
     gain_before =
@@ -104,7 +106,8 @@ std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::in
   for (std::size_t l = 0; l < load.layers.size(); ++l) {
     const ExpertLayerLoad& layer = load.layers[l];
     residents.push_back(layer.floor);
-    budget -= layer.floor * layer.expert_bytes;
+    budget =
+        saturated_rest(budget, {saturated_mul<std::int64_t>(layer.floor, resident_bytes(layer))});
     if (budget < 0) return std::nullopt;
     add_hull_steps(l, layer, costs_by_count(layer, load.costs), steps);
   }
@@ -121,7 +124,7 @@ std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::in
     }
     // Only a part of it fits: the layer takes what there is.
     open[step.layer] = false;
-    const std::int64_t each = std::max<std::int64_t>(load.layers[step.layer].expert_bytes, 1);
+    const std::int64_t each = std::max<std::int64_t>(resident_bytes(load.layers[step.layer]), 1);
     const int more =
         static_cast<int>(std::min<std::int64_t>(budget / each, step.to - residents[step.layer]));
     residents[step.layer] += more;

@@ -15,6 +15,7 @@
 // from a routing profile, or is the same for all. All functions are pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -36,9 +37,15 @@ struct ExpertCosts {
 struct ExpertLayerLoad {
   std::vector<double> chance;  // of each expert that a row chooses it; they sum to the experts used
   std::int64_t expert_bytes = 0;  // of one
+  std::int64_t locked_bytes = 0;  // that one takes of the same memory while it is away, at least
   int floor = 0;                  // residents at least
   std::vector<int> order = {};    // by_chance(chance), where that is known already
 };
+
+// What an expert takes of a device's memory more when it is resident than when it is away.
+inline std::int64_t resident_bytes(const ExpertLayerLoad& layer) {
+  return std::max<std::int64_t>(0, layer.expert_bytes - layer.locked_bytes);
+}
 
 struct ExpertLoad {
   std::vector<ExpertLayerLoad> layers;

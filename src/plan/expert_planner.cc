@@ -1,6 +1,7 @@
 // The part of ShardPlanner that says which experts of a shard's layers its device holds.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "experts/expert_reads.h"
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
@@ -42,17 +43,19 @@ void ShardPlanner::load_layers() {
 void ShardPlanner::size_workers() {
   std::int64_t all = 0;
   for (std::size_t l = 0; l < expert_bytes_.size(); ++l)
-    if (const auto& moe = spec_.layers[l].moe) all += moe->n_expert * expert_bytes_[l];
+    if (const auto& moe = spec_.layers[l].moe)
+      all = saturated_add(all, saturated_mul<std::int64_t>(moe->n_expert, expert_bytes_[l]));
   for (const ExpertWorkerInventory& worker : workers_) {
     worker_connections_.push_back(worker.connection ? worker.connection(job_rows())
                                                     : ConnectionBytes{});
-    const std::int64_t overhead =
-        kWorkerBytes + worker_connections_.back().there +
-        expert_worker_overhead(model_, expert_bytes_,
-                               {.max_rows = job_rows(), .threads = worker.threads});
-    worker_room_.push_back(sizes_.expert_workers ? worker.budget - overhead : 0);
+    const std::int64_t overhead = saturated_sum(
+        {kWorkerBytes, worker_connections_.back().there,
+         expert_worker_overhead(model_, expert_bytes_,
+                                {.max_rows = job_rows(), .threads = worker.threads})});
+    worker_room_.push_back(sizes_.expert_workers ? saturated_rest(worker.budget, {overhead}) : 0);
     if (worker.here && worker_room_.back() > 0)
-      kept_for_workers_ += std::min(worker.budget, all + overhead);
+      kept_for_workers_ =
+          saturated_add(kept_for_workers_, std::min(worker.budget, saturated_add(all, overhead)));
   }
 }
 
@@ -66,6 +69,14 @@ ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
   const auto layers = layer_loads_.begin();
   ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
                   .costs = {}};
+  // A CPU device keeps what it locks within its own budget. Of pages that an expert shares with its
+  // neighbours none is spared where these stay away.
+  constexpr std::int64_t kSharedPages = std::int64_t{3} * 2 * 4096;  // at both ends of a matrix
+  if (options_.lock_experts && !shard.remote && shard.kind == DeviceKind::cpu)
+    for (std::size_t l = 0; l < load.layers.size(); ++l)
+      load.layers[l].locked_bytes = std::max<std::int64_t>(
+          0, expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l] -
+                 kSharedPages);
   for (std::size_t w = 0; !shard.remote && w < workers_.size(); ++w)
     if (worker_room_[w] > 0) load.costs.push_back(worker_costs(workers_[w], options_.expert_costs));
   if (shard.remote || !options_.expert_workers_required || load.costs.empty())
@@ -82,7 +93,9 @@ ShardPlanner::Homeless ShardPlanner::homeless(const std::vector<ShardPlan>& shar
       const std::vector<ExpertHome>& homes = shard.layout.experts[l].home;
       const auto n = std::count(homes.begin(), homes.end(), ExpertHome::host());
       all.experts += static_cast<int>(n);
-      all.bytes += n * expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
+      all.bytes = saturated_add(
+          all.bytes, saturated_mul<std::int64_t>(
+                         n, expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l]));
     }
   return all;
 }
@@ -149,8 +162,9 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
       shard.experts_host += home.is_host() ? 1 : 0;
     }
     const auto at_host = std::count(experts.home.begin(), experts.home.end(), ExpertHome::host());
-    shard.mapped_bytes +=
-        at_host * expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
+    if (!options_.lock_experts || shard.remote)
+      shard.mapped_bytes +=
+          at_host * expert_file_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
     const int away = static_cast<int>(experts.home.size()) - experts.resident();
     experts.spare = std::min(spare[l], away);
   }

@@ -2,6 +2,7 @@
 
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
+#include "experts/offload_bytes.h"
 #include "plan/plan.h"
 
 namespace tessera {
@@ -12,6 +13,11 @@ Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind ki
   };
   return kind == DeviceKind::cpu ? taken(cpu_footprint(model, layout, threads))
                                  : taken(gpu_footprint(model, layout));
+}
+
+std::int64_t cpu_shard_bytes(const Model& model, const ShardLayout& layout, int threads) {
+  return saturated_add(footprint(model, layout, DeviceKind::cpu, threads).total(),
+                       offload_bytes(model, layout, {.threads = threads}));
 }
 
 std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout) {

@@ -23,6 +23,9 @@ struct Footprint {
 // `threads`: of a CPU device; others take the same with any number.
 Footprint footprint(const Model& model, const ShardLayout& layout, DeviceKind kind, int threads);
 
+// A shard on a CPU device of this process, with what it needs for experts that are away from it.
+std::int64_t cpu_shard_bytes(const Model& model, const ShardLayout& layout, int threads);
+
 // Buffers of one of several shards: rows on their way to the next. Logits of several pieces, which
 // no server asks for, come besides.
 std::int64_t handoff_bytes(const ModelSpec& spec, const ShardLayout& layout);

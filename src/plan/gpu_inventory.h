@@ -10,9 +10,10 @@
 
 namespace tessera {
 
-// `machine`: the memory of this machine; `cores` repack the GPU's weights.
+// `machine`: the memory of this machine; so many threads repack the GPU's
+// weights, and compute experts away from it.
 DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
-                              const DeviceInventory& machine, int cores);
+                              const DeviceInventory& machine, int threads);
 
 // What a device may use where a person asks for so many bytes.
 std::int64_t allowed_budget(const DeviceInventory& device, std::int64_t asked);

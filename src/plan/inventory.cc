@@ -149,11 +149,11 @@ constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,02
 }  // namespace
 
 DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
-                              const DeviceInventory& machine, int cores) {
+                              const DeviceInventory& machine, int threads) {
   DeviceInventory device;
   device.kind = name.kind;
   device.number = *name.team;
-  device.threads = std::max(1, cores);  // they repack its weights
+  device.threads = std::max(1, threads);
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;
@@ -203,14 +203,14 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
       placement, workers, {.threads = threads, .cores = static_cast<int>(cpus.size())});
   TESSERA_TRY(check_sharing(placement, sharing, static_cast<int>(cpus.size())));
   const DeviceInventory machine = probe_memory();
-  Inventory inventory;
+  Inventory inventory{.memory_total = machine.memory_total, .memory_free = machine.memory_free};
   int part = 0;  // of those that share
   for (const DeviceName& name : placement.devices) {
     DeviceInventory device = machine;
     if (name.gpu()) {
       TESSERA_ASSIGN(const GpuInfo info,
                      probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
-      device = gpu_inventory(name, info, machine, static_cast<int>(cpus.size()));
+      device = gpu_inventory(name, info, machine, std::max(threads, static_cast<int>(cpus.size())));
     } else if (!name.worker.empty()) {
       const WorkerInventory* worker = find_worker(workers, name);
       if (worker == nullptr)

@@ -3,6 +3,7 @@
 // range.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "plan/footprint.h"
 #include "plan/shard_planner.h"
 
@@ -36,8 +37,8 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
     const LayerRange longest{i, n_layer - (n - 1 - i)};
     std::vector<std::int64_t> room = worker_room_;
     const auto besides = [](const ShardPlan& shard) {
-      return shard.total_bytes() + shard.host_bytes - shard.weight_bytes - shard.kv_bytes -
-             shard.recurrent_bytes;
+      return saturated_rest(shard.charged_bytes(),
+                            {shard.weight_bytes, shard.kv_bytes, shard.recurrent_bytes});
     };
     holding.beside = besides(shard(i, longest, Residents::all));
     holding.beside_left = besides(shard(i, longest, Residents::least, /*budget=*/0, room));
@@ -55,15 +56,16 @@ ShardPlanner::Holding ShardPlanner::holding_of(DeviceKind kind) const {
     const Footprint bytes = footprint(model_, layout, kind, /*threads=*/1);
     const auto& moe = spec_.layers[static_cast<std::size_t>(l)].moe;
     const std::int64_t experts =
-        moe ? moe->n_expert * expert_bytes_[static_cast<std::size_t>(l)] : 0;
-    holding.layers.push_back({.others = bytes.weights - experts,
+        moe ? saturated_mul<std::int64_t>(moe->n_expert, expert_bytes_[static_cast<std::size_t>(l)])
+            : 0;
+    holding.layers.push_back({.others = saturated_rest(bytes.weights, {experts}),
                               .experts = experts,
-                              .state = bytes.kv + bytes.recurrent});
+                              .state = saturated_add(bytes.kv, bytes.recurrent)});
   }
   const ShardLayout one = layout({0, 1});
   const std::int64_t bare = weights_of(model_, one, kind, false, false);
-  holding.embedding = weights_of(model_, one, kind, true, false) - bare;
-  holding.head = weights_of(model_, one, kind, false, true) - bare;
+  holding.embedding = saturated_rest(weights_of(model_, one, kind, true, false), {bare});
+  holding.head = saturated_rest(weights_of(model_, one, kind, false, true), {bare});
   return holding;
 }
 
@@ -76,13 +78,14 @@ ShardPlanner::LeftReads ShardPlanner::left_reads(int device, LayerRange layers,
   const bool fixed = options_.expert_resident.has_value();  // the same with any cut
   const bool head = layers.end == spec_.n_layer();
   const double kept = fixed ? *options_.expert_resident / 100.0 : 1.0;
-  double bytes = static_cast<double>(holding.beside - budget(device)), experts = 0.0, floor = 0.0;
+  double bytes = static_cast<double>(saturated_rest(holding.beside, {budget(device)}));
+  double experts = 0.0, floor = 0.0;
   double expert_reads = 0.0;
   for (int l = layers.begin; l < layers.end; ++l) {
     const auto at = static_cast<std::size_t>(l);
     const Holding::Layer& layer = holding.layers[at];
     experts += static_cast<double>(layer.experts) * kept;
-    bytes += static_cast<double>(layer.others + layer.state);
+    bytes += static_cast<double>(saturated_add(layer.others, layer.state));
     expert_reads += reads.experts[at];
     if (const auto& moe = spec_.layers[at].moe)
       floor +=
@@ -93,7 +96,7 @@ ShardPlanner::LeftReads ShardPlanner::left_reads(int device, LayerRange layers,
   if (head) bytes += static_cast<double>(holding.head);
   LeftReads left;
   if (bytes <= 0.0) return left;
-  bytes += static_cast<double>(holding.beside_left - holding.beside);
+  bytes += static_cast<double>(saturated_rest(holding.beside_left, {holding.beside}));
   const bool weights_leave = sizes_.leave == Leave::weights && may_leave_weights(on);
   if (fixed) {
     expert_reads = 0.0;

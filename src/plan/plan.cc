@@ -109,11 +109,11 @@ bool Plan::experts_leave() const {
 }
 
 std::int64_t Plan::total_bytes() const {
-  std::int64_t bytes = process_bytes;
+  std::int64_t bytes = saturated_add(process_bytes, program ? program->connection_bytes : 0);
   for (const ShardPlan& shard : shards)
     if (!shard.remote)
       bytes = saturated_add(
-          bytes, shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.buffer_bytes());
+          bytes, shard.kind == DeviceKind::cpu ? shard.total_bytes() : shard.process_bytes());
   return bytes;
 }
 
@@ -250,17 +250,18 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   TESSERA_TRY(check_all(model, inventory, options));
   Result<std::vector<ShardPlan>> shards = std::vector<ShardPlan>();
   ShardPlanner::Sizes sizes;
+  Plan plan;
   const std::vector<ShardPlanner::Sizes> all = tries(model, inventory, options);
   for (std::size_t i = 0; i < all.size(); ++i) {
     sizes = all[i];
     const ShardPlanner planner(model, inventory, options, sizes);
     shards = planner.plan();
+    if (shards) plan.program = planner.program(*shards);
     if (shards || shards.error().code != ErrorCode::exhausted) break;
     if (i + 1 == all.size()) shortage = {.held = planner.held(), .enough = planner.enough()};
   }
   if (!shards) return std::move(shards).error();
 
-  Plan plan;
   plan.model = spec.name;
   plan.architecture = spec.architecture;
   plan.n_layer = spec.n_layer();

@@ -89,6 +89,10 @@ struct Inventory {
   std::vector<DeviceInventory> devices;  // in the order of the layers that they get
   // By the number that ExpertHome::worker() gives them.
   std::vector<ExpertWorkerInventory> expert_workers;
+  // Bytes of this machine, for what none of its devices is charged with; 0: as devices in that
+  // memory say, or not known.
+  std::int64_t memory_total = 0;
+  std::int64_t memory_free = 0;  // of them; a probe may report more than there are in all
 };
 
 // Processors that this process may run on.
@@ -148,6 +152,8 @@ struct PlanOptions {
   // What leaves the devices of this process goes to workers of experts, none to the host; and where
   // these have no room for it, there is no plan.
   bool expert_workers_required = false;
+  // The pages of what leaves the devices of this process are locked in memory (--expert-prefault).
+  bool lock_experts = false;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;    // of the host
@@ -181,10 +187,10 @@ struct ShardPlan {
   std::int64_t handoff_bytes = 0;  // rows between shards
   // To other processes: of a worker its own, of the first shard of this process all that are here.
   std::int64_t connection_bytes = 0;
-  // Plan::process_bytes, with the first CPU shard of this process; the program, with each remote
-  // one.
+  // Of a process besides its CPU shards: Plan::process_bytes and what its GPUs' shards take of its
+  // memory, with the first CPU shard of this one; the program, with each remote one.
   std::int64_t host_bytes = 0;
-  std::int64_t budget_bytes = 0;  // for all of these
+  std::int64_t budget_bytes = 0;  // for all of these that are in the device's memory
   bool bounded = false;     // by what was asked for or a worker allows; else by what memory is free
   int experts = 0;          // resident, over its layers
   int experts_host = 0;     // away from the device: in the mapped file
@@ -192,8 +198,10 @@ struct ShardPlan {
   double cold_share = 0.0;  // of a row's pairs, expected: those of experts away
   std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
   std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
+  std::int64_t staging_bytes = 0;  // pinned, there too, on the way to a GPU and back
   std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
   std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
+  std::int64_t locked_bytes = 0;   // or experts away: pages that do not, in the shard's process
   std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
   std::string file_parts;          // which: "embedding, layers 3-7"
   std::optional<StepTime> time;    // of its layers, measured with all experts on the device
@@ -203,15 +211,18 @@ struct ShardPlan {
   std::int64_t total_bytes() const {
     const std::int64_t device =
         saturated_sum({weight_bytes, kv_bytes, recurrent_bytes, scratch_bytes, drafter_bytes});
-    return kind == DeviceKind::cpu ? saturated_add(device, buffer_bytes()) : device;
+    return kind == DeviceKind::cpu ? saturated_add(device, process_bytes()) : device;
+  }
+  std::int64_t buffer_bytes() const {
+    return saturated_sum({handoff_bytes, connection_bytes, offload_bytes, staging_bytes});
   }
   // In its process's memory, whatever the device.
-  std::int64_t buffer_bytes() const {
-    return saturated_sum({handoff_bytes, connection_bytes, offload_bytes});
+  std::int64_t process_bytes() const { return saturated_add(buffer_bytes(), locked_bytes); }
+  // Of the budget. The memory of a GPU is not its process's.
+  std::int64_t charged_bytes() const {
+    return kind == DeviceKind::cpu ? saturated_add(total_bytes(), host_bytes) : total_bytes();
   }
-  std::int64_t free_bytes() const {
-    return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
-  }
+  std::int64_t free_bytes() const { return saturated_rest(budget_bytes, {charged_bytes()}); }
 };
 
 // A worker of experts with what it is given (expert_workers.h).
@@ -238,6 +249,21 @@ struct ExpertWorkerPlan {
   std::int64_t free_bytes() const {
     return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
   }
+};
+
+// This process in its machine's memory, where no CPU device of it is charged with the program: all
+// layers are at GPUs and workers.
+struct ProgramPlan {
+  std::int64_t program_bytes = 0;     // Plan::process_bytes
+  std::int64_t connection_bytes = 0;  // its ends, where no shard here has them
+  std::int64_t gpu_bytes = 0;         // ShardPlan::process_bytes of the GPUs' shards here
+  // What devices and workers leave of that memory; absent: nobody has said what there is.
+  std::optional<std::int64_t> budget_bytes;
+
+  std::int64_t total_bytes() const {
+    return saturated_sum({program_bytes, connection_bytes, gpu_bytes});
+  }
+  bool fits() const { return !budget_bytes || total_bytes() <= *budget_bytes; }
 };
 
 // What somebody who may compute experts away was taken to cost when they were placed.
@@ -301,6 +327,7 @@ struct Plan {
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
+  std::optional<ProgramPlan> program;            // absent: a CPU shard here has it in host_bytes
   std::vector<ExecutorCosts> expert_costs;       // where experts are away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;

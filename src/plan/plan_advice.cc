@@ -50,6 +50,11 @@ std::string what_would_fit(const PlanOptions& options, const std::string& enough
     add_largest("--ctx", &PlanOptions::context, kContextStep, options.context);
   add_largest("--parallel", &PlanOptions::parallel, 1, options.parallel);
   add_largest("--prefill-chunk", &PlanOptions::prefill_chunk, 16, options.prefill_chunk);
+  if (options.lock_experts) {
+    PlanOptions other = options;
+    other.lock_experts = false;
+    if (attempts.fits(other)) choices.push_back("--expert-prefault on");
+  }
   if (!enough.empty()) choices.push_back(enough);
   if (choices.empty()) return "take a smaller model, or more memory";
   return fmt::format("{} would fit", fmt::join(choices, " or "));

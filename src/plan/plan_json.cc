@@ -84,6 +84,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"experts_away_share", shard.cold_share},
       {"experts_worker_uses", uses_json(shard)},
       {"experts_mapped_bytes", shard.mapped_bytes},
+      {"experts_locked_bytes", shard.locked_bytes},
       {"weights_file_bytes", shard.file_bytes},
       {"weights_file", shard.file_parts},
       {"weights_file_parts", shard.layout.file_parts},
@@ -101,6 +102,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"handoff_bytes", shard.handoff_bytes},
       {"connection_bytes", shard.connection_bytes},
       {"offload_bytes", shard.offload_bytes},
+      {"staging_bytes", shard.staging_bytes},
       {"drafter_bytes", shard.drafter_bytes},
       {"host_bytes", shard.host_bytes},
       {"total_bytes", shard.total_bytes()},
@@ -133,6 +135,17 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"assumed", !worker.unheard.empty()},
           {"unheard", worker.unheard},
           {"free_bytes", worker.free_bytes()}};
+}
+
+nlohmann::ordered_json program_json(const std::optional<ProgramPlan>& program) {
+  if (!program) return nullptr;
+  nlohmann::ordered_json budget;  // null: not known
+  if (program->budget_bytes) budget = *program->budget_bytes;
+  return {{"program_bytes", program->program_bytes},
+          {"connection_bytes", program->connection_bytes},
+          {"gpu_bytes", program->gpu_bytes},
+          {"total_bytes", program->total_bytes()},
+          {"budget_bytes", budget}};
 }
 
 nlohmann::ordered_json costs_json(const ExecutorCosts& one) {
@@ -215,6 +228,7 @@ nlohmann::ordered_json whole_json(const Plan& plan) {
           {"advice", plan.advice},
           {"shards", shards},
           {"expert_workers", workers},
+          {"program", program_json(plan.program)},
           {"expert_costs", costs},
           {"drafter", drafter_json(plan.drafter)}};
 }

@@ -54,8 +54,10 @@ ShardPlan some_shard() {
           .cold_share = 0.215,
           .worker_uses = {{.share = 0.216, .calls = 0.217}},
           .offload_bytes = 218,
+          .staging_bytes = 227,
           .drafter_bytes = 219,
           .mapped_bytes = 220,
+          .locked_bytes = 226,
           .file_bytes = 221,
           .file_parts = "layers 2-3",
           .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223},
@@ -113,6 +115,8 @@ Plan some_plan() {
   plan.process_bytes = 509;
   plan.shards = {some_shard()};
   plan.expert_workers = {some_worker()};
+  plan.program = ProgramPlan{
+      .program_bytes = 517, .connection_bytes = 518, .gpu_bytes = 520, .budget_bytes = 519};
   plan.expert_costs = {some_costs()};
   plan.drafter = DrafterPlan{
       .name = "a drafter",
@@ -131,7 +135,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const Plan plan = some_plan();
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
-               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers,
+               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers, program,
                expert_costs, drafter, cut_by, unmeasured, decode_bytes_per_token, predicted,
                warnings, advice] = plan;
   EXPECT_EQ(json.at("model"), model);
@@ -148,6 +152,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("process_bytes"), process_bytes);
   EXPECT_EQ(json.at("shards").size(), shards.size());                  // below
   EXPECT_EQ(json.at("expert_workers").size(), expert_workers.size());  // below
+  EXPECT_EQ(json.at("program").is_null(), !program);                   // below
   EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below
   EXPECT_EQ(json.at("drafter").is_null(), !drafter);                   // below
   EXPECT_EQ(json.at("cut_by"), cut_by_name(cut_by));
@@ -165,8 +170,8 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   const auto& [device, remote, here, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
-               worker_uses, offload_bytes, drafter_bytes, mapped_bytes, file_bytes, file_parts,
-               time, bytes_per_s, op_per_s] = shard;
+               worker_uses, offload_bytes, staging_bytes, drafter_bytes, mapped_bytes, locked_bytes,
+               file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("here"), here);
@@ -192,8 +197,10 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("experts_worker_uses").at(0).at("share"), share);
   EXPECT_EQ(json.at("experts_worker_uses").at(0).at("calls_per_row"), calls);
   EXPECT_EQ(json.at("offload_bytes"), offload_bytes);
+  EXPECT_EQ(json.at("staging_bytes"), staging_bytes);
   EXPECT_EQ(json.at("drafter_bytes"), drafter_bytes);
   EXPECT_EQ(json.at("experts_mapped_bytes"), mapped_bytes);
+  EXPECT_EQ(json.at("experts_locked_bytes"), locked_bytes);
   EXPECT_EQ(json.at("weights_file_bytes"), file_bytes);
   EXPECT_EQ(json.at("weights_file"), file_parts);
   const auto& [prompt_row_s, token_s] = *time;
@@ -262,6 +269,19 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("unheard"), unheard);
   EXPECT_EQ(json.at("total_bytes"), worker.total_bytes());
   EXPECT_EQ(json.at("free_bytes"), worker.free_bytes());
+}
+
+TEST(PlanJson, HasEveryFieldOfTheProgram) {
+  Plan plan = some_plan();
+  const ordered_json json = plan_json(plan).at("program");
+  const auto& [program_bytes, connection_bytes, gpu_bytes, budget_bytes] = *plan.program;
+  EXPECT_EQ(json.at("program_bytes"), program_bytes);
+  EXPECT_EQ(json.at("connection_bytes"), connection_bytes);
+  EXPECT_EQ(json.at("gpu_bytes"), gpu_bytes);
+  EXPECT_EQ(json.at("total_bytes"), plan.program->total_bytes());
+  EXPECT_EQ(json.at("budget_bytes"), *budget_bytes);
+  plan.program->budget_bytes.reset();
+  EXPECT_TRUE(plan_json(plan).at("program").at("budget_bytes").is_null());
 }
 
 TEST(PlanJson, SaysWhatOfTheCostsWasMeasured) {

@@ -103,17 +103,26 @@ const char* worker_task(const Plan& plan, const ExpertWorkerPlan& worker) {
   return plan.experts_host() > 0 ? "no room" : "not needed";
 }
 
+// Of the memory that the row is about: a GPU's shard has buffers in its process's.
+struct RowBytes {
+  explicit RowBytes(const ShardPlan& shard)
+      : locked(shard.kind == DeviceKind::cpu ? shard.locked_bytes : 0),
+        buffers(shard.kind == DeviceKind::cpu ? shard.buffer_bytes() : 0) {}
+  std::int64_t locked, buffers;
+};
+
 Row shard_row(const ShardPlan& shard, bool several) {
+  const RowBytes bytes(shard);
   return {shard.device,
           std::to_string(shard.threads),
           layers_text(shard, several),
           count_cell(shard.experts),
           count_cell(shard.experts_host),
           count_cell(shard.experts_worker),
-          bytes_cell(shard.weight_bytes),
+          bytes_cell(saturated_add(shard.weight_bytes, bytes.locked)),
           bytes_cell(shard.kv_bytes),
           bytes_cell(shard.recurrent_bytes),
-          bytes_cell(shard.scratch_bytes + shard.buffer_bytes()),
+          bytes_cell(saturated_add(shard.scratch_bytes, bytes.buffers)),
           bytes_cell(shard.total_bytes()),
           shard.bounded ? bytes_cell(shard.budget_bytes) : "",
           bytes_cell(shard.free_bytes())};
@@ -130,7 +139,7 @@ Row worker_row(const Plan& plan, const ExpertWorkerPlan& worker) {
           bytes_cell(worker.weight_bytes),
           "",
           "",
-          bytes_cell(worker.scratch_bytes + worker.connection_bytes),
+          bytes_cell(saturated_add(worker.scratch_bytes, worker.connection_bytes)),
           bytes_cell(worker.total_bytes()),
           worker.bounded ? bytes_cell(worker.budget_bytes) : "",
           worker.experts > 0 ? bytes_cell(worker.free_bytes()) : ""};
@@ -210,9 +219,32 @@ std::string costs_text(const Plan& plan) {
   return text.empty() ? text : text + ".\n";
 }
 
+// What no row of the table is charged with.
+std::string program_text(const Plan& plan) {
+  if (!plan.program) return {};
+  const auto part = [](const char* name, std::int64_t bytes) {
+    return bytes > 0 ? fmt::format(", {} {}", name, format_bytes(bytes)) : "";
+  };
+  const ProgramPlan& own = *plan.program;
+  return fmt::format(
+      "This process takes {} of the machine's memory beside these: program {}{}{}.\n",
+      format_bytes(own.total_bytes()), format_bytes(own.program_bytes),
+      part("connections", own.connection_bytes), part("for GPUs", own.gpu_bytes));
+}
+
+// The memory of a GPU's process has no column.
+std::string buffers_text(const Plan& plan) {
+  std::string text;
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.kind != DeviceKind::cpu && shard.buffer_bytes() > 0)
+      text += fmt::format("{} takes {} of its host's memory for buffers.\n", shard.device,
+                          format_bytes(shard.buffer_bytes()));
+  return text;
+}
+
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
-  std::string text = drafter_text(plan);
+  std::string text = program_text(plan) + buffers_text(plan) + drafter_text(plan);
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (!worker.unheard.empty())
       text += fmt::format("{}: what it has and takes is assumed.\n", worker.unheard);
@@ -224,6 +256,11 @@ std::string remarks(const Plan& plan) {
     text += fmt::format(
         "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
         format_bytes(mapped));
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.locked_bytes > 0)
+      text += fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
+                          format_bytes(shard.locked_bytes),
+                          RowBytes(shard).locked > 0 ? ", counted as weights" : " of this process");
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

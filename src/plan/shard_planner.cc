@@ -6,6 +6,7 @@
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/gpu_layout.h"
 #include "experts/offload_bytes.h"
+#include "experts/prefault.h"
 #include "plan/expert_workers.h"
 #include "plan/footprint.h"
 #include "plan/layer_cuts.h"
@@ -54,6 +55,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
                            const PlanOptions& options, const Sizes& sizes)
     : model_(model),
       spec_(model.spec()),
+      inventory_(inventory),
       devices_(inventory.devices),
       options_(options),
       sizes_(sizes),
@@ -68,6 +70,7 @@ ShardPlanner::ShardPlanner(const Model& model, const Inventory& inventory,
   load_layers();
   size_workers();
   size_connections();
+  size_processes();
 }
 
 Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
@@ -76,6 +79,7 @@ Result<std::vector<ShardPlan>> ShardPlanner::plan() const {
   std::vector<ShardPlan> result = shards(ends);
   for (const ShardPlan& shard : result)
     if (shard.free_bytes() < 0) return does_not_fit(result);
+  if (const auto own = program(result); own && !own->fits()) return program_lacks(*own);
   if (const Homeless left = homeless(result); left.experts > 0) return workers_lack(left);
   return result;
 }
@@ -134,16 +138,10 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   if (shard.layout.head) shard.drafter_bytes = drafter_bytes_;
   // A worker has its connection instead.
   if (devices_.size() > 1 && !on.remote) shard.handoff_bytes = handoff_bytes(spec_, shard.layout);
-  const bool before =
-      std::any_of(devices_.begin(), devices_.begin() + device,
-                  [](const DeviceInventory& d) { return !d.remote && d.kind == DeviceKind::cpu; });
-  if (on.kind != DeviceKind::cpu) {
-    shard.host_bytes = 0;  // its memory is not the process's
-  } else if (on.remote) {
+  if (on.remote)
     shard.host_bytes = kWorkerBytes;
-  } else if (!before) {
-    shard.host_bytes = sizes_.process_bytes;
-  }
+  else if (static_cast<std::size_t>(device) == first_cpu_here())
+    shard.host_bytes = saturated_add(sizes_.process_bytes, gpu_bytes_);
   shard.budget_bytes = budget;
   shard.bounded = on.budget || on.most;
   for (int l = layers.begin; l < layers.end; ++l) {
@@ -167,7 +165,16 @@ void ShardPlanner::set_bytes(ShardPlan& shard) const {
   shard.kv_bytes = bytes.kv;
   shard.recurrent_bytes = bytes.recurrent;
   shard.scratch_bytes = bytes.scratch;
-  shard.offload_bytes = offload_bytes(model_, shard.layout, shard.threads);
+  set_buffers(shard);
+}
+
+// Of its process's memory, for experts away and a GPU.
+void ShardPlanner::set_buffers(ShardPlan& shard) const {
+  const bool gpu = shard.kind != DeviceKind::cpu;
+  shard.offload_bytes = offload_bytes(model_, shard.layout, {.threads = shard.threads, .own = gpu});
+  shard.staging_bytes = gpu ? gpu_staging(spec_, shard.layout).total() : 0;
+  const bool locks = options_.lock_experts && !shard.remote;
+  shard.locked_bytes = locks ? locked_bytes(model_, shard.layout) : 0;
 }
 
 // They follow from what every cut leaves as it is, so that each shard is planned with them.
@@ -188,10 +195,15 @@ std::int64_t ShardPlanner::connection_bytes(int device, const std::vector<bool>&
   if (devices_[static_cast<std::size_t>(device)].remote)
     return connections_[static_cast<std::size_t>(device)].there;
   if (!std::all_of(devices_.begin(), devices_.begin() + device, remote)) return 0;
+  return connections_here(serving);
+}
+
+std::int64_t ShardPlanner::connections_here(const std::vector<bool>& serving) const {
   std::int64_t bytes = 0;
-  for (const ConnectionBytes& connection : connections_) bytes += connection.here;
+  for (const ConnectionBytes& connection : connections_)
+    bytes = saturated_add(bytes, connection.here);
   for (std::size_t w = 0; w < workers_.size(); ++w)
-    if (serving[w]) bytes += worker_connections_[w].here;
+    if (serving[w]) bytes = saturated_add(bytes, worker_connections_[w].here);
   return bytes;
 }
 
@@ -200,8 +212,10 @@ std::int64_t ShardPlanner::budget(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   if (on.budget) return *on.budget;
   // While nothing leaves, shards() sees to it that all of them fit.
-  const std::int64_t left =
+  std::int64_t left =
       sizes_.leave == Leave::nothing ? free_memory(device) : unbudgeted_memory(device);
+  if (sizes_.leave == Leave::nothing && on.memory == kHostMemory)
+    left = saturated_rest(left, {most_besides()});
   return std::min(left, on.most.value_or(left));
 }
 
@@ -209,7 +223,7 @@ std::int64_t ShardPlanner::budget(int device) const {
 std::int64_t ShardPlanner::unbudgeted_memory(int device) const {
   const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
   std::int64_t left = free_memory(device);
-  if (on.memory == kHostMemory) left -= kept_for_workers_;
+  if (on.memory == kHostMemory) left = saturated_rest(left, {kept_for_workers_, most_besides()});
   for (const DeviceInventory& other : devices_)
     if (other.memory == on.memory) left = saturated_rest(left, {other.budget.value_or(0)});
   return left;
@@ -227,7 +241,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     if (sizes_.leave == Leave::nothing) continue;
     const ShardPlan all = shard(device, layers, Residents::all);
     least.push_back(least_bytes(device, layers));
-    more.push_back(static_cast<double>(all.total_bytes() + all.host_bytes - least.back()));
+    more.push_back(static_cast<double>(saturated_rest(all.charged_bytes(), {least.back()})));
   }
   for (std::size_t i = 0; i < least.size(); ++i) {
     if (devices_[i].budget) continue;
@@ -240,7 +254,8 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
     }
     budgets[i] = least[i];
     if (parts > 0.0)
-      budgets[i] += static_cast<std::int64_t>(static_cast<double>(left) * (more[i] / parts));
+      budgets[i] =
+          saturated_add(budgets[i], saturated_trunc(static_cast<double>(left) * (more[i] / parts)));
     budgets[i] = std::min(budgets[i], devices_[i].most.value_or(budgets[i]));
   }
   return budgets;
@@ -250,7 +265,7 @@ std::vector<std::int64_t> ShardPlanner::budgets(const Ends& ends) const {
 std::int64_t ShardPlanner::least_bytes(int device, LayerRange layers) const {
   std::vector<std::int64_t> room = worker_room_;
   const ShardPlan least = shard(device, layers, Residents::least, /*budget=*/0, room);
-  return saturated_add(least.total_bytes(), least.host_bytes);
+  return least.charged_bytes();
 }
 
 // Memory may be shared with a display or another processor, and then a probe can report more free
@@ -261,31 +276,48 @@ std::int64_t ShardPlanner::free_memory(int device) const {
   return std::clamp<std::int64_t>(on.memory_free, 0, std::max<std::int64_t>(0, most));
 }
 
-std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
-  std::vector<ShardPlan> result;
-  std::vector<std::int64_t> room = worker_room_;
+// GPUs first: what their experts away take of this process is a CPU device's to hold.
+std::vector<ShardPlan> ShardPlanner::placed(const Ends& ends) const {
+  const std::vector<LayerRange> ranges = ranges_of(ends);
   const std::vector<std::int64_t> most = budgets(ends);
-  for (const LayerRange layers : ranges_of(ends)) {
-    const std::size_t i = result.size();
-    result.push_back(shard(static_cast<int>(i), layers, Residents::best, most[i], room));
-  }
-  std::int64_t workers = 0;  // of experts, in this machine's memory
+  std::vector<ShardPlan> result(ranges.size());
+  std::vector<std::int64_t> room = worker_room_;
+  const auto place = [&](std::size_t i, std::int64_t less) {
+    result[i] = shard(static_cast<int>(i), ranges[i], Residents::best,
+                      saturated_rest(most[i], {less}), room);
+    result[i].budget_bytes = most[i];
+  };
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (is_gpu_here(i)) place(i, 0);
+  const std::int64_t more = saturated_rest(gpu_bytes(result), {gpu_bytes_});
+  for (std::size_t i = 0; i < result.size(); ++i)
+    if (!is_gpu_here(i)) place(i, i == first_cpu_here() ? std::max<std::int64_t>(0, more) : 0);
+  return result;
+}
+
+std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
+  std::vector<ShardPlan> result = placed(ends);
+  const std::vector<ExpertWorkerPlan> experts =
+      plan_expert_workers(model_, workers_, result, job_rows());
   std::vector<bool> serving;
-  for (const ExpertWorkerPlan& worker : plan_expert_workers(model_, workers_, result, job_rows())) {
-    serving.push_back(worker.experts > 0);
-    if (worker.here) workers = saturated_sum({workers, worker.total_bytes(), worker.host_bytes});
-  }
+  for (const ExpertWorkerPlan& worker : experts) serving.push_back(worker.experts > 0);
   for (std::size_t i = 0; i < result.size(); ++i)
     result[i].connection_bytes = connection_bytes(static_cast<int>(i), serving);
+  if (const std::size_t first = first_cpu_here(); first < result.size())
+    result[first].host_bytes = saturated_add(sizes_.process_bytes, gpu_bytes(result));
+  std::int64_t besides = this->besides(result, experts);
+  if (const auto own = program_)
+    besides =
+        saturated_sum({besides, own->program_bytes, own->connection_bytes, gpu_bytes(result)});
   // Of memory that they share, a device without a budget may use what the others leave.
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (devices_[i].budget) continue;
     result[i].budget_bytes = free_memory(static_cast<int>(i));
     std::int64_t& left = result[i].budget_bytes;
-    if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {workers});
+    if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {besides});
     for (std::size_t j = 0; j < result.size(); ++j)
       if (j != i && devices_[j].memory == devices_[i].memory)
-        left = saturated_rest(left, {result[j].total_bytes(), result[j].host_bytes});
+        left = saturated_rest(left, {result[j].charged_bytes()});
     if (const auto most = devices_[i].most) left = std::min(left, *most);
   }
   return result;

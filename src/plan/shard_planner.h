@@ -42,6 +42,9 @@ class ShardPlanner {
   // Whether plan() has one.
   bool fits() const;
 
+  // This process beside these shards; nothing where one of them is charged with it.
+  std::optional<ProgramPlan> program(const std::vector<ShardPlan>& shards) const;
+
   // After ErrorCode::exhausted: the budgets that would do, "a budget of 213 MiB for cpu:0"; empty
   // where budgets are not what lacks.
   std::string enough() const;
@@ -64,14 +67,32 @@ class ShardPlanner {
   ShardPlan shard(int device, LayerRange layers, Residents residents, std::int64_t budget,
                   std::vector<std::int64_t>& room) const;
   void set_bytes(ShardPlan& shard) const;
+  void set_buffers(ShardPlan& shard) const;
   void size_connections();
   std::int64_t connection_bytes(int device, const std::vector<bool>& serving) const;
+  std::int64_t connections_here(const std::vector<bool>& serving) const;
   std::int64_t budget(int device) const;
   std::int64_t free_memory(int device) const;
   std::int64_t unbudgeted_memory(int device) const;
   std::int64_t least_bytes(int device, LayerRange layers) const;
   std::vector<std::int64_t> budgets(const Ends& ends) const;
+  std::vector<ShardPlan> placed(const Ends& ends) const;
   std::vector<ShardPlan> shards(const Ends& ends) const;
+
+  // program_planner.cc
+  bool is_gpu_here(std::size_t device) const;
+  bool is_gpu_worker_here(std::size_t device) const;
+  std::size_t first_cpu_here() const;
+  void size_processes();
+  std::int64_t most_buffers(std::size_t device) const;
+  std::int64_t gpu_bytes(const std::vector<ShardPlan>& shards) const;
+  std::int64_t workers_here(std::span<const ExpertWorkerPlan> workers) const;
+  std::int64_t besides(const std::vector<ShardPlan>& shards,
+                       std::span<const ExpertWorkerPlan> workers) const;
+  std::int64_t most_besides() const;
+  std::optional<std::int64_t> machine_memory() const;
+  Error program_lacks(const ProgramPlan& program) const;
+  std::string enough_for_program(const Ends& ends) const;
 
   // cut_planner.cc
   Status check_cuts() const;
@@ -163,6 +184,7 @@ class ShardPlanner {
 
   const Model& model_;
   const ModelSpec& spec_;
+  const Inventory& inventory_;
   const std::vector<DeviceInventory>& devices_;
   const PlanOptions& options_;
   Sizes sizes_;
@@ -177,8 +199,11 @@ class ShardPlanner {
   std::vector<ConnectionBytes> connections_;         // of each device
   std::vector<ConnectionBytes> worker_connections_;  // of each of workers_, with experts
   std::vector<bool> may_serve_;                      // workers_ that may be given experts
-  std::int64_t drafter_bytes_ = 0;                   // kept for a drafter, with the head
-  bool measured_;                                    // every device has its times
+  std::optional<ProgramPlan> program_;               // where no CPU device is here, at most
+  std::int64_t gpu_bytes_ = 0;      // of this process, at most, beside what is locked for GPUs
+  std::int64_t gpu_workers_ = 0;    // of processes of workers here that have a GPU, at most
+  std::int64_t drafter_bytes_ = 0;  // kept for a drafter, with the head
+  bool measured_;                   // every device has its times
 };
 
 }  // namespace tessera

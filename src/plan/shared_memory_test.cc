@@ -144,6 +144,50 @@ TEST(SharedMemory, SumsOfBytesNeverWrap) {
   EXPECT_EQ(plan.total_bytes(), kMost);
 }
 
+// A connection that takes all that can be counted: its worker of experts has no room for any.
+TEST(SharedMemory, AConnectionWithoutEndLeavesNoRoom) {
+  const PlanOptions options{.context = 256, .prefill_chunk = 16, .expert_resident = 50.0};
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0", .here = true, .budget = kPlenty}};
+  inventory.expert_workers[0].connection = [](int) {
+    return ConnectionBytes{.there = std::numeric_limits<std::int64_t>::max()};
+  };
+  const Result<Plan> plan = make_plan(expert_heavy(), inventory, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->expert_workers[0].experts, 0);
+  EXPECT_GT(plan->shards[0].experts_host, 0);
+}
+
+// The refusal counts what lacks up to the end, and names it as what would fit.
+TEST(SharedMemory, ShortagesNeverWrap) {
+  for (const bool shared : {true, false}) {
+    Inventory inventory = machine(3);
+    for (const std::size_t i : {1, 2}) {
+      DeviceInventory& worker = inventory.devices[i];
+      worker.name = fmt::format("worker:{}", i);
+      worker.remote = true;
+      if (!shared) worker.budget = kPlenty;
+      worker.connection = [](const ShardLayout&) {
+        return ConnectionBytes{.there = std::numeric_limits<std::int64_t>::max()};
+      };
+    }
+    const Result<Plan> plan = make_plan(expert_heavy(), inventory, {.context = 256});
+    ASSERT_FALSE(plan);
+    const std::string& text = plan.error().message;
+    EXPECT_EQ(text.find(" -"), std::string::npos) << text;
+    EXPECT_NE(text.find(shared ? "8796093022208 MiB of free memory for cpu:0"
+                               : "a budget of 8796093022208 MiB for worker:1"),
+              std::string::npos)
+        << text;
+  }
+}
+
+// Sums that decide what stays where nothing fits.
+TEST(SharedMemory, RoomBelowWhatCanBeCountedHoldsNothing) {
+  const ExpertLoad load{.layers = {{.chance = {1.0, 1.0}, .expert_bytes = 1 << 20, .floor = 1}}};
+  EXPECT_FALSE(residents_within(load, std::numeric_limits<std::int64_t>::min()));
+}
+
 TEST(SharedMemory, WarnsOfBudgetsThatAreMoreThanThereIs) {
   const Model model = golden("qwen3");
   const auto warnings = [&](std::int64_t first, std::int64_t second) {
@@ -202,7 +246,8 @@ TEST(SharedMemory, AWorkersGpuIsPlannedAsAGpu) {
   EXPECT_EQ(shard.kind, DeviceKind::cuda);
   EXPECT_TRUE(shard.remote);
   EXPECT_EQ(shard.total_bytes(), gpu_footprint(model, shard.layout).total());
-  EXPECT_EQ(shard.host_bytes, 0);
+  EXPECT_EQ(shard.host_bytes, kWorkerBytes);
+  EXPECT_EQ(shard.charged_bytes(), shard.total_bytes());
 }
 
 // A worker on this machine that has no file to leave experts to takes what its layers need of the

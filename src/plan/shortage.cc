@@ -16,14 +16,21 @@ std::string range_text(const ShardLayout& layout) {
   return fmt::format("layers {}-{}", layout.first_layer, layout.end_layer - 1);
 }
 
+std::string locked_text(const ShardPlan& shard) {
+  if (shard.kind != DeviceKind::cpu || shard.locked_bytes == 0) return {};
+  return fmt::format(", experts locked in memory {}", format_bytes(shard.locked_bytes));
+}
+
 const char* largest_part(const ShardPlan& shard) {
+  const bool cpu = shard.kind == DeviceKind::cpu;  // a GPU has none of its process's memory
   const std::pair<std::int64_t, const char*> parts[] = {
       {shard.weight_bytes, "the weights are"},
+      {cpu ? shard.locked_bytes : 0, "what --expert-prefault locks is"},
       {shard.kv_bytes, "the KV is"},
       {shard.recurrent_bytes, "the recurrent state is"},
-      {shard.scratch_bytes + shard.buffer_bytes(), "scratch is"},
+      {saturated_add(shard.scratch_bytes, cpu ? shard.buffer_bytes() : 0), "scratch is"},
       {shard.drafter_bytes, "the drafter is"},
-      {shard.host_bytes, "the program is"}};
+      {cpu ? shard.host_bytes : 0, "the program is"}};
   return std::max_element(std::begin(parts), std::end(parts))->second;
 }
 
@@ -44,7 +51,7 @@ std::string ShardPlanner::budget_text(int device, std::int64_t budget) const {
   if (budget >= 0) return fmt::format("a budget of {}", format_bytes(budget));
   const std::int64_t free = free_memory(device);
   return fmt::format("{} of free memory, of which the others need {}", format_bytes(free),
-                     format_bytes(free - budget));
+                     format_bytes(saturated_rest(free, {budget})));
 }
 
 Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
@@ -52,17 +59,21 @@ Error ShardPlanner::does_not_fit(const std::vector<ShardPlan>& shards) const {
       shards.begin(), shards.end(),
       [](const ShardPlan& a, const ShardPlan& b) { return a.free_bytes() < b.free_bytes(); });
   const ShardPlan& worst = *at;
+  const bool cpu = worst.kind == DeviceKind::cpu;
+  const std::int64_t besides = saturated_add(
+      worst.drafter_bytes,
+      cpu ? saturated_sum({worst.handoff_bytes, worst.connection_bytes, worst.host_bytes}) : 0);
   std::string text = fmt::format(
-      "{} lacks {}: {} with weights {}{}, KV of {} sequence{} of {} tokens {}, recurrent state {}, "
+      "{} lacks {}: {} with weights {}{}{}, KV of {} sequence{} of {} tokens {}, recurrent state "
+      "{}, "
       "scratch {} and {} besides, against {}; {} the largest part",
-      worst.device, format_bytes(-worst.free_bytes()), range_text(worst.layout),
+      worst.device, format_bytes(saturated_rest(0, {worst.free_bytes()})), range_text(worst.layout),
       format_bytes(worst.weight_bytes), worst.file_bytes > 0 ? " beside those in the file" : "",
-      worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
+      locked_text(worst), worst.layout.slots, worst.layout.slots == 1 ? "" : "s", sizes_.context,
       format_bytes(worst.kv_bytes), format_bytes(worst.recurrent_bytes),
-      format_bytes(worst.scratch_bytes + worst.offload_bytes),
-      format_bytes(worst.handoff_bytes + worst.connection_bytes + worst.drafter_bytes +
-                   worst.host_bytes),
-      budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes), largest_part(worst));
+      format_bytes(saturated_add(worst.scratch_bytes, cpu ? worst.offload_bytes : 0)),
+      format_bytes(besides), budget_text(static_cast<int>(at - shards.begin()), worst.budget_bytes),
+      largest_part(worst));
   return Error::make(ErrorCode::exhausted, "{}", text);
 }
 
@@ -92,10 +103,12 @@ std::string ShardPlanner::enough_workers(const Ends& ends,
   }
   const Homeless left = homeless(enough);
   if (left.experts == 0) return {};
-  const std::int64_t rest = *std::max_element(expert_bytes_.begin(), expert_bytes_.end()) *
-                            static_cast<std::int64_t>(workers_.size() - 1);
-  const std::int64_t bytes = workers_.front().budget + left.bytes + rest +
-                             std::max<std::int64_t>(0, -worker_room_.front());
+  const std::int64_t rest =
+      saturated_mul(*std::max_element(expert_bytes_.begin(), expert_bytes_.end()),
+                    static_cast<std::int64_t>(workers_.size() - 1));
+  const std::int64_t bytes =
+      saturated_sum({workers_.front().budget, left.bytes, rest,
+                     std::max<std::int64_t>(0, saturated_rest(0, {worker_room_.front()}))});
   return fmt::format("a budget of {} MiB for {}", ceil_div(bytes, std::int64_t{1} << 20),
                      workers_.front().name);
 }
@@ -134,13 +147,15 @@ std::string ShardPlanner::enough() const {
     }
     if (std::find(memories.begin(), memories.end(), devices_[i].memory) != memories.end()) continue;
     memories.push_back(devices_[i].memory);
-    std::int64_t all = 0;
+    std::int64_t all = devices_[i].memory == kHostMemory ? most_besides() : 0;
     for (std::size_t j = 0; j < least.size(); ++j)
-      if (devices_[j].memory == devices_[i].memory) all += least[j];
+      if (devices_[j].memory == devices_[i].memory) all = saturated_add(all, least[j]);
     if (all > free_memory(static_cast<int>(i)))
       texts.push_back(
           fmt::format("{} MiB of free memory for {}", ceil_div(all, kMiB), devices_[i].name));
   }
+  if (std::string program = enough_for_program(*ends); !program.empty() && texts.empty())
+    texts.push_back(std::move(program));
   if (std::string workers = enough_workers(*ends, least); !workers.empty())
     texts.push_back(std::move(workers));
   return fmt::format("{}", fmt::join(texts, " and "));
@@ -160,7 +175,7 @@ int ShardPlanner::layers_that_fit() const {
     std::int64_t shared = 0;
     for (std::size_t j = 0; j < filled.size(); ++j)
       if (!devices_[i].budget && devices_[j].memory == devices_[i].memory)
-        shared += filled[j].total_bytes() + filled[j].host_bytes;
+        shared = saturated_add(shared, filled[j].charged_bytes());
     ShardPlan& shard = filled.emplace_back();
     if (auto longest = longest_shard(static_cast<int>(i), left, shared)) {
       shard = *std::move(longest);
@@ -180,7 +195,7 @@ std::optional<ShardPlan> ShardPlanner::longest_shard(int device, LayerRange left
   std::optional<ShardPlan> longest;
   (void)std::partition_point(ends.begin(), ends.end(), [&](int end) {
     ShardPlan candidate = shard(device, {left.begin, end}, Residents::least);
-    if (candidate.free_bytes() - shared < 0) return false;
+    if (saturated_rest(candidate.free_bytes(), {shared}) < 0) return false;
     longest = std::move(candidate);  // the last to hold is the longest
     return true;
   });

@@ -187,8 +187,8 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
   std::optional<std::int64_t> bytes =
       sum_of({parts.weights, parts.kv, parts.recurrent, parts.scratch});
   if (device.kind == DeviceKind::cpu)  // the process's memory is the device's
-    bytes =
-        sum_of({bytes, offload_bytes(model, layout, device.threads), serving_bytes(hello, ack)});
+    bytes = sum_of({bytes, offload_bytes(model, layout, {.threads = device.threads}),
+                    serving_bytes(hello, ack)});
   if (bytes && *bytes <= budget) return *bytes;
   return Error::make(ErrorCode::exhausted, "layers {}-{} take {}, the budget is {}",
                      layout.first_layer, layout.end_layer - 1,

@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "base/check.h"
+#include "base/checked.h"
 #include "device/cpu/expert_mover.h"
 #include "device/cpu/step_context.h"
 
@@ -293,8 +294,9 @@ CpuFootprint cpu_footprint(const Model& model, const ShardLayout& shard, int thr
   return {.weights = weights.bytes,
           .kv = state.kv_bytes(shard),
           .recurrent = state.slot_bytes(shard),
-          .scratch = cpu::carve_scratch(spec, shard, threads, nullptr, scratch) +
-                     threads * cpu::pack_room_size(weights).total()};
+          .scratch = saturated_add(
+              cpu::carve_scratch(spec, shard, threads, nullptr, scratch),
+              saturated_mul<std::int64_t>(threads, cpu::pack_room_size(weights).total()))};
 }
 
 std::vector<std::int64_t> cpu_expert_bytes(const Model& model, const ShardLayout& shard) {

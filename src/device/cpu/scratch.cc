@@ -68,12 +68,12 @@ class Carver {
 
   template <typename T>
   void take(T*& pointer, std::int64_t count) {
-    take_bytes(pointer, count * std::int64_t{sizeof(T)});
+    take_bytes(pointer, saturated_mul(count, std::int64_t{sizeof(T)}));
   }
   template <typename T>
   void take_bytes(T*& pointer, std::int64_t bytes) {
     pointer = base_ != nullptr && bytes > 0 ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += round_up<std::int64_t>(bytes, 64);
+    used_ = saturated_add(used_, saturated_round_up(bytes, 64));
   }
   std::int64_t used() const { return used_; }
   void rewind(std::int64_t used) { used_ = used; }
@@ -196,7 +196,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard, int 
   const std::int64_t spans = 2 * threads * (std::int64_t{ceil_div(pages, kSpanPages)} + 1);
   out.partial_floats = static_cast<std::int64_t>(w.partial_floats);
   out.partial_count = spans;
-  carve.take(out.partials, spans * out.partial_floats);
+  carve.take(out.partials, saturated_mul(spans, out.partial_floats));
   return carve.used();
 }
 

@@ -66,12 +66,14 @@ StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard) {
 
 std::int64_t StateLayout::kv_bytes(const ShardLayout& shard) const {
   std::int64_t bytes = 0;
-  for (std::size_t g = 0; g < page_bytes.size(); ++g) bytes += page_bytes[g] * shard.kv_pages[g];
+  for (std::size_t g = 0; g < page_bytes.size(); ++g)
+    bytes = saturated_add(bytes, saturated_mul<std::int64_t>(page_bytes[g], shard.kv_pages[g]));
   return bytes;
 }
 
 std::int64_t StateLayout::slot_bytes(const ShardLayout& shard) const {
-  return slot_floats * shard.slots * std::int64_t{sizeof(float)};
+  return saturated_mul(saturated_mul<std::int64_t>(slot_floats, shard.slots),
+                       std::int64_t{sizeof(float)});
 }
 
 Result<StateMemory> StateMemory::allocate(const ModelSpec& spec, const ShardLayout& shard,

@@ -38,6 +38,19 @@ struct GpuFootprint {
 };
 GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
 
+// What it keeps of the host's memory, pinned, on the way to the GPU and back. It allocates this, to
+// the byte; more while it loads.
+struct GpuStaging {
+  std::int64_t logits = 0;
+  std::int64_t chosen = 0;  // tokens
+  std::int64_t hidden = 0;
+  std::int64_t routing = 0;
+  std::int64_t inputs = 0;       // of a step: one of gpu::kInputBlocks
+  std::int64_t expert_rows = 0;  // for experts away, and as much for their sums
+  std::int64_t total() const;
+};
+GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard);
+
 // Whether experts of such a model may be computed away from a GPU: their sum is added to the
 // residual, so nothing may come between.
 bool gpu_experts_may_leave(const ModelSpec& spec);
@@ -105,6 +118,9 @@ StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard);
 // Of a row's logits; for a row with more the host chooses.
 inline constexpr int kMostChanges = 512;
 
+// Batches on their way at the same time, each with its inputs.
+inline constexpr int kInputBlocks = 4;
+
 // Sizes in elements; R = max_rows, E = n_embd, S = slots, X = n_expert.
 struct Scratch {
   // The step's inputs, int32, in this order without gaps, so that one copy brings them.
@@ -152,6 +168,9 @@ struct Scratch {
 // Returns the bytes. `spec` must outlive `out`.
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
                            const WeightLayout& weights, std::byte* base, Scratch& out);
+
+// Scratch::input_ints.
+std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard);
 
 // The longest page table of a sequence.
 std::int64_t table_stride(const ShardLayout& shard);

@@ -6,6 +6,9 @@
 namespace tessera::gpu {
 namespace {
 
+// Longer than any model's: a client may ask for more pages than one sequence can have.
+constexpr std::int64_t kMostContext = std::int64_t{1} << 30;
+
 // The largest of every width over the shard's layers.
 struct Widths {
   std::int64_t wide = 0, wide_out = 0, side = 0, side_v = 0, gate = 0, heads = 0;
@@ -31,7 +34,7 @@ struct Widths {
     args.n_head = a.n_head;
     args.window = a.window;
     args.gate = a.gate;
-    args.max_context = static_cast<int>(table_stride(shard)) * kPageTokens;
+    args.max_context = static_cast<int>(std::min(table_stride(shard) * kPageTokens, kMostContext));
     work(attention_workspace(args));
     work(project_workspace(shard.max_rows, static_cast<int>(out)));
   }
@@ -75,9 +78,9 @@ class Carver {
 
   template <typename T>
   void take(T*& pointer, std::int64_t count) {
-    const std::int64_t bytes = count * std::int64_t{sizeof(T)};
+    const std::int64_t bytes = saturated_mul(count, std::int64_t{sizeof(T)});
     pointer = base_ != nullptr && bytes > 0 ? reinterpret_cast<T*>(base_ + used_) : nullptr;
-    used_ += round_up<std::int64_t>(bytes, 256);
+    used_ = saturated_add(used_, saturated_round_up(bytes, 256));
   }
   std::int64_t used() const { return used_; }
 
@@ -86,18 +89,28 @@ class Carver {
   std::int64_t used_ = 0;
 };
 
-// Every part is a multiple of 64 integers, so that each begins at one of 256 bytes.
+// The step's inputs, in integers. Every part is a multiple of 64, so that each begins at one of 256
+// bytes.
+struct InputSizes {
+  InputSizes(const ModelSpec& spec, const ShardLayout& shard)
+      : rows(aligned(shard.max_rows)),
+        sequences(aligned(4 * shard.slots)),
+        logit_rows(aligned(std::max(1, shard.max_logit_rows))),
+        choices(
+            aligned(shard.head ? shard.max_logit_rows * std::int64_t{sizeof(RowChoice) / 4} : 0)),
+        table(aligned(table_stride(shard) * shard.slots)),
+        groups(static_cast<std::int64_t>(kv_groups(spec).size())) {}
+
+  std::int64_t all() const { return 3 * rows + sequences + logit_rows + choices + table * groups; }
+  static std::int64_t aligned(std::int64_t ints) { return round_up<std::int64_t>(ints, 64); }
+
+  std::int64_t rows, sequences, logit_rows, choices, table, groups;
+};
+
 void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
-  const auto aligned = [](std::int64_t ints) { return round_up<std::int64_t>(ints, 64); };
-  const std::int64_t rows = aligned(shard.max_rows), sequences = aligned(4 * shard.slots);
-  const std::int64_t logit_rows = aligned(std::max(1, shard.max_logit_rows));
+  const InputSizes sizes(spec, shard);
   out.table_stride = table_stride(shard);
-  const std::int64_t choices =
-      aligned(shard.head ? shard.max_logit_rows * std::int64_t{sizeof(RowChoice) / 4} : 0);
-  const std::int64_t table = aligned(out.table_stride * shard.slots);
-  const std::size_t groups = kv_groups(spec).size();
-  out.input_ints =
-      3 * rows + sequences + logit_rows + choices + table * static_cast<std::int64_t>(groups);
+  out.input_ints = sizes.all();
   std::int32_t* at = nullptr;
   carve.take(at, out.input_ints);
   const auto next = [&](std::int64_t ints) {
@@ -105,14 +118,14 @@ void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard
     if (at != nullptr) at += ints;
     return here;
   };
-  out.tokens = next(rows);
-  out.positions = next(rows);
-  out.sequence = next(rows);
-  out.sequences = reinterpret_cast<Sequence*>(next(sequences));
-  out.logit_rows = next(logit_rows);
-  out.choices = reinterpret_cast<RowChoice*>(next(choices));
+  out.tokens = next(sizes.rows);
+  out.positions = next(sizes.rows);
+  out.sequence = next(sizes.rows);
+  out.sequences = reinterpret_cast<Sequence*>(next(sizes.sequences));
+  out.logit_rows = next(sizes.logit_rows);
+  out.choices = reinterpret_cast<RowChoice*>(next(sizes.choices));
   out.tables.clear();
-  for (std::size_t g = 0; g < groups; ++g) out.tables.push_back(next(table));
+  for (std::int64_t g = 0; g < sizes.groups; ++g) out.tables.push_back(next(sizes.table));
 }
 
 void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
@@ -140,6 +153,10 @@ void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard,
 }
 
 }  // namespace
+
+std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
+  return InputSizes(spec, shard).all();
+}
 
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
                            const WeightLayout& weights, std::byte* base, Scratch& out) {

@@ -89,24 +89,13 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   TESSERA_TRY(fill(slots_, 0));
   for (const DeviceBuffer& pool : pools_) TESSERA_TRY(fill(pool, kPoison));
 
-  const std::int64_t rows = layout_.max_rows;
-  const auto floats = std::int64_t{sizeof(float)};
-  if (layout_.head) {
-    TESSERA_ASSIGN(host_logits_,
-                   PinnedBuffer::allocate(
-                       std::int64_t{layout_.max_logit_rows} * spec_.n_vocab * floats, "logits"));
-    TESSERA_ASSIGN(
-        host_chosen_,
-        PinnedBuffer::allocate(layout_.max_logit_rows * std::int64_t{sizeof(ChosenRow)}, "tokens"));
-  }
-  TESSERA_ASSIGN(host_hidden_,
-                 PinnedBuffer::allocate(rows * spec_.n_embd * floats, "residual rows"));
-  std::int64_t used = 0;
-  for (const LayerSpec& layer : spec_.layers)
-    if (layer.moe) used = std::max<std::int64_t>(used, layer.moe->n_used);
-  TESSERA_ASSIGN(host_routing_, PinnedBuffer::allocate(2 * rows * used * floats, "routing"));
-  pairs_.reserve(as_size(rows * used));
-  TESSERA_ASSIGN(StepInputs inputs, StepInputs::create(scratch_));
+  const GpuStaging staging = gpu_staging(spec_, layout_);
+  TESSERA_ASSIGN(host_logits_, PinnedBuffer::allocate(staging.logits, "logits"));
+  TESSERA_ASSIGN(host_chosen_, PinnedBuffer::allocate(staging.chosen, "tokens"));
+  TESSERA_ASSIGN(host_hidden_, PinnedBuffer::allocate(staging.hidden, "residual rows"));
+  TESSERA_ASSIGN(host_routing_, PinnedBuffer::allocate(staging.routing, "routing"));
+  pairs_.reserve(as_size(staging.routing) / (2 * sizeof(float)));
+  TESSERA_ASSIGN(StepInputs inputs, StepInputs::create(staging.inputs));
   inputs_ = std::make_unique<StepInputs>(std::move(inputs));
   return {};
 }

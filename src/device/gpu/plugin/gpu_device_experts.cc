@@ -50,7 +50,7 @@ Status GpuDevice::prepare_experts(const Model& model) {
                        name_);
   model_ = &model;
   const std::int64_t floats = std::int64_t{layout_.max_rows} * spec_.n_embd;
-  const std::int64_t bytes = floats * std::int64_t{sizeof(float)};
+  const std::int64_t bytes = gpu_staging(spec_, layout_).expert_rows;
   TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
   std::int64_t used = 0;

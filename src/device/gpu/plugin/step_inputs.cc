@@ -75,13 +75,11 @@ std::int64_t fill(const BatchView& batch, const Scratch& scratch, std::int32_t* 
 
 }  // namespace
 
-Result<StepInputs> StepInputs::create(const Scratch& scratch) {
+Result<StepInputs> StepInputs::create(std::int64_t block_bytes) {
   StepInputs inputs;
-  const std::int64_t bytes = scratch.input_ints * std::int64_t{sizeof(std::int32_t)} +
-                             scratch.most_changes * std::int64_t{sizeof(LogitChange)};
   for (Block& block : inputs.blocks_) {
-    TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(bytes, "step inputs"));
-    std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(bytes));
+    TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(block_bytes, "step inputs"));
+    std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(block_bytes));
     TESSERA_ASSIGN(block.sent, Event::create());
   }
   return inputs;
@@ -90,7 +88,7 @@ Result<StepInputs> StepInputs::create(const Scratch& scratch) {
 Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
                         GpuStream stream) {
   Block& block = blocks_[next_];
-  next_ = (next_ + 1) % kBlocks;
+  next_ = (next_ + 1) % blocks_.size();
   TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };

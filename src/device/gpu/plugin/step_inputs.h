@@ -16,14 +16,14 @@ namespace tessera::gpu {
 
 class StepInputs {
  public:
-  static Result<StepInputs> create(const Scratch& scratch);
+  // `block_bytes`: GpuStaging::inputs.
+  static Result<StepInputs> create(std::int64_t block_bytes);
 
   // Waits while all blocks are under way.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
               GpuStream stream);
 
  private:
-  static constexpr std::size_t kBlocks = 4;
   struct Block {
     PinnedBuffer memory;
     Event sent;
@@ -32,7 +32,7 @@ class StepInputs {
   Status send_changes(const TokenChoices& choices, const Scratch& scratch, GpuStream stream,
                       LogitChange* staged);
 
-  std::array<Block, kBlocks> blocks_;
+  std::array<Block, kInputBlocks> blocks_;
   std::size_t next_ = 0;
 };
 

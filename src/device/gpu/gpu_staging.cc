@@ -1,0 +1,30 @@
+#include <algorithm>
+
+#include "base/checked.h"
+#include "device/gpu/gpu_layout.h"
+
+namespace tessera {
+
+GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
+  constexpr std::int64_t kFloat = sizeof(float);
+  const std::int64_t rows = shard.max_rows;
+  const std::int64_t row_bytes = rows * spec.n_embd * kFloat;
+  const std::int64_t logit_rows = shard.head ? shard.max_logit_rows : 0;
+  std::int64_t used = 0;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) used = std::max<std::int64_t>(used, layer.moe->n_used);
+  return {.logits = logit_rows * spec.n_vocab * kFloat,
+          .chosen = logit_rows * std::int64_t{sizeof(gpu::ChosenRow)},
+          .hidden = row_bytes,
+          .routing = 2 * rows * used * kFloat,
+          .inputs = gpu::input_ints(spec, shard) * std::int64_t{sizeof(std::int32_t)} +
+                    gpu::kMostChanges * logit_rows * std::int64_t{sizeof(gpu::LogitChange)},
+          .expert_rows = shard.experts.empty() ? 0 : row_bytes};
+}
+
+std::int64_t GpuStaging::total() const {
+  return saturated_sum(
+      {logits, chosen, hidden, routing, gpu::kInputBlocks * inputs, 2 * expert_rows});
+}
+
+}  // namespace tessera
