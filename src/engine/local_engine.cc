@@ -143,6 +143,8 @@ void LocalEngine::drain(double grace_s) {
 
 void LocalEngine::run() {
   while (take_mail()) {
+    // Of steps that were under way in later shards, before more rows follow them.
+    if (fail_spoilt()) deliver();
     admit_waiting();
     if (!running_.empty()) step();
   }
@@ -249,32 +251,40 @@ void LocalEngine::step() {
   rows_.assign(running_.size(), 0);
   plan_step(demands_, limits_, rows_);
   batch_.clear();
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->begin_step(rows_[i], batch_);
+  // What is sampled is waited for, and what stands behind it is not.
+  begin_rows(false);
+  begin_rows(true);
 
-  if (Status status = forward_.forward(batch_.view()); !status) {
-    if (experts_ != nullptr) share_experts();
-    if (forward_.keeps_state() || status.error().code == ErrorCode::unavailable)
-      return fail_running(status.error(), forward_.keeps_state());
+  const Status status = forward_.forward(batch_.view());
+  if (experts_ != nullptr) share_experts();
+  if (!status && !forward_.keeps_state()) {
+    if (status.error().code == ErrorCode::unavailable) return fail_running(status.error());
     return fail_everything(status.error());
   }
+  fail_spoilt();
   std::span<const ChosenToken> chosen;
   if (!batch_.choices.empty()) chosen = forward_.chosen();
   CHECK(chosen.size() == batch_.choices.size(), "{} tokens for {} rows", chosen.size(),
         batch_.choices.size());
-  if (experts_ != nullptr) share_experts();
   const auto now = EngineClock::now();
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->end_step(chosen, now);
-
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (rows_[i] == 0 || running_[i]->done()) continue;
+    running_[i]->end_step(chosen, now);
+    observe(*running_[i]);
+  }
   metrics_.step_rows.observe(static_cast<double>(batch_.tokens.size()));
   metrics_.step_seconds.observe(std::chrono::duration<double>(EngineClock::now() - start).count());
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) observe(*running_[i]);
   deliver();
 }
 
-// What the experts of a step cost belongs to its requests, by their rows. A step without logits may
+// The rows of prompts, or those of sequences that decode.
+void LocalEngine::begin_rows(bool prompts) {
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0 && (demands_[i].prompt_left > 0) == prompts)
+      running_[i]->begin_step(rows_[i], batch_);
+}
+
+// What the experts of a step cost belongs to its requests, by their rows. The end of a step may
 // still be under way in later shards; the rest of it is then in the next step's.
 void LocalEngine::share_experts() {
   const ExpertUse totals = experts_->totals();
@@ -325,11 +335,27 @@ Absence LocalEngine::absence_of(const Error& error) const {
   return now == Absence::none ? Absence::lost : now;
 }
 
-void LocalEngine::fail_running(const Error& error, bool of_step) {
+// Ends those whose state lacks rows; whether there were any.
+bool LocalEngine::fail_spoilt() {
+  const SpoiltSlots spoilt = forward_.spoilt();
+  if (spoilt.empty()) return false;
+  const Error* last = nullptr;
+  for (const auto& generation : running_) {
+    const Error* why = generation->done() ? nullptr : spoilt.find(generation->slot());
+    if (why == nullptr) continue;
+    if (last == nullptr || why->message != last->message)
+      log_warn("requests fail: {}", why->message);
+    last = why;
+    generation->fail(*why, absence_of(*why));
+  }
+  return last != nullptr;
+}
+
+void LocalEngine::fail_running(const Error& error) {
   log_warn("requests fail: {}", error.message);
   const Absence absence = absence_of(error);
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (!running_[i]->done() && (!of_step || rows_[i] > 0)) running_[i]->fail(error, absence);
+  for (const auto& generation : running_)
+    if (!generation->done()) generation->fail(error, absence);
   deliver();
 }
 

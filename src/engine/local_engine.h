@@ -11,10 +11,11 @@
 //
 // A forward pass that fails because a shard was lost (ErrorCode::unavailable) ends every request
 // that runs, since each has a part of its state there; those that come later are refused until the
-// shard is back. One that spoilt its own rows alone (ForwardPass::keeps_state) ends the requests
-// that had some. Any other failure is fatal: every request gets the error and no new one is taken.
-// A row that cannot be sampled (no finite logit) ends its own request only. Where a shard is to
-// change over (ForwardPass::restart_due), requests wait a while for those that run (hold_back.h).
+// shard is back. One that spoilt some sequences alone (ForwardPass::spoilt) ends their requests,
+// and no token is taken from what comes after it. Any other failure is fatal: every request gets
+// the error and no new one is taken. A row that cannot be sampled (no finite logit) ends its own
+// request only. Where a shard is to change over
+// (ForwardPass::restart_due), requests wait a while for those that run (hold_back.h).
 //
 // What create() is given must outlive the engine, and nobody else may use the forward pass and the
 // pool meanwhile. The destructor cancels what runs. drain() must not be called from a sink.
@@ -79,7 +80,9 @@ class LocalEngine final : public Engine {
   void observe(const Generation& generation);
   void share_experts();
   void end_waiting(const Submission& submission, GenerationEvent event);
-  void fail_running(const Error& error, bool of_step);  // those with rows in this step, or all
+  void begin_rows(bool prompts);
+  bool fail_spoilt();
+  void fail_running(const Error& error);
   Absence absence_of(const Error& error) const;
   void fail_waiting(const Error& error);
   void fail_everything(const Error& error);

@@ -191,6 +191,33 @@ TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
 }
 
+// Its step gave good tokens to the others.
+TEST(LocalEngine, ASpoiltSequenceEndsItsOwnRequestOnly) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  GenerationRequest good = endless();
+  good.max_tokens = 50;
+  GenerationRequest bad = endless();
+  bad.prompt = {5, 6};
+  const std::vector<TokenId> alone = TestEngine(setup).run(good).ids();
+  TestEngine engine(setup);
+  Collector first = engine.submit(bad);
+  first.wait_events(3);
+  engine.forward.pause();
+  Collector second = engine.submit(good);
+  engine.forward.spoil_step({ErrorCode::unavailable, "worker:0 is late"}, 5);
+  engine.forward.resume();
+  first.wait();
+  second.wait();
+  ASSERT_TRUE(first.error());
+  EXPECT_EQ(first.error()->message, "worker:0 is late");
+  EXPECT_EQ(first.absence(), Absence::lost);
+  ASSERT_TRUE(second.finish());
+  EXPECT_EQ(second.ids(), alone);
+  Collector next = engine.run(good);  // in the slot of the one that failed
+  EXPECT_EQ(next.ids(), alone);
+}
+
 TEST(LocalEngine, ARowWithoutNumbersEndsItsOwnRequest) {
   EngineSetup setup;
   setup.options.parallel = 2;
