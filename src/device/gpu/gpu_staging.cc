@@ -18,7 +18,7 @@ GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
           .hidden = row_bytes,
           .routing = 2 * rows * used * kFloat,
           .inputs = gpu::input_ints(spec, shard) * std::int64_t{sizeof(std::int32_t)} +
-                    gpu::kMostChanges * logit_rows * std::int64_t{sizeof(gpu::LogitChange)},
+                    gpu::kMostChanges * logit_rows * std::int64_t{sizeof(LogitChange)},
           .expert_rows = shard.experts.empty() ? 0 : row_bytes};
 }
 
