@@ -36,24 +36,32 @@ list(APPEND gpu_host ${gpu_dir}/plugin/plugin.cc ${CMAKE_SOURCE_DIR}/src/base/ch
      ${CMAKE_SOURCE_DIR}/src/device/shard_tensors.cc ${CMAKE_SOURCE_DIR}/src/base/thread_team.cc
      ${CMAKE_SOURCE_DIR}/src/model/spec.cc)
 
-# tessera_gpu_plugin(VENDOR COMPILER device_compiler FLAGS flags... DEFINES definitions...
-#                    INCLUDES folders... LIBS libraries...)
-function(tessera_gpu_plugin vendor)
-  cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;DEFINES;INCLUDES;LIBS" ${ARGN})
+# tessera_gpu_objects(VENDOR RESULT COMPILER device_compiler FLAGS flags... SOURCES files...)
+# Sets RESULT to the objects that the device's compiler makes of the files.
+function(tessera_gpu_objects vendor result)
+  cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;SOURCES" ${ARGN})
   set(folder ${CMAKE_BINARY_DIR}/gpu-${vendor})
   file(MAKE_DIRECTORY ${folder})
   set(objects)
-  foreach(kernel ${gpu_kernels})
-    cmake_path(GET kernel STEM name)
+  foreach(source ${GPU_SOURCES})
+    cmake_path(GET source STEM name)
     set(object ${folder}/${name}.o)
     add_custom_command(
       OUTPUT ${object}
       COMMAND ${CMAKE_CXX_COMPILER_LAUNCHER} ${GPU_COMPILER} ${GPU_FLAGS} -std=c++20 -I${CMAKE_SOURCE_DIR}/src -MD -MF ${object}.d
-              -c ${kernel} -o ${object}
-      DEPENDS ${kernel} DEPFILE ${object}.d
+              -c ${source} -o ${object}
+      DEPENDS ${source} DEPFILE ${object}.d
       COMMENT "Building ${vendor} kernels ${name}" VERBATIM)
     list(APPEND objects ${object})
   endforeach()
+  set(${result} ${objects} PARENT_SCOPE)
+endfunction()
+
+# tessera_gpu_plugin(VENDOR COMPILER device_compiler FLAGS flags... DEFINES definitions...
+#                    INCLUDES folders... LIBS libraries...)
+function(tessera_gpu_plugin vendor)
+  cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;DEFINES;INCLUDES;LIBS" ${ARGN})
+  tessera_gpu_objects(${vendor} objects COMPILER ${GPU_COMPILER} FLAGS ${GPU_FLAGS} SOURCES ${gpu_kernels})
   add_library(tessera-${vendor} MODULE ${gpu_host} ${objects})
   set_target_properties(tessera-${vendor} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
@@ -67,6 +75,34 @@ function(tessera_gpu_plugin vendor)
   # Nothing is exported but the entry, and nothing is taken from the program.
   target_link_options(tessera-${vendor} PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
                       -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+endfunction()
+
+# The kernels' own test and benchmark (docs/gpu-kernels.md): built on request alone. The runtime is in
+# them, so that a machine needs nothing but the driver.
+file(GLOB kernel_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/gpu/*_test.cu)
+file(GLOB kernel_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu)
+# The kernels, and what they need of the rooms.
+file(GLOB kernel_host CONFIGURE_DEPENDS ${gpu_dir}/kernels/*.cc ${CMAKE_SOURCE_DIR}/src/quant/*.cc)
+list(FILTER kernel_host EXCLUDE REGEX "_test\\.cc$")
+list(APPEND kernel_host ${CMAKE_SOURCE_DIR}/src/base/check.cc)
+set(kernels ${gpu_kernels})
+list(FILTER kernels EXCLUDE REGEX "/plugin/")
+
+# tessera_gpu_program(NAME COMPILER nvcc FLAGS flags... SOURCES files... LIBS libraries...)
+function(tessera_gpu_program name)
+  cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;SOURCES;LIBS" ${ARGN})
+  tessera_gpu_objects(cuda objects COMPILER ${GPU_COMPILER} FLAGS ${GPU_FLAGS} -I${CMAKE_SOURCE_DIR}/bench/gpu
+                      SOURCES ${GPU_SOURCES})
+  foreach(kernel ${kernels})
+    cmake_path(GET kernel STEM stem)
+    list(APPEND objects ${CMAKE_BINARY_DIR}/gpu-cuda/${stem}.o)
+  endforeach()
+  add_executable(${name} EXCLUDE_FROM_ALL ${kernel_host} ${objects})
+  set_target_properties(${name} PROPERTIES LINKER_LANGUAGE CXX DISABLE_PRECOMPILE_HEADERS ON
+                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  target_include_directories(${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_link_libraries(${name} PRIVATE fmt::fmt-header-only Threads::Threads ${GPU_LIBS})
+  target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
 if(TESSERA_SANITIZE OR TESSERA_FUZZ)
@@ -91,6 +127,17 @@ if(TESSERA_TESTS)
   target_link_libraries(tessera-emulated PRIVATE fmt::fmt Threads::Threads Boost::context)
   target_link_options(tessera-emulated PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
                       -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+
+  # The kernels' own test there: seven minutes, so on request alone.
+  add_executable(kernel_test_emulated EXCLUDE_FROM_ALL ${kernel_tests} ${kernels} ${kernel_host} ${emulator})
+  set_source_files_properties(${kernel_tests} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+  set_target_properties(kernel_test_emulated PROPERTIES DISABLE_PRECOMPILE_HEADERS ON
+                        RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated)
+  target_include_directories(kernel_test_emulated BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/gpu/emulator)
+  target_include_directories(kernel_test_emulated PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src
+                             ${CMAKE_SOURCE_DIR}/bench/gpu)
+  target_compile_options(kernel_test_emulated PRIVATE -w -fno-strict-aliasing -ffp-contract=off)
+  target_link_libraries(kernel_test_emulated PRIVATE fmt::fmt Threads::Threads Boost::context)
 endif()
 
 if(TESSERA_CUDA)
@@ -110,10 +157,15 @@ if(TESSERA_CUDA AND TESSERA_NVCC)
     set(warnings -Werror=all-warnings)
   endif()
   if(TESSERA_CUDART)
-    tessera_gpu_plugin(cuda COMPILER ${TESSERA_NVCC}
-                       FLAGS ${targets} -O3 --expt-relaxed-constexpr -lineinfo
-                             -Xcompiler=-fPIC,-fvisibility=hidden,-O2 ${warnings}
-                       INCLUDES ${cuda_home}/include LIBS ${TESSERA_CUDART} ${CMAKE_DL_LIBS} rt)
+    set(flags ${targets} -O3 --expt-relaxed-constexpr -lineinfo
+              -Xcompiler=-fPIC,-fvisibility=hidden,-O2 ${warnings})
+    set(libs ${TESSERA_CUDART} ${CMAKE_DL_LIBS} rt)
+    tessera_gpu_plugin(cuda COMPILER ${TESSERA_NVCC} FLAGS ${flags}
+                       INCLUDES ${cuda_home}/include LIBS ${libs})
+    tessera_gpu_program(kernel_test COMPILER ${TESSERA_NVCC} FLAGS ${flags}
+                        SOURCES ${kernel_tests} LIBS ${libs})
+    tessera_gpu_program(kernel_bench COMPILER ${TESSERA_NVCC} FLAGS ${flags}
+                        SOURCES ${kernel_benches} LIBS ${libs})
   endif()
 else()
   message(STATUS "no nvcc: without the CUDA plug-in")

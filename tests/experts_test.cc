@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstdio>
+#include <thread>
 
 #include "experts/host_executor.h"
 #include "model/synth.h"
@@ -108,16 +109,20 @@ struct Faults {
   std::atomic<bool> refuse{false};
   std::atomic<bool> late{false};
   std::atomic<int> served{0};
+  // The next job of a later shard ends when the first shard has submitted one more.
+  std::atomic<bool> awaits_first{false};
+  std::atomic<int> first_submitted{0};
 };
 
 class FaultyWorker final : public ExpertExecutor {
  public:
-  FaultyWorker(std::unique_ptr<ExpertExecutor> inner, Faults& faults)
-      : inner_(std::move(inner)), faults_(faults) {}
+  FaultyWorker(std::unique_ptr<ExpertExecutor> inner, Faults& faults, bool first)
+      : inner_(std::move(inner)), faults_(faults), first_(first) {}
   std::string name() const override { return "worker:0"; }
   ExpertLimits limits() const override { return inner_->limits(); }
   Status submit(const ExpertJob& job) override {
     if (faults_.refuse) return Error::make(ErrorCode::unavailable, "it is down");
+    if (first_) ++faults_.first_submitted;
     return inner_->submit(job);
   }
   Result<ExpertReport> collect(std::span<double> sums) override {
@@ -127,13 +132,26 @@ class FaultyWorker final : public ExpertExecutor {
       return Error::make(ErrorCode::cancelled, "it is late");
     }
     ++faults_.served;
+    if (!first_ && faults_.awaits_first.exchange(false)) await_first();
     return inner_->collect(sums);
   }
   void drop() override { inner_->drop(); }
 
  private:
+  void await_first() const {
+    const int submitted = faults_.first_submitted;
+    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    while (faults_.first_submitted == submitted) {
+      std::this_thread::yield();
+      if (std::chrono::steady_clock::now() < end) continue;
+      ADD_FAILURE() << "the first shard waits for the second";
+      return;
+    }
+  }
+
   std::unique_ptr<ExpertExecutor> inner_;
   Faults& faults_;
+  bool first_;  // shard of the model
 };
 
 RunnerOptions with_worker(const Model& model, Faults& faults, bool required) {
@@ -145,7 +163,8 @@ RunnerOptions with_worker(const Model& model, Faults& faults, bool required) {
                                             .max_rows = layout.max_rows});
     EXPECT_TRUE(inner);
     std::vector<std::unique_ptr<ExpertExecutor>> workers;
-    workers.push_back(std::make_unique<FaultyWorker>(*std::move(inner), faults));
+    workers.push_back(
+        std::make_unique<FaultyWorker>(*std::move(inner), faults, layout.first_layer == 0));
     return workers;
   };
   return options;
@@ -204,6 +223,70 @@ TEST_P(Experts, ARequiredWorkerThatFailsSpoilsItsBatchOnly) {
     logits.insert(logits.end(), more.begin(), more.end());
     EXPECT_TRUE(logits == whole) << (split ? "two shards" : "one shard");
   }
+}
+
+TEST_P(Experts, ChunksFollowEachOtherThroughShardsWithARequiredWorker) {
+  const std::vector<TokenId> prompt = ids(300);
+  const std::vector<float> whole = plain(prompt);
+  const Result<Model> opened = Model::open(model());
+  ASSERT_TRUE(opened);
+  Faults faults;
+  RunnerOptions options = with_worker(*opened, faults, true);
+  options.placement.devices = {{.team = 0}, {.team = 1}};
+  ModelRunner runner(model(), options);
+  ASSERT_TRUE(runner.ready());
+  faults.awaits_first = true;
+  const std::vector<float> last = runner.last_logits(prompt, 100);
+  EXPECT_FALSE(faults.awaits_first);
+  EXPECT_TRUE(
+      std::equal(last.begin(), last.end(), whole.end() - static_cast<std::ptrdiff_t>(last.size())));
+}
+
+// Its forward() may have returned before: then the next one of the sequence says so.
+TEST_P(Experts, ALateFailureOfARequiredWorkerSpoilsItsSequenceOnly) {
+  const std::vector<TokenId> prompt = ids(60);
+  const std::vector<float> whole = plain(prompt);
+  const Result<Model> opened = Model::open(model());
+  ASSERT_TRUE(opened);
+  Faults faults;
+  RunnerOptions options = with_worker(*opened, faults, true);
+  options.placement.devices = {{.team = 0}, {.team = 1}};
+  ModelRunner runner(model(), options);
+  ASSERT_TRUE(runner.ready());
+  ModelRunner::Sequence kept = runner.start(100), spoilt = runner.start(100);
+  ModelRunner::Feed first{&kept, {prompt.begin(), prompt.begin() + 20}};
+  std::vector<float> logits = runner.step({&first, 1});
+  const auto feed_spoilt = [&] {
+    spoilt.state.extend(8);
+    const SequenceRows rows{.n_rows = 8,
+                            .first_position = spoilt.position,
+                            .slot = spoilt.state.slot(),
+                            .pages = spoilt.state.page_tables()};
+    spoilt.position += 8;
+    return runner.pipeline().forward(
+        {.tokens = std::span(prompt).first(8), .sequences = {&rows, 1}, .logit_rows = {}});
+  };
+  faults.late = true;
+  (void)feed_spoilt();
+  EXPECT_FALSE(runner.pipeline().finish());
+  faults.late = false;
+  const int served = faults.served;
+  EXPECT_FALSE(feed_spoilt());
+  EXPECT_FALSE(runner.pipeline().finish());
+  EXPECT_EQ(faults.served, served) << "rows that nobody wants were computed";
+  ModelRunner::Feed both[] = {{&spoilt, {1, 2}}, {&kept, {prompt.begin() + 20, prompt.end()}}};
+  EXPECT_FALSE(runner.try_step(both));
+  EXPECT_TRUE(runner.pipeline().keeps_state());
+  EXPECT_NE(runner.pipeline().spoilt().find(spoilt.state.slot()), nullptr);
+  EXPECT_EQ(runner.pipeline().spoilt().find(kept.state.slot()), nullptr);
+  const std::span<const float> more = runner.pipeline().logits();
+  const auto vocab = static_cast<std::ptrdiff_t>(runner.spec().n_vocab);
+  logits.insert(logits.end(), more.begin() + 2 * vocab, more.end());
+  EXPECT_TRUE(logits == whole);
+  spoilt = {};
+  spoilt = runner.start(100);
+  ModelRunner::Feed again{&spoilt, prompt};
+  EXPECT_TRUE(runner.step({&again, 1}) == whole);
 }
 
 // Experts come and go between steps, in the middle of an answer; the bits stay.

@@ -269,6 +269,20 @@ void test_ffn() {
     run({"dense",          rows,  512,   0,     0,     0,     1088,  Q4_K,  Q4_K,  Q4_K, Q8_0,
          Activation::silu, plain, false, false, false, false, false, false, false, false},
         seed++);
+    // Gate and up side by side; down by super-blocks of few and of many columns.
+    run({"dense K",        rows,  512,   0,     0,     0,     1280,  Q4_K,  Q4_K,  Q4_K, Q4_K,
+         Activation::silu, plain, false, false, false, false, false, false, false, false},
+        seed + 2000);
+    run({"dense post",          rows,  256,   0,     0,     0,     768,   Q4_K, Q4_K, Q4_K, Q6_K,
+         Activation::gelu_tanh, plain, false, false, false, false, false, true, true, true},
+        seed + 3000);
+    for (const int multiprocessors : {0, 3}) {
+      pretended_multiprocessors() = multiprocessors;
+      run({"dense wide",     rows,  512,   0,     0,     0,     4352,  Q4_K,  Q4_K,  Q4_K, Q4_K,
+           Activation::silu, plain, false, false, false, false, false, false, false, false},
+          seed + 4000);
+    }
+    pretended_multiprocessors() = 0;
     run({"f32", rows,  96,    8,     2,     32,   96,    F32,   F32,  F32, F32, Activation::silu,
          plain, false, false, false, false, true, false, false, false},
         seed++);

@@ -169,6 +169,13 @@ inline void check(const std::string& what, bool ok) {
   std::printf("FAIL %s\n", what.c_str());
 }
 
+// Other than 0: how many multiprocessors launches are told of, so that small matrices go the way of
+// large ones.
+inline int& pretended_multiprocessors() {
+  static int count = 0;
+  return count;
+}
+
 // A launch over a workspace that is poisoned anew.
 struct Runner {
   explicit Runner(std::size_t workspace_bytes) : workspace(workspace_bytes) {
@@ -180,7 +187,7 @@ struct Runner {
 #else
     GPU_OK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 #endif
-    launch.multiprocessors = count;
+    launch.multiprocessors = pretended_multiprocessors() > 0 ? pretended_multiprocessors() : count;
     launch.workspace = workspace.data();
     launch.workspace_bytes = workspace_bytes;
   }

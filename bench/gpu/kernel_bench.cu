@@ -2,12 +2,12 @@
 // graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
-//   kernel_bench [layers [d][p][s]]     # decode, prompts; s: without chained launches
+//   kernel_bench [layers [d][p][s]]           # decode, prompts; s: without chained launches
+//   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 #include <cstring>
-#include <memory>
 
+#include "bench.h"
 #include "device/gpu/kernels/ffn.cuh"
-#include "harness.h"
 
 namespace tessera::gpu::bench {
 namespace {
@@ -16,48 +16,6 @@ constexpr int kEmbd = 2048, kExperts = 256, kUsed = 8, kFf = 512, kVocab = 24832
 constexpr int kHeads = 16, kKv = 2, kDim = 256, kRot = 64;
 constexpr int kMaxRows = 4096;
 const GatedDeltaSpec kDelta{16, 32, 128, 128, 4, false};
-
-// Device bytes that hold the repacked random blocks of a few rows, repeated.
-struct Blob {
-  std::byte* data = nullptr;
-  std::int64_t bytes = 0;
-};
-
-// Repacked random matrices by type and shape, made once and copied.
-class Source {
- public:
-  Matrix make(BlockType type, int rows, int cols) {
-    const std::int64_t bytes = plane_layout(type, rows, cols).bytes;
-    std::byte* data = nullptr;
-    GPU_OK(cudaMalloc(&data, std::size_t(bytes)));
-    fill(data, type, rows, cols);
-    return {type, rows, cols, data};
-  }
-  void fill(std::byte* to, BlockType type, int rows, int cols) {
-    for (auto& m : made_)
-      if (m->matrix.type == type && m->matrix.rows == rows && m->matrix.cols == cols) {
-        GPU_OK(cudaMemcpy(to, m->planes.data(), m->planes.size(), cudaMemcpyDeviceToDevice));
-        return;
-      }
-    made_.push_back(std::make_unique<TestMatrix>(type, rows, cols, made_.size() + 1, false));
-    fill(to, type, rows, cols);
-  }
-
- private:
-  std::vector<std::unique_ptr<TestMatrix>> made_;
-};
-
-float* floats(std::size_t n, float stddev, std::uint64_t seed) {
-  Random random(seed);
-  std::vector<float> host(std::min<std::size_t>(n, 65536));
-  for (float& x : host) x = random.normal() * stddev;
-  float* data = nullptr;
-  GPU_OK(cudaMalloc(&data, n * sizeof(float)));
-  for (std::size_t at = 0; at < n; at += host.size())
-    GPU_OK(cudaMemcpy(data + at, host.data(), std::min(host.size(), n - at) * sizeof(float),
-                      cudaMemcpyHostToDevice));
-  return data;
-}
 
 struct Layer {
   bool delta;
@@ -129,24 +87,6 @@ struct Model {
   float* decay;
   std::vector<Layer> layers;
   Matrix head;
-};
-
-struct Step {
-  Step(int rows, int context, bool prompt)
-      : table_rows(prompt ? 1 : rows),
-        test(prompt ? std::vector<int>{rows} : std::vector<int>(std::size_t(rows), 1),
-             std::vector<int>(std::size_t(prompt ? 1 : rows), context)),
-        context(context + (prompt ? rows : 1)) {
-    pages_a_row = (this->context + 63) / 64;
-    std::vector<std::int32_t> host;
-    for (int r = 0; r < table_rows; ++r)
-      for (int p = 0; p < pages_a_row; ++p) host.push_back(p);  // all read the same pages
-    table = DeviceArray<std::int32_t>(host);
-  }
-  int table_rows;
-  TestRows test;
-  int context, pages_a_row;
-  DeviceArray<std::int32_t> table;
 };
 
 // Everything a step writes.
@@ -302,32 +242,9 @@ class Bench {
     ffn(l, s.test.step.rows);
   }
 
-  // Median microseconds of one replay of what `work` enqueues.
   template <typename F>
   double time(F work, int repeats = 15) {
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    cudaEvent_t from, to;
-    GPU_OK(cudaEventCreate(&from));
-    GPU_OK(cudaEventCreate(&to));
-    GPU_OK(cudaStreamBeginCapture(runner_.launch.stream, cudaStreamCaptureModeThreadLocal));
-    work();
-    GPU_OK(cudaStreamEndCapture(runner_.launch.stream, &graph));
-    GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
-    std::vector<float> times;
-    for (int i = 0; i < repeats + 2; ++i) {
-      GPU_OK(cudaEventRecord(from, runner_.launch.stream));
-      GPU_OK(cudaGraphLaunch(exec, runner_.launch.stream));
-      GPU_OK(cudaEventRecord(to, runner_.launch.stream));
-      GPU_OK(cudaEventSynchronize(to));
-      float ms = 0;
-      GPU_OK(cudaEventElapsedTime(&ms, from, to));
-      if (i >= 2) times.push_back(ms);
-    }
-    (void)cudaGraphExecDestroy(exec);
-    (void)cudaGraphDestroy(graph);
-    std::sort(times.begin(), times.end());
-    return double(times[times.size() / 2]) * 1000;
+    return median_us(runner_.launch.stream, work, repeats);
   }
 
   // One block over every layer of a kind: us a layer, beside what it must read or compute.
@@ -344,15 +261,9 @@ class Bench {
                           rows > 8 ? 3 : 15) /
                       n;
     if (flops > 0)
-      std::printf("%-34s rows %5d  %9.2f us  %7.1f TFLOP/s  %5.1f%% of 790\n", name, rows, us,
-                  flops / us * 1e-6, flops / us * 1e-6 / 7.9);
+      print_products(name, rows, us, flops);
     else
-      std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s     %5.1f%% of 4600\n", name, rows, us,
-                  bytes / us * 1e-3, bytes / us * 1e-3 / 46);
-    std::fflush(stdout);
-  }
-  static double bytes_of(const Matrix& m) {
-    return double(plane_layout(m.type, m.rows, m.cols).bytes);
+      print_reads(name, rows, us, bytes);
   }
 
   void decode(int rows, int context) {
@@ -445,6 +356,10 @@ class Bench {
 int main(int argc, char** argv) {
   using tessera::gpu::bench::Bench;
   const char* only = argc > 2 ? argv[2] : "dp";
+  if (std::strcmp(only, "dense") == 0) {
+    tessera::gpu::bench::bench_dense(std::atoi(argv[1]), argc > 3 ? argv[3] : "d");
+    return 0;
+  }
   Bench bench(argc > 1 ? std::atoi(argv[1]) : 40, std::strchr(only, 's') == nullptr);
   if (std::strchr(only, 'd') != nullptr) {
     bench.decode(1, 0);

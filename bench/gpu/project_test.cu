@@ -88,27 +88,27 @@ void run(const Case& c, std::uint64_t seed) {
   }
 }
 
-// Matrices of several types side by side, plain ones among them: as each of them alone, and a row
-// as among others, bit by bit.
-void run_several(int batch, std::uint64_t seed) {
-  constexpr int kCols = 2048;
-  const std::vector<std::pair<BlockType, int>> shapes = {
-      {BlockType::Q6_K, 2200}, {BlockType::F32, 20}, {BlockType::Q4_K, 1500}, {BlockType::F16, 33}};
+using Shapes = std::vector<std::pair<BlockType, int>>;
+
+// Matrices of several types side by side, plain ones among them: a row as among others, bit by bit,
+// and `apart` as each of them alone (a large matrix is cut by what stands beside it).
+void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uint64_t seed) {
   Random random(seed);
-  DeviceArray<float> x(random.normals(std::size_t(batch) * kCols));
-  DeviceArray<float> weight(random.normals(kCols, 0.2f));
-  Runner runner(project_workspace(batch, kCols) + 256);
+  const std::vector<float> host_x = random.normals(std::size_t(batch) * std::size_t(cols));
+  const std::vector<float> host_weight = random.normals(std::size_t(cols), 0.2f);
+  DeviceArray<float> x(host_x), weight(host_weight);
+  Runner runner(project_workspace(batch, cols) + 256);
   std::vector<std::unique_ptr<TestMatrix>> matrices;
   std::vector<std::unique_ptr<DeviceArray<float>>> outs;
   ProjectArgs args{.input = {.kind = InputKind::rms_norm,
                              .x = x.data(),
-                             .stride = kCols,
-                             .cols = kCols,
+                             .stride = cols,
+                             .cols = cols,
                              .weight = weight.data(),
                              .eps = 1e-6f},
                    .rows = batch};
   for (const auto& [type, rows] : shapes) {
-    matrices.push_back(std::make_unique<TestMatrix>(type, rows, kCols, ++seed));
+    matrices.push_back(std::make_unique<TestMatrix>(type, rows, cols, ++seed));
     outs.push_back(std::make_unique<DeviceArray<float>>(std::size_t(batch) * std::size_t(rows)));
     outs.back()->poison();
     args.outputs[std::size_t(args.n_outputs++)] = {matrices.back()->matrix, outs.back()->data(),
@@ -116,21 +116,60 @@ void run_several(int batch, std::uint64_t seed) {
   }
   GPU_OK(project(runner.launch, args));
   runner.sync();
+  std::vector<std::vector<float>> together;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    const std::vector<float> got = outs[i]->get();
+    together.push_back(outs[i]->get());
+    std::vector<double> want;
     for (int b = 0; b < batch; ++b) {
+      std::vector<float> row =
+          rms_normed(host_x.data() + std::size_t(b * cols), host_weight.data(), 1e-6f, cols);
+      if (!is_plain(shapes[i].first)) row = rounded(row);
+      for (int r = 0; r < shapes[i].second; ++r)
+        want.push_back(dot(matrices[i]->row(r), row.data(), cols));
+    }
+    compare("several of " + std::to_string(cols) + " columns, matrix " + std::to_string(i),
+            together[i], want, is_plain(shapes[i].first) ? 1e-5 : 1e-3);
+  }
+  for (int b = 0; b < batch; ++b)
+    for (std::size_t first = 0; first < (apart ? shapes.size() : 1); ++first) {
+      const std::size_t count = apart ? 1 : shapes.size();
       ProjectArgs one = args;
-      one.rows = 1, one.n_outputs = 1, one.input.x = x.data() + std::size_t(b) * kCols;
-      one.outputs[0] = args.outputs[i];
-      outs[i]->poison();
+      one.rows = 1, one.n_outputs = int(count), one.input.x = x.data() + std::size_t(b * cols);
+      for (std::size_t i = 0; i < count; ++i) {
+        one.outputs[i] = args.outputs[first + i];
+        outs[first + i]->poison();
+      }
       GPU_OK(project(runner.launch, one));
       runner.sync();
-      const std::vector<float> alone = outs[i]->get();
-      const auto rows = std::size_t(shapes[i].second);
-      check("several, rows " + std::to_string(batch) + ", matrix " + std::to_string(i),
-            std::memcmp(alone.data(), got.data() + std::size_t(b) * rows, rows * 4) == 0);
+      for (std::size_t i = first; i < first + count; ++i) {
+        const auto rows = std::size_t(shapes[i].second);
+        check("several of " + std::to_string(cols) + " columns, row " + std::to_string(b) + " of " +
+                  std::to_string(batch) + ", matrix " + std::to_string(i),
+              std::memcmp(outs[i]->get().data(), together[i].data() + std::size_t(b) * rows,
+                          rows * 4) == 0);
+      }
+    }
+}
+
+// Matrices that give every multiprocessor many super-blocks: a dense model's.
+void test_dense(std::uint64_t seed) {
+  for (const int multiprocessors : {0, 3, 1}) {
+    pretended_multiprocessors() = multiprocessors;
+    for (const int batch : {1, 2, 8}) {
+      run({BlockType::Q4_K, 157, 5120, batch, InputKind::rms_norm}, seed++);
+      run({BlockType::Q6_K, 150, 4352, batch, InputKind::gated_rms}, seed++);
+      run({BlockType::Q4_K, 40, 17408, batch, InputKind::plain}, seed++);
+      run({BlockType::Q6_K, 33, 17408, batch, InputKind::plain}, seed++);
+    }
+    for (const int batch : {1, 3, 8}) {
+      run_several(
+          {{BlockType::Q4_K, 150}, {BlockType::F32, 9}, {BlockType::Q6_K, 40}, {BlockType::F32, 5}},
+          5120, batch, false, seed += 10);
+      run_several({{BlockType::Q4_K, 100}, {BlockType::Q6_K, 70}, {BlockType::Q6_K, 1}}, 4096,
+                  batch, false, seed += 10);
     }
   }
+  pretended_multiprocessors() = 0;
 }
 
 void test_embed(BlockType type, int rows, int cols) {
@@ -168,7 +207,13 @@ void test_projections() {
   run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);
   run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm},
       seed++);  // a head: whole tiles a warp
-  for (const int batch : {1, 3}) run_several(batch, seed += 10);
+  for (const int batch : {1, 3})
+    run_several({{BlockType::Q6_K, 2200},
+                 {BlockType::F32, 20},
+                 {BlockType::Q4_K, 1500},
+                 {BlockType::F16, 33}},
+                2048, batch, true, seed += 10);
+  test_dense(seed += 10);
 }
 
 void test_elementwise() {

@@ -124,6 +124,14 @@ double median(const std::vector<double>& sorted) {
   return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }
 
+// Whether all that computes is on this machine, so that what it can do is a measure of the tests.
+bool all_here(const Plan& plan) {
+  const auto away = [](const auto& part) { return !part.here; };
+  return std::none_of(plan.shards.begin(), plan.shards.end(), away) &&
+         std::none_of(plan.expert_workers.begin(), plan.expert_workers.end(),
+                      [&](const ExpertWorkerPlan& w) { return w.experts > 0 && away(w); });
+}
+
 double int8_fraction(const BenchTest& test, const MachineSpeed& speed, int threads) {
   if (speed.int8_op_per_s <= 0.0) return 0.0;
   return median(test.rates) * test.operations_per_token / (speed.int8_op_per_s * threads);
@@ -161,9 +169,11 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
       {"tokens_per_s",
        {{"min", test.rates.front()}, {"median", median(test.rates)}, {"max", test.rates.back()}}},
       {"bytes_per_token", test.bytes_per_token},
-      {"gb_per_s", bytes_per_s / 1e9},
-      {"fraction_of_measured_bandwidth", bytes_per_s / speed.read_bytes_per_s}};
-  if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
+      {"gb_per_s", bytes_per_s / 1e9}};
+  if (all_here(plan)) {
+    json["fraction_of_measured_bandwidth"] = bytes_per_s / speed.read_bytes_per_s;
+    if (test.prompt) json["fraction_of_int8_peak"] = int8_fraction(test, speed, threads);
+  }
   if (plan.predicted && test.size.depth == 0 && test.size.batch == 1) {
     const SpeedBound bound = predicted(plan, test);
     json["predicted"] = {{"tokens_per_s", bound.tokens_per_s},
@@ -185,8 +195,10 @@ bool starts_on_gpu(const Plan& plan) {
 }
 
 void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const MachineSpeed& speed,
-                 const char* isa) {
-  const int threads = plan.threads();
+                 int threads, const char* isa) {
+  const auto percent = [here = all_here(plan)](double fraction) {
+    return here ? fmt::format("{:.1f}%", 100.0 * fraction) : std::string("-");
+  };
   print_out("{} ({}), KV in {}, prefill chunks of {}\n", plan.model.empty() ? "model" : plan.model,
             plan.architecture, kv_type_name(plan.kv_type), plan.prefill_chunk);
   if (starts_on_gpu(plan)) {
@@ -203,14 +215,13 @@ void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const Ma
             "min - max", "bytes/token", "GB/s", "of reading", "of int8");
   for (const BenchTest& test : tests) {
     const double bytes_per_s = median(test.rates) * test.bytes_per_token;
-    print_out("{:<12}{:>8}{:>12.2f}{:>22}{:>13}{:>10.2f}{:>11.1f}%{:>10}\n", test.name,
-              test.size.depth, median(test.rates),
-              fmt::format("{:.2f} - {:.2f}", test.rates.front(), test.rates.back()),
-              format_bytes(static_cast<std::int64_t>(test.bytes_per_token)), bytes_per_s / 1e9,
-              100.0 * bytes_per_s / speed.read_bytes_per_s,
-              test.prompt && speed.int8_op_per_s > 0.0
-                  ? fmt::format("{:.1f}%", 100.0 * int8_fraction(test, speed, threads))
-                  : "");
+    print_out(
+        "{:<12}{:>8}{:>12.2f}{:>22}{:>13}{:>10.2f}{:>12}{:>10}\n", test.name, test.size.depth,
+        median(test.rates), fmt::format("{:.2f} - {:.2f}", test.rates.front(), test.rates.back()),
+        format_bytes(static_cast<std::int64_t>(test.bytes_per_token)), bytes_per_s / 1e9,
+        percent(bytes_per_s / speed.read_bytes_per_s),
+        test.prompt && speed.int8_op_per_s > 0.0 ? percent(int8_fraction(test, speed, threads))
+                                                 : "");
   }
 }
 
@@ -271,7 +282,7 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   TESSERA_ASSIGN(LoadNeeds needs, needs_of(config, tests, model.spec()));
   needs.measure = MeasureLayers::never;  // loading does
   TESSERA_ASSIGN(const Plan plan, plan_model(config, model, needs));
-  const int threads = plan.threads();
+  const int threads = std::max(1, plan.threads());
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   MachineSpeed speed;
   const ShardPlan& first = plan.shards.front();
@@ -296,7 +307,7 @@ Status bench(const Config& config, std::vector<BenchTest> tests) {
   BenchRun run(loaded, std::min(model.spec().n_token, model.spec().n_vocab));
   TESSERA_TRY(run_tests(run, *loaded.experts.metrics, config.small("bench.repeat"), tests));
   if (!config.flag("output.json")) {
-    print_table(loaded.plan, tests, speed, cpu::isa_name(isa));
+    print_table(loaded.plan, tests, speed, threads, cpu::isa_name(isa));
     print_prediction(loaded.plan, tests);
     print_experts(tests);
     return {};

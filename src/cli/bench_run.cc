@@ -25,7 +25,7 @@ Result<std::vector<BenchRun::Sequence>> BenchRun::start(const BenchCase& test) {
     sequences.push_back({.state = std::move(state)});
     if (test.depth > 0) TESSERA_TRY(feed_prompt(sequences.back(), test.depth, true));
   }
-  loaded_.pipeline->chosen();  // waits for what is under way
+  TESSERA_TRY(loaded_.pipeline->finish());
   return sequences;
 }
 
@@ -82,17 +82,14 @@ Result<double> BenchRun::time_prompt(const BenchCase& test) {
   TESSERA_ASSIGN(std::vector<Sequence> sequences, start(test));
   const Clock::time_point begin = Clock::now();
   for (Sequence& sequence : sequences) TESSERA_TRY(feed_prompt(sequence, test.tokens, true));
-  loaded_.pipeline->chosen();
+  TESSERA_TRY(loaded_.pipeline->finish());
   return seconds_since(begin);
 }
 
 Result<double> BenchRun::time_generation(const BenchCase& test) {
   TESSERA_ASSIGN(std::vector<Sequence> sequences, start(test));
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < test.tokens; ++i) {
-    TESSERA_TRY(decode_step(sequences));
-    loaded_.pipeline->chosen();
-  }
+  for (int i = 0; i < test.tokens; ++i) TESSERA_TRY(decode_step(sequences));
   return seconds_since(begin);
 }
 

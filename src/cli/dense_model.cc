@@ -4,7 +4,7 @@
 
 #include "base/log.h"
 #include "cli/option_table.h"
-#include "cli/worker_options.h"
+#include "cli/spawn_requests.h"
 #include "model/has_experts.h"
 
 namespace tessera::cli {

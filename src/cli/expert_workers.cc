@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "cli/worker_sites.h"
 #include "plan/expert_workers.h"
 
 namespace tessera::cli {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/metrics.h"
-#include "cli/worker_options.h"
+#include "cli/find_workers.h"
 #include "pipeline/shard.h"
 #include "worker/remote_experts.h"
 

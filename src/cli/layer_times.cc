@@ -86,12 +86,11 @@ class DeviceTimes {
   std::string digest_;
 };
 
-// What a device takes, measured now and kept; nothing, and a line in the log, where that fails.
-// `before`: what was known, and not steady.
-std::optional<MeasuredLayers> measured_now(const DeviceTimes& times, const DeviceInventory& device,
-                                           const Json& key, const OpenShard& open,
-                                           const std::optional<MeasuredLayers>& before,
-                                           int n_layer) {
+// What a device takes, measured now and kept. Where that fails there is a line in the log, and what
+// was known `before` counts, though it was not steady.
+Result<MeasuredLayers> measured_now(const DeviceTimes& times, const DeviceInventory& device,
+                                    const Json& key, const OpenShard& open,
+                                    const std::optional<MeasuredLayers>& before, int n_layer) {
   log_info("{}: measuring the model's layers{}, which is kept for later starts", device.name,
            before ? " again, since they were not steady" : "");
   Result<MeasuredLayers> result = times.measure(device, key.at("head"), open);
@@ -99,10 +98,11 @@ std::optional<MeasuredLayers> measured_now(const DeviceTimes& times, const Devic
     result = Error::make(ErrorCode::internal, "the times are none that a clock can give");
   if (!result) {
     log_warn("{}: its layers were not measured ({}); {}", device.name, result.error().message,
-             before ? "the times of before count" : "layers are cut by bytes");
-    return before;
+             before ? "the times of before count" : "the plan does without times");
+    if (before) return *before;
+    return result;
   }
-  if (before && before->spread <= result->spread) return before;
+  if (before && before->spread <= result->spread) return *before;
   save_layer_times(key, *result);
   return *std::move(result);
 }
@@ -116,13 +116,12 @@ std::string unsteady_text(const DeviceInventory& device, double spread) {
 
 }  // namespace
 
-std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
-                                         Inventory& inventory) {
-  const std::vector<std::string> none;
+LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
+                                Inventory& inventory) {
   const std::string& choice = needs.config.text("placement.layer_times");
   const bool afresh = choice == "measure" && needs.measure != MeasureLayers::never;
   const bool split = inventory.devices.size() > 1;
-  if (choice == "bytes" || (!split && !afresh)) return none;
+  if (choice == "bytes" || (!split && !afresh)) return {};
   // Cuts that a person chose need no times.
   const bool missing = afresh || (needs.measure == MeasureLayers::missing && split &&
                                   needs.options.layer_weights.empty());
@@ -138,23 +137,27 @@ std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const Ope
                                                                   : saved_layer_times(key, n_layer);
     const bool steady = known && known->spread <= kMostSpread;
     if (missing && !steady && alike == measured.end()) {
-      known = measured_now(times, device, key, open, known, n_layer);
-      if (known) measured.emplace(key, *known);
+      const auto now = measured_now(times, device, key, open, known, n_layer);
+      if (!now)
+        return {.unmeasured =
+                    fmt::format("{} was not measured: {}", device.name, now.error().message)};
+      known = *now;
+      measured.emplace(key, *known);
     }
-    if (!known) return none;
+    if (!known) return {};
     found.push_back(*std::move(known));
   }
 #if defined(__GLIBC__)
   // The plan does not count what measuring leaves on the heap.
   if (!measured.empty()) malloc_trim(0);
 #endif
-  std::vector<std::string> warnings;
+  LayerTimesFound result;
   for (std::size_t i = 0; i < found.size(); ++i) {
     inventory.devices[i].times = found[i].times;
     if (split && found[i].spread > kMostSpread)
-      warnings.push_back(unsteady_text(inventory.devices[i], found[i].spread));
+      result.warnings.push_back(unsteady_text(inventory.devices[i], found[i].spread));
   }
-  return warnings;
+  return result;
 }
 
 }  // namespace tessera::cli

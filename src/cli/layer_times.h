@@ -1,6 +1,6 @@
 // The times of a model's layers on the devices of a plan: kept from an earlier start, or measured.
 //
-//   warnings = add_layer_times(needs, open, inventory);
+//   const LayerTimesFound found = add_layer_times(needs, open, inventory);
 //   TESSERA_ASSIGN(Plan plan, make_plan(model, inventory, options));
 //
 // What was measured is kept by the device (its name, threads and cores, of a worker how it was
@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cli/config.h"
-#include "cli/worker_options.h"
+#include "cli/find_workers.h"
 #include "model/model.h"
 #include "pipeline/shard.h"
 #include "plan/plan.h"
@@ -38,9 +38,14 @@ struct LayerTimesNeeds {
 using OpenShard =
     std::function<Result<std::unique_ptr<Shard>>(const DeviceInventory&, const ShardLayout&)>;
 
+struct LayerTimesFound {
+  std::vector<std::string> warnings;  // a line for each device whose times were not steady
+  std::string unmeasured;             // Plan::unmeasured
+};
+
 // Sets DeviceInventory::times of all devices, or of none. A device that cannot be measured is told
-// in the log. Returns a line for each device whose times were not steady.
-std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
-                                         Inventory& inventory);
+// in the log too.
+LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
+                                Inventory& inventory);
 
 }  // namespace tessera::cli

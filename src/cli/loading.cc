@@ -8,11 +8,12 @@
 #include "cli/dense_model.h"
 #include "cli/expert_costs.h"
 #include "cli/expert_workers.h"
+#include "cli/find_workers.h"
 #include "cli/machine_file.h"
 #include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "cli/stand_ins.h"
-#include "cli/worker_options.h"
+#include "cli/worker_sites.h"
 #include "model/synth.h"
 #include "worker/remote_shard.h"
 
@@ -277,7 +278,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model, placement));
   TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
   MetricsRegistry unread;
-  const std::vector<std::string> unsteady =
+  LayerTimesFound times =
       add_layer_times({.config = config,
                        .model = model,
                        .options = options,
@@ -289,7 +290,8 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   if (placed.plan.experts_leave() && afresh && needs.measure != MeasureLayers::never)
     TESSERA_TRY(set_host_costs(config, model, inventory, /*afresh=*/true, options));
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
-  placed.plan.warnings.insert(placed.plan.warnings.end(), unsteady.begin(), unsteady.end());
+  for (std::string& line : times.warnings) placed.plan.warnings.push_back(std::move(line));
+  placed.plan.unmeasured = std::move(times.unmeasured);
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));
   TESSERA_TRY(add_prediction(config, model, needs, placed.plan));

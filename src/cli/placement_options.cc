@@ -2,6 +2,7 @@
 
 #include "cli/expert_options.h"
 #include "cli/option_value.h"
+#include "cli/spawn_requests.h"
 #include "cli/worker_options.h"
 #include "plan/teams.h"
 

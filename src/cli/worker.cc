@@ -13,7 +13,7 @@
 #include "cli/output.h"
 #include "cli/placement_options.h"
 #include "cli/signals.h"
-#include "cli/worker_options.h"
+#include "cli/worker_sites.h"
 #include "model/model.h"
 #include "model/readers/readers.h"
 #include "worker/auth.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/worker_options.h"
+#include "cli/worker_sites.h"
 #include "worker/auth.h"
 #include "worker/resolve.h"
 

@@ -4,55 +4,17 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/log.h"
 #include "engine/request_check.h"
 #include "sampling/choose.h"
 
 namespace tessera {
-namespace {
-
-Status check_options(const LocalEngineOptions& options, const SequencePool& pool) {
-  const auto fits = [&](const char* what, int limit) -> Status {
-    if (options.parallel <= limit) return {};
-    return Error::make(ErrorCode::invalid, "parallel is {}, but there are {} {}", options.parallel,
-                       limit, what);
-  };
-  if (options.parallel < 1)
-    return Error::make(ErrorCode::invalid, "parallel is {}; it must be at least 1",
-                       options.parallel);
-  TESSERA_TRY(fits("sequence slots", pool.layout().slots));
-  TESSERA_TRY(fits("rows in a step", options.max_rows));
-  TESSERA_TRY(fits("logit rows in a step", options.max_logit_rows));
-  if (options.max_queue < 0)
-    return Error::make(ErrorCode::invalid, "max_queue is {}; it must not be negative",
-                       options.max_queue);
-  if (options.prefill_chunk < 1)
-    return Error::make(ErrorCode::invalid, "prefill_chunk is {}; it must be at least 1",
-                       options.prefill_chunk);
-  if (options.context < 0 || options.context > pool.max_positions())
-    return Error::make(ErrorCode::invalid,
-                       "context is {}; the KV pool holds at most {} positions of one sequence",
-                       options.context, pool.max_positions());
-  return {};
-}
-
-int resolve_context(const LocalEngineOptions& options, const SequencePool& pool,
-                    const ModelSpec& spec) {
-  if (options.context > 0) return options.context;
-  return spec.context_length > 0 ? std::min(spec.context_length, pool.max_positions())
-                                 : pool.max_positions();
-}
-
-}  // namespace
 
 Result<std::unique_ptr<LocalEngine>> LocalEngine::create(const LocalEngineOptions& options,
                                                          const Parts& parts) {
-  TESSERA_TRY(check_options(options, parts.pool));
   const ModelSpec& spec = parts.forward.spec();
+  TESSERA_ASSIGN(const LocalEngineOptions resolved, resolved_options(options, parts.pool, spec));
   if (SampleableTokens(spec).empty())
     return Error::make(ErrorCode::invalid, "no token of the vocabulary may be sampled");
-  LocalEngineOptions resolved = options;
-  resolved.context = resolve_context(options, parts.pool, spec);
   std::unique_ptr<LocalEngine> engine(new LocalEngine(resolved, parts));
   engine->thread_ = std::thread([raw = engine.get()] { raw->run(); });
   return engine;
@@ -72,6 +34,7 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts)
         std::random_device device;
         return std::uint64_t{device()} << 32 | device();
       }()),
+      hold_back_(options.hold_back),
       experts_(parts.experts) {
   const auto parallel = static_cast<std::size_t>(options.parallel);
   running_.reserve(parallel);
@@ -179,6 +142,8 @@ void LocalEngine::drain(double grace_s) {
 
 void LocalEngine::run() {
   while (take_mail()) {
+    // Of steps that were under way in later shards, before more rows follow them.
+    if (fail_spoilt()) deliver();
     admit_waiting();
     if (!running_.empty()) step();
   }
@@ -246,8 +211,9 @@ void LocalEngine::end_waiting(const Submission& submission, GenerationEvent even
 }
 
 void LocalEngine::admit_waiting() {
+  if (waiting_.empty() || holds_back()) return;
   // With no sequence alive nothing is lost where a shard has to begin anew.
-  if (running_.empty() && !waiting_.empty())
+  if (running_.empty())
     if (const Status ready = forward_.restart(); !ready) return fail_waiting(ready.error());
   while (!waiting_.empty() && running_.size() < static_cast<std::size_t>(options_.parallel)) {
     auto sequence = pool_.admit(waiting_.front().positions());
@@ -271,6 +237,12 @@ void LocalEngine::admit_waiting() {
   }
 }
 
+bool LocalEngine::holds_back() {
+  const bool may_come = running_.size() < static_cast<std::size_t>(options_.parallel);
+  return may_come && !running_.empty() &&
+         hold_back_.holds(forward_.restart_due(), EngineClock::now());
+}
+
 void LocalEngine::step() {
   const auto start = EngineClock::now();
   demands_.clear();
@@ -278,32 +250,40 @@ void LocalEngine::step() {
   rows_.assign(running_.size(), 0);
   plan_step(demands_, limits_, rows_);
   batch_.clear();
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->begin_step(rows_[i], batch_);
+  // What is sampled is waited for, and what stands behind it is not.
+  begin_rows(false);
+  begin_rows(true);
 
-  if (Status status = forward_.forward(batch_.view()); !status) {
-    if (experts_ != nullptr) share_experts();
-    if (forward_.keeps_state() || status.error().code == ErrorCode::unavailable)
-      return fail_running(status.error(), forward_.keeps_state());
+  const Status status = forward_.forward(batch_.view());
+  if (experts_ != nullptr) share_experts();
+  if (!status && !forward_.keeps_state()) {
+    if (status.error().code == ErrorCode::unavailable) return fail_running(status.error());
     return fail_everything(status.error());
   }
+  fail_spoilt();
   std::span<const ChosenToken> chosen;
   if (!batch_.choices.empty()) chosen = forward_.chosen();
   CHECK(chosen.size() == batch_.choices.size(), "{} tokens for {} rows", chosen.size(),
         batch_.choices.size());
-  if (experts_ != nullptr) share_experts();
   const auto now = EngineClock::now();
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->end_step(chosen, now);
-
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (rows_[i] == 0 || running_[i]->done()) continue;
+    running_[i]->end_step(chosen, now);
+    observe(*running_[i]);
+  }
   metrics_.step_rows.observe(static_cast<double>(batch_.tokens.size()));
   metrics_.step_seconds.observe(std::chrono::duration<double>(EngineClock::now() - start).count());
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) observe(*running_[i]);
   deliver();
 }
 
-// What the experts of a step cost belongs to its requests, by their rows. A step without logits may
+// The rows of prompts, or those of sequences that decode.
+void LocalEngine::begin_rows(bool prompts) {
+  for (std::size_t i = 0; i < running_.size(); ++i)
+    if (rows_[i] > 0 && (demands_[i].prompt_left > 0) == prompts)
+      running_[i]->begin_step(rows_[i], batch_);
+}
+
+// What the experts of a step cost belongs to its requests, by their rows. The end of a step may
 // still be under way in later shards; the rest of it is then in the next step's.
 void LocalEngine::share_experts() {
   const ExpertUse totals = experts_->totals();
@@ -345,48 +325,6 @@ void LocalEngine::deliver() {
   if (!ended) return;
   std::erase_if(running_, [](const auto& generation) { return generation->done(); });
   publish_counts();
-}
-
-// Of requests that fail because a part of the model is away, or was when they needed it.
-Absence LocalEngine::absence_of(const Error& error) const {
-  if (error.code != ErrorCode::unavailable) return Absence::none;
-  const Absence now = forward_.absence();
-  return now == Absence::none ? Absence::lost : now;
-}
-
-void LocalEngine::fail_running(const Error& error, bool of_step) {
-  log_warn("requests fail: {}", error.message);
-  const Absence absence = absence_of(error);
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (!running_[i]->done() && (!of_step || rows_[i] > 0)) running_[i]->fail(error, absence);
-  deliver();
-}
-
-void LocalEngine::fail_waiting(const Error& error) {
-  const Absence absence = absence_of(error);
-  while (!waiting_.empty()) {
-    const Submission submission = std::move(waiting_.front());
-    waiting_.pop_front();
-    GenerationEvent event;
-    event.error = error;
-    event.absence = absence;
-    end_waiting(submission, std::move(event));
-  }
-}
-
-void LocalEngine::fail_everything(const Error& error) {
-  log_error("the engine stops: {}", error.message);
-  metrics_.healthy.set(0);
-  {
-    std::lock_guard lock(mutex_);
-    fault_ = error.message.empty() ? "unknown" : error.message;
-    accepting_ = false;
-    for (Submission& submission : inbox_) waiting_.push_back(std::move(submission));
-    inbox_.clear();
-  }
-  for (const auto& generation : running_) generation->fail(error);
-  deliver();
-  fail_waiting(error);
 }
 
 void LocalEngine::publish_counts() {

@@ -11,9 +11,11 @@
 //
 // A forward pass that fails because a shard was lost (ErrorCode::unavailable) ends every request
 // that runs, since each has a part of its state there; those that come later are refused until the
-// shard is back. One that spoilt its own rows alone (ForwardPass::keeps_state) ends the requests
-// that had some. Any other failure is fatal: every request gets the error and no new one is taken.
-// A row that cannot be sampled (no finite logit) ends its own request only.
+// shard is back. One that spoilt some sequences alone (ForwardPass::spoilt) ends their requests,
+// and no token is taken from what comes after it. Any other failure is fatal: every request gets
+// the error and no new one is taken. A row that cannot be sampled (no finite logit) ends its own
+// request only. Where a shard is to change over
+// (ForwardPass::restart_due), requests wait a while for those that run (hold_back.h).
 //
 // What create() is given must outlive the engine, and nobody else may use the forward pass and the
 // pool meanwhile. The destructor cancels what runs. drain() must not be called from a sink.
@@ -33,6 +35,8 @@
 #include "engine/engine.h"
 #include "engine/engine_metrics.h"
 #include "engine/generation.h"
+#include "engine/hold_back.h"
+#include "engine/local_engine_options.h"
 #include "engine/step_batch.h"
 #include "engine/step_planner.h"
 #include "experts/expert_metrics.h"
@@ -41,15 +45,6 @@
 #include "text/tokenizer.h"
 
 namespace tessera {
-
-struct LocalEngineOptions {
-  int parallel = 1;         // sequences that run at a time
-  int max_queue = 64;       // requests that wait beside them
-  int context = 0;          // most positions of one sequence; 0: what the pool and the model allow
-  int prefill_chunk = 512;  // prompt rows in one step
-  int max_rows = 512;       // the device layout's
-  int max_logit_rows = 64;  // the device layout's
-};
 
 class LocalEngine final : public Engine {
  public:
@@ -79,12 +74,15 @@ class LocalEngine final : public Engine {
   void cancel_now(RequestId id);
   void cancel_everything();
   void admit_waiting();
+  bool holds_back();
   void step();
   void deliver();
   void observe(const Generation& generation);
   void share_experts();
   void end_waiting(const Submission& submission, GenerationEvent event);
-  void fail_running(const Error& error, bool of_step);  // those with rows in this step, or all
+  void begin_rows(bool prompts);
+  bool fail_spoilt();
+  void fail_running(const Error& error);
   Absence absence_of(const Error& error) const;
   void fail_waiting(const Error& error);
   void fail_everything(const Error& error);
@@ -123,6 +121,7 @@ class LocalEngine final : public Engine {
   std::vector<StepDemand> demands_;
   std::vector<int> rows_;
   StepBatch batch_;
+  HoldBack hold_back_;
   const ExpertMetrics* const experts_;  // may be null
   ExpertUse experts_shared_;            // of its totals: told to requests
 

@@ -127,6 +127,49 @@ TEST(LocalEngine, WhoWaitsForALostShardIsToldSo) {
   }
 }
 
+// A server that is never idle has no moment for it by itself.
+TEST(LocalEngine, WhoComesWaitsForAShardThatIsToChangeOver) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  TestEngine engine(setup);
+  engine.forward.pause();
+  GenerationRequest request = endless();
+  request.max_tokens = 30;
+  Collector running = engine.submit(request);
+  engine.forward.wait_entered(1);
+  engine.forward.set_due();
+  Collector coming = engine.submit(request);
+  engine.forward.resume();
+  coming.wait();
+  EXPECT_TRUE(running.ended());
+  EXPECT_EQ(coming.tokens().size(), 30u);
+  EXPECT_FALSE(engine.forward.restart_due());
+  engine.engine->drain(0);
+  for (const int rows : engine.forward.rows()) EXPECT_EQ(rows, 1) << "one at a time";
+}
+
+TEST(LocalEngine, WhoComesDoesNotWaitForLongOnes) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  setup.options.hold_back = std::chrono::milliseconds(20);
+  setup.layout.groups[0].pages = 20'000;
+  TestEngine engine(setup);
+  GenerationRequest long_one = endless();
+  long_one.max_tokens = 1'000'000;
+  Collector running = engine.submit(long_one);
+  const RequestId id = engine.last_id;
+  running.wait_events(1);
+  engine.forward.set_due();
+  GenerationRequest short_one = endless();
+  short_one.max_tokens = 5;
+  Collector coming = engine.run(short_one);
+  EXPECT_TRUE(coming.finish());
+  EXPECT_FALSE(running.ended());
+  EXPECT_TRUE(engine.forward.restart_due()) << "nothing changed over beside a sequence";
+  engine.engine->cancel(id);
+  running.wait();
+}
+
 TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EngineSetup setup;
   setup.options.parallel = 1;
@@ -146,6 +189,33 @@ TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EXPECT_TRUE(engine.engine->status().healthy);
   engine.engine->drain(0);
   EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
+}
+
+// Its step gave good tokens to the others.
+TEST(LocalEngine, ASpoiltSequenceEndsItsOwnRequestOnly) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  GenerationRequest good = endless();
+  good.max_tokens = 50;
+  GenerationRequest bad = endless();
+  bad.prompt = {5, 6};
+  const std::vector<TokenId> alone = TestEngine(setup).run(good).ids();
+  TestEngine engine(setup);
+  Collector first = engine.submit(bad);
+  first.wait_events(3);
+  engine.forward.pause();
+  Collector second = engine.submit(good);
+  engine.forward.spoil_step({ErrorCode::unavailable, "worker:0 is late"}, 5);
+  engine.forward.resume();
+  first.wait();
+  second.wait();
+  ASSERT_TRUE(first.error());
+  EXPECT_EQ(first.error()->message, "worker:0 is late");
+  EXPECT_EQ(first.absence(), Absence::lost);
+  ASSERT_TRUE(second.finish());
+  EXPECT_EQ(second.ids(), alone);
+  Collector next = engine.run(good);  // in the slot of the one that failed
+  EXPECT_EQ(next.ids(), alone);
 }
 
 TEST(LocalEngine, ARowWithoutNumbersEndsItsOwnRequest) {

@@ -283,6 +283,33 @@ TEST(LocalEngine, DecodingGoesOnDuringALongPrompt) {
   EXPECT_FALSE(prompt_was_first);  // 200 steps of prompt, 100 tokens
 }
 
+// So that nobody waits for a prompt's rows but its own first token.
+TEST(LocalEngine, RowsThatAreSampledComeFirst) {
+  EngineSetup setup;
+  setup.options.parallel = 2;
+  setup.options.prefill_chunk = 6;
+  setup.layout.max_chunk = 4;
+  TestEngine engine(setup);
+  engine.forward.pause();
+  GenerationRequest long_prompt = greedy(std::vector<TokenId>(80, 7));
+  long_prompt.max_tokens = 1;
+  GenerationRequest talker = endless();
+  talker.max_tokens = 10;
+  Collector prefilling = engine.submit(long_prompt);  // admitted first
+  Collector decoding = engine.submit(talker);
+  engine.forward.resume();
+  decoding.wait();
+  prefilling.wait();
+  engine.engine->drain(1);
+  int mixed = 0;
+  for (std::size_t step = 2; step < engine.forward.rows().size(); ++step) {
+    const std::vector<int>& logit_rows = engine.forward.logit_rows()[step];
+    if (engine.forward.rows()[step] < 3 || logit_rows.empty()) continue;
+    mixed += logit_rows.front() == 0;
+  }
+  EXPECT_GE(mixed, 8);
+}
+
 TEST(LocalEngine, NeverSampledTokens) {
   EngineSetup setup;
   setup.script = one_choice([](std::span<const TokenId>) { return 267; });  // the filler

@@ -53,7 +53,6 @@ class ScriptedForward final : public ForwardPass {
       changed_.notify_all();
       changed_.wait(lock, [this] { return !paused_; });
       if (fault_) return *fault_;
-      if (spoilt_) return *std::exchange(spoilt_, {});
     }
     check_shape(batch);
     logits_.assign(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab), 0.0f);
@@ -74,8 +73,12 @@ class ScriptedForward final : public ForwardPass {
     chosen_.resize(logit_row);
     TokenChooser(spec_).choose(logits_, batch.choices, chosen_);
     rows_.push_back(batch.rows());
+    logit_rows_.emplace_back(batch.logit_rows.begin(), batch.logit_rows.end());
+    spoil(batch);
+    if (const Error* why = spoilt_.any_of(batch)) return *why;
     return {};
   }
+  SpoiltSlots spoilt() override { return spoilt_; }
 
   std::span<const ChosenToken> chosen() override { return chosen_; }
 
@@ -95,13 +98,20 @@ class ScriptedForward final : public ForwardPass {
     std::lock_guard lock(mutex_);
     if (away_) return *away_;
     fault_.reset();
+    due_ = false;
     return {};
+  }
+  bool restart_due() const override {
+    std::lock_guard lock(mutex_);
+    return due_;
   }
 
   void reset_slot(int slot) override {
     Slot& state = slots_.at(static_cast<std::size_t>(slot));
     state.history.clear();
     state.owner = ++owners_;
+    const StateChange change{.kind = StateChange::Kind::reset_slot, .to = slot};
+    spoilt_.apply({&change, 1});
   }
 
   // --- For the test's thread ---
@@ -129,14 +139,21 @@ class ScriptedForward final : public ForwardPass {
     absence_ = away ? absence : Absence::none;
     away_ = std::move(away);
   }
-  // The next step fails alone.
-  void spoil_step(Error error) {
+  // What restart_due() says, until restart().
+  void set_due() {
     std::lock_guard lock(mutex_);
-    spoilt_ = std::move(error);
+    due_ = true;
+  }
+  // The next step spoils its sequences; or the next one of a sequence that began with a token,
+  // that.
+  void spoil_step(Error error, std::optional<TokenId> of = std::nullopt) {
+    std::lock_guard lock(mutex_);
+    spoils_ = Spoil{.why = std::move(error), .of = of};
   }
   bool keeps_state() const override { return !fault_; }
   // Rows of each step; only when the engine is idle.
   const std::vector<int>& rows() const { return rows_; }
+  const std::vector<std::vector<int>>& logit_rows() const { return logit_rows_; }
 
  private:
   struct Slot {
@@ -148,6 +165,22 @@ class ScriptedForward final : public ForwardPass {
     int position = -1;
   };
   using Page = std::array<Cell, kPageTokens>;
+  struct Spoil {
+    Error why;
+    std::optional<TokenId> of;
+  };
+
+  void spoil(const BatchView& batch) {
+    std::lock_guard lock(mutex_);
+    bool done = false;
+    for (const SequenceRows& sequence : batch.sequences) {
+      const TokenId first = slots_.at(static_cast<std::size_t>(sequence.slot)).history.front();
+      if (!spoils_ || (spoils_->of && spoils_->of != first)) continue;
+      spoilt_.add({.sequences = {&sequence, 1}}, spoils_->why);
+      done = true;
+    }
+    if (done) spoils_.reset();
+  }
 
   void check_shape(const BatchView& batch) {
     EXPECT_GT(batch.rows(), 0);
@@ -212,6 +245,8 @@ class ScriptedForward final : public ForwardPass {
   std::vector<float> logits_;
   std::vector<ChosenToken> chosen_;
   std::vector<int> rows_;
+  std::vector<std::vector<int>> logit_rows_;
+  SpoiltSlots spoilt_;
   int owners_ = 0;
 
   mutable std::mutex mutex_;
@@ -221,7 +256,8 @@ class ScriptedForward final : public ForwardPass {
   std::optional<Error> fault_;
   std::optional<Error> away_;
   Absence absence_ = Absence::none;
-  std::optional<Error> spoilt_;
+  bool due_ = false;
+  std::optional<Spoil> spoils_;
 };
 
 // Logits that hash the whole history: any token that is missing, doubled or foreign changes them.

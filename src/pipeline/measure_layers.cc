@@ -136,9 +136,12 @@ class Measurement {
 
   Result<StepTime> measure(LayerRange layers) {
     const ShardLayout wanted = layout(layers);
+    // The plan may fit all the same, where some weights stay in the file.
     if (options_.fits && !options_.fits(wanted))
-      return Error::make(ErrorCode::exhausted, "layers {}-{} do not fit", layers.begin,
-                         layers.end - 1);
+      return Error::make(ErrorCode::exhausted, "its memory does not hold all weights of {}",
+                         layers.size() == 1
+                             ? fmt::format("layer {}", layers.begin)
+                             : fmt::format("layers {}-{}", layers.begin, layers.end - 1));
     TESSERA_ASSIGN(std::unique_ptr<Shard> shard, open_(wanted));
     TESSERA_TRY(shard->load(model_, {}));
     return Rig(model_, wanted, std::move(shard)).measure(spread_);

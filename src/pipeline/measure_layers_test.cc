@@ -125,6 +125,7 @@ TEST(MeasureLayers, WhatDoesNotFitIsNotLoaded) {
       measure_layers(model, {.fits = [](const ShardLayout&) { return false; }}, noting(asked));
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, ErrorCode::exhausted);
+  EXPECT_EQ(none.error().message, "its memory does not hold all weights of layer 1");
   EXPECT_TRUE(asked.layouts.empty());
   // Room for single layers: what a call costs is not known, and counts with them.
   const Result<MeasuredLayers> single = measure_layers(

@@ -29,7 +29,6 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   if (!loaded) return std::move(loaded).error();
   pipeline->chosen_.resize(static_cast<std::size_t>(plan.shards.back().layout.max_logit_rows));
   pipeline->near_ = [it = pipeline.get()] { it->prepare_next(); };
-  for (const auto& stage : pipeline->stages_) pipeline->waits_ |= stage->shard().fails_pieces();
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
 }
@@ -65,16 +64,17 @@ void Pipeline::drive(std::size_t stage, std::vector<int> cpus) {
 Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
-  piece_failure_.reset();
   logits_ = {};
   n_chosen_ = 0;
   if (ring_ != nullptr) cut_batch(batch, piece_rows_, ranges_);
-  const Status status = goes_whole(batch) ? forward_whole(batch) : forward_pieces(batch);
-  if (status) return status;
-  // What is under way is of this batch.
-  if (ring_ != nullptr) wait_sent();
-  if (failure_) return *failure_;
-  return status;
+  goes_whole(batch) ? forward_whole(batch) : forward_pieces(batch);
+  if (failure_) {
+    if (ring_ != nullptr) wait_sent();
+    return *failure_;
+  }
+  const SpoiltSlots now = spoilt();
+  if (const Error* why = now.any_of(batch)) return *why;
+  return {};
 }
 
 // Where no two shards could work at the same time, and no thread but this one has work to do.
@@ -84,10 +84,10 @@ bool Pipeline::goes_whole(const BatchView& batch) const {
          stages_.back()->progress().is_done(sent_);
 }
 
-Status Pipeline::forward_whole(const BatchView& batch) {
+void Pipeline::forward_whole(const BatchView& batch) {
   if (ring_ != nullptr) {
     wait_sent();
-    TESSERA_TRY(seen_failure());  // of a batch before this one
+    if (failure_) return;  // of a batch before this one
     whole_ = &(*ring_)[sent_];
   }
   binding_.bind(first_cpus_);
@@ -107,9 +107,7 @@ Status Pipeline::forward_whole(const BatchView& batch) {
     if (!status) fail_whole(std::move(status).error(), shard);
   }
   look_at(*whole_);
-  TESSERA_TRY(seen_failure());
-  take_results(stages_.back()->shard().logits(), batch);
-  return {};
+  take_results(logits_after(*whole_), batch);
 }
 
 // Every shard is told of a piece, of one that failed too: its changes concern other sequences.
@@ -126,7 +124,7 @@ void Pipeline::fail_whole(Error error, const Shard& shard) {
     whole_->fail(std::move(error), shard.keeps_state());
 }
 
-Status Pipeline::forward_pieces(const BatchView& batch) {
+void Pipeline::forward_pieces(const BatchView& batch) {
   binding_.bind(first_cpus_);
   // Logits stay with the device where it computes all of them at once.
   const bool gather = batch.choices.empty() && !batch.logit_rows.empty() &&
@@ -134,6 +132,7 @@ Status Pipeline::forward_pieces(const BatchView& batch) {
   if (gather)
     gathered_logits_.resize(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab));
   std::size_t gathered = 0, chosen = 0;
+  std::uint64_t awaited = 0;  // pieces until the last one with logits
   for (const RowRange rows : ranges_) {
     Piece& piece = next_piece();
     piece.take(batch, rows);
@@ -143,16 +142,22 @@ Status Pipeline::forward_pieces(const BatchView& batch) {
     const std::size_t choices = piece.view().choices.rows.size();
     piece.chosen_out = std::span(chosen_).subspan(chosen, choices);
     chosen += choices;
+    if (!piece.view().logit_rows.empty()) awaited = sent_ + 1;
     send();
-    TESSERA_TRY(seen_failure());
+    if (failure_) return;
   }
-  if (batch.logit_rows.empty() && !waits_) return {};
-  wait_sent();
-  TESSERA_TRY(seen_failure());
+  if (awaited == 0) return;
+  wait_until(awaited);
+  // Not gathered, they are the last piece's, so that no other one has come after it.
   take_results(gather ? std::span<const float>(gathered_logits_).first(gathered)
-                      : stages_.back()->shard().logits(),
+                      : logits_after((*ring_)[awaited - 1]),
                batch);
-  return {};
+}
+
+// Of the piece that the last shard had last.
+std::span<const float> Pipeline::logits_after(const Piece& piece) {
+  if (piece.failed()) return {};
+  return stages_.back()->shard().logits();
 }
 
 void Pipeline::take_results(std::span<const float> logits, const BatchView& batch) {
@@ -160,38 +165,43 @@ void Pipeline::take_results(std::span<const float> logits, const BatchView& batc
   if (n_chosen_ == 0) logits_ = logits;
 }
 
-std::span<const float> Pipeline::logits() {
-  if (ring_ != nullptr) wait_sent();
-  return logits_;
-}
-
 std::span<const ChosenToken> Pipeline::chosen() {
-  if (ring_ != nullptr) wait_sent();
   return std::span(chosen_).first(n_chosen_);
 }
 
 Status Pipeline::finish() {
   if (ring_ != nullptr) wait_sent();
-  return seen_failure();
-}
-
-// Until the last stage has done with all pieces.
-void Pipeline::wait_sent() {
-  if (sent_ > 0) stages_.back()->progress().wait_done(sent_);
-  for (; checked_ < sent_; ++checked_) look_at((*ring_)[checked_]);
-}
-
-// The first piece that failed becomes the failure.
-void Pipeline::look_at(const Piece& piece) {
-  if (!piece.failed()) return;
-  std::optional<Error>& failure = piece.keeps_state() ? piece_failure_ : failure_;
-  if (!failure) failure = piece.error();
-}
-
-Status Pipeline::seen_failure() const {
   if (failure_) return *failure_;
-  if (piece_failure_) return *piece_failure_;
+  const SpoiltSlots now = spoilt();
+  if (const Error* why = now.any()) return *why;
   return {};
+}
+
+// Until the last stage has done with the first `pieces` of those that were sent.
+void Pipeline::wait_until(std::uint64_t pieces) {
+  if (pieces > 0) stages_.back()->progress().wait_done(pieces);
+  for (; checked_ < pieces; ++checked_) look_at((*ring_)[checked_]);
+}
+
+// Each piece once, in their order. The first one that lost a shard is the failure.
+void Pipeline::look_at(const Piece& piece) {
+  spoilt_.apply(piece.changes);
+  if (!piece.failed()) return;
+  if (piece.keeps_state())
+    spoilt_.add(piece.view(), piece.error());
+  else if (!failure_)
+    failure_ = piece.error();
+}
+
+SpoiltSlots Pipeline::spoilt() {
+  while (checked_ < sent_ && stages_.back()->progress().is_done(checked_ + 1))
+    look_at((*ring_)[checked_++]);
+  SpoiltSlots now = spoilt_;
+  if (now.empty()) return now;
+  // A slot that has a new owner since then is not.
+  for (std::uint64_t piece = checked_; piece < sent_; ++piece) now.apply((*ring_)[piece].changes);
+  now.apply(changes_);
+  return now;
 }
 
 // The piece that was filled last, to the stages.
@@ -264,9 +274,17 @@ Status Pipeline::restart() {
   if (ring_ != nullptr) wait_sent();
   for (const auto& stage : stages_) TESSERA_TRY(stage->shard().restart());
   find_elsewhere();
-  if (failure_) changes_.clear();
+  if (failure_) {
+    changes_.clear();
+    spoilt_ = {};
+  }
   failure_.reset();
   return {};
+}
+
+bool Pipeline::restart_due() const {
+  return std::any_of(stages_.begin(), stages_.end(),
+                     [](const auto& stage) { return stage->shard().restart_due(); });
 }
 
 void Pipeline::stop() {

@@ -11,11 +11,12 @@
 // after the other, so that all shards work at the same time. A batch of one piece that asks for
 // logits leaves nothing to overlap when nothing is under way: where the shards after the first
 // compute elsewhere, the caller's thread takes it through all of them, without waking another. A
-// batch that asks for logits is done when forward() returns; one that asks for none may still be in
-// the later shards, and the next one follows it. The batch and what it points to may change as soon
-// as forward() returns.
+// batch is done up to its last piece that asks for logits when forward() returns; what comes after
+// that may still be in the later shards, and the next batch follows it. So rows that ask for logits
+// stand best at a batch's begin. The batch and what it points to may change as soon as forward()
+// returns.
 //
-// logits() and chosen() wait for all batches and are valid until the next forward(). A batch with
+// logits() and chosen() are the last batch's and valid until the next forward(). A batch with
 // choices has tokens and no logits: they stay where the head is. State is that of a sequence
 // over all shards: it is reset and copied as one, in order with the batches. The batch must keep to
 // the plan's limits (CHECKed by the device). One shard runs without further threads and copies.
@@ -27,8 +28,11 @@
 // next one, unless restart() is called before: so whoever has no sequence alive calls it before the
 // first forward() of a new one.
 //
-// It also fails, with the error of experts/dispatcher.h, where a batch alone cannot be computed:
-// then its sequences are spoilt and nothing else, which keeps_state() says.
+// Where a piece alone cannot be computed (experts/dispatcher.h) its sequences are spoilt and
+// nothing else: keeps_state() then says so. A batch with rows of spoilt ones fails with their
+// error; what it gives for the others is good. That may be known only after forward() has returned,
+// but no logits or tokens that it gave were of a sequence that was spoilt before. spoilt() says
+// which are.
 #pragma once
 
 #include <functional>
@@ -42,6 +46,7 @@
 #include "base/result.h"
 #include "device/batch.h"
 #include "pipeline/shard.h"
+#include "pipeline/spoilt_slots.h"
 #include "pipeline/stage.h"
 #include "pipeline/thread_binding.h"
 #include "plan/plan.h"
@@ -67,8 +72,14 @@ class ForwardPass {
   virtual std::vector<std::string> away() const { return {}; }
   // Forgets the state of all sequences if that is needed to go on.
   virtual Status restart() { return {}; }
+  // Whether restart() would put another in the place of who computes now. It is worth a moment with
+  // no sequence alive, and nothing is wrong without.
+  virtual bool restart_due() const { return false; }
   // Whether a forward() that failed spoilt the sequences of its batch only.
+  // Whether a forward() that failed spoilt some sequences only.
   virtual bool keeps_state() const { return false; }
+  // These, as far as it is known, until their slots are reset. Waits for nothing.
+  virtual SpoiltSlots spoilt() { return {}; }
 };
 
 class Pipeline final : public ForwardPass {
@@ -81,7 +92,7 @@ class Pipeline final : public ForwardPass {
 
   const ModelSpec& spec() const override { return spec_; }
   Status forward(const BatchView& batch) override;
-  std::span<const float> logits();
+  std::span<const float> logits() const { return logits_; }
   std::span<const ChosenToken> chosen() override;
   void reset_slot(int slot) override {
     change({.kind = StateChange::Kind::reset_slot, .to = slot});
@@ -103,10 +114,12 @@ class Pipeline final : public ForwardPass {
   // nobody (empty) where a worker is away with them. Any thread; the plan that it was loaded by.
   std::vector<std::string> owners(const Plan& plan) const;
   Status restart() override;
+  bool restart_due() const override;
   bool keeps_state() const override { return !stopped_ && !failure_; }
+  SpoiltSlots spoilt() override;
 
-  // Waits for all batches, also those that nobody asked the logits of, and says what failed of
-  // them.
+  // Waits for all batches, also those that nobody asked the logits of. Fails where a shard was lost
+  // or a sequence is spoilt.
   Status finish();
   // A worker that does not answer is not waited for long from now on, since the end is near; what
   // answers goes on. Any thread.
@@ -122,29 +135,29 @@ class Pipeline final : public ForwardPass {
   void find_elsewhere();
   void drive(std::size_t stage, std::vector<int> cpus);
   void change(const StateChange& change) { changes_.push_back(change); }
-  Status forward_whole(const BatchView& batch);
-  Status forward_pieces(const BatchView& batch);
+  void forward_whole(const BatchView& batch);
+  void forward_pieces(const BatchView& batch);
+  std::span<const float> logits_after(const Piece& piece);
   void take_results(std::span<const float> logits, const BatchView& batch);
   Piece& next_piece();
   bool goes_whole(const BatchView& batch) const;
   void prepare_next();
   void fail_whole(Error error, const Shard& shard);
   void send();
-  void wait_sent();
+  void wait_sent() { wait_until(sent_); }
+  void wait_until(std::uint64_t pieces);
   void look_at(const Piece& piece);
-  Status seen_failure() const;
 
   ModelSpec spec_;
   int piece_rows_ = 0;
   bool stopped_ = false;
-  bool waits_ = false;  // a piece may fail alone: each batch is done before the next
   std::vector<std::unique_ptr<Stage>> stages_;
   std::span<const float> logits_;
   std::vector<ChosenToken> chosen_;  // room for the most logit rows
   std::size_t n_chosen_ = 0;
-  std::vector<StateChange> changes_;    // to come before the next piece
-  std::optional<Error> failure_;        // a shard was lost; until restart()
-  std::optional<Error> piece_failure_;  // of this batch
+  std::vector<StateChange> changes_;  // to come before the next piece
+  std::optional<Error> failure_;      // a shard was lost; until restart()
+  SpoiltSlots spoilt_;                // by the pieces that were looked at
 
   // A batch that one thread takes through all shards.
   Piece alone_;  // with one shard; else a piece of the ring serves
@@ -157,7 +170,7 @@ class Pipeline final : public ForwardPass {
   std::unique_ptr<PieceRing> ring_;
   StageProgress source_;                // of the pieces that were filled
   std::uint64_t sent_ = 0;              // pieces given to the stages
-  std::uint64_t checked_ = 0;           // of them: known to have succeeded
+  std::uint64_t checked_ = 0;           // of them: known to be done, and looked at
   std::vector<RowRange> ranges_;        // of the batch's pieces
   std::vector<float> gathered_logits_;  // of a batch whose logit rows lie in several pieces
   std::vector<int> first_cpus_;         // of the thread that calls forward()

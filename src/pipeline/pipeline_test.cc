@@ -90,7 +90,7 @@ TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
   ASSERT_TRUE(rig.forward(3 * kPieceRows));
   rig.pipeline->stop();
   rig.pipeline->stop();
-  rig.pipeline->logits();
+  EXPECT_TRUE(rig.pipeline->finish());
   EXPECT_EQ(rig.first->finished, 3);
   EXPECT_EQ(rig.second->finished, 3);
   EXPECT_FALSE(rig.forward(kPieceRows));
@@ -117,7 +117,7 @@ TEST(Pipeline, TellsAllShardsToEndBeforeItWaitsForOne) {
 TEST(Pipeline, TellsAFailureOfTheFirstShardOnceItsPiecesAreDone) {
   Rig rig(3);
   (void)rig.forward(4 * kPieceRows);  // may end before the piece is looked at
-  rig.pipeline->logits();
+  EXPECT_FALSE(rig.pipeline->finish());
   EXPECT_FALSE(rig.forward(kPieceRows));
   EXPECT_FALSE(rig.pipeline->keeps_state());
   EXPECT_EQ(rig.first->started, rig.first->finished);

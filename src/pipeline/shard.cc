@@ -63,6 +63,7 @@ std::vector<std::string> LocalShard::away() const {
 
 Status LocalShard::prepare(Piece& piece) {
   for (const StateChange& change : piece.changes) apply(change);
+  spoilt_.apply(piece.changes);
   if (dispatcher_ != nullptr)
     if (Status moved = dispatcher_->between_steps(*device_); !moved) {
       lost_ = true;  // the model's file: later pieces would fail as well
@@ -74,13 +75,16 @@ Status LocalShard::prepare(Piece& piece) {
 }
 
 Status LocalShard::start(Piece& piece) {
+  if (const Error* why = spoilt_.all_of(piece.view())) return *why;
   if (!layout_.embedding) device_->write_hidden(piece.hidden());
   return {};
 }
 
 Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
   Status status = compute(piece, near);
-  if (!status) lost_ |= status.error().code != ErrorCode::unavailable || !device_->fault();
+  if (status) return status;
+  lost_ |= status.error().code != ErrorCode::unavailable || !device_->fault();
+  spoilt_.add(piece.view(), status.error());
   return status;
 }
 

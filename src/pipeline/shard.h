@@ -16,7 +16,8 @@
 // Errors: unavailable when the shard and the state in it are lost; it fails from then on until
 // restart(). A local shard fails for good where its device does. Otherwise it loses nothing: what
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
-// so.
+// so. It then fails at later pieces that have no other sequences too, uncomputed: the rows before
+// theirs are missing, and nobody wants them.
 //
 // Threads: one at a time drives a shard (start() and finish() too); ready(), absence(), away() and
 // stand_in() may be called by any once it is loaded.
@@ -36,6 +37,7 @@
 #include "experts/routing_counts.h"
 #include "pipeline/absence.h"
 #include "pipeline/piece.h"
+#include "pipeline/spoilt_slots.h"
 #include "plan/plan.h"
 #include "sampling/choose.h"
 
@@ -57,9 +59,6 @@ class Shard {
 
   // Whether the state of the other sequences is as before after an error.
   virtual bool keeps_state() const { return false; }
-  // Whether a piece can fail without the shard being lost, so that a caller who wants to know whose
-  // piece it was waits for each.
-  virtual bool fails_pieces() const { return false; }
   // Whether the computing is done by another process, so that who drives the shard only waits.
   virtual bool elsewhere() const { return false; }
 
@@ -77,6 +76,8 @@ class Shard {
   // Forgets the state of all sequences where that is needed to go on after a loss; otherwise does
   // nothing. No piece may be under way.
   virtual Status restart() { return {}; }
+  // Whether that would change who computes, though nothing is lost. Who calls it.
+  virtual bool restart_due() const { return false; }
   // From now on a piece waits for a few seconds at most for a worker that does not answer, and then
   // fails; any thread. Workers that answer go on.
   virtual void hurry() {}
@@ -128,7 +129,6 @@ class LocalShard final : public Shard {
   Status ready() const override;
   Absence absence() const override { return Absence::lost; }  // of a worker that is required
   std::vector<std::string> away() const override;
-  bool fails_pieces() const override { return dispatcher_ != nullptr && experts_.options.required; }
   void hurry() override {
     if (experts_.hurry_workers) experts_.hurry_workers();
   }
@@ -149,6 +149,7 @@ class LocalShard final : public Shard {
   LocalExperts experts_;
   std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
   std::optional<TokenChooser> chooser_;     // of one with the head
+  SpoiltSlots spoilt_;                      // by pieces that failed here
   bool lost_ = false;
 };
 

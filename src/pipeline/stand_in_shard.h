@@ -74,6 +74,8 @@ class StandInShard final : public Shard {
     return here() == Here::loaded ? parts_.device : std::string();
   }
   Status restart() override;
+  // The worker is there again, and has not its layers.
+  bool restart_due() const override { return now_ != worker_.get() && worker_->ready(); }
   void hurry() override { worker_->hurry(); }
   void give_up() override;
 

@@ -3,9 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <functional>
 #include <thread>
+
+#include "pipeline/fake_worker_shard.h"
 
 namespace tessera {
 namespace {
@@ -18,51 +19,6 @@ bool eventually(const std::function<bool()>& done) {
     if (Clock::now() > end) return false;
   return true;
 }
-
-// A worker that is there, has failed, or is ended.
-class FakeWorker final : public Shard {
- public:
-  Status load(const Model&, const LoadProgress&) override { return {}; }
-  Status prepare(Piece&) override { return {}; }
-  Status start(Piece&) override { return {}; }
-  Status finish(Piece&, const std::function<void()>&) override { return {}; }
-  std::span<const float> logits() override { return {&mark, 1}; }
-  bool elsewhere() const override { return true; }
-  Status ready() const override {
-    const std::lock_guard lock(mutex_);
-    if (failed_) return Error::make(ErrorCode::unavailable, "worker:0 is away (failed)");
-    return {};
-  }
-  Absence absence() const override { return ready() ? Absence::none : Absence::failed; }
-  std::vector<std::string> away() const override {
-    if (const Status now = ready(); !now) return {now.error().message};
-    return {};
-  }
-  Status restart() override { return ready(); }
-  bool await_failed() const override {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return ended_ || failed_; });
-    return !ended_;
-  }
-  void give_up() override {
-    const std::lock_guard lock(mutex_);
-    ended_ = true;
-    changed_.notify_all();
-  }
-  void set_failed(bool failed) {
-    const std::lock_guard lock(mutex_);
-    failed_ = failed;
-    changed_.notify_all();
-  }
-
-  float mark = 1;
-
- private:
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  bool failed_ = false;
-  bool ended_ = false;
-};
 
 // The same layers here.
 class FakeLayers final : public Shard {
@@ -85,7 +41,7 @@ struct Rig {
   static constexpr std::int64_t kBytes = 100;
 
   explicit Rig(std::int64_t free = kBytes) : room(std::make_shared<HostRoom>(free)) {
-    auto made = std::make_unique<FakeWorker>();
+    auto made = std::make_unique<FakeWorkerShard>();
     worker = made.get();
     shard = std::make_unique<StandInShard>(
         std::move(made),
@@ -128,7 +84,7 @@ struct Rig {
   std::atomic<bool> held = false;
   bool no_memory = false;
   Status load;
-  FakeWorker* worker = nullptr;
+  FakeWorkerShard* worker = nullptr;
   std::unique_ptr<StandInShard> shard;
 };
 
@@ -137,6 +93,7 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_FALSE(rig.is_here());
+    EXPECT_FALSE(rig.shard->restart_due());
     EXPECT_EQ(rig.shard->stand_in(), "");
     EXPECT_TRUE(rig.shard->elsewhere());
     rig.held = true;
@@ -155,9 +112,11 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_TRUE(rig.is_here());
     EXPECT_FALSE(rig.shard->elsewhere());
+    EXPECT_FALSE(rig.shard->restart_due());
     EXPECT_FALSE(rig.room->take(1));
     rig.worker->set_failed(false);
     EXPECT_TRUE(rig.is_here());
+    EXPECT_TRUE(rig.shard->restart_due());
     EXPECT_EQ(rig.shard->stand_in(), "cpu") << "until nothing runs";
     EXPECT_TRUE(rig.shard->away().empty());
   }

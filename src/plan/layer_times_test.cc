@@ -199,6 +199,23 @@ TEST(Prediction, IsTheSlowestWithPromptsAndTheSumWithTokens) {
   EXPECT_FALSE(predict(model, plan, MeasuredSpeed{1e9, 1e9}));
 }
 
+// What was tried in vain is no advice.
+TEST(Prediction, TimesThatCouldNotBeMeasuredAreNotAdvised) {
+  const Model model = golden("qwen3");
+  Inventory inventory = devices({{}, {}});
+  inventory.devices[1].remote = true;
+  Plan plan = planned(model, inventory);
+  const auto advised = [&] {
+    return plan_table(plan).find("--layer-times measure") != std::string::npos;
+  };
+  EXPECT_TRUE(advised());
+  plan.unmeasured = "cpu:1 was not measured: why";
+  EXPECT_FALSE(advised());
+  for (const char* line : {"Layers are cut by their bytes; cpu:1 was not measured: why.\n",
+                           "Speed: not measured; cpu:1 was not measured: why.\n"})
+    EXPECT_NE(plan_table(plan).find(line), std::string::npos) << plan_table(plan);
+}
+
 TEST(Prediction, OfAMachineIsABound) {
   const Model model = golden("qwen3");
   Inventory inventory = devices({{}, {}});
@@ -208,6 +225,8 @@ TEST(Prediction, OfAMachineIsABound) {
   ASSERT_TRUE(plan.predicted);
   EXPECT_FALSE(plan.predicted->measured);
   EXPECT_NE(plan_table(plan).find("Prompts: at most "), std::string::npos);
+  EXPECT_NE(plan_table(plan).find("bytes; --layer-times measure cuts them by time.\n"),
+            std::string::npos);
   EXPECT_NE(plan_table(plan).find("  cpu:1: prompts "), std::string::npos) << plan_table(plan);
   EXPECT_EQ(plan.predicted->shards[1].token_bound, "reading weights");
   EXPECT_EQ(plan.predicted->decode.bound, "reading weights");

@@ -92,7 +92,7 @@ bool Plan::has_gpu() const {
 int Plan::threads() const {
   int threads = 0;
   for (const ShardPlan& shard : shards)
-    if (shard.kind == DeviceKind::cpu) threads += shard.threads;
+    if (shard.kind == DeviceKind::cpu && shard.here) threads += shard.threads;
   return threads;
 }
 

@@ -174,6 +174,7 @@ struct ExpertWorkerUse {
 struct ShardPlan {
   std::string device;
   bool remote = false;  // DeviceInventory::remote
+  bool here = true;     // and its here
   DeviceKind kind = DeviceKind::cpu;
   int number = 0;  // DeviceInventory::number
   int threads = 0;
@@ -330,6 +331,9 @@ struct Plan {
   std::vector<ExecutorCosts> expert_costs;       // where experts are away
   std::optional<DrafterPlan> drafter;
   CutBy cut_by = CutBy::nothing;
+  // Why layers are not cut by times that were to be measured: "cpu:1 was not measured: its memory
+  // ...". Empty: they are, or nobody tried.
+  std::string unmeasured;
   double decode_bytes_per_token = 0.0;  // weights and state that one token at context 0 reads
   std::optional<Prediction> predicted;  // absent: nothing was measured
   // Sentences about budgets that are more than there is, or too little for a worker's first expert;
@@ -339,7 +343,7 @@ struct Plan {
       advice;  // a sentence: what other placement is expected to be faster (topology_advice.h)
 
   bool has_gpu() const;
-  int threads() const;         // of all CPU shards
+  int threads() const;         // of the CPU shards on this machine, workers' too
   int experts_host() const;    // away from their layers' devices, and the host computes them
   bool experts_leave() const;  // the devices of this process, for the host or workers
   // Predicted peak of the process's host memory, without those of workers.

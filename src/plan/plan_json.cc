@@ -68,6 +68,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
   return {
       {"device", shard.device},
       {"remote", shard.remote},
+      {"here", shard.here},
       {"kind", device_kind_name(shard.kind)},
       {"number", shard.remote ? nlohmann::ordered_json() : nlohmann::ordered_json(shard.number)},
       {"threads", shard.threads},
@@ -221,6 +222,7 @@ nlohmann::ordered_json whole_json(const Plan& plan) {
           {"process_bytes", plan.process_bytes},
           {"total_bytes", plan.total_bytes()},
           {"cut_by", cut_by_name(plan.cut_by)},
+          {"unmeasured", plan.unmeasured},
           {"predicted", prediction_json(plan)},
           {"warnings", plan.warnings},
           {"advice", plan.advice},

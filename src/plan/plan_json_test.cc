@@ -33,6 +33,7 @@ ShardLayout some_layout() {
 ShardPlan some_shard() {
   return {.device = "cuda:9",
           .remote = true,
+          .here = false,
           .kind = DeviceKind::cuda,
           .number = 9,
           .threads = 201,
@@ -122,6 +123,7 @@ Plan some_plan() {
       .block_rows = 510,
       .reserve = {.rows = 511, .weights = 512, .kv = 513, .features = 514, .scratch = 515}};
   plan.cut_by = CutBy::times;
+  plan.unmeasured = "why";
   plan.decode_bytes_per_token = 516.0;
   plan.predicted = some_prediction();
   plan.warnings = {"a warning"};
@@ -134,8 +136,8 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
                kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers, program,
-               expert_costs, drafter, cut_by, decode_bytes_per_token, predicted, warnings, advice] =
-      plan;
+               expert_costs, drafter, cut_by, unmeasured, decode_bytes_per_token, predicted,
+               warnings, advice] = plan;
   EXPECT_EQ(json.at("model"), model);
   EXPECT_EQ(json.at("architecture"), architecture);
   EXPECT_EQ(json.at("layers"), n_layer);
@@ -154,6 +156,7 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below
   EXPECT_EQ(json.at("drafter").is_null(), !drafter);                   // below
   EXPECT_EQ(json.at("cut_by"), cut_by_name(cut_by));
+  EXPECT_EQ(json.at("unmeasured"), unmeasured);
   EXPECT_EQ(json.at("decode_bytes_per_token"), decode_bytes_per_token);
   EXPECT_EQ(json.at("predicted").is_null(), !predicted);  // below
   EXPECT_EQ(json.at("warnings"), warnings);
@@ -164,13 +167,14 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
 TEST(PlanJson, HasEveryFieldOfAShard) {
   const ShardPlan shard = some_shard();
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
-  const auto& [device, remote, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
+  const auto& [device, remote, here, kind, number, threads, cpus, layout, weight_bytes, kv_bytes,
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
                worker_uses, offload_bytes, staging_bytes, drafter_bytes, mapped_bytes, locked_bytes,
                file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
+  EXPECT_EQ(json.at("here"), here);
   EXPECT_EQ(json.at("kind"), device_kind_name(kind));
   EXPECT_TRUE(json.at("number").is_null());  // below
   EXPECT_EQ(json.at("threads"), threads);

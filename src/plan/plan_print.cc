@@ -188,7 +188,9 @@ std::string no_prediction(const Plan& plan) {
     away |= !shard.layout.experts.empty() || shard.layout.file_parts != 0;
     elsewhere |= shard.remote || shard.kind != DeviceKind::cpu;
   }
-  if (elsewhere && !away) return "Speed: not measured; --layer-times measure does it.\n";
+  if (elsewhere && !away)
+    return fmt::format("Speed: not measured; {}.\n",
+                       plan.unmeasured.empty() ? "--layer-times measure does it" : plan.unmeasured);
   if (const std::string unknown = unknown_speed(plan); !unknown.empty())
     return fmt::format("Speed: not predicted; {}.\n", unknown);
   return "Speed: not measured; tessera bench measures this machine.\n";
@@ -268,7 +270,9 @@ std::string remarks(const Plan& plan) {
           shard.device, format_bytes(shard.file_bytes), shard.file_parts);
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)
-    text += "Layers are cut by their bytes; --layer-times measure cuts them by time.\n";
+    text += fmt::format(
+        "Layers are cut by their bytes; {}.\n",
+        plan.unmeasured.empty() ? "--layer-times measure cuts them by time" : plan.unmeasured);
   if (!plan.predicted) return text + no_prediction(plan);
   return text +
          fmt::format("Prompts: {}.\nGeneration: {}.\n",

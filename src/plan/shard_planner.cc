@@ -124,6 +124,7 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   ShardPlan shard;
   shard.device = on.name;
   shard.remote = on.remote;
+  shard.here = on.here;
   shard.kind = on.kind;
   shard.number = on.number;
   shard.threads = on.threads;

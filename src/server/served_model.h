@@ -45,7 +45,8 @@ struct ServedModel {
   SamplingParams sampling;      // for what a request leaves open
   Json meta = Json::object();   // facts for /v1/models
   Json props = Json::object();  // facts for /props
-  std::function<Json()> plan;   // the placement as it is now, for /props
+  // The placement as it is now, for /props.
+  std::function<Json()> plan = [] { return Json::object(); };
 
   std::function<std::vector<TokenId>(std::string_view text, EncodeRules rules)> encode;
   std::function<std::vector<TokenId>(const std::vector<PromptSegment>& segments)> encode_chat;

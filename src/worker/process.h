@@ -41,6 +41,9 @@ namespace tessera::worker {
 
 inline constexpr int kWorkerFd = 3;
 
+// The connection of a process that ends goes a moment before the process does.
+inline constexpr std::chrono::milliseconds kExitFollows{100};
+
 struct SpawnOptions {
   std::string binary;
   std::vector<std::string> arguments;

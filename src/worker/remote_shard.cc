@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/within_memory.h"
 #include "worker/layers_handler.h"
+#include "worker/state_changes.h"
 #include "worker/token_wire.h"
 
 namespace tessera::worker {
@@ -174,7 +175,9 @@ Error RemoteShard::lost(Loss reason, const std::string& detail) {
 Status RemoteShard::prepare(Piece& piece) {
   const BatchView& view = piece.view();
   // After those of pieces that were prepared and not started.
+  const bool some_wait = !job_.state_changes.empty();
   for (const StateChange& change : piece.changes) job_.state_changes.push_back(wire_change(change));
+  if (some_wait) drop_overwritten(job_.state_changes);
   job_.tokens.assign(view.tokens.begin(), view.tokens.end());
   job_.logit_rows.assign(view.logit_rows.begin(), view.logit_rows.end());
   if (!options_.layout.head) job_.logit_rows.clear();

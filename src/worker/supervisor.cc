@@ -17,21 +17,10 @@ namespace {
 // Attaching is a few frames; loading comes after it, in the handshake.
 constexpr auto kAttachLimit = std::chrono::seconds(10);
 constexpr auto kMemoryPause = std::chrono::milliseconds(100);
-constexpr auto kExitFollows = std::chrono::milliseconds(100);
 // A slow worker is suspect again and again; of this often at most there is a line.
 constexpr auto kSuspectPause = std::chrono::seconds(10);
 constexpr const char* kRefusals = "tessera_worker_refusals_total";
 constexpr const char* kRefusalsHelp = "Times that a worker refused to serve, or was refused (isa).";
-
-// Of attaching: a worker's REFUSE is an answer, no failure of the start.
-Status take_channel(Result<std::unique_ptr<Channel>> channel, StartedWorker& started) {
-  if (channel) {
-    started.channel = *std::move(channel);
-  } else if (!started.refused) {
-    return std::move(channel).error();
-  }
-  return {};
-}
 
 // One that has failed does not come back by itself: somebody must act.
 LogLevel level_of(WorkerState now) {
@@ -47,35 +36,6 @@ bool is_mismatch(RefuseReason reason) {
 }
 }  // namespace
 
-Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach) {
-  return [spawn, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
-    if (interrupter.interrupted())
-      return Error::make(ErrorCode::cancelled, "{} is not started any more", spawn.binary);
-    StartedWorker started;
-    TESSERA_ASSIGN(started.process, WorkerProcess::spawn(spawn));
-    Fd socket = started.process->take_socket();
-    interrupter.watch(socket.get());
-    Status attached = take_channel(attach_client(std::move(socket), SocketKind::unix_socket, attach,
-                                                 deadline, &started.refused),
-                                   started);
-    if (attached) return started;
-    // The connection of a process that ends goes a moment before the process does.
-    if (!interrupter.interrupted() && started.process->wait(kExitFollows))
-      return Error::make(ErrorCode::unavailable, "{} ended before it was a worker: {}",
-                         spawn.binary, started.process->how());
-    return std::move(attached).error();
-  };
-}
-
-Starter connect_starter(const Address& address, const AttachOptions& attach) {
-  return [address, attach](Deadline deadline, Interrupter& interrupter) -> Result<StartedWorker> {
-    StartedWorker started;
-    TESSERA_TRY(take_channel(connect_to(address, attach, deadline, &interrupter, &started.refused),
-                             started));
-    return started;
-  };
-}
-
 Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegistry& metrics)
     : options_(std::move(options)),
       starter_(std::move(starter)),
@@ -85,6 +45,7 @@ Supervisor::Supervisor(SupervisorOptions options, Starter starter, MetricsRegist
                                  "6 failed.",
                                  {{"worker", options_.name}})),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      standing_(options_.lifecycle.most_restarts),
       lifecycle_(options_.lifecycle, Clock::now()),
       build_(options_.build) {
   CHECK(static_cast<bool>(wake_), "no descriptor left for a supervisor");
@@ -95,17 +56,8 @@ Supervisor::~Supervisor() {
   stop();
 }
 
-void Supervisor::hurry() {
-  const std::lock_guard lock(mutex_);
-  hurries_ = true;
-}
-
 void Supervisor::begin_stop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
+  standing_.begin_stop();
   interrupter_.interrupt();
   const std::uint64_t one = 1;
   (void)!::write(wake_.get(), &one, sizeof(one));
@@ -117,74 +69,8 @@ void Supervisor::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-std::shared_ptr<Session> Supervisor::session() const {
-  const std::lock_guard lock(mutex_);
-  return session_;
-}
-
-Result<std::shared_ptr<Session>> Supervisor::wait(int failed_starts) const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] {
-    return session_ || failed_starts_ >= failed_starts || state_ == WorkerState::failed ||
-           state_ == WorkerState::stopped;
-  });
-  if (session_) return session_;
-  return Error::make(ErrorCode::unavailable, "{}", failure_);
-}
-
-WorkerState Supervisor::state() const {
-  const std::lock_guard lock(mutex_);
-  return state_;
-}
-
-std::optional<std::string> Supervisor::away() const {
-  const std::lock_guard lock(mutex_);
-  if (session_ && !session_->closed()) return std::nullopt;
-  // The supervisor has not seen the end of the connection yet.
-  if (session_) {
-    const std::string why = session_->given_up();
-    return "away: " + (why.empty() ? std::string("its connection ended") : why);
-  }
-  const std::string why = failure_.empty() ? "" : ": " + failure_;
-  if (failed_)
-    return fmt::format("away (failed, {} restarts){}", options_.lifecycle.most_restarts, why);
-  return fmt::format("away ({}){}", worker_state_name(state_), why);
-}
-
-Absence Supervisor::absence() const {
-  const std::lock_guard lock(mutex_);
-  if (session_ && !session_->closed()) return Absence::none;
-  if (failed_) return Absence::failed;
-  return mismatch_ ? Absence::mismatch : Absence::lost;
-}
-
-std::optional<std::string> Supervisor::unanswered() const {
-  const std::shared_ptr<Session> now = session();
-  if (!now || now->closed()) return std::nullopt;
-  const Session::Health health = now->health();
-  if (!health.late) return std::nullopt;
-  const std::chrono::duration<double> age = Clock::now() - *health.oldest_job;
-  return fmt::format("not answering: a job is {:.1f} s old", age.count());
-}
-
-bool Supervisor::await_failed() const {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return stopping_ || failed_; });
-  return !stopping_;
-}
-
-bool Supervisor::hurries() const {
-  const std::lock_guard lock(mutex_);
-  return hurries_;
-}
-
-bool Supervisor::stopping() const {
-  const std::lock_guard lock(mutex_);
-  return stopping_;
-}
-
 void Supervisor::run() {
-  while (!stopping()) {
+  while (!standing_.stopping()) {
     const Status done = within_memory([this]() -> Status {
       step();
       return {};
@@ -257,7 +143,7 @@ void Supervisor::start_worker() {
   Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)), interrupter_);
   if (!started) {
     interrupter_.forget();
-    if (stopping()) return;
+    if (standing_.stopping()) return;
     return lose(DeathReason::start_failed, started.error().message);
   }
   process_ = std::move(started->process);
@@ -273,12 +159,12 @@ void Supervisor::start_worker() {
       client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr,
                        options_.lifecycle.loading_silence);
   interrupter_.forget();
-  if (stopping()) return;
+  if (standing_.stopping()) return;
   if (!reply) return lose(DeathReason::start_failed, reply.error().message);
   if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return refused(*refuse);
   const HelloAck& ack = std::get<HelloAck>(*reply);
   if (const Status same = check_isa(ack.build, options_.isa); !same) return refuse(same.error());
-  set_mismatch(false);
+  standing_.set_mismatch(false);
   compare_build(ack.build);
   live_ = std::make_shared<Session>(std::move(started->channel), options_.hello, ack);
   lifecycle_.started(Clock::now());
@@ -286,14 +172,14 @@ void Supervisor::start_worker() {
 }
 
 void Supervisor::refused(const Refuse& refuse) {
-  set_mismatch(is_mismatch(refuse.reason));
+  standing_.set_mismatch(is_mismatch(refuse.reason));
   count(kRefusals, kRefusalsHelp, refuse_reason_name(refuse.reason));
   lose(DeathReason::refused, fmt::format("it refuses ({})", refusal_text(refuse)));
 }
 
 // A worker that would serve.
 void Supervisor::refuse(const Error& reason) {
-  set_mismatch(true);
+  standing_.set_mismatch(true);
   count(kRefusals, kRefusalsHelp, "isa");
   lose(DeathReason::refused, reason.message);
 }
@@ -313,19 +199,13 @@ void Supervisor::compare_build(const WorkerBuild& now) {
   build_ = now;
 }
 
-void Supervisor::set_mismatch(bool mismatch) {
-  const std::lock_guard lock(mutex_);
-  mismatch_ = mismatch;
-}
-
 void Supervisor::watch() {
   pause(lifecycle_.next_look(Clock::now()));
-  if (stopping()) return;
+  if (standing_.stopping()) return;
   const Status alive = live_->beat();
   const bool broken = !alive && alive.error().code == ErrorCode::invalid;
   if (!broken && process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
   if (!alive) {
-    // The connection of a process that ends goes a moment before the process does.
     if (!broken && process_ && process_->wait(kExitFollows))
       return lose(DeathReason::exited, process_->how());
     const std::string given_up = live_->given_up();
@@ -334,7 +214,7 @@ void Supervisor::watch() {
   }
   const WorkerState before = lifecycle_.state();
   const Session::Health health = live_->health();
-  if (hurries()) lifecycle_.hurry(Clock::now());
+  if (standing_.hurries()) lifecycle_.hurry(Clock::now());
   if (const auto reason = lifecycle_.tick(Clock::now(), health))
     return lose(*reason, "it does not answer");
   if (before != WorkerState::suspect && lifecycle_.state() == WorkerState::suspect)
@@ -351,7 +231,7 @@ void Supervisor::count(const char* name, const char* help, const char* reason) {
 void Supervisor::lose(DeathReason reason, const std::string& detail) {
   count("tessera_worker_deaths_total", "Workers lost.", death_reason_name(reason));
   last_death_ = reason;
-  if (reason != DeathReason::refused) set_mismatch(false);
+  if (reason != DeathReason::refused) standing_.set_mismatch(false);
   const WorkerState before = lifecycle_.state();
   lifecycle_.lost(Clock::now());
   publish(before, detail);
@@ -395,20 +275,14 @@ bool Supervisor::is_worth_a_line(WorkerState before, WorkerState now) {
 
 void Supervisor::publish(WorkerState before, const std::string& reason) {
   const WorkerState now = lifecycle_.state();
-  {
-    const std::lock_guard lock(mutex_);
-    state_ = now;
-    failed_ = lifecycle_.failed();
-    const bool usable = now == WorkerState::healthy || now == WorkerState::suspect;
-    session_ = usable ? live_ : nullptr;
-    if (usable) failure_.clear();
-    if (now == WorkerState::dead) failure_ = reason;
-    if (now == WorkerState::dead && before == WorkerState::starting) ++failed_starts_;
-  }
   state_gauge_.set(static_cast<double>(now));
-  if (now == before) return;
-  changed_.notify_all();
-  if (is_worth_a_line(before, now))
+  const bool usable = now == WorkerState::healthy || now == WorkerState::suspect;
+  standing_.publish({.before = before,
+                     .now = now,
+                     .failed = lifecycle_.failed(),
+                     .session = usable ? live_ : nullptr,
+                     .reason = reason});
+  if (now != before && is_worth_a_line(before, now))
     log_at(level_of(now), "{}: {} -> {}: {}", options_.name, worker_state_name(before),
            worker_state_name(now), reason);
 }

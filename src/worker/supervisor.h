@@ -9,8 +9,8 @@
 // holds one while the worker dies gets errors from it and falls back; the session object lives as
 // long as somebody holds it.
 //
-// Starting is a function, so that a spawned process and a worker at an address are supervised
-// alike. It runs on the supervisor's thread, is given a deadline, and is cut short by stop().
+// How the worker is started is a function (worker/starter.h), which stop() cuts short. What others
+// are told of it is in worker/standing.h.
 //
 // Metrics, kept over restarts (label worker): tessera_worker_state (0 starting, 1 healthy, 2
 // suspect, 3 dead, 4 backoff, 5 stopped, 6 failed), and with a reason tessera_worker_deaths_total,
@@ -21,8 +21,7 @@
 // to suspect and back once in 10 s.
 #pragma once
 
-#include <condition_variable>
-#include <functional>
+#include <chrono>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,23 +30,13 @@
 
 #include "base/metrics.h"
 #include "pipeline/absence.h"
-#include "worker/connect.h"
 #include "worker/lifecycle.h"
 #include "worker/process.h"
 #include "worker/session.h"
+#include "worker/standing.h"
+#include "worker/starter.h"
 
 namespace tessera::worker {
-
-struct StartedWorker {
-  std::unique_ptr<WorkerProcess> process;  // null for a worker that runs elsewhere
-  std::unique_ptr<Channel> channel;        // attached, before the handshake; null where refused
-  std::optional<Refuse> refused;
-};
-// Lets `interrupter` watch the socket, so that stop() need not wait for the deadline.
-using Starter = std::function<Result<StartedWorker>(Deadline deadline, Interrupter& interrupter)>;
-
-Starter spawn_starter(const SpawnOptions& spawn, const AttachOptions& attach);
-Starter connect_starter(const Address& address, const AttachOptions& attach);
 
 struct SupervisorOptions {
   std::string name = "worker";
@@ -66,23 +55,25 @@ class Supervisor {
   // Stops the worker: BYE, SIGKILL.
   ~Supervisor();
 
-  std::shared_ptr<Session> session() const;
+  std::shared_ptr<Session> session() const { return standing_.session(); }
   // Waits until there is one; unavailable, and why the worker was lost, once so many starts failed
   // or there is none to come. Any thread.
-  Result<std::shared_ptr<Session>> wait(int failed_starts) const;
-  WorkerState state() const;
-  Absence absence() const;  // any thread
+  Result<std::shared_ptr<Session>> wait(int failed_starts) const {
+    return standing_.wait(failed_starts);
+  }
+  WorkerState state() const { return standing_.state(); }
+  Absence absence() const { return standing_.absence(); }  // any thread
   // Waits until that is `failed`; false once the supervisor is stopped. Any thread.
-  bool await_failed() const;
+  bool await_failed() const { return standing_.await_failed(); }
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
   // lost: "away (backoff): signal 9 (Killed)". Any thread.
-  std::optional<std::string> away() const;
+  std::optional<std::string> away() const { return standing_.away(); }
   // Of a worker that is not away and whose oldest job takes much longer than such jobs did: "not
   // answering: a job is 3.1 s old". Any thread.
-  std::optional<std::string> unanswered() const;
+  std::optional<std::string> unanswered() const { return standing_.unanswered(); }
   // From now on a worker that does not answer is given up soon (Lifecycle::hurry), as the program
   // is to end. Idempotent, any thread.
-  void hurry();
+  void hurry() { standing_.hurry(); }
   // Ends the worker and the supervision without waiting for it: no worker is started from now on.
   // Whoever has several calls it of all before it waits for one. Idempotent, any thread.
   void begin_stop();
@@ -97,7 +88,6 @@ class Supervisor {
   void refused(const Refuse& refuse);
   void refuse(const Error& reason);
   void compare_build(const WorkerBuild& now);
-  void set_mismatch(bool mismatch);
   void watch();
   void end_worker(bool by_itself);
   bool may_leave_by_itself() const;
@@ -107,8 +97,6 @@ class Supervisor {
   void lose(DeathReason reason, const std::string& detail);
   bool is_worth_a_line(WorkerState before, WorkerState now);
   void publish(WorkerState before, const std::string& reason);
-  bool hurries() const;
-  bool stopping() const;
 
   SupervisorOptions options_;
   Starter starter_;
@@ -116,6 +104,7 @@ class Supervisor {
   Gauge& state_gauge_;
   Fd wake_;                  // eventfd: stop() was called
   Interrupter interrupter_;  // of a start
+  Standing standing_;
 
   Lifecycle lifecycle_;  // the supervisor's thread only, as is the process
   std::unique_ptr<WorkerProcess> process_;
@@ -124,17 +113,6 @@ class Supervisor {
   std::optional<WorkerBuild> build_;         // of its last start, or that it is to have
   std::optional<Deadline> suspect_told_at_;  // by a line
   bool told_suspect_ = false;                // the suspicion that is or was last
-
-  mutable std::mutex mutex_;
-  mutable std::condition_variable changed_;
-  std::shared_ptr<Session> session_;
-  WorkerState state_ = WorkerState::starting;
-  std::string failure_;    // why it was last lost; empty once it is back
-  int failed_starts_ = 0;  // of all
-  bool failed_ = false;    // restarted too often, and not back since
-  bool mismatch_ = false;  // last refused for what it is
-  bool hurries_ = false;
-  bool stopping_ = false;
 
   std::mutex join_mutex_;
   std::thread thread_;

@@ -27,6 +27,7 @@ enum class Topology : std::uint8_t {
   experts_tcp,      // and at tcp:
   experts_sent,     // by one that listens and has no file, so that it is sent its weights
   experts_two,      // by two that are started
+  experts_split,    // by one that is started, which two devices of this process share
   both_roles,       // a worker of layers and one of experts, both started
 };
 inline constexpr Topology kTopologies[] = {
@@ -45,6 +46,7 @@ inline constexpr Topology kTopologies[] = {
     Topology::experts_tcp,
     Topology::experts_sent,
     Topology::experts_two,
+    Topology::experts_split,
     Topology::both_roles,
 };
 
@@ -59,14 +61,14 @@ inline constexpr Topologies kLayerWorkers = of(Topology::layers_spawned) | kLaye
                                             of(Topology::layers_first) | of(Topology::both_roles);
 inline constexpr Topologies kExpertsAtAddress =
     of(Topology::experts_unix) | of(Topology::experts_tcp) | of(Topology::experts_sent);
-inline constexpr Topologies kExpertWorkers = of(Topology::experts_spawned) |
-                                             of(Topology::experts_two) | kExpertsAtAddress |
-                                             of(Topology::both_roles);
+inline constexpr Topologies kExpertWorkers =
+    of(Topology::experts_spawned) | of(Topology::experts_two) | of(Topology::experts_split) |
+    kExpertsAtAddress | of(Topology::both_roles);
 inline constexpr Topologies kExpertsAway = of(Topology::experts_here) | kExpertWorkers;
 inline constexpr Topologies kWorkers = kLayerWorkers | kExpertWorkers;
 inline constexpr Topologies kOverTcp = of(Topology::layers_tcp) | of(Topology::experts_tcp);
 inline constexpr Topologies kOneDevice =
-    of(Topology::one) | (kExpertsAway & ~of(Topology::both_roles));
+    of(Topology::one) | (kExpertsAway & ~of(Topology::experts_split) & ~of(Topology::both_roles));
 
 enum class Effect : std::uint8_t {
   logits,    // what is computed

@@ -111,7 +111,8 @@ const char* name_of(Topology topology) {
       "one",          "split",        "split_three",     "layers_spawned",
       "layers_unix",  "layers_tcp",   "layers_sent",     "layers_chain",
       "layers_first", "experts_here", "experts_spawned", "experts_unix",
-      "experts_tcp",  "experts_sent", "experts_two",     "both_roles"};
+      "experts_tcp",  "experts_sent", "experts_two",     "experts_split",
+      "both_roles"};
   return kNames[static_cast<std::size_t>(topology)];
 }
 
@@ -245,6 +246,8 @@ Settings Rig::topology(Topology topology) const {
       return joined(away, {{"worker.experts", {empty_.address()}}});
     case Topology::experts_two:
       return joined(away, {{"worker.spawn", {kExpertsWorker, kExpertsWorker}}});
+    case Topology::experts_split:
+      return joined(joined(spawned, away), {{"placement.target_devices", {"cpu:0,cpu:1"}}});
     case Topology::both_roles:
       return joined(away, {{"worker.spawn", {kLayersWorker, kExpertsWorker}}});
   }

@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "cli/find_workers.h"
 #include "cli/loading.h"
 #include "cli/option_table.h"
-#include "cli/worker_options.h"
 #include "tests/cli/capability_matrix.h"
 
 namespace tessera::testing {

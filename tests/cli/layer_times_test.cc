@@ -204,6 +204,34 @@ TEST_F(LayerTimesCommand, AFileThatSomeoneMadeUpIsPassedOver) {
   EXPECT_EQ(plan()["cut_by"], "times");
 }
 
+// Its plan fits, since weights may stay in the file; measuring wants all of a layer's.
+TEST_F(LayerTimesCommand, ADeviceThatIsTooSmallToMeasureIsTold) {
+  const Words words = {"plan",
+                       TESSERA_SOURCE_DIR "/models/tessera-mini.gguf",
+                       "--budget",
+                       "cpu:1=2MiB",
+                       "--prefill-chunk",
+                       "16"};
+  const auto one_line = [](std::string text) {
+    for (std::size_t at = 0; (at = text.find("\n  ")) != std::string::npos;)
+      text.replace(at, 3, " ");
+    return text;
+  };
+  const std::string why = "its memory does not hold all weights of layer 1";
+  Words measure = words;
+  measure.insert(measure.end(), {"--layer-times", "measure"});
+  const Outcome told = run(measure);
+  ASSERT_EQ(told.code, 0) << told.err;
+  EXPECT_NE(told.err.find("cpu:1: its layers were not measured (" + why + ")"), std::string::npos)
+      << told.err;
+  EXPECT_NE(one_line(told.out).find("by their bytes; cpu:1 was not measured: " + why + ".\n"),
+            std::string::npos)
+      << told.out;
+  EXPECT_NE(
+      one_line(run(words).out).find("by their bytes; --layer-times measure cuts them by time."),
+      std::string::npos);
+}
+
 TEST_F(LayerTimesCommand, ACacheThatCannotBeWrittenIsNoError) {
   write_file(folder_, "a file where the folder should be");
   EXPECT_EQ(plan({"--layer-times", "measure"})["cut_by"], "times");

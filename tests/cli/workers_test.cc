@@ -265,5 +265,35 @@ TEST(WorkerTopologies, TheEnvironmentSaysTheSame) {
   EXPECT_EQ(nlohmann::json::parse(own.out)["expert_workers"].size(), 1u);
 }
 
+// What it has is not this machine's, of which bench says what it can do.
+TEST(WorkersElsewhere, AreNotCountedAsThisMachineByBench) {
+  const std::string token = scratch_folder() + "/bench_token";
+  write_file(token, "a token of this test alone\n");
+  ServerProcess worker({kModel, "--listen", "tcp:127.0.0.1:0", "--token-file", token, "--threads",
+                        "3", "--budget", "1GiB"},
+                       "worker");
+  const std::string ready = "worker ready at ";
+  ASSERT_TRUE(worker.wait_for(ready + "tcp:")) << worker.output();
+  std::string address = worker.output();
+  address.erase(0, address.find(ready) + ready.size());
+  address.erase(address.find_first_of(" \n"));
+  Words bench = {"bench", kModel,      "-p", "16",    "-n",  "4",      "-r",
+                 "1",     "--threads", "1",  "--ctx", "256", "--json", "--layer-times",
+                 "bytes"};
+  const auto run = [&](const Words& options) {
+    Words words = bench;
+    words.insert(words.end(), options.begin(), options.end());
+    const Outcome outcome = run_program({words});
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return nlohmann::json::parse(outcome.out).at(0);
+  };
+  const auto away = run({"--target-devices", "cpu,worker:" + address, "--token-file", token});
+  EXPECT_EQ(away["machine"]["threads"], 1);
+  EXPECT_FALSE(away.contains("fraction_of_measured_bandwidth")) << away;
+  const auto here = run({"--spawn-worker", "layers,threads=2"});
+  EXPECT_EQ(here["machine"]["threads"], 3);
+  EXPECT_TRUE(here.contains("fraction_of_measured_bandwidth")) << here;
+}
+
 }  // namespace
 }  // namespace tessera::testing

@@ -1,8 +1,8 @@
 // A model whose routed experts are computed in worker processes gives the bits of the plain run
-// with payloads of f32, with quantised weights too: for every family, any share of residents, one
-// worker or two, both transports. What 16 bits change is bounded; int16 keeps log-probabilities
-// within 2e-2 (and greedy tokens: greedy_test.cc). What modes and payloads save is counted. What
-// happens to a worker that fails is in expert_faults_test.cc.
+// with payloads of f32, with quantised weights too: for every family, any share of residents, no
+// worker, one or two, both transports. What 16 bits change is bounded; int16 keeps
+// log-probabilities within 2e-2 (and greedy tokens: greedy_test.cc). What modes and payloads save
+// is counted. What happens to a worker that fails is in expert_faults_test.cc.
 #include <gtest/gtest.h>
 
 #include "tests/expert_models.h"
@@ -38,21 +38,32 @@ class WorkerExperts : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Models, WorkerExperts, ::testing::ValuesIn(kExpertModels),
                          [](const auto& info) { return info.param; });
 
-TEST_P(WorkerExperts, AnyShareOfResidentsAndOneWorkerOrTwo) {
+// Without a worker the host computes what is away, so no link is asked.
+struct Cell {
+  int workers;
+  Link link;
+};
+constexpr Cell kCells[] = {
+    {0, Link::shared}, {1, Link::shared}, {1, Link::stream}, {2, Link::shared}, {2, Link::stream}};
+
+TEST_P(WorkerExperts, AnyShareOfResidentsAnyWorkersAnyTransport) {
   const std::vector<TokenId> prompt = ids(120);
   const std::vector<float> whole = plain(prompt);
   ASSERT_FALSE(whole.empty());
   for (const double resident : {100.0, 60.0, 10.0, 0.0}) {
-    for (const int workers : {1, 2}) {
-      SCOPED_TRACE(fmt::format("{} % resident, {} workers", resident, workers));
+    for (const auto& [workers, link] : kCells) {
+      SCOPED_TRACE(
+          fmt::format("{} % resident, {} workers, {}", resident, workers, link_name(link)));
       ExpertRig rig;
-      rig.waits_for_its_worker();
+      rig.link = link;
+      if (workers > 0) rig.waits_for_its_worker();
       ModelRunner runner(model(), rig.runner(model(), resident, workers));
       ASSERT_TRUE(runner.ready());
       EXPECT_TRUE(runner.logits(prompt, 512) == whole);
       EXPECT_TRUE(runner.logits(prompt, 7) == whole);
       EXPECT_EQ(rig.fallbacks(), 0);
-      EXPECT_EQ(rig.metrics.worker.pairs.value() > 0, resident < 100.0);
+      EXPECT_EQ(rig.metrics.worker.pairs.value() > 0, resident < 100.0 && workers > 0);
+      EXPECT_EQ(rig.metrics.host.pairs.value() > 0, resident < 100.0 && workers == 0);
     }
   }
 }

@@ -7,6 +7,7 @@
 
 #include "device/gpu/kernels/dot.cuh"
 #include "device/gpu/kernels/ffn_supers.cuh"
+#include "device/gpu/kernels/project_decode.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -261,6 +262,19 @@ GpuError expert_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratc
 }
 
 GpuError dense_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {
+  const Input input = ffn_input(ffn, ffn.norm);
+  if (has_gated_stream(input, ffn.dense.gate, ffn.dense.up)) {
+    const FfnShape shape = ffn_shape(ffn);
+    return gated_stream(launch,
+                        {.input = input,
+                         .rows = ffn.rows,
+                         .gate = ffn.dense.gate,
+                         .up = ffn.dense.up,
+                         .activation = ffn.dense.activation,
+                         .out = scratch.h + shape.slots * shape.expert_pad,
+                         .stride = shape.h_stride},
+                        {.rows = scratch.x_rounded});
+  }
   HiddenArgs args = make_args(ffn, scratch, true, ffn.norm);
   const bool q4_k = ffn.dense.gate.type == BlockType::Q4_K && ffn.dense.up.type == BlockType::Q4_K;
   const int blocks = std::min(args.units, std::max(1, launch.multiprocessors) * kBlocksEach);

@@ -23,4 +23,17 @@ GpuError round_rows(const Launch& launch, const Input& input, int rows, std::byt
 bool has_project_supers(const ProjectArgs& args);
 GpuError project_supers(const Launch& launch, const ProjectArgs& args, const Rounding& rounding);
 
+// act(gate x) * up x to out[rows][stride], where gate and up are both Q4_K or both Q6_K and columns
+// are whole super-blocks.
+struct GatedArgs {
+  Input input;
+  int rows = 0;
+  Matrix gate, up;
+  Activation activation = Activation::silu;
+  float* out = nullptr;
+  std::int64_t stride = 0;
+};
+bool has_gated_stream(const Input& input, const Matrix& gate, const Matrix& up);
+GpuError gated_stream(const Launch& launch, const GatedArgs& args, const Rounding& rounding);
+
 }  // namespace tessera::gpu

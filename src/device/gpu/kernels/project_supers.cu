@@ -6,7 +6,7 @@
 // rows come rounded, by round_rows) and meets with them the weights of one unit after another: 16
 // rows of a quantised matrix, or a few of a plain one. The weights of the first unit are in
 // registers, the others' on their way to L2, before the kernel before is done. So many tiles that
-// each warp takes whole ones: project_wide.cu.
+// each warp takes whole ones: project_wide.cu; many super-blocks: project_stream.cu.
 #include <algorithm>
 
 #include "device/gpu/kernels/project_decode.cuh"
@@ -27,21 +27,6 @@ constexpr int blocks_each(int n_cols, int warps) {
 }
 constexpr int bound_threads(int n_cols) {
   return n_cols > 1 ? 512 : 768;
-}
-
-// --- A warp's share of a unit ---
-
-__device__ __forceinline__ void put_sums(const RowSums& sums, int lane, float* shares) {
-  const float low = sums.total(0), high = sums.total(1);
-  const int g = lane / 4, t = lane % 4;
-  if (t < 2) shares[g + 8 * t] = t == 0 ? low : high;
-}
-__device__ __forceinline__ void put_sums(const EightSums& sums, int lane, float* shares) {
-  const int g = lane / 4, t = lane % 4;
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
-    *reinterpret_cast<float2*>(shares + (g + 8 * half) * kDecodeRows + 2 * t) =
-        make_float2(sums.total(2 * half), sums.total(2 * half + 1));
 }
 
 // Plain matrices alone; blocks past their units leave a row each rounded.
@@ -130,31 +115,6 @@ __device__ __forceinline__ void store_units(const SuperArgs& args, int first_uni
   }
 }
 
-// A warp's copy of one super-block of `n` rounded rows, and of their squares.
-__device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int n, int super,
-                                           int lane, char* shared) {
-  constexpr int kPieces = kSuperBytes / 16, kEach = kDecodeRows * kPieces / kWarp;
-  const char* from = rounded_row(args.rounded, args.in.cols, first);
-  const std::int64_t stride = rounded_row_bytes(args.in.cols);
-  uint4 v[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
-    if (row < n)
-      v[i] = *reinterpret_cast<const uint4*>(from + row * stride + super * kSuperBytes + at * 16);
-  }
-  if (lane < n)
-    reinterpret_cast<float*>(shared + args.room.squares)[lane * args.supers + super] =
-        rounded_squares(from + lane * stride, args.in.cols)[super];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
-    if (row < n)
-      *reinterpret_cast<uint4*>(shared + row * args.room.row_bytes + super * kSuperBytes +
-                                at * 16) = v[i];
-  }
-}
-
 // Waits for the kernels before and brings their rows; where a unit's warps are the whole block each
 // brings its own columns, without a barrier.
 template <int kCols, int kWarps>
@@ -182,22 +142,6 @@ __device__ __forceinline__ void wait_and_stage(const SuperArgs& args, Share shar
     __syncwarp();
   else
     __syncthreads();
-}
-
-template <int kCols, int kWarps>
-__device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int step, Share share,
-                                            int first, int n, float* shares) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int unit = from; unit < args.plain_units; unit += step) {
-    const Place at = plain_place_of(args, unit);
-    Eight w[kPlainRows] = {};
-    if (share.begin < share.end)
-#pragma unroll
-      for (int r = 0; r < kPlainRows; ++r)
-        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
-    __syncthreads();
-    plain_unit<kCols, kWarps>(args, at, share, w, first, n, shares);
-  }
 }
 
 template <int kCols, int kWarps, bool kSix>
@@ -297,24 +241,26 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   args.in = project.input;
   args.rows = project.rows;
   args.supers = project.input.cols / kSuperCols;
-  bool six = false;
-  int n = 0;
-  for (const bool plain : {false, true}) {
-    int& units = plain ? args.plain_units : args.units;
-    if (plain) args.first_plain = n;
+  int n = 0, six_units = 0;
+  const auto take = [&](int& units, int unit_rows, auto wanted) {
     for (int i = 0; i < project.n_outputs; ++i) {
       const Output& output = project.outputs[static_cast<std::size_t>(i)];
-      if (is_plain(output.w.type) != plain) continue;
-      units += plain ? (output.w.rows + kPlainRows - 1) / kPlainRows
-                     : static_cast<int>(row_tiles(output.w.rows));
-      six = six || output.w.type == BlockType::Q6_K;
+      if (!wanted(output.w.type)) continue;
+      units += (output.w.rows + unit_rows - 1) / unit_rows;
       args.segments[n++] = {planes_of(output.w), output.out, output.stride, output.add, units};
     }
-  }
+  };
+  take(args.units, kTileRows, [](BlockType type) { return type == BlockType::Q6_K; });
+  six_units = args.units;
+  take(args.units, kTileRows, [](BlockType type) { return type == BlockType::Q4_K; });
+  args.first_plain = n;
+  take(args.plain_units, kPlainRows, [](BlockType type) { return is_plain(type); });
   const int quantised = args.first_plain;
   for (int i = 0; i + 1 < kMaxOutputs; ++i)
     args.ends[i] = i + 1 < quantised ? args.segments[i].end_unit : args.units + 1;
-  const bool wide = n == 1 && args.units >= least_wide_units(launch);
+  const bool wide = n == 1 && args.units >= least_wide_units(launch), six = six_units > 0;
+  if (!wide && has_project_stream(launch, args))
+    return project_stream(launch, args, six_units, rounding.rows);
   constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
   const bool plain = args.units == 0;
   if (!plain || rounding.leave) args.rounded = rounding.rows;

@@ -67,6 +67,52 @@ struct SumsOf<1> {
 int least_wide_units(const Launch& launch);
 GpuError project_wide(const Launch& launch, const SuperArgs& args, int columns);
 
+// Matrices that give every multiprocessor many super-blocks. Several rows are rounded to `rounded`
+// here. The units of Q6_K matrices come first.
+bool has_project_stream(const Launch& launch, const SuperArgs& args);
+GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_units,
+                        std::byte* rounded);
+
+// --- A warp's share of a unit ---
+
+__device__ __forceinline__ void put_sums(const RowSums& sums, int lane, float* shares) {
+  const float low = sums.total(0), high = sums.total(1);
+  const int g = lane / 4, t = lane % 4;
+  if (t < 2) shares[g + 8 * t] = t == 0 ? low : high;
+}
+__device__ __forceinline__ void put_sums(const EightSums& sums, int lane, float* shares) {
+  const int g = lane / 4, t = lane % 4;
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+    *reinterpret_cast<float2*>(shares + (g + 8 * half) * kDecodeRows + 2 * t) =
+        make_float2(sums.total(2 * half), sums.total(2 * half + 1));
+}
+
+// A warp's copy of one super-block of `n` rounded rows, and of their squares.
+__device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int n, int super,
+                                           int lane, char* shared) {
+  constexpr int kPieces = kSuperBytes / 16, kEach = kDecodeRows * kPieces / kWarp;
+  const char* from = rounded_row(args.rounded, args.in.cols, first);
+  const std::int64_t stride = rounded_row_bytes(args.in.cols);
+  uint4 v[kEach];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
+    if (row < n)
+      v[i] = *reinterpret_cast<const uint4*>(from + row * stride + super * kSuperBytes + at * 16);
+  }
+  if (lane < n)
+    reinterpret_cast<float*>(shared + args.room.squares)[lane * args.supers + super] =
+        rounded_squares(from + lane * stride, args.in.cols)[super];
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
+    if (row < n)
+      *reinterpret_cast<uint4*>(shared + row * args.room.row_bytes + super * kSuperBytes +
+                                at * 16) = v[i];
+  }
+}
+
 // --- Plain rows ---
 
 __device__ __forceinline__ float4 plain_four(const Planes& w, std::int64_t at) {
@@ -167,6 +213,22 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
     sum *= 1.0f / sqrtf(squares / static_cast<float>(args.in.cols) + args.in.eps);
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
+}
+
+template <int kCols, int kWarps>
+__device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int step, Share share,
+                                            int first, int n, float* shares) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int unit = from; unit < args.plain_units; unit += step) {
+    const Place at = plain_place_of(args, unit);
+    Eight w[kPlainRows] = {};
+    if (share.begin < share.end)
+#pragma unroll
+      for (int r = 0; r < kPlainRows; ++r)
+        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
+    __syncthreads();
+    plain_unit<kCols, kWarps>(args, at, share, w, first, n, shares);
+  }
 }
 
 }  // namespace tessera::gpu

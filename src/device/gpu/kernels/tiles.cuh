@@ -21,7 +21,8 @@ namespace tessera::gpu {
 
 inline constexpr int kTileWarps = 16;
 inline constexpr int kTileThreads = kTileWarps * kWarp;
-inline constexpr int kTileStages = 4;
+// Tiles of tokens that are on their way, and stages: products of the last two tiles may still read.
+inline constexpr int kTilesAhead = 3, kTileStages = kTilesAhead + 2;
 inline constexpr int kStageBytes = kTileTokens * kTileCols * 2;
 inline constexpr int kTileShared = kTileStages * kStageBytes + 1024;
 
@@ -121,6 +122,45 @@ __device__ __forceinline__ void warp_multiply(float* acc, const std::uint32_t (&
   }
 }
 
+#ifdef TESSERA_GPU_WGMMA
+// The products of one tile. A half is decoded while those of the half before run: at the end those
+// of the second are still under way.
+template <BlockType kType, int kColumns>
+__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* stage,
+                                               float* acc) {
+  const std::uint64_t b = swizzled_tile(shared_address(stage));
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    std::uint32_t a[2][4];
+    decode_group(tile, half, a);
+    group_fence();
+#pragma unroll
+    for (int step = 0; step < 2; ++step)
+      group_multiply<kColumns>(acc, a[step], b + 2 * static_cast<unsigned>(2 * half + step));
+    group_commit();
+    group_wait<1>();
+  }
+}
+template <int kColumns>
+__device__ __forceinline__ void end_products(float* acc) {
+  group_wait<0>();
+  group_results<kColumns>(acc);
+}
+#else
+template <BlockType kType, int kColumns>
+__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* stage,
+                                               float* acc) {
+  std::uint32_t a[2][2][4];
+  decode_group(tile, 0, a[0]);
+  decode_group(tile, 1, a[1]);
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    warp_multiply<kColumns>(acc, a[step / 2][step % 2], stage, step);
+}
+template <int kColumns>
+__device__ __forceinline__ void end_products(float*) {}
+#endif
+
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
 // `row_tile` may lie past the matrix: then the warp computes with what is there and stores nothing.
 template <BlockType kType, int kColumns>
@@ -136,7 +176,7 @@ __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& t
     rows[i] = tokens.row(min(static_cast<int>(threadIdx.x) / 8 + 64 * i, tokens.n - 1));
   const int n = w.col_tiles;
 #pragma unroll
-  for (int s = 0; s < kTileStages - 1; ++s) {
+  for (int s = 0; s < kTilesAhead; ++s) {
     if (s < n) copy_stage(shared + s * kStageBytes, rows, tokens.n, s);
     copy_commit();
   }
@@ -144,34 +184,20 @@ __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& t
   current.load(w, row_tile, 0, lane);
   for (int tile = 0; tile < n; ++tile) {
     next.load(w, row_tile, min(tile + 1, n - 1), lane);
-    copy_wait<kTileStages - 2>();
+    copy_wait<kTilesAhead - 1>();
 #ifdef TESSERA_GPU_WGMMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 #endif
     __syncthreads();
-    if (tile + kTileStages - 1 < n)
-      copy_stage(shared + (tile + kTileStages - 1) % kTileStages * kStageBytes, rows, tokens.n,
-                 tile + kTileStages - 1);
+    // Over the tile before the last one, whose products every warp has waited for.
+    if (tile + kTilesAhead < n)
+      copy_stage(shared + (tile + kTilesAhead) % kTileStages * kStageBytes, rows, tokens.n,
+                 tile + kTilesAhead);
     copy_commit();
-    const char* stage = shared + tile % kTileStages * kStageBytes;
-    std::uint32_t a[2][2][4];
-    decode_group(current, 0, a[0]);
-    decode_group(current, 1, a[1]);
-#ifdef TESSERA_GPU_WGMMA
-    const std::uint64_t b = swizzled_tile(shared_address(stage));
-    group_fence();
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-      group_multiply<kColumns>(acc, a[step / 2][step % 2], b + 2 * static_cast<unsigned>(step));
-    group_commit();
-    group_wait();
-#else
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-      warp_multiply<kColumns>(acc, a[step / 2][step % 2], stage, step);
-#endif
+    multiply_stage<kType, kColumns>(current, shared + tile % kTileStages * kStageBytes, acc);
     current = next;
   }
+  end_products<kColumns>(acc);
   copy_wait<0>();
   __syncthreads();
 }

@@ -29,9 +29,19 @@ __device__ __forceinline__ void group_commit() {
   asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 #endif
 }
+// Until at most kPending committed groups are under way.
+template <int kPending>
 __device__ __forceinline__ void group_wait() {
 #ifdef TESSERA_GPU_WGMMA
-  asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
+#endif
+}
+// Keeps the compiler from reading sums ahead of the wait for them.
+template <int kColumns>
+__device__ __forceinline__ void group_results(float* d) {
+#ifdef TESSERA_GPU_WGMMA
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; ++i) asm volatile("" : "+f"(d[i])::"memory");
 #endif
 }
 
