@@ -77,7 +77,7 @@ TEST(StandIns, OneThatWasStartedHereLeavesItsRoom) {
   Plan plan = split_plan(small_model(), 1, 1);
   set_free(plan.shards[0], 0);
   MetricsRegistry metrics;
-  const StandIns stand_ins(plan, {}, metrics);
+  const StandIns stand_ins(small_model(), plan, {}, metrics);
   Layers layers(stand_ins, plan.shards[1], /*spawned=*/true);
   ASSERT_TRUE(layers.shard->load(small_model(), {}));
   for (std::uint64_t round = 1; round <= 2; ++round) {
@@ -101,7 +101,7 @@ TEST(StandIns, TheDeviceWithTheMostRoomTakesThoseOfOneElsewhere) {
   set_free(plan.shards[0], bytes - 1);
   set_free(plan.shards[1], bytes);
   MetricsRegistry metrics;
-  const StandIns stand_ins(plan, {}, metrics);
+  const StandIns stand_ins(small_model(), plan, {}, metrics);
   Layers layers(stand_ins, plan.shards[2], /*spawned=*/false);
   ASSERT_TRUE(layers.shard->load(small_model(), {}));
   layers.fail();
@@ -113,12 +113,13 @@ TEST(StandIns, NobodyDoesWithoutRoomOrForAGpu) {
   Plan plan = split_plan(small_model(), 1, 1);
   MetricsRegistry metrics;
   set_free(plan.shards[0], plan.shards[1].total_bytes() - 1);
-  EXPECT_TRUE(Layers(StandIns(plan, {}, metrics), plan.shards[1], false).is_alone());
+  EXPECT_TRUE(Layers(StandIns(small_model(), plan, {}, metrics), plan.shards[1], false).is_alone());
   set_free(plan.shards[0], plan.shards[1].total_bytes());
-  EXPECT_FALSE(Layers(StandIns(plan, {}, metrics), plan.shards[1], false).is_alone());
+  EXPECT_FALSE(
+      Layers(StandIns(small_model(), plan, {}, metrics), plan.shards[1], false).is_alone());
   plan.shards[1].kind = DeviceKind::cuda;
-  EXPECT_TRUE(Layers(StandIns(plan, {}, metrics), plan.shards[1], false).is_alone());
-  EXPECT_TRUE(Layers(StandIns(plan, {}, metrics), plan.shards[1], true).is_alone());
+  EXPECT_TRUE(Layers(StandIns(small_model(), plan, {}, metrics), plan.shards[1], false).is_alone());
+  EXPECT_TRUE(Layers(StandIns(small_model(), plan, {}, metrics), plan.shards[1], true).is_alone());
 }
 
 // Room for one of two: who fails first has it, until its worker is back.
@@ -126,7 +127,7 @@ TEST(StandIns, RoomIsGivenOnce) {
   Plan plan = split_plan(small_model(), 1, 2);
   set_free(plan.shards[0], std::max(plan.shards[1].total_bytes(), plan.shards[2].total_bytes()));
   MetricsRegistry metrics;
-  const StandIns stand_ins(plan, {}, metrics);
+  const StandIns stand_ins(small_model(), plan, {}, metrics);
   Layers first(stand_ins, plan.shards[1], false), second(stand_ins, plan.shards[2], false);
   ASSERT_FALSE(first.is_alone() || second.is_alone());
   for (Layers* layers : {&first, &second}) ASSERT_TRUE(layers->shard->load(small_model(), {}));
@@ -146,7 +147,7 @@ TEST(StandIns, RoomIsGivenOnce) {
 TEST(StandIns, WhatCannotBeLoadedIsCounted) {
   const Plan plan = split_plan(small_model(), 1, 1);
   MetricsRegistry metrics;
-  const StandIns stand_ins(plan, {.cpu_isa = "none"}, metrics);
+  const StandIns stand_ins(small_model(), plan, {.cpu_isa = "none"}, metrics);
   Layers layers(stand_ins, plan.shards[1], true);
   ASSERT_TRUE(layers.shard->load(small_model(), {}));
   layers.fail();
@@ -162,7 +163,7 @@ TEST(StandIns, ALoadIsBrokenOffAtTheEnd) {
   const Plan plan = split_plan(model, 1, 1);
   MetricsRegistry metrics;
   {
-    const StandIns stand_ins(plan, {}, metrics);
+    const StandIns stand_ins(model, plan, {}, metrics);
     Layers layers(stand_ins, plan.shards[1], true);
     ASSERT_TRUE(layers.shard->load(model, {}));
     layers.worker->set_failed(true);
