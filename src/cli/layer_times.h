@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/metrics.h"
 #include "cli/config.h"
 #include "cli/worker_options.h"
 #include "model/model.h"
@@ -31,6 +32,7 @@ struct LayerTimesNeeds {
   const Model& model;
   const PlanOptions& options;
   std::span<const LayerWorker> workers;
+  MetricsRegistry& metrics;  // of the command
   MeasureLayers measure = MeasureLayers::asked;
 };
 
@@ -39,7 +41,8 @@ using OpenShard =
     std::function<Result<std::unique_ptr<Shard>>(const DeviceInventory&, const ShardLayout&)>;
 
 // Sets DeviceInventory::times of all devices, or of none. A device that cannot be measured is told
-// in the log. Returns a line for each device whose times were not steady.
+// in the log and counted (tessera_layer_times_failures_total), by what is done without its times.
+// Returns a line for each device whose times were not steady.
 std::vector<std::string> add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
                                          Inventory& inventory);
 
