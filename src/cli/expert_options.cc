@@ -113,8 +113,9 @@ Result<ExpertRuntime> expert_runtime(const Config& config, const Model& model, b
   TESSERA_ASSIGN(RoutingProfile profile, read_profile(path, model, true));
   if (!is_there(path)) log_info("{}: a routing profile is begun", path);
   runtime.counts = std::make_unique<RoutingCounts>(model.spec());
-  runtime.keeper = std::make_unique<ProfileKeeper>(*runtime.counts, std::move(profile),
-                                                   ProfileKeeperOptions{.path = path});
+  runtime.keeper = std::make_unique<ProfileKeeper>(
+      *runtime.counts, std::move(profile),
+      ProfileKeeperOptions{.path = path, .failures = &profile_failures(metrics)});
   return runtime;
 }
 

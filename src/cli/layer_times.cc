@@ -34,7 +34,9 @@ class DeviceTimes {
             piece_rows(needs.model.spec(), needs.options.prefill_chunk, inventory.devices.size())),
         kv_type_(needs.options.kv_type.value_or(
             default_kv_type(needs.model, needs.options.f32_weights))),
-        digest_(digest_text(model_digest(needs.model.file()))) {}
+        digest_(digest_text(model_digest(needs.model.file()))),
+        cut_by_bytes_(failures(needs.metrics, "cut_by_bytes")),
+        kept_before_(failures(needs.metrics, "kept_before")) {}
 
   Json key_of(const DeviceInventory& device, bool head) const {
     const Config& config = needs_.config;
@@ -60,6 +62,9 @@ class DeviceTimes {
     return key;
   }
 
+  // By whether times of before count instead.
+  void count_failure(bool before) const { (before ? kept_before_ : cut_by_bytes_).add(); }
+
   Result<MeasuredLayers> measure(const DeviceInventory& device, bool head,
                                  const OpenShard& open) const {
     const MeasureOptions options{
@@ -74,6 +79,11 @@ class DeviceTimes {
   }
 
  private:
+  static Counter& failures(MetricsRegistry& metrics, const char* reason) {
+    return metrics.counter("tessera_layer_times_failures_total",
+                           "Devices whose layers could not be measured, by what counts instead.",
+                           {{"reason", reason}});
+  }
   bool fits(const DeviceInventory& device, const ShardLayout& layout) const {
     const std::int64_t bytes = footprint(needs_.model, layout, device.kind, device.threads).total();
     return bytes <= std::min({device.budget.value_or(device.memory_free), device.memory_free,
@@ -84,6 +94,8 @@ class DeviceTimes {
   int rows_;
   KvType kv_type_;
   std::string digest_;
+  Counter& cut_by_bytes_;
+  Counter& kept_before_;
 };
 
 // What a device takes, measured now and kept. Where that fails there is a line in the log, and what
@@ -99,6 +111,7 @@ Result<MeasuredLayers> measured_now(const DeviceTimes& times, const DeviceInvent
   if (!result) {
     log_warn("{}: its layers were not measured ({}); {}", device.name, result.error().message,
              before ? "the times of before count" : "the plan does without times");
+    times.count_failure(before.has_value());
     if (before) return *before;
     return result;
   }

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/metrics.h"
 #include "cli/config.h"
 #include "cli/find_workers.h"
 #include "model/model.h"
@@ -31,6 +32,7 @@ struct LayerTimesNeeds {
   const Model& model;
   const PlanOptions& options;
   std::span<const LayerWorker> workers;
+  MetricsRegistry& metrics;  // of the command
   MeasureLayers measure = MeasureLayers::asked;
 };
 
@@ -44,7 +46,8 @@ struct LayerTimesFound {
 };
 
 // Sets DeviceInventory::times of all devices, or of none. A device that cannot be measured is told
-// in the log too.
+// in the log too, and counted (tessera_layer_times_failures_total), by what is done without its
+// times.
 LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& open,
                                 Inventory& inventory);
 

@@ -267,7 +267,8 @@ Result<Inventory> place_roughly(const Config& config, const Model& model,
   }
 }
 
-Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs) {
+Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs,
+                                MetricsRegistry& metrics) {
   PlacedModel placed;
   TESSERA_TRY(check_dense_model(config, model));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
@@ -283,6 +284,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
                        .model = model,
                        .options = options,
                        .workers = placed.workers,
+                       .metrics = metrics,
                        .measure = needs.measure},
                       open_alone(config, model, placed.workers, unread), inventory);
   const bool afresh =
@@ -308,7 +310,8 @@ std::string cache_folder() {
 }
 
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
-  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
+  MetricsRegistry unread;
+  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs, unread));
   if (placed.keep_profile) tell_missing_profile(config);
   return std::move(placed.plan);
 }
@@ -316,7 +319,7 @@ Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeed
 Result<LoadedModel> load_model(const Config& config, const Model& model, const LoadNeeds& needs,
                                MetricsRegistry& metrics) {
   LoadedModel loaded;
-  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs));
+  TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs, metrics));
   if (needs.keep_profile && config.given("experts.profile"))
     tell_uncounted(config.text("experts.profile"), placed.plan);
   TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, placed.keep_profile, metrics));

@@ -374,6 +374,7 @@ Status Dispatcher::between_steps(Device& device) {
       cache_.stop();
       if (copied.error().code != ErrorCode::exhausted) return copied.error();
       // Nothing is lost: the expert stays where it was.
+      if (metrics_ != nullptr) metrics_->cache_stopped.add();
       log_warn("{}: no more experts are brought near: {}", device.name(), copied.error().message);
       return {};
     }

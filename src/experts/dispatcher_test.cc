@@ -319,6 +319,7 @@ TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
     EXPECT_EQ(metrics.cache_admit.value(), 0u);
     EXPECT_EQ(metrics.cache_miss.value(), metrics.host.pairs.value());
     EXPECT_EQ(status.ok(), code == ErrorCode::exhausted);
+    EXPECT_EQ(metrics.cache_stopped.value(), code == ErrorCode::exhausted ? 1u : 0u);
   }
 }
 

@@ -76,6 +76,7 @@ class ExpertMetrics {
   Counter& cache_admit;
   Counter& cache_evict;
   Counter& cache_useless;  // of these, never used since they came
+  Counter& cache_stopped;  // of shards: no more come, for want of memory
 
   // A job that the host computes in a worker's place.
   void count_fallback(WorkerFailure why) { count(fallbacks_, why); }

@@ -53,6 +53,12 @@ double RoutingCounts::take(RoutingProfile& profile, double half_life) {
   return rows;
 }
 
+Counter& profile_failures(MetricsRegistry& metrics) {
+  return metrics.counter("tessera_moe_profile_failures_total",
+                         "Times that the routing profile could not be kept, by reason.",
+                         {{"reason", "write"}});
+}
+
 ProfileKeeper::ProfileKeeper(RoutingCounts& counts, RoutingProfile profile,
                              const ProfileKeeperOptions& options)
     : counts_(counts), profile_(std::move(profile)), options_(options) {
@@ -74,6 +80,7 @@ Status ProfileKeeper::flush() {
   changed_ |= counts_.take(profile_, options_.half_life) > 0.0;
   if (!changed_ || options_.path.empty()) return {};
   Status status = profile_.write(options_.path);
+  if (!status && options_.failures != nullptr) options_.failures->add();
   if (!status && !failing_) log_warn("the routing profile is not kept: {}", status.error().message);
   failing_ = !status.ok();
   changed_ = failing_;

@@ -7,7 +7,7 @@
 //
 // The keeper's thread takes what was counted since its last look, ages the profile by the rows that
 // passed and adds it; then it writes the file, if anything changed. It also does so when it is
-// destroyed. A file that cannot be written is told once and tried again.
+// destroyed. A file that cannot be written is counted, told once and tried again.
 #pragma once
 
 #include <atomic>
@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/metrics.h"
 #include "device/device.h"
 #include "experts/routing_profile.h"
 
@@ -50,8 +51,12 @@ class RoutingCounts {
 struct ProfileKeeperOptions {
   std::string path;  // empty: nothing is written
   std::chrono::milliseconds every{60000};
-  double half_life = 1e6;  // rows
+  double half_life = 1e6;       // rows
+  Counter* failures = nullptr;  // of writing; may be null
 };
+
+// tessera_moe_profile_failures_total
+Counter& profile_failures(MetricsRegistry& metrics);
 
 class ProfileKeeper {
  public:

@@ -156,6 +156,23 @@ TEST(ProfileKeeper, WritesBesideTheRequests) {
   std::filesystem::remove(path);
 }
 
+TEST(ProfileKeeper, CountsWhatItCannotWrite) {
+  MetricsRegistry metrics;
+  Counter& failures = profile_failures(metrics);
+  RoutingCounts counts(spec_of());
+  const RoutedPair pair{.row = 0, .expert = 3};
+  ProfileKeeper keeper(counts, RoutingProfile(spec_of(), "abc"),
+                       {.path = ::testing::TempDir() + "no/such/folder/profile.csv",
+                        .every = std::chrono::hours(1),
+                        .failures = &failures});
+  EXPECT_TRUE(keeper.flush());
+  EXPECT_EQ(failures.value(), 0u) << "there is nothing to write";
+  counts.add(2, {&pair, 1});
+  EXPECT_FALSE(keeper.flush());
+  EXPECT_FALSE(keeper.flush());
+  EXPECT_EQ(failures.value(), 2u);
+}
+
 // --- The cache ---
 
 ExpertTable table_of(int experts, int resident, int spare) {

@@ -88,7 +88,10 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
       bytes_received_(bytes_counter(metrics, site.name, "to_client")),
       wait_us_(metrics.counter("tessera_worker_wait_microseconds_total",
                                "Time spent waiting for a worker's results.",
-                               {{"worker", site.name}})) {
+                               {{"worker", site.name}})),
+      logits_instead_(metrics.counter("tessera_worker_logits_total",
+                                      "Results with logits in place of the tokens, by reason.",
+                                      {{"worker", site.name}, {"reason", "choices"}})) {
   if (options.layout.head) chooser_.emplace(model.spec());
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
@@ -274,12 +277,14 @@ Status RemoteShard::take_rows(Piece& piece, const JobReply& reply) {
   const std::span<const float> values = f32_values(reply.frame);
   if (!all_finite(values)) return lost(Loss::refused, "a result that is not finite");
   const TokenChoices& choices = piece.view().choices;
-  if (!options_.layout.head)
+  if (!options_.layout.head) {
     std::copy(values.begin(), values.end(), piece.hidden().begin());
-  else if (choices.empty())
+  } else if (choices.empty()) {
     logits_ = values;
-  else
+  } else {
+    logits_instead_.add();
     chooser_->choose(values, choices, piece.chosen_out);
+  }
   return {};
 }
 

@@ -19,8 +19,9 @@
 // kMostRestarts within ten minutes has failed: a spawned one is not started again.
 //
 // Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
-// tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total, all with the label
-// worker. What the worker's layers count of experts away comes with each result.
+// tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total,
+// tessera_worker_logits_total{reason}, all with the label worker. What the worker's layers count of
+// experts away comes with each result.
 //
 // Threads: as Shard. The supervisor has its own.
 #pragma once
@@ -100,6 +101,7 @@ class RemoteShard final : public Shard {
   Counter& bytes_sent_;
   Counter& bytes_received_;
   Counter& wait_us_;
+  Counter& logits_instead_;  // of tokens
 
   std::shared_ptr<Session> session_;  // null after a loss
   int depth_ = 1;

@@ -87,7 +87,11 @@ TEST_P(WorkerLayers, TokensAreChosenAsTheLogitsHaveIt) {
       ASSERT_TRUE(runner.ready());
       expect_choices(runner, ids, logits, 300, 5);
       expect_choices(runner, ids.first(10), logits, 1, 5);
+      const Counter& logits_instead = workers.metrics.counter(
+          "tessera_worker_logits_total", "", {{"worker", "worker:0"}, {"reason", "choices"}});
+      EXPECT_EQ(logits_instead.value(), 0u);
       expect_choices(runner, ids.first(10), logits, 5, 10'000);
+      EXPECT_EQ(logits_instead.value(), topology.back() == 'W' ? 2u : 0u);
     }
   }
 }
