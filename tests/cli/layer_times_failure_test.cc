@@ -18,12 +18,12 @@ TEST(LayerTimesFailure, IsCounted) {
                                  const ShardLayout&) -> Result<std::unique_ptr<Shard>> {
     return Error::make(ErrorCode::exhausted, "no such memory");
   };
-  const cli::LayerTimesFound found = add_layer_times({.config = *config,
-                                                      .model = capability_model(),
-                                                      .options = options,
-                                                      .workers = {},
-                                                      .metrics = metrics},
-                                                     open, inventory);
+  const cli::LayerTimesFound found = cli::add_layer_times({.config = *config,
+                                                           .model = capability_model(),
+                                                           .options = options,
+                                                           .workers = {},
+                                                           .metrics = metrics},
+                                                          open, inventory);
   EXPECT_TRUE(found.warnings.empty());
   EXPECT_NE(found.unmeasured.find("no such memory"), std::string::npos) << found.unmeasured;
   EXPECT_FALSE(inventory.devices.front().times);
