@@ -21,6 +21,8 @@ class QuietWorker final : public Shard {
 
 class StandInBytes : public ::testing::Test {
  protected:
+  static constexpr std::int64_t kConnection = 1 << 16;
+
   // Layers at a worker behind some here, and threads of both.
   void make(int threads_here, int threads_there) {
     constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
@@ -33,7 +35,7 @@ class StandInBytes : public ::testing::Test {
     worker.threads = threads_there;
     worker.memory = 1;
     worker.connection = [](const ShardLayout&) {
-      return ConnectionBytes{.here = 1 << 20, .there = 1 << 20};
+      return ConnectionBytes{.here = kConnection, .there = kConnection};
     };
     Result<Plan> plan = make_plan(model(), inventory, {.context = 256});
     ASSERT_TRUE(plan) << plan.error().message;
@@ -63,7 +65,7 @@ class StandInBytes : public ::testing::Test {
 
 TEST_F(StandInBytes, MoreThreadsHereTakeMore) {
   make(16, 1);
-  ASSERT_GT(bytes_with(16), bytes_with(1) + (1 << 20));
+  ASSERT_GT(bytes_with(16), bytes_with(1) + kConnection);
   EXPECT_FALSE(stands_in(plan_.shards[1].total_bytes()));
   EXPECT_FALSE(stands_in(bytes_with(16) - 1));
   EXPECT_TRUE(stands_in(bytes_with(16)));
