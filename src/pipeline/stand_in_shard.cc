@@ -60,12 +60,13 @@ void StandInShard::count(const char* reason) {
 }
 
 void StandInShard::load_here(const Model& model) {
+  const bool room = parts_.room->take(parts_.bytes);
   {
     const std::lock_guard lock(mutex_);
-    here_ = parts_.room->take(parts_.bytes) ? Here::loading : Here::impossible;
+    here_ = Here::loading;  // also without room, until that is counted
   }
   const auto load = [&]() -> Result<std::unique_ptr<Shard>> {
-    if (here() != Here::loading)
+    if (!room)
       return Error::make(ErrorCode::exhausted, "other layers have the room that was free");
     log_info("{} does not come back: {} loads its layers {}", parts_.worker, parts_.device,
              parts_.layers);
@@ -81,10 +82,10 @@ void StandInShard::load_here(const Model& model) {
   } else if (!ended()) {
     log_error("{} cannot compute layers {} in place of {}: {}", parts_.device, parts_.layers,
               parts_.worker, shard.error().message);
-    count(here() == Here::loading ? "failed" : "no_room");
+    count(room ? "failed" : "no_room");
   }
   const std::lock_guard lock(mutex_);
-  if (!shard && here_ == Here::loading) parts_.room->give(parts_.bytes);
+  if (!shard && room) parts_.room->give(parts_.bytes);
   here_ = shard ? Here::loaded : Here::impossible;
   if (shard) own_ = *std::move(shard);
 }
