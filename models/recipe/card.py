@@ -51,7 +51,7 @@ def scores_table(scores: dict, served: dict) -> list:
 
 def acceptance_table(acceptance: dict) -> list:
     return table(["task", "block 8", "block 16"], [[label, *(f"{acceptance[name][block]:.2f}" for block in ("8", "16"))]
-                                                   for name, label in DRAFTED.items()])
+                                                   for name, label in DRAFTED.items() if name in acceptance])
 
 
 def table(head: list, rows: list) -> list:
