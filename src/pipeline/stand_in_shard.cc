@@ -66,8 +66,7 @@ void StandInShard::load_here(const Model& model) {
     here_ = Here::loading;  // also without room, until that is counted
   }
   const auto load = [&]() -> Result<std::unique_ptr<Shard>> {
-    if (!room)
-      return Error::make(ErrorCode::exhausted, "other layers have the room that was free");
+    if (!room) return Error::make(ErrorCode::exhausted, "other layers have the room that was free");
     log_info("{} does not come back: {} loads its layers {}", parts_.worker, parts_.device,
              parts_.layers);
     TESSERA_ASSIGN(std::unique_ptr<Shard> shard, parts_.open());
