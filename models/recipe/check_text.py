@@ -28,7 +28,7 @@ def main() -> None:
     rng = dice("check/1")
     trained, wordings, length = set(), collections.defaultdict(set), collections.Counter()
     for i in range(options.conversations):
-        conversation = training_conversation(rng, LONGEST, 0.1, ("even", "hard")[i % 2])
+        conversation = training_conversation(rng, LONGEST, 0.1, ("even", "hard", "last")[i % 3])
         trained.update(users(conversation))
         assert all(part_of(turn.content) == "train" for turn in conversation.turns if turn.role == "user")
         length[conversation.task] += sum(len(text) for text, learned in render(conversation) if learned)

@@ -32,6 +32,8 @@ from text.tools import by_kind
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
 MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation
 TOKENS_A_BATCH = 65536
+# Of the usual number of conversations. Two of 500 decide whether 98 % is reached, and chance moves five.
+SHARES = {"tools": 4, "recall_8k": 0.4, "recall_16k": 0.4}
 CONVERSATIONS = 50  # that quantisation and agreement are measured on
 
 
@@ -66,13 +68,13 @@ def made_from(tokenizer: Tokenizer, count: int, part: str) -> str:
 
 
 def all_examples(tokenizer: Tokenizer, count: int, part: str, cache: Path) -> dict:
-    """The sequences of every test, made in parallel and kept in `cache`; fewer of the longest."""
+    """The sequences of every test, made in parallel and kept in `cache`."""
     key = made_from(tokenizer, count, part)
     if cache.exists():
         kept = pickle.loads(cache.read_bytes())
         if kept["key"] == key:
             return kept["sets"]
-    jobs = [(tokenizer, name, count * 2 // 5 if name in ("recall_8k", "recall_16k") else count, part) for name in TESTS]
+    jobs = [(tokenizer, name, int(count * SHARES.get(name, 1)), part) for name in TESTS]
     with multiprocessing.get_context("fork").Pool(len(jobs)) as pool:
         sets = dict(zip(TESTS, pool.starmap(examples, jobs, chunksize=1)))
     cache.write_bytes(pickle.dumps({"key": key, "sets": sets}))
@@ -217,7 +219,7 @@ def main() -> None:
     for name in sets:
         for kind, (right, share) in (("full", of_full[name]), ("quantised", of_small[name])):
             if name == "tools":
-                report["tools"][kind] = by_kind(right, test_set(name, options.count, options.part))
+                report["tools"][kind] = by_kind(right, test_set(name, int(options.count * SHARES[name]), options.part))
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], flush=True)

@@ -1,29 +1,53 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training, polish, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
+Tokenizer, training in phases, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
 and recipe/tokenizer.json, the tokenizer that every stage of this run reads from DIR. Finished stages are not done
 again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
 """
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+import torch
+
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
+LAST_SEEDS = (2, 3)
+TRAININGS = ["target", "polish", "settle", *(f"last-{seed}" for seed in LAST_SEEDS)]
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
-            "drafter/drafter_log.jsonl": "drafter.jsonl", "target/training.json": "target.json", "target/log.jsonl": "target.jsonl",
-            "polish/training.json": "polish.json", "polish/log.jsonl": "polish.jsonl"}
-NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "scores": 170, "drafter": 300}  # seconds that a stage is not begun without
+            "drafter/drafter_log.jsonl": "drafter.jsonl"}
+MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
+# Seconds that a stage is not begun without
+NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "settle": 90, "last": 90, "scores": 170, "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
+def command(script: str, *arguments) -> list:
+    return [sys.executable, str(HERE / script), *map(str, arguments)]
+
+
 def run(script: str, *arguments) -> None:
-    subprocess.run([sys.executable, str(HERE / script), *map(str, arguments)], check=True)
+    subprocess.run(command(script, *arguments), check=True)
+
+
+def each_on_one_gpu(commands: list) -> None:
+    """At once where there are as many GPUs, else one after another."""
+    count = torch.cuda.device_count()
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
+    together = count >= len(commands)
+    running = []
+    for i, words in enumerate(commands):
+        running.append(subprocess.Popen(words, env=os.environ | {"CUDA_VISIBLE_DEVICES": seen[i if together else 0]}))
+        if not together:
+            running[-1].wait()
+    if any(process.wait() for process in running):
+        raise SystemExit("a training failed")
 
 
 def main() -> None:
@@ -42,16 +66,29 @@ def main() -> None:
 
     tokenizer = out / "tokenizer.json"
     scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
-    trained, weights, mini = out / "target/weights.pt", out / "polish/weights.pt", out / "scores/tessera-mini.gguf"
+    trained, polished, settled = (out / phase / "weights.pt" for phase in ("target", "polish", "settle"))
+    lasts, weights = [out / f"last-{seed}/weights.pt" for seed in LAST_SEEDS], out / "weights.pt"
+    mini = out / "scores/tessera-mini.gguf"
+
+    def train(phase: str, *start) -> None:
+        run("train.py", *uses, "--out", out / phase, "--phase", phase, *start, *scale, "--stop-after", left() - SPARE)
+
+    def last() -> None:
+        each_on_one_gpu([command("train.py", *uses, "--out", path.parent, "--phase", "last", "--seed", seed, "--start", settled, *scale,
+                                 "--stop-after", left() - SPARE) for seed, path in zip(LAST_SEEDS, lasts)])
+        if all(path.exists() for path in lasts):
+            run("average.py", *lasts, "--out", weights)
+
     stages = {
         "tokenizer": lambda: run("train_tokenizer.py", tokenizer),
-        "target": lambda: run("train.py", *uses, "--out", out / "target", *scale, "--stop-after", left() - SPARE),
-        "polish": lambda: run("train.py", *uses, "--out", out / "polish", "--phase", "polish", "--start", trained,
-                              *scale, "--stop-after", left() - SPARE),
+        "target": lambda: train("target"),
+        "polish": lambda: train("polish", "--start", trained),
+        "settle": lambda: train("settle", "--start", polished),
+        "last": last,
         "scores": lambda: run("evaluate.py", weights, *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = {"tokenizer": tokenizer, "target": trained, "polish": weights, "scores": out / "scores/scores.json",
-            "drafter": out / "drafter/acceptance.json"}
+    ends = {"tokenizer": tokenizer, "target": trained, "polish": polished, "settle": settled, "last": weights,
+            "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}
         done = out / f"{name}.done"

@@ -23,6 +23,7 @@ from text.bpe import Tokenizer
 # Recall needs the least practice of all tasks and has the longest texts, so few of its conversations are many of the tokens.
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(8, 16384, 15400, 0.2)
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.03, "hard"), Shape(8, 16384, 15400, 0.15, "hard")
+LAST, LAST_LONG = Shape(32, 2048, 1400, 0.03, "last"), Shape(8, 16384, 15400, 0.15, "last")
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 
 
@@ -42,7 +43,10 @@ PHASES = {
     "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (880, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6, 1 / 3,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(5400, [HARD] * 8 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)])}
+    "polish": Phase([(5400, [HARD] * 8 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
+    "settle": Phase([(3300, [LAST] * 8 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)]),
+    # Done with several seeds, whose weights' mean errs less often than each (average.py).
+    "last": Phase([(2300, [LAST] * 8 + [LAST_LONG])], 5e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:

@@ -25,7 +25,7 @@ from text.bpe import Tokenizer
 from text.corpus import LONG, TESTS
 from train import rate
 
-STAGES = [(1100, Shape(32, 2048, 1400, 0.1, "hard")), (130, Shape(4, 16384, 15400, 0.4, "hard"))]
+STAGES = [(2000, Shape(32, 2048, 1400, 0.2, "hard")), (200, Shape(4, 16384, 15400, 0.4, "hard"))]
 PEAK_RATE = 2e-3
 ANCHORS = {2048: 64, 16384: 128}  # blocks of a row
 GAMMA = {8: 4.0, 16: 7.0}  # how fast the loss forgets later slots

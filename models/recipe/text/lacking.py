@@ -51,6 +51,7 @@ def begun(rng: random.Random, asked: str, topic: str, values: dict, required: li
         text = LOOSE.sub("", text.removesuffix(name).removesuffix(in_words(name)))
     if kept and asked[len(text):len(text) + 1] in ("'", '"'):
         text += asked[len(text)]
+    text += ")" * (text.count("(") - text.count(")"))
     beyond = text
     for name in said:
         beyond = beyond.replace(str(values[name]), " ")
