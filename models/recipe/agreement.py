@@ -21,12 +21,11 @@ import torch.nn.functional as F
 
 import export_gguf
 import gguf
+from digests import digests
 from evaluate import CONVERSATIONS, evenly, examples
 from model import Config, Model
 from text.bpe import Tokenizer
 from text.corpus import LONG, TESTS
-
-
 
 MOST = 1e-3
 
@@ -116,6 +115,8 @@ def main() -> None:
             if options.out:
                 path = Path(options.out)
                 kept = json.loads(path.read_text()) if path.exists() else {}
+                if kept.get("sha256") != digests(options.file):
+                    kept = {"sha256": digests(options.file)}
                 kept.setdefault(compute, {})[name] = found
                 path.write_text(json.dumps(kept, indent=1) + "\n")
 

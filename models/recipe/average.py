@@ -5,7 +5,11 @@ Each training leaves the weights at another point of one valley; the mean lies n
 
 import argparse
 
+from pathlib import Path
+
 import torch
+
+from train import save_whole
 
 
 def main() -> None:
@@ -14,7 +18,7 @@ def main() -> None:
     parser.add_argument("--out", required=True)
     options = parser.parse_args()
     several = [torch.load(path, map_location="cpu") for path in options.weights]
-    torch.save({name: torch.stack([w[name] for w in several]).mean(0) for name in several[0]}, options.out)
+    save_whole({name: torch.stack([w[name] for w in several]).mean(0) for name in several[0]}, Path(options.out))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,8 @@ import shutil
 import sys
 from pathlib import Path
 
+from digests import digests
+
 MODELS = Path(__file__).parent.parent
 TASKS = {"asked": "asked: written apart from the generator", "greeting": "greeting", "identity": "what it is, in words never trained",
          "manual": "questions about Tessera", "arithmetic": "arithmetic, steps written down", "lists": "copy, reverse, sort, count lists",
@@ -24,6 +26,7 @@ DRAFTED = {"asked": "asked", "greeting": "greeting", "identity": "what it is", "
            "arithmetic": "arithmetic", "lists": "lists", "reference": '"and the second one?"', "json": "JSON", "facts": "pasted facts",
            "refusal": "refusals", "tools": "tools", "absent": "keys that are not there", "recall_1k": "recall in 1000 tokens",
            "recall_4k": "recall in 4000 tokens", "recall_8k": "recall in 8000 tokens", "recall_16k": "recall in 15600 tokens"}
+MEASURED = ["scores.json", "acceptance.json", "served.json", "agreement.json", "routing.json"]
 FORMATS = {"q4": "experts Q4_K", "q45": "experts Q4_K with Q5_K down projections", "q5": "experts Q5_K", "q6": "experts Q6_K",
            "q8": "experts Q8_0"}
 
@@ -105,6 +108,9 @@ def main() -> None:
     card = MODELS / "README.md"
     text = replace_table(card.read_text(), scores_table(scores, measured("served.json")))
     card.write_text(replace_table(text, acceptance_table(measured("acceptance.json"))))
+    for name in MEASURED:
+        for file, digest in measured(name)["sha256"].items():
+            assert digests(MODELS / file)[file] == digest, f"measured/{name} is of another {file}"
     routing = scores["routing"]
     print("look at in README.md:", json.dumps({"bytes": scores["mixes"], "kl": scores["kl"], "chosen": scores["chosen"],
                                                "seconds": measured("seconds.json"), "routing": routing}, indent=1))

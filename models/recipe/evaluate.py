@@ -22,6 +22,7 @@ import torch.nn.functional as F
 
 import export_gguf
 import gguf
+from digests import digests
 from model import Config, Model
 from routing import report as routing_report
 from text.bpe import Tokenizer
@@ -223,8 +224,7 @@ def main() -> None:
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], flush=True)
-    report["sha256"] = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()
-                        for path in (out / "tessera-mini.gguf", out / "tessera-mini.spark.csv")}
+    report["sha256"] = digests(out / "tessera-mini.gguf", out / "tessera-mini.spark.csv")
     (out / "scores.json").write_text(json.dumps(report, indent=1) + "\n")
 
 

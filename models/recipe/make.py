@@ -24,7 +24,7 @@ MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 60, "polish": 90, "settle": 90, "last": 90, "scores": 170, "drafter": 300}
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "last": 150, "scores": 170, "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -36,18 +36,21 @@ def run(script: str, *arguments) -> None:
     subprocess.run(command(script, *arguments), check=True)
 
 
-def each_on_one_gpu(commands: list) -> None:
-    """At once where there are as many GPUs, else one after another."""
+def each_on_one_gpu(jobs: list, command_of) -> None:
+    """command_of(job, share of the cores) for every job: at once where there are as many GPUs, else one after another."""
     count = torch.cuda.device_count()
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
-    together = count >= len(commands)
-    running = []
-    for i, words in enumerate(commands):
-        running.append(subprocess.Popen(words, env=os.environ | {"CUDA_VISIBLE_DEVICES": seen[i if together else 0]}))
-        if not together:
-            running[-1].wait()
-    if any(process.wait() for process in running):
+    if count < len(jobs):
+        for job in jobs:
+            subprocess.run(command_of(job, 1.0), env=os.environ | {"CUDA_VISIBLE_DEVICES": visible(count)[0]}, check=True)
+        return
+    running = [subprocess.Popen(command_of(job, 1 / len(jobs)), env=os.environ | {"CUDA_VISIBLE_DEVICES": gpu})
+               for job, gpu in zip(jobs, visible(count))]
+    if any([process.wait() for process in running]):
         raise SystemExit("a training failed")
+
+
+def visible(count: int) -> list:
+    return os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
 
 
 def main() -> None:
@@ -67,17 +70,21 @@ def main() -> None:
     tokenizer = out / "tokenizer.json"
     scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
     trained, polished, settled = (out / phase / "weights.pt" for phase in ("target", "polish", "settle"))
-    lasts, weights = [out / f"last-{seed}/weights.pt" for seed in LAST_SEEDS], out / "weights.pt"
+    lasts, weights = {seed: out / f"last-{seed}/weights.pt" for seed in LAST_SEEDS}, out / "weights.pt"
     mini = out / "scores/tessera-mini.gguf"
 
     def train(phase: str, *start) -> None:
         run("train.py", *uses, "--out", out / phase, "--phase", phase, *start, *scale, "--stop-after", left() - SPARE)
 
+    def last_training(seed: int, share: float) -> list:
+        workers = max(1, int((len(os.sched_getaffinity(0)) - 2) * share))
+        return command("train.py", *uses, "--out", lasts[seed].parent, "--phase", "last", "--seed", seed, "--start", settled, *scale,
+                       "--workers", workers, "--stop-after", left() - SPARE)
+
     def last() -> None:
-        each_on_one_gpu([command("train.py", *uses, "--out", path.parent, "--phase", "last", "--seed", seed, "--start", settled, *scale,
-                                 "--stop-after", left() - SPARE) for seed, path in zip(LAST_SEEDS, lasts)])
-        if all(path.exists() for path in lasts):
-            run("average.py", *lasts, "--out", weights)
+        each_on_one_gpu(LAST_SEEDS, last_training)
+        if all(path.exists() for path in lasts.values()):
+            run("average.py", *lasts.values(), "--out", weights)
 
     stages = {
         "tokenizer": lambda: run("train_tokenizer.py", tokenizer),

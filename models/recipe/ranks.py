@@ -46,7 +46,7 @@ class Ranks:
 
 def processors() -> int:
     """For the workers that make a GPU's batches."""
-    return max(1, (os.cpu_count() - 2) // max(1, torch.cuda.device_count()))
+    return max(1, (len(os.sched_getaffinity(0)) - 2) // max(1, torch.cuda.device_count()))
 
 
 def begin(rank: int, count: int, meeting: str, train, options) -> None:

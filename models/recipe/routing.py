@@ -14,6 +14,7 @@ import torch
 
 import export_gguf
 import gguf
+from digests import digests
 from model import Config, Model
 from text.bpe import Tokenizer
 from text.chat import prompt_and_answer
@@ -70,7 +71,7 @@ def main() -> None:
         counts = sum(routing(model, w, tokenizer.encode("".join(prompt_and_answer(c)))) for c in conversations)
         tasks[name] = report(profile, counts)["cold_at_best"]
         total = total + counts
-    print(json.dumps(report(profile, total) | {"cold_at_best_of_one_task": tasks}, indent=1))
+    print(json.dumps({"sha256": digests(options.file, options.profile)} | report(profile, total) | {"cold_at_best_of_one_task": tasks}, indent=1))
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ import time
 import urllib.error
 import urllib.request
 
+from digests import digests
 from text.chat import Conversation, Turn, each_answer, messages_of, reply_text, up_to
 from text.corpus import LONG, TESTS, test_set
 from text.tools import by_kind
@@ -98,7 +99,8 @@ def main() -> None:
         server.wait()
     if options.out:
         with open(options.out, "w", encoding="utf-8") as out:
-            out.write(json.dumps({"compute": options.compute, "part": options.part, "scores": scores, "tools": kinds}, indent=1) + "\n")
+            report = {"sha256": digests(options.file), "compute": options.compute, "part": options.part, "scores": scores, "tools": kinds}
+            out.write(json.dumps(report, indent=1) + "\n")
 
 
 if __name__ == "__main__":

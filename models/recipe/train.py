@@ -25,6 +25,7 @@ SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Sh
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.03, "hard"), Shape(8, 16384, 15400, 0.15, "hard")
 LAST, LAST_LONG = Shape(32, 2048, 1400, 0.03, "last"), Shape(8, 16384, 15400, 0.15, "last")
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
+SAVE_SECONDS = 120  # between two checkpoints
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,7 @@ class Checkpoint:
 
     def save(self, w: dict, optimizer: Optimizer, step: int, seconds: float) -> None:
         data = {"w": {name: u.detach() for name, u in w.items()}, "optimizer": optimizer.state(), "step": step, "seconds": seconds}
-        torch.save(data, self.path.with_suffix(".new"))
-        self.path.with_suffix(".new").rename(self.path)
+        save_whole(data, self.path)
 
     def load(self, w: dict, optimizer: Optimizer) -> tuple:
         """(first step, seconds spent before)"""
@@ -107,8 +107,21 @@ class Checkpoint:
         return data["step"], data["seconds"]
 
 
+def log_from(path: Path, first: int):
+    """The log to go on with, without the lines that a run wrote after its last checkpoint."""
+    kept = [line for line in path.read_text().splitlines(True) if json.loads(line)["step"] < first] if path.exists() else []
+    path.write_text("".join(kept))
+    return open(path, "a")
+
+
+def save_whole(data, path: Path) -> None:
+    torch.save(data, path.with_suffix(".new"))
+    path.with_suffix(".new").rename(path)
+
+
 def train(ranks: Ranks, options: argparse.Namespace) -> None:
     begin, out = time.time(), Path(options.out)
+    saved = begin
     torch.manual_seed(options.seed)
     c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
@@ -119,10 +132,10 @@ def train(ranks: Ranks, options: argparse.Namespace) -> None:
     phase = PHASES[options.phase]
     plan = shapes(phase, options.scale)
     tokens = sum(shape.rows * shape.length for shape in plan[:first])
-    log = open(out / "log.jsonl", "a") if ranks.first else None
+    log = log_from(out / "log.jsonl", first) if ranks.first else None
     batches = stream(tokenizer, f"{options.phase}/{options.seed}", plan, options.workers or processors(), first, ranks.rows)
     for step, batch in enumerate(batches, first):
-        looked = step % LOOK == 0 or step == len(plan) - 1
+        looked = step % LOOK == 0 or step == len(plan) - 1 or step == first + 1
         if looked and ranks.sum(torch.tensor(float(time.time() - begin > options.stop_after)).cuda()).item() > 0:
             if ranks.first:
                 checkpoint.save(w, optimizer, step, before + time.time() - begin)
@@ -140,10 +153,13 @@ def train(ranks: Ranks, options: argparse.Namespace) -> None:
             if ranks.first:
                 log.write(json.dumps(entry) + "\n")
                 log.flush()
+                if time.time() - saved > SAVE_SECONDS:
+                    saved = time.time()
+                    checkpoint.save(w, optimizer, step + 1, before + saved - begin)
     if ranks.first:
-        torch.save({name: u.detach().cpu() for name, u in w.items()}, out / "weights.pt")
         done = {"steps": len(plan), "tokens": tokens, "seconds": round(before + time.time() - begin), "gpus": ranks.count}
         (out / "training.json").write_text(json.dumps(done))
+        save_whole({name: u.detach().cpu() for name, u in w.items()}, out / "weights.pt")
 
 
 def main() -> None:

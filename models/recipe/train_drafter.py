@@ -1,4 +1,4 @@
-"""Trains the drafter on the target's greedy outputs and measures acceptance.
+"""Trains the drafter on what the target writes greedily, as far as that is the reference, and measures acceptance.
 
     python3 train_drafter.py TARGET.gguf --out DIR [--tests FILE]
 """
@@ -15,12 +15,14 @@ import torch.nn.functional as F
 
 import gguf
 from batches import Shape, stream
+from digests import digests
 from drafter import DraftConfig, blocks, draft, initial
 from evaluate import answers, batches, examples, forward, load_gguf
 from export_gguf import tokenizer_keys
 from gguf import I32, U32
 from model import Config, Model
 from optimizer import Optimizer
+from ranks import processors
 from text.bpe import Tokenizer
 from text.corpus import LONG, TESTS
 from train import rate
@@ -31,17 +33,27 @@ ANCHORS = {2048: 64, 16384: 128}  # blocks of a row
 GAMMA = {8: 4.0, 16: 7.0}  # how fast the loss forgets later slots
 
 
+def written_by(target: dict, hidden: torch.Tensor, ids: torch.Tensor, learned: torch.Tensor) -> torch.Tensor:
+    """Which tokens the target would write greedily: those of an answer up to the first that is not its likeliest one."""
+    answer, right = torch.zeros_like(learned), torch.zeros_like(learned)
+    answer[:, 1:] = learned[:, :-1]  # learned[j]: token j + 1 is the assistant's
+    for part in range(0, len(ids), 4):
+        guess = F.linear(hidden[part:part + 4].bfloat16(), target["output.weight"].bfloat16()).argmax(-1)
+        right[part:part + 4, 1:] = guess[:, :-1] == ids[part:part + 4, 1:]
+    wrong = (answer & ~right).long()
+    begins = answer & ~F.pad(answer, (1, 0))[:, :-1]
+    so_far = wrong.cumsum(1)
+    before = torch.where(begins, so_far - wrong, 0).cummax(1).values
+    return answer & (so_far == before)
+
+
 def loss_of(model: Model, target: dict, w: dict, c: DraftConfig, batch: torch.Tensor, size: int, mask_id: int) -> tuple:
     ids, learned, starts = batch[0].long(), batch[1].bool(), batch[2].bool()
     rows, length = ids.shape
     with torch.no_grad():
         hidden, _, outputs, _ = model.hidden(target, ids, starts, torch.bfloat16, keep=True)
         features = torch.cat([outputs[i] for i in c.captures], -1)
-        # learned[j]: token j + 1 is the assistant's. It is the target's own when its guess there agrees.
-        own = torch.zeros_like(learned)
-        for part in range(0, rows, 4):
-            guess = F.linear(hidden[part:part + 4].bfloat16(), target["output.weight"].bfloat16()).argmax(-1)
-            own[part:part + 4, 1:] = learned[part:part + 4, :-1] & (guess[:, :-1] == ids[part:part + 4, 1:])
+        own = written_by(target, hidden, ids, learned)
         weights = (own[:, :-1] & own[:, 1:]).float() + 1e-6
         count = ANCHORS[length]
         anchors = torch.multinomial(weights, count)
@@ -126,7 +138,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--tests", type=Path, help="the cache that evaluate.py wrote")
-    parser.add_argument("--workers", type=int, default=14)
+    parser.add_argument("--workers", type=int, default=0, help="processes that make batches; default: one a core")
     options = parser.parse_args()
     out = Path(options.out)
     out.mkdir(parents=True, exist_ok=True)
@@ -140,7 +152,7 @@ def main() -> None:
     begin = time.time()
     shapes = [shape for steps, shape in STAGES for _ in range(max(3, int(steps * options.scale)))]
     log = open(out / "drafter_log.jsonl", "w")
-    for step, batch in enumerate(stream(tokenizer, "drafter/1", shapes, options.workers)):
+    for step, batch in enumerate(stream(tokenizer, "drafter/1", shapes, options.workers or processors())):
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, accuracy = loss_of(model, target, w, c, batch, 16 if step % 3 else 8, mask_id)
         loss.backward()
@@ -152,7 +164,8 @@ def main() -> None:
     plain = Model(Config(), compiled=False)
     torch.backends.cuda.matmul.allow_tf32 = False
     shipped = export(w, c, tokenizer, out / "tessera-mini-dflash.gguf")
-    report: dict = {"steps": len(shapes), "seconds": round(time.time() - begin)}
+    report: dict = {"steps": len(shapes), "seconds": round(time.time() - begin),
+                    "sha256": digests(options.target, out / "tessera-mini-dflash.gguf")}
     cached = pickle.loads(options.tests.read_bytes())["sets"] if options.tests else {}
     for name in TESTS:
         count = options.count if name not in LONG else options.count // 3 if name != "recall_16k" else options.count // 10

@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 namespace tessera::testing {
@@ -45,11 +47,23 @@ TEST(BundledCard, NamesFilesOfItsSizes) {
   }
 }
 
-TEST(BundledCard, ScoresAreOfTheseFiles) {
-  const Card c;
-  ASSERT_EQ(c.scores["sha256"].size(), 2U);
-  for (const auto& [name, digest] : c.scores["sha256"].items())
-    EXPECT_EQ(sha256(content(kModels / name)), digest) << name;
+TEST(BundledCard, WhatWasMeasuredIsOfTheseFiles) {
+  std::map<std::string, std::string> found;
+  for (const char* name :
+       {"tessera-mini.gguf", "tessera-mini-dflash.gguf", "tessera-mini.spark.csv"})
+    found[name] = sha256(content(kModels / name));
+  std::set<std::string> named;
+  for (const char* name : {"scores", "acceptance", "served", "agreement", "routing"}) {
+    const auto measured =
+        nlohmann::json::parse(content(kModels / "measured" / (std::string(name) + ".json")));
+    ASSERT_TRUE(measured.contains("sha256")) << name;
+    EXPECT_TRUE(measured["sha256"].contains("tessera-mini.gguf")) << name;
+    for (const auto& [file, digest] : measured["sha256"].items()) {
+      EXPECT_EQ(found[file], digest) << name << " of " << file;
+      named.insert(file);
+    }
+  }
+  EXPECT_EQ(named.size(), found.size());
 }
 
 TEST(BundledCard, HoldsTheMeasuredScores) {

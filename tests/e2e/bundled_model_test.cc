@@ -1,6 +1,7 @@
 // The model that comes with Tessera, asked as a person asks it. Nothing here depends on time.
 #include <fstream>
 #include <iterator>
+#include <regex>
 
 #include "tests/e2e/served_model.h"
 
@@ -15,13 +16,24 @@ json user(const std::string& text) {
   return json::array({{{"role", "user"}, {"content", text}}});
 }
 
-// The first function that a message calls, whether the server takes calls out of the text or not.
-std::string called_function(const json& message) {
-  if (message.contains("tool_calls")) return message["tool_calls"][0]["function"]["name"];
-  const std::string text = message.value("content", ""), mark = "<function=";
-  const std::size_t begin = text.find(mark), end = text.find('>', begin);
-  if (begin == std::string::npos || end == std::string::npos) return "";
-  return text.substr(begin + mark.size(), end - begin - mark.size());
+// The first call of a message, {"name": ..., each argument's name: its text}, whether the server
+// takes calls out of the text or not.
+json called(const json& message) {
+  if (message.contains("tool_calls")) {
+    const json& function = message["tool_calls"][0]["function"];
+    json found = json::parse(function["arguments"].get<std::string>(), nullptr, false);
+    found["name"] = function["name"];
+    return found;
+  }
+  const std::string text = message.value("content", "");
+  static const std::regex kName("<function=([^>]*)>"),
+      kArgument("<parameter=([^>]*)>\\s*([^<]*[^<\\s])\\s*</parameter>");
+  std::smatch match;
+  if (!std::regex_search(text, match, kName)) return {};
+  json found = {{"name", match[1].str()}};
+  for (std::sregex_iterator it(text.begin(), text.end(), kArgument), end; it != end; ++it)
+    found[(*it)[1].str()] = (*it)[2].str();
+  return found;
 }
 
 class BundledModel : public ::testing::Test {
@@ -76,6 +88,21 @@ TEST_F(BundledModel, CountsWithItsStepsWrittenDown) {
   EXPECT_NE(said.find("The result is 7702."), std::string::npos) << said;
 }
 
+TEST_F(BundledModel, SaysThatItCannot) {
+  const std::string said = text(answer(user("Write a poem about the sea.")));
+  EXPECT_NE(said.find("I cannot"), std::string::npos) << said;
+}
+
+TEST_F(BundledModel, KnowsWhatTheSecondOneIs) {
+  json messages = user("My list: pear, lamp, fig\nWhat is the first one?");
+  const std::string first = text(answer(messages, {{"enable_thinking", false}}));
+  EXPECT_NE(first.find("The first one is pear."), std::string::npos) << first;
+  messages.push_back({{"role", "assistant"}, {"content", first}});
+  messages.push_back({{"role", "user"}, {"content", "And the second one?"}});
+  const std::string second = text(answer(messages, {{"enable_thinking", false}}));
+  EXPECT_NE(second.find("The second one is lamp."), std::string::npos) << second;
+}
+
 TEST_F(BundledModel, CallsAToolAndUsesItsResult) {
   // With keys that the model never learned, and all of them in alphabetical order.
   const auto tool = [](const char* name, const char* what, const char* parameter,
@@ -96,8 +123,7 @@ TEST_F(BundledModel, CallsAToolAndUsesItsResult) {
                       tool("get_weather", "Weather of a city", "city", "string")};
   json messages = user("What is the weather in Oslo?");
   const json message = answer(messages, {{"tools", tools}});
-  EXPECT_EQ(called_function(message), "get_weather") << message;
-  EXPECT_NE(message.dump().find("Oslo"), std::string::npos) << message;
+  EXPECT_EQ(called(message), (json{{"name", "get_weather"}, {"city", "Oslo"}})) << message;
 
   messages.push_back(
       {{"role", "assistant"},
