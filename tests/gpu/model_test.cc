@@ -25,6 +25,20 @@ RunnerOptions on_gpu() {
   return options;
 }
 
+GpuDeviceOptions device_options() {
+  return {.index = *test_gpu().name->team, .load_threads = 2};
+}
+
+Result<std::unique_ptr<Device>> open_gpu(const GpuDeviceOptions& options) {
+  return make_gpu_device(device_kind_name(test_gpu().name->kind), options, plugin_folder());
+}
+
+ShardLayout small_shard(const ModelSpec& spec) {
+  ShardLayout shard{.end_layer = spec.n_layer(), .max_rows = 32, .max_logit_rows = 4, .slots = 2};
+  shard.kv_pages.assign(kv_groups(spec).size(), 16);
+  return shard;
+}
+
 class GpuGolden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { GPU_OR_SKIP(); }
@@ -201,6 +215,60 @@ TEST_P(GpuGolden, ChoicesAreTheHosts) {
   }
 }
 
+// A batch's choices are the head's: to a shard without it they change nothing.
+TEST_P(GpuGolden, AShardWithoutTheHeadIgnoresChoices) {
+  const Result<Model> opened = Model::open(model());
+  ASSERT_TRUE(opened);
+  const ModelSpec& spec = opened->spec();
+  ShardLayout shard = small_shard(spec);
+  shard.head = false;
+  auto device = open_gpu(device_options());
+  ASSERT_TRUE(device) << device.error().message;
+  const Status loaded = (*device)->load(*opened, shard, {});
+  ASSERT_TRUE(loaded) << loaded.error().message;
+
+  const GoldenData golden = answers();
+  const std::span<const TokenId> ids = golden.ints("p33_ids");
+  const std::vector<std::int32_t> page = {5};
+  const std::vector<std::span<const std::int32_t>> pages(shard.kv_pages.size(), page);
+  const auto hidden = [&](int first, int n, const TokenChoices& choices) {
+    const auto rows = static_cast<std::size_t>(n);
+    const SequenceRows sequence{.n_rows = n, .first_position = first, .pages = pages};
+    const std::vector<std::int32_t> logit_rows = {0, 1};
+    (*device)->begin({.tokens = ids.subspan(static_cast<std::size_t>(first), rows),
+                      .sequences = {&sequence, 1},
+                      .logit_rows = logit_rows,
+                      .choices = choices});
+    (*device)->embed();
+    for (int l = 0; l < shard.end_layer; ++l) {
+      (*device)->mixer(l);
+      (*device)->route(l);
+      (*device)->all_experts(l);
+      (*device)->dense(l);
+      (*device)->finish_ffn(l);
+    }
+    std::vector<float> out(rows * static_cast<std::size_t>(spec.n_embd));
+    (*device)->read_hidden(out);
+    const Status fault = (*device)->fault();
+    EXPECT_TRUE(fault) << fault.error().message;
+    return out;
+  };
+  (*device)->reset_slot(0);
+  hidden(0, 8, {});
+  (*device)->copy_slot({.from = 0, .to = 1});
+  const auto next = [&](const TokenChoices& choices) {
+    (*device)->copy_slot({.from = 1, .to = 0});
+    return hidden(8, 2, choices);
+  };
+  const std::vector<float> expected = next({});
+  const std::vector<TokenChoice> largest(2), drawn(2, {.temperature = 0.7f}),
+      changed(2, {.n_changes = 1});
+  const std::vector<LogitChange> changes = {{.id = 7, .bias = 1.0f}, {.id = 9, .less = 1.0f}};
+  EXPECT_TRUE(next({.rows = largest}) == expected);
+  EXPECT_TRUE(next({.rows = drawn}) == expected);
+  EXPECT_TRUE(next({.rows = changed, .changes = changes}) == expected);
+}
+
 // Mean KL divergence of a quantised model on the GPU against the same weights in f32 on the CPU.
 TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
   GPU_OR_SKIP();
@@ -235,20 +303,6 @@ TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
 }
 
 // --- Faults ---
-
-GpuDeviceOptions device_options() {
-  return {.index = *test_gpu().name->team, .load_threads = 2};
-}
-
-Result<std::unique_ptr<Device>> open_gpu(const GpuDeviceOptions& options) {
-  return make_gpu_device(device_kind_name(test_gpu().name->kind), options, plugin_folder());
-}
-
-ShardLayout small_shard(const ModelSpec& spec) {
-  ShardLayout shard{.end_layer = spec.n_layer(), .max_rows = 32, .max_logit_rows = 4, .slots = 2};
-  shard.kv_pages.assign(kv_groups(spec).size(), 16);
-  return shard;
-}
 
 std::int64_t free_bytes() {
   const auto info =

@@ -129,7 +129,7 @@ struct Scratch {
   std::int32_t* sequence = nullptr;    // [R]
   Sequence* sequences = nullptr;       // [S]
   std::int32_t* logit_rows = nullptr;  // [max_logit_rows]
-  RowChoice* choices = nullptr;        // [max_logit_rows]
+  RowChoice* choices = nullptr;        // [max_logit_rows]; null without the head
   std::vector<std::int32_t*> tables;   // by KV group: [S][table_stride]
   std::int64_t table_stride = 0;
   std::int64_t input_ints = 0;  // of all of them

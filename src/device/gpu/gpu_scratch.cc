@@ -114,7 +114,8 @@ void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard
   std::int32_t* at = nullptr;
   carve.take(at, out.input_ints);
   const auto next = [&](std::int64_t ints) {
-    std::int32_t* here = at;
+    // A part that is not there is not where the next one begins.
+    std::int32_t* here = ints > 0 ? at : nullptr;
     if (at != nullptr) at += ints;
     return here;
   };

@@ -125,6 +125,8 @@ void GpuDevice::begin(const BatchView& batch) {
   flush();
   use();
   shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
+  // Every shard sees the batch's choices; only one with the head has room for them.
+  if (!layout_.head) shape_.choosing = Choosing::host;
   choices_ = batch.choices.rows;
   routing_ = {};
   logits_here_ = false;

@@ -94,6 +94,7 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
   std::int64_t ints = fill(batch, scratch, memory, at);
   if (shape.choosing != Choosing::host) {
+    CHECK(scratch.choices != nullptr && batch.choices.rows.size() == batch.logit_rows.size());
     auto* rows =
         reinterpret_cast<RowChoice*>(at(reinterpret_cast<const std::int32_t*>(scratch.choices)));
     fill_choices(batch.choices.rows, rows);
