@@ -37,13 +37,16 @@ void read_thinking(FieldReader& fields, Json& kwargs) {
   if (const auto enabled = fields.boolean("enable_thinking")) kwargs["enable_thinking"] = *enabled;
 }
 
-// Only what leaves the model free: its output is not constrained, and is returned as text.
-void check_tool_choice(FieldReader& fields, const char* name) {
+// Whether tools may be called. Only what leaves the model free is supported: its output is not
+// constrained, and is returned as text.
+bool read_tool_choice(FieldReader& fields, const char* name) {
   const Json* choice = fields.any(name);
-  if (!choice || *choice == "auto" || *choice == "none") return;
-  fields.fail(unsupported_field(
-      name,
-      fmt::format("{} is {}; only \"auto\" and \"none\" are supported", name, shown(*choice))));
+  if (!choice || *choice == "auto") return true;
+  if (*choice != "none")
+    fields.fail(unsupported_field(
+        name,
+        fmt::format("{} is {}; only \"auto\" and \"none\" are supported", name, shown(*choice))));
+  return false;
 }
 
 void check_response_format(FieldReader& fields) {
@@ -110,8 +113,9 @@ std::variant<ChatRequest, ApiError> parse_chat_request(const Json& body, const S
   const auto legacy = fields.integer("max_tokens", 1, kMost);
   request.generation.max_tokens = current ? current : legacy;
   request.top_logprobs = read_logprobs(fields);
-  check_tool_choice(fields, "tool_choice");
-  check_tool_choice(fields, "function_call");
+  const bool tools = read_tool_choice(fields, "tool_choice");
+  // What the model does not see it does not call.
+  if (!read_tool_choice(fields, "function_call") || !tools) request.prompt.tools = Json::array();
   check_response_format(fields);
   check_modalities(fields);
   fields.refuse("audio", "this model writes text only");

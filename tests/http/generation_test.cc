@@ -124,7 +124,7 @@ TEST(Chat, FieldsReachTheEngine) {
   const Reply reply = run.chat(
       R"("temperature":0.5,"top_k":7,"logit_bias":{"65":-100},"ignore_eos":true,"max_tokens":4,)"
       R"("presence_penalty":1,"min_p":0.1,"tools":[{"type":"function","function":{"name":"f"}}],)"
-      R"("tool_choice":"none","parallel_tool_calls":false,"reasoning_effort":"high")");
+      R"("tool_choice":"auto","parallel_tool_calls":false,"reasoning_effort":"high")");
   ASSERT_EQ(reply.status, 200) << reply.body;
   EXPECT_EQ(reply.headers.at("x-ignored"), "parallel_tool_calls");
   EXPECT_EQ(reply.json()["choices"][0]["finish_reason"], "length");
@@ -136,6 +136,14 @@ TEST(Chat, FieldsReachTheEngine) {
   const std::string prompt = prompt_text(request.prompt);
   EXPECT_NE(prompt.find("\"name\":\"f\""), std::string::npos);
   EXPECT_NE(prompt.find("think\n"), std::string::npos);
+}
+
+TEST(Chat, ToolsThatMayNotBeCalledAreNotShown) {
+  Running run;
+  const Reply reply =
+      run.chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")");
+  ASSERT_EQ(reply.status, 200) << reply.body;
+  EXPECT_EQ(prompt_text(run.engine.submitted()[0].prompt).find("\"name\""), std::string::npos);
 }
 
 TEST(Chat, ClampsAndSaysSo) {
