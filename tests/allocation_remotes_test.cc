@@ -91,7 +91,8 @@ Status make_experts(const WorkerSite& site, MetricsRegistry& metrics) {
 }
 
 RemoteShardOptions shard_options() {
-  RemoteShardOptions options{.context = 256};
+  static RoutingCounts counts(model().spec());
+  RemoteShardOptions options{.context = 256, .counts = &counts};
   options.layout.end_layer = model().spec().n_layer();
   options.layout.max_rows = 16;
   options.layout.slots = 1;

@@ -141,9 +141,10 @@ TEST_P(SteadyShard, AllocatesNothing) {
       model(), {.device = {.device = "cpu", .threads = 1}, .budget = std::int64_t{1} << 30});
   OneClient worker(handler, Role::layers);
   MetricsRegistry metrics;
-  const auto shard =
-      *RemoteShard::create(worker.site(Role::layers, GetParam()),
-                           {.layout = layout, .context = kContext}, model(), metrics);
+  RoutingCounts counts(spec);
+  const auto shard = *RemoteShard::create(
+      worker.site(Role::layers, GetParam()),
+      {.layout = layout, .context = kContext, .counts = &counts}, model(), metrics);
   const Status loaded = shard->load(model(), {});
   ASSERT_TRUE(loaded) << loaded.error().message;
 
@@ -178,6 +179,8 @@ TEST_P(SteadyShard, AllocatesNothing) {
     }
   }
   EXPECT_LE(allocations() - before, kLate);
+  EXPECT_TRUE(std::ranges::any_of(counts.take(layout.first_layer), [](auto n) { return n > 0; }))
+      << "and tells what it counts meanwhile";
 }
 
 }  // namespace

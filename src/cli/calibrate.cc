@@ -1,12 +1,12 @@
 // tessera calibrate: runs a text through the model and writes which experts it chose.
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "cli/commands.h"
 #include "cli/expert_options.h"
 #include "cli/loading.h"
 #include "cli/output.h"
-#include "cli/placement_options.h"
 #include "cli/progress.h"
 #include "cli/text_model.h"
 #include "model/has_experts.h"
@@ -67,15 +67,23 @@ Status feed(LoadedModel& loaded, std::span<const TokenId> tokens) {
   return {};
 }
 
+// A worker that went before it had told all would leave a profile of a part of the text.
+Status check_counted(const ModelSpec& spec, const RoutingProfile& profile, std::size_t tokens) {
+  for (std::size_t l = 0; l < spec.layers.size(); ++l) {
+    if (!spec.layers[l].moe) continue;
+    const std::vector<double>& counts = profile.counts()[l];
+    const double rows =
+        std::accumulate(counts.begin(), counts.end(), 0.0) / spec.layers[l].moe->n_used;
+    if (rows < static_cast<double>(tokens))
+      return Error::make(ErrorCode::unavailable,
+                         "layer {}: its worker told of {:.0f} of {} tokens; calibrate again", l,
+                         rows, tokens);
+  }
+  return {};
+}
+
 Status calibrate(const Config& config) {
   const std::string& path = config.arguments().front();
-  TESSERA_ASSIGN(const Placement placement, placement_of(config));
-  for (const DeviceName& device : placement.devices)
-    if (!device.worker.empty())
-      return Error::make(ErrorCode::invalid,
-                         "{}: choices are counted in this process only; calibrate without workers "
-                         "for layers",
-                         device.text());
   TESSERA_ASSIGN(const std::string text, read_text_file(config.text("calibrate.text")));
   TESSERA_TRY(check_text(text, config.text("calibrate.text")));
   TESSERA_ASSIGN(const Model model, Model::open(path));
@@ -93,10 +101,11 @@ Status calibrate(const Config& config) {
   TESSERA_ASSIGN(LoadedModel loaded,
                  load_model(config, model, {.context = context, .count_routing = true}, metrics));
   TESSERA_TRY(feed(loaded, tokens));
-  loaded.pipeline->stop();
+  loaded.pipeline.reset();  // workers tell the last of what they counted
 
   RoutingProfile profile(model.spec(), digest_text(model_digest(model.file())));
   const double rows = loaded.experts.counts->take(profile, 1e12);
+  TESSERA_TRY(check_counted(model.spec(), profile, tokens.size()));
   TESSERA_TRY(profile.write(target));
   print_out("{}: experts of {} tokens\n", target, static_cast<std::int64_t>(rows));
   return {};

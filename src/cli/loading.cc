@@ -100,7 +100,6 @@ struct PlacedModel {
   Plan plan;
   std::vector<LayerWorker> workers;
   std::vector<ExpertSite> expert_workers;
-  bool keep_profile = false;  // --expert-profile is brought up to date
 };
 
 // More threads than cores, where a person asked for them.
@@ -125,9 +124,10 @@ void warn_of_threads(PlacedModel& placed) {
 // Makes the shards of workers; they begin to load at once. What is given must outlive it.
 RemoteShards remote_shards(const Config& config, const Model& model,
                            const std::vector<LayerWorker>& workers, int context,
-                           MetricsRegistry& metrics, ExpertMetrics* experts = nullptr,
+                           MetricsRegistry& metrics, const ExpertRuntime& runtime = {},
                            const PlacedCost& cost = {}) {
-  return [&, context, experts, cost](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
+  return [&, context, experts = runtime.metrics.get(), counts = runtime.counts.get(),
+          cost](const ShardPlan& shard) -> Result<std::unique_ptr<Shard>> {
     for (const LayerWorker& worker : workers) {
       if (worker.site.name != shard.device) continue;
       const WorkerStart start{
@@ -138,7 +138,8 @@ RemoteShards remote_shards(const Config& config, const Model& model,
                                        .context = context,
                                        .chunked_delta = device_options(config).chunked_delta,
                                        .experts = experts,
-                                       .expert_cost = cost},
+                                       .expert_cost = cost,
+                                       .counts = counts},
                                       model, metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     }
@@ -178,30 +179,6 @@ OpenShard open_alone(const Config& config, const Model& model,
                                remote_shards(config, model, workers, layout.context, metrics)));
     return std::move(shards.front());
   };
-}
-
-// Of layers in workers nothing is counted here, and their part of a profile stays as it was.
-bool sees_routing(const Placement& placement) {
-  return std::any_of(placement.devices.begin(), placement.devices.end(),
-                     [](const DeviceName& name) { return name.worker.empty(); });
-}
-
-void tell_uncounted(const std::string& profile, const Plan& plan) {
-  std::string counted, away;
-  for (const ShardPlan& shard : plan.shards) {
-    std::string& layers = shard.remote ? away : counted;
-    layers += fmt::format("{}{}-{}", layers.empty() ? "" : ", ", shard.layout.first_layer,
-                          shard.layout.end_layer - 1);
-  }
-  if (away.empty()) return;
-  if (counted.empty())
-    log_info("{} is read and not brought up to date: all layers are in workers, which count none",
-             profile);
-  else
-    log_info(
-        "{} is brought up to date for layers {}, and not for {}: they are in workers, which "
-        "count none",
-        profile, counted, away);
 }
 
 // What leaves the memory of a worker with layers it reads from its file as it needs it.
@@ -273,8 +250,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_TRY(check_dense_model(config, model));
   TESSERA_ASSIGN(const Placement placement, placement_of(config));
   TESSERA_ASSIGN(PlanOptions options, plan_options(config, placement, needs));
-  placed.keep_profile = needs.keep_profile && sees_routing(placement);
-  TESSERA_TRY(set_expert_plan(config, model, placed.keep_profile, options));
+  TESSERA_TRY(set_expert_plan(config, model, needs.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model, placement));
   TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
@@ -312,7 +288,7 @@ std::string cache_folder() {
 Result<Plan> plan_model(const Config& config, const Model& model, const LoadNeeds& needs) {
   MetricsRegistry unread;
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs, unread));
-  if (placed.keep_profile) tell_missing_profile(config);
+  if (needs.keep_profile) tell_missing_profile(config);
   return std::move(placed.plan);
 }
 
@@ -320,9 +296,7 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
                                MetricsRegistry& metrics) {
   LoadedModel loaded;
   TESSERA_ASSIGN(PlacedModel placed, place_model(config, model, needs, metrics));
-  if (needs.keep_profile && config.given("experts.profile"))
-    tell_uncounted(config.text("experts.profile"), placed.plan);
-  TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, placed.keep_profile, metrics));
+  TESSERA_ASSIGN(loaded.experts, expert_runtime(config, model, needs.keep_profile, metrics));
   if (needs.count_routing && loaded.experts.counts == nullptr)
     loaded.experts.counts = std::make_unique<RoutingCounts>(model.spec());
   TESSERA_ASSIGN(DeviceOptions devices, device_options(config, loaded.experts));
@@ -333,9 +307,8 @@ Result<LoadedModel> load_model(const Config& config, const Model& model, const L
   for (const std::string& warning : placed.plan.warnings) log_warn("{}", warning);
   if (!placed.plan.advice.empty()) log_info("{}", placed.plan.advice);
   const StandIns stand_ins(model, placed.plan, devices, metrics);
-  RemoteShards remote =
-      remote_shards(config, model, placed.workers, placed.plan.context, metrics,
-                    loaded.experts.metrics.get(), placed_costs(placed.plan).front());
+  RemoteShards remote = remote_shards(config, model, placed.workers, placed.plan.context, metrics,
+                                      loaded.experts, placed_costs(placed.plan).front());
   TESSERA_ASSIGN(auto shards,
                  open_shards(placed.plan, devices,
                              backed_shards(std::move(remote), stand_ins, placed.workers)));

@@ -9,9 +9,8 @@ namespace tessera::cli {
 StandIns::StandIns(const Model& model, const Plan& plan, const DeviceOptions& options,
                    MetricsRegistry& metrics)
     : model_(model), plan_(plan), options_(options), metrics_(metrics) {
-  // Its experts are the host's, and choices of a worker's layers are not counted.
+  // Its experts are the host's.
   options_.experts.options.required = false;
-  options_.experts.counts = nullptr;
   options_.experts.workers = nullptr;
   options_.experts.hurry_workers = nullptr;
   options_.experts.end_workers = nullptr;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <utility>
 
 #include "base/log.h"
 
@@ -16,41 +18,45 @@ RoutingCounts::RoutingCounts(const ModelSpec& spec) {
     const auto n = static_cast<std::size_t>(layer.n_expert);
     layer.chosen = std::make_unique<std::atomic<std::uint32_t>[]>(n);
     layer.taken.resize(n);
+    fresh_.resize(std::max(fresh_.size(), n));
   }
 }
 
 void RoutingCounts::add(int layer, std::span<const RoutedPair> pairs) {
-  std::atomic<std::uint32_t>* chosen = layers_[static_cast<std::size_t>(layer)].chosen.get();
+  std::atomic<std::uint32_t>* chosen = at(layer).chosen.get();
   if (chosen == nullptr) return;
   for (const RoutedPair& pair : pairs) chosen[pair.expert].fetch_add(1, std::memory_order_relaxed);
 }
 
+void RoutingCounts::add(int layer, std::span<const std::uint32_t> chosen) {
+  const Layer& own = at(layer);
+  for (std::size_t e = 0; e < chosen.size(); ++e)
+    own.chosen[e].fetch_add(chosen[e], std::memory_order_relaxed);
+}
+
+std::span<const std::uint32_t> RoutingCounts::take(int layer) {
+  Layer& own = layers_[static_cast<std::size_t>(layer)];
+  for (std::size_t e = 0; e < own.taken.size(); ++e) {
+    const std::uint32_t now = own.chosen[e].load(std::memory_order_relaxed);
+    fresh_[e] = now - own.taken[e];
+    own.taken[e] = now;
+  }
+  return std::span(fresh_).first(own.taken.size());
+}
+
 double RoutingCounts::take(RoutingProfile& profile, double half_life) {
-  std::vector<std::vector<std::uint32_t>> news;
-  double rows = 0.0;
-  for (Layer& layer : layers_) {
-    auto& fresh = news.emplace_back();
-    double pairs = 0.0;
-    for (int e = 0; e < layer.n_expert; ++e) {
-      const auto i = static_cast<std::size_t>(e);
-      const std::uint32_t now = layer.chosen[i].load(std::memory_order_relaxed);
-      fresh.push_back(now - layer.taken[i]);
-      layer.taken[i] = now;
-      pairs += fresh.back();
-    }
-    if (layer.n_used > 0) rows = std::max(rows, pairs / layer.n_used);
-  }
-  if (rows == 0.0) return 0.0;
-  for (std::size_t l = 0; l < news.size(); ++l) {
-    const int layer = static_cast<int>(l);
-    // Of a layer that another process computes nothing is seen, which says nothing about it.
-    if (std::all_of(news[l].begin(), news[l].end(), [](std::uint32_t n) { return n == 0; }))
-      continue;
+  double most = 0.0;
+  for (int layer = 0; std::cmp_less(layer, layers_.size()); ++layer) {
+    const std::span<const std::uint32_t> news = take(layer);
+    const double pairs = std::accumulate(news.begin(), news.end(), 0.0);
+    if (pairs == 0.0) continue;
+    const double rows = pairs / n_used(layer);
     profile.age(layer, std::exp2(-rows / half_life));
-    for (std::size_t e = 0; e < news[l].size(); ++e)
-      profile.add({.layer = layer, .expert = static_cast<int>(e)}, news[l][e]);
+    for (std::size_t e = 0; e < news.size(); ++e)
+      profile.add({.layer = layer, .expert = static_cast<int>(e)}, news[e]);
+    most = std::max(most, rows);
   }
-  return rows;
+  return most;
 }
 
 Counter& profile_failures(MetricsRegistry& metrics) {

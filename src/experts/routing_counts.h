@@ -3,11 +3,13 @@
 //
 //   RoutingCounts counts(spec);
 //   counts.add(layer, device.routed_pairs());            // in a step: a few relaxed additions
+//   counts.add(layer, told);                             // what another process counted of it
 //   ProfileKeeper keeper(counts, profile, {.path = "model.spark.csv", .every = 60s});
 //
 // The keeper's thread takes what was counted since its last look, ages the profile by the rows that
 // passed and adds it; then it writes the file, if anything changed. It also does so when it is
-// destroyed. A file that cannot be written is counted, told once and tried again.
+// destroyed. A file that cannot be written is counted, told once and tried again. Counts of layers
+// that another process has come later than those of this one's, so each layer ages by its own rows.
 #pragma once
 
 #include <atomic>
@@ -30,12 +32,24 @@ namespace tessera {
 class RoutingCounts {
  public:
   explicit RoutingCounts(const ModelSpec& spec);
+  // What one of such a model takes of memory, at most.
+  static constexpr std::uint64_t bytes(std::uint64_t n_layer, std::uint64_t n_expert) {
+    return (2 * n_layer + 1) * n_expert * sizeof(std::uint32_t);
+  }
+
+  int n_expert(int layer) const { return at(layer).n_expert; }  // 0: it has none
+  int n_used(int layer) const { return at(layer).n_used; }
 
   // Any thread.
   void add(int layer, std::span<const RoutedPair> pairs);
+  // How often each of the layer's experts was chosen.
+  void add(int layer, std::span<const std::uint32_t> chosen);
 
-  // What was counted since the last call goes into the profile, after it was aged so that
-  // `half_life` rows halve a count. Returns the rows that passed. One thread.
+  // What was counted since it was last taken, by one thread. Of a layer, by expert, until the next
+  // call.
+  std::span<const std::uint32_t> take(int layer);
+  // Of all layers, into the profile, after that was aged so that `half_life` rows halve a count.
+  // Returns the rows that passed, of the layer with the most.
   double take(RoutingProfile& profile, double half_life);
 
  private:
@@ -45,7 +59,10 @@ class RoutingCounts {
     std::unique_ptr<std::atomic<std::uint32_t>[]> chosen;  // may wrap; differences are taken
     std::vector<std::uint32_t> taken;
   };
+  const Layer& at(int layer) const { return layers_[static_cast<std::size_t>(layer)]; }
+
   std::vector<Layer> layers_;
+  std::vector<std::uint32_t> fresh_;  // of the layer that was taken last
 };
 
 struct ProfileKeeperOptions {

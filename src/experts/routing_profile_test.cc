@@ -106,6 +106,21 @@ TEST(RoutingCounts, AgesByTheRowsThatPassed) {
   EXPECT_NEAR(profile.counts()[0][0], 50.0, 1e-9);
 }
 
+// Of layers that another process has, counts come in other portions.
+TEST(RoutingCounts, EachLayerAgesByItsOwnRows) {
+  RoutingCounts counts(spec_of());
+  RoutingProfile profile(spec_of(), "");
+  for (const int layer : {0, 2}) profile.add({.layer = layer, .expert = 0}, 100);
+  const std::vector<std::uint32_t> many = {0, 50, 50, 0}, few = {0, 25, 25, 0};
+  counts.add(0, many);
+  counts.add(2, few);
+  EXPECT_EQ(counts.take(profile, 50.0), 50.0);
+  counts.add(2, few);
+  EXPECT_EQ(counts.take(profile, 50.0), 25.0);
+  for (const int layer : {0, 2})
+    EXPECT_NEAR(profile.counts()[static_cast<std::size_t>(layer)][0], 50.0, 1e-9) << layer;
+}
+
 // What counting and ageing make of any profile that was read is read again: of the largest counts,
 // and of the smallest fractions before they are forgotten.
 TEST(RoutingCounts, WhatAgeingWritesIsReadAgain) {

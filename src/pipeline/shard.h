@@ -116,6 +116,8 @@ class LocalShard final : public Shard {
   // With the threads that will use it, so that its memory is near them. A layout with experts reads
   // the model's file as long as the shard lives.
   Status load(const Model& model, const LoadProgress& progress) override;
+  // From the next piece on, in the place of LocalExperts::counts.
+  void count_in(RoutingCounts* counts) { experts_.counts = counts; }
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;

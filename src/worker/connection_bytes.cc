@@ -20,7 +20,9 @@ std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
 
 ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
                                         const ShardLayout& layout) {
-  const Hello hello = layers_terms(spec, layout, {.context = layout.context});
+  // Whether the routing is counted is not the plan's to know, and takes little.
+  const Hello hello =
+      layers_terms(spec, layout, {.context = layout.context, .count_routing = true});
   const std::int64_t shared = shared_bytes(site, hello);
   // The rows that wait for the worker, the answer that comes and the one that is read, which are
   // tokens of the shard with the head. Logits come besides, where the choices are too many for the

@@ -96,7 +96,8 @@ Hello layers_terms(const ModelSpec& spec, const ShardLayout& layout, const Layer
   hello.layers = {.kv_type = static_cast<std::uint8_t>(layout.kv_type),
                   .delta_form = static_cast<std::uint8_t>(wish.chunked_delta ? 1 : 0),
                   .max_positions = static_cast<std::uint32_t>(wish.context),
-                  .file_parts = static_cast<std::uint16_t>(layout.file_parts)};
+                  .file_parts = static_cast<std::uint16_t>(layout.file_parts),
+                  .count_routing = wish.count_routing && hello.dims.n_expert > 0};
   for (const int pages : layout.kv_pages)
     hello.layers.kv_pages.push_back(static_cast<std::uint32_t>(pages));
   hello.owned = owned_bits(layout.experts, ExpertHome::resident(), hello.dims.n_expert);
@@ -169,7 +170,10 @@ std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ac
   // One frame a credit, the one that comes and the one that is read; the job that is computed, in
   // numbers, with its rows.
   const std::uint64_t jobs = (ack.credits + kFramesBesideCredits + 1) * frame;
-  return tables ? checked_add(*tables, static_cast<std::int64_t>(jobs)) : std::nullopt;
+  const std::uint64_t routing = hello.layers.count_routing
+                                    ? RoutingCounts::bytes(hello.dims.n_layer, hello.dims.n_expert)
+                                    : 0;
+  return tables ? checked_add(*tables, static_cast<std::int64_t>(jobs + routing)) : std::nullopt;
 }
 
 // Nothing where a part or the sum is more than can be counted.
@@ -227,6 +231,11 @@ Result<Prepared> LayersHandler::prepare(const Hello& hello, const HelloAck& ack)
     layout_ = layout;
     delta_form_ = hello.layers.delta_form;
   }
+  auto routing = hello.layers.count_routing ? std::make_unique<RoutingCounts>(model_.spec())
+                                            : std::unique_ptr<RoutingCounts>();
+  shard_->count_in(routing.get());
+  routing_ = std::move(routing);
+  n_expert_ = hello.dims.n_expert;
   counted_before_ = expert_metrics_.counts();
   limits_ = {.slots = hello.slots,
              .kv_pages = hello.layers.kv_pages,
@@ -243,6 +252,13 @@ ExpertCounts LayersHandler::expert_counts() const {
   for (const ExpertCountField& field : kExpertCountFields)
     counts.*field.value -= counted_before_.*field.value;
   return counts;
+}
+
+Status LayersHandler::routed(std::uint16_t layer, std::vector<std::byte>& body) {
+  if (routing_ == nullptr || layer < layout_.first_layer || layer >= layout_.end_layer)
+    return Error::make(ErrorCode::not_found, "nothing of layer {} is counted", layer);
+  encode_routed(routing_->take(layer), n_expert_, body);
+  return {};
 }
 
 // The job as a piece; its rows are in place afterwards.

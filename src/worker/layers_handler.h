@@ -44,6 +44,7 @@ class LayersHandler final : public JobHandler {
   Result<JobOutput> run(const FrameHeader& header, std::span<const std::byte> body,
                         const WireLimits& limits, const Near& near) override;
   ExpertCounts expert_counts() const override;
+  Status routed(std::uint16_t layer, std::vector<std::byte>& body) override;
   // A GPU that failed stays so while the process lives.
   bool lost() const override { return lost_; }
 
@@ -58,13 +59,16 @@ class LayersHandler final : public JobHandler {
 
   MetricsRegistry registry_;
   ExpertMetrics expert_metrics_{registry_};
-  std::unique_ptr<Shard> shard_;  // of layout_ and delta_form_
+  // Of the client, where it asked for them. The shard's, whose weights may outlast it.
+  std::unique_ptr<RoutingCounts> routing_;
+  std::unique_ptr<LocalShard> shard_;  // of layout_ and delta_form_
   ShardLayout layout_;
   std::uint8_t delta_form_ = 0;
   bool lost_ = false;
 
   // The client's.
   ExpertCounts counted_before_;
+  std::uint32_t n_expert_ = 0;
   ForwardLimits limits_;
   PageTables pages_;
   ForwardBody job_;
@@ -83,14 +87,15 @@ Result<std::int64_t> check_budget(const Model& model, const ShardLayout& layout,
                                   std::int64_t budget);
 
 // What serving such a client takes of the worker's memory besides the shard, and so of its place in
-// the plan: page tables, the largest jobs under all credits and the one that is computed. Nothing
-// where it is no number.
+// the plan: page tables, the largest jobs under all credits and the one that is computed, and what
+// counts the routing. Nothing where it is no number.
 std::optional<std::int64_t> serving_bytes(const Hello& hello, const HelloAck& ack);
 
 // What of a shard travels in HELLO, and back.
 struct LayersWish {
   int context = 0;  // positions of a sequence, at most
   bool chunked_delta = false;
+  bool count_routing = false;  // of a model with experts
 };
 Hello layers_hello(const Model& model, const ShardLayout& layout, const LayersWish& wish);
 // The same for the files of all models of this shape: without the digest.

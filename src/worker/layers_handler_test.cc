@@ -73,6 +73,33 @@ TEST_F(AskingForLayers, PageTablesAreHeldAgainstTheBudget) {
   EXPECT_EQ(ready.error().code, ErrorCode::exhausted);
 }
 
+// Of a client that asked for it, and of the layers that it was given.
+TEST(AskingForRouting, IsAnsweredForItsOwnLayers) {
+  const Model model = *Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf");
+  ShardLayout layout;
+  layout.first_layer = 1;
+  layout.end_layer = 3;
+  layout.max_rows = layout.slots = 1;
+  layout.kv_pages.assign(kv_groups(model.spec()).size(), 1);
+  LayersHandler worker(
+      model, {.device = {.device = "cpu", .threads = 1}, .budget = std::int64_t{1} << 30});
+  std::vector<std::byte> body;
+  for (const bool counts : {false, true, false}) {
+    const Hello hello =
+        layers_hello(model, layout, {.context = kPageTokens, .count_routing = counts});
+    ASSERT_TRUE(worker.prepare(hello, all_granted(hello)));
+    for (const int layer : {0, 1, 2, 3, 0xffff}) {
+      const Status told = worker.routed(static_cast<std::uint16_t>(layer), body);
+      ASSERT_EQ(told.ok(), counts && (layer == 1 || layer == 2)) << layer;
+      if (told) {
+        EXPECT_EQ(body.size(), routed_bytes(hello.dims.n_expert));
+      } else {
+        EXPECT_EQ(told.error().code, ErrorCode::not_found);
+      }
+    }
+  }
+}
+
 TEST_F(AskingForLayers, JobsUnderAllCreditsAreHeldAgainstTheBudget) {
   const ShardLayout layout = *hello_layout(model_.spec(), hello_, ack());
   const auto bytes_with = [&](int credits) {
@@ -115,7 +142,8 @@ TEST(PlannedLayers, AreWhatTheWorkerTakes) {
     const PlanOptions options{.context = 512, .parallel = 3, .prefill_chunk = 200};
     const Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);
     ASSERT_TRUE(plan) << plan.error().message;
-    const Hello hello = layers_hello(model, plan->shards[1].layout, {.context = plan->context});
+    const Hello hello = layers_hello(model, plan->shards[1].layout,
+                                     {.context = plan->context, .count_routing = true});
     const HelloAck ack = all_granted(hello);
     const std::int64_t planned = plan->shards[1].total_bytes();
     const ShardPlan device{.device = "cpu", .threads = 2};

@@ -49,7 +49,7 @@ void encode_layers(ByteWriter& out, const LayersPart& part) {
   out.u16(static_cast<std::uint16_t>(part.kv_pages.size()));
   out.u32(part.max_positions);
   out.u16(part.file_parts);
-  out.u16(0);
+  out.u16(part.count_routing ? 1 : 0);
   for (const std::uint32_t pages : part.kv_pages) out.u32(pages);
   for (const std::uint16_t places : part.expert_spare) out.u16(places);
 }
@@ -61,8 +61,10 @@ bool decode_layers(ByteReader& in, std::uint32_t layers, LayersPart& part) {
   const std::uint16_t groups = in.u16();
   part.max_positions = in.u32();
   part.file_parts = in.u16();
-  in.u16();
-  if (groups > kMaxKvGroups || part.delta_form > 1 || part.max_positions > kMaxPositions)
+  const std::uint16_t count_routing = in.u16();
+  part.count_routing = count_routing == 1;
+  if (groups > kMaxKvGroups || part.delta_form > 1 || part.max_positions > kMaxPositions ||
+      count_routing > 1)
     return false;
   part.kv_pages.resize(groups);
   for (std::uint32_t& pages : part.kv_pages) {
@@ -310,6 +312,20 @@ Result<Stats> decode_stats(std::span<const std::byte> body) {
   for (const ExpertCountField& field : kExpertCountFields) stats.experts.*field.value = in.u64();
   if (!in.done()) return malformed("STATS");
   return stats;
+}
+
+void encode_routed(std::span<const std::uint32_t> chosen, std::uint32_t n_expert,
+                   std::vector<std::byte>& body) {
+  body.clear();
+  ByteWriter out(body);
+  for (const std::uint32_t times : chosen) out.u32(times);
+  body.resize(routed_bytes(n_expert));
+}
+
+Status decode_routed(std::span<const std::byte> body, std::span<std::uint32_t> chosen) {
+  ByteReader in(body);
+  for (std::uint32_t& times : chosen) times = in.u32();
+  return in.done() ? Status() : malformed("ROUTED");
 }
 
 std::vector<std::byte> encode(const ErrorReply& error) {

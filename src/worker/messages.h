@@ -70,6 +70,7 @@ struct LayersPart {
   std::uint32_t max_positions = 0;      // of a sequence
   std::vector<std::uint32_t> kv_pages;  // of each KV group
   std::uint16_t file_parts = 0;         // ShardLayout::file_parts
+  bool count_routing = false;           // the client will ask which experts are chosen (ROUTED)
   // Of each layer of the range, where Hello::owned says which experts stay in memory: places beside
   // them for experts that come while the model serves.
   std::vector<std::uint16_t> expert_spare;
@@ -161,6 +162,16 @@ struct Stats {
   bool operator==(const Stats&) const = default;
 };
 inline constexpr std::size_t kStatsBytes = 56 + sizeof(ExpertCounts);
+
+// ROUTED: how often each expert of a layer was chosen since that was last told on this connection.
+// A layer with fewer experts than another of the model has zeros in their place.
+constexpr std::uint64_t routed_bytes(std::uint64_t n_expert) {
+  return n_expert * sizeof(std::uint32_t);
+}
+void encode_routed(std::span<const std::uint32_t> chosen, std::uint32_t n_expert,
+                   std::vector<std::byte>& out);
+// `chosen` has a place for each expert.
+Status decode_routed(std::span<const std::byte> body, std::span<std::uint32_t> chosen);
 
 enum class WireError : std::uint16_t {
   unknown_op = 1,

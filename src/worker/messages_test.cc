@@ -63,7 +63,7 @@ TEST(Messages, RoundTrip) {
                     5, 6, 7, {8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}};
   EXPECT_EQ(*decode_stats(encode(stats)), stats);
   const Probe probe{.version_min = 1,
-                    .version_max = 9,
+                    .version_max = kVersionMax,
                     .roles = 6,
                     .build = example_ack().build,
                     .architectures = {"one", "another"}};
@@ -84,12 +84,12 @@ std::string hex(std::span<const std::byte> bytes) {
 // Written down from the tables of docs/workers.md.
 TEST(Messages, GoldenBodies) {
   EXPECT_EQ(hex(encode(example_hello())),
-            "09000900012e2e0000000000004d000000000000000000000000000000000000"
+            "0a000a00012e2e0000000000004d000000000000000000000000000000000000"
             "00000000000000000400000040000000e80300000c0000000200000020000000"
             "0100000003000000100000002000000000000000000000000000000004000000"
             "0400000001020304");
   EXPECT_EQ(hex(encode(example_ack())),
-            "090002002e020000080000004000000000000000000000000000100000000000"
+            "0a0002002e020000080000004000000000000000000000000000100000000000"
             "00000040000000000200010003000000312e32");
   EXPECT_EQ(hex(encode(Refuse{.reason = RefuseReason::memory, .need = 258, .have = 1})),
             "050000000000000002010000000000000100000000000000");
@@ -104,6 +104,34 @@ TEST(Messages, LengthsAreExact) {
   expect_exact_length(encode(Probe{.architectures = {"x", ""}}), decode_probe);
   expect_exact_length(encode(Attach{}), decode_attach);
   expect_exact_length(encode(ErrorReply{.code = WireError::internal, .text = "x"}), decode_error);
+}
+
+// Of role layers.
+TEST(Messages, RoutingIsCountedOnlyWhereItIsAskedFor) {
+  Hello hello = example_hello();
+  hello.role = Role::layers;
+  hello.owned.clear();
+  std::vector<std::byte> body = encode(hello);
+  EXPECT_FALSE(decode_hello(body)->layers.count_routing);
+  hello.layers.count_routing = true;
+  body = encode(hello);
+  EXPECT_EQ(*decode_hello(body), hello);
+  body[body.size() - 2] = std::byte{2};
+  EXPECT_FALSE(decode_hello(body).ok());
+}
+
+TEST(Messages, RoutingHasAPlaceForEachExpert) {
+  const std::vector<std::uint32_t> chosen = {1, 258, 0xffffffff};
+  std::vector<std::byte> body;
+  encode_routed(chosen, 4, body);
+  EXPECT_EQ(hex(body), "0100000002010000ffffffff00000000");
+  std::vector<std::uint32_t> read(4, 7);
+  ASSERT_TRUE(decode_routed(body, read));
+  EXPECT_EQ(read, (std::vector<std::uint32_t>{1, 258, 0xffffffff, 0}));
+  for (const std::size_t n : {3u, 5u}) {
+    read.resize(n);
+    EXPECT_FALSE(decode_routed(body, read)) << n;
+  }
 }
 
 TEST(Messages, HelloIsChecked) {

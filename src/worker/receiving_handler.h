@@ -36,6 +36,9 @@ class ReceivingHandler final : public JobHandler {
     return role_->run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return role_->expert_counts(); }
+  Status routed(std::uint16_t layer, std::vector<std::byte>& body) override {
+    return role_->routed(layer, body);
+  }
   bool lost() const override { return role_->lost(); }
 
  private:

@@ -57,9 +57,10 @@ Result<std::unique_ptr<RemoteShard>> RemoteShard::create(const WorkerSite& site,
                                                          MetricsRegistry& metrics) {
   using Made = Result<std::unique_ptr<RemoteShard>>;
   const auto make = [&]() -> Made {
-    Hello hello =
-        layers_hello(model, options.layout,
-                     {.context = options.context, .chunked_delta = options.chunked_delta});
+    Hello hello = layers_hello(model, options.layout,
+                               {.context = options.context,
+                                .chunked_delta = options.chunked_delta,
+                                .count_routing = options.counts != nullptr});
     hello.credits = static_cast<std::uint16_t>(options.credits);
     if (hello.max_rows > kMaxWireRows || hello.max_page_changes > kMaxPageChanges)
       return Error::make(
@@ -96,6 +97,7 @@ RemoteShard::RemoteShard(const WorkerSite& site, const RemoteShardOptions& optio
   SupervisorOptions supervised{.name = site.name,
                                .hello = hello,
                                .model = sent_model(site, model),
+                               .counts = options.counts,
                                .build = site.build,
                                .isa = site.isa,
                                .lifecycle = site.lifecycle,

@@ -21,7 +21,9 @@
 // Metrics besides the supervisor's: tessera_worker_jobs_total, tessera_worker_lost_total{reason},
 // tessera_worker_bytes_total{direction}, tessera_worker_wait_microseconds_total,
 // tessera_worker_logits_total{reason}, all with the label worker. What the worker's layers count of
-// experts away comes with each result.
+// experts away comes with each result, what they count of their routing some time after
+// (session.h): the last of it comes before a shard that is destroyed is gone, where its worker
+// answers within half a second.
 //
 // Threads: as Shard. The supervisor has its own.
 #pragma once
@@ -47,6 +49,8 @@ struct RemoteShardOptions {
   int credits = kPiecesPerBoundary;  // jobs under way at once
   ExpertMetrics* experts = nullptr;  // gets what the worker counts of experts away; may be null
   PlacedCost expert_cost{};          // that its host was reckoned to have
+  // Gets what the worker counts of its layers' routing; may be null. Must outlive the shard.
+  RoutingCounts* counts = nullptr;
 };
 
 class RemoteShard final : public Shard {

@@ -28,6 +28,9 @@ class RoleHandler final : public JobHandler {
     return current_->run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return current_->expert_counts(); }
+  Status routed(std::uint16_t layer, std::vector<std::byte>& body) override {
+    return current_->routed(layer, body);
+  }
   bool lost() const override { return current_->lost(); }
 
  private:

@@ -89,7 +89,7 @@ class Server final : public FrameTaker {
     bool cancelled = false;
   };
   static bool is_job(Op op) { return op == Op::compute_experts || op == Op::forward_layers; }
-  static bool is_beat(Op op) { return op == Op::ping || op == Op::stats; }
+  static bool is_beat(Op op) { return op == Op::ping || op == Op::stats || op == Op::routed; }
 
   Status reply(FrameHeader header, std::span<const std::byte> body = {}) {
     header.version = version_;
@@ -120,7 +120,13 @@ class Server final : public FrameTaker {
   Status answer_beat(const FrameHeader& asked) {
     answering_ = asked.sequence;
     if (asked.op == Op::ping) return reply({.op = Op::pong});
-    return tell_stats();
+    return asked.op == Op::stats ? tell_stats() : tell_routed(asked.layer);
+  }
+
+  Status tell_routed(std::uint16_t layer) {
+    if (const Status counted = handler_.routed(layer, told_); !counted)
+      return reply_error(wire_error(counted.error().code), counted.error().message);
+    return reply({.op = Op::routed, .layer = layer}, told_);
   }
 
   Status tell_stats() {
@@ -191,7 +197,7 @@ class Server final : public FrameTaker {
   std::optional<std::chrono::milliseconds> patience_;
   JobHandler& handler_;
   Stats& stats_;
-  std::vector<std::byte> told_;  // of them
+  std::vector<std::byte> told_;  // of them, and of the routing
   Frame incoming_;
   FixedQueue<Job> queue_;  // as many as there are credits
   // Taken while an answer was on its way, to be answered next.

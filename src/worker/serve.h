@@ -4,12 +4,14 @@
 // looked at once more, so that CANCEL and PING get past queued jobs; while a job computes nothing
 // is read, which is why a client does not expect heartbeats while its jobs are under way. A job
 // whose deadline passed in the queue is answered `expired` and not run. Where layers have experts
-// away, STATS goes before each result, so that what a job counted comes with it. What a job gets
-// wrong is answered with ERROR and the connection lives; what breaks the protocol ends it.
+// away, STATS goes before each result, so that what a job counted comes with it; ROUTED is asked
+// for, as it is larger. What a job gets wrong is answered with ERROR and the connection lives; what
+// breaks the protocol ends it.
 #pragma once
 
 #include <functional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "worker/handshake.h"
@@ -38,6 +40,12 @@ class JobHandler {
                                 const WireLimits& limits, const Near& near) = 0;
   // Of the experts of its layers, since prepare().
   virtual ExpertCounts expert_counts() const { return {}; }
+  // The body of ROUTED for a layer: what of it was chosen since this was last called, or prepare()
+  // was. Where HELLO asked for no such counts or not for the layer, not_found.
+  virtual Status routed(std::uint16_t layer, std::vector<std::byte>& body) {
+    (void)body;
+    return Error::make(ErrorCode::not_found, "nothing of layer {} is counted", layer);
+  }
   // Whether nothing can be computed any more, by this handler and in this process.
   virtual bool lost() const { return false; }
 };

@@ -26,12 +26,14 @@ bool is_late(Clock::duration age, double usual_us) {
 
 }  // namespace
 
-Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack)
+Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack,
+                 RoutingCounts* counts)
     : channel_(std::move(channel)),
       ack_(ack),
       slots_(ack.credits),
       counts_experts_(has_experts_away(hello)),
       told_experts_(hello, Clock::now()),
+      told_routing_(hello, hello.layers.count_routing ? counts : nullptr),
       heard_(Clock::now().time_since_epoch().count()) {
   channel_->set_limits(agreed_limits(hello, ack));
 }
@@ -88,11 +90,18 @@ Status Session::take_counts(const Frame& frame) {
 }
 
 // With slots_mutex_ held.
+Status Session::take_routing(const Frame& frame) {
+  Status taken = told_routing_.take(frame.body());
+  if (!taken) channel_->close();
+  return taken;
+}
+
+// With slots_mutex_ held.
 Status Session::deliver(Frame& frame) {
   const FrameHeader& header = frame.header;
   if (!known_op(header.op)) return {};
   heard_.store(Clock::now().time_since_epoch().count(), std::memory_order_relaxed);
-  if (header.op == Op::pong && std::exchange(ping_out_, false)) return {};
+  if (answers_beat(header)) return header.op == Op::routed ? take_routing(frame) : Status();
   Slot* const job = under_way(header.sequence);
   if (header.op == Op::stats && counts_experts_ && job && !std::exchange(job->counted, true))
     return take_counts(frame);
@@ -100,13 +109,14 @@ Status Session::deliver(Frame& frame) {
   if (header.op == Op::result || header.op == Op::error) {
     for (Slot& slot : slots_) {
       if (slot.sequence != header.sequence) continue;
+      if (slot.state != Slot::State::waiting && slot.state != Slot::State::abandoned) break;
+      told_routing_.answered(slot.rows);
       if (slot.state == Slot::State::abandoned) {
         slot.state = Slot::State::free;
         if (header.op == Op::result && header.status == JobStatus::ok)
           late_ = {slot.items, at_most_since(slot.submitted, header.compute_us)};
         return {};
       }
-      if (slot.state != Slot::State::waiting) break;
       pace_.learn(slot.rows,
                   std::chrono::duration<double, std::micro>(Clock::now() - slot.submitted).count());
       std::swap(slot.reply, frame);
@@ -257,23 +267,58 @@ Status Session::look_and_ask() {
     }
     if (receiving_) channel_->look_around();
     // While a job computes nothing is read, and they would pile up.
-    if (!push_rest() || ping_out_) return {};
+    if (!push_rest() || beat_out_) return {};
   }
   const std::unique_lock sending(send_mutex_, std::try_to_lock);
   if (!sending.owns_lock()) return {};  // a job is going out: the session is not idle
-  expect_pong(true);
-  const Status sent =
-      channel_->hand_over({.version = ack_.version, .op = Op::ping, .sequence = kBeatSequence}, {},
-                          Deadline::min(), {});
+  const Status sent = channel_->hand_over(next_beat(), {}, Deadline::min(), {});
   // A worker that is behind with its reading is no reason to give it up yet.
   if (sent || sent.error().code != ErrorCode::exhausted) return sent;
-  expect_pong(false);
+  forget_beat();
   return {};
 }
 
-void Session::expect_pong(bool expected) {
+// Expected to be answered from now on, since that may be before send() is back.
+FrameHeader Session::next_beat() {
   const std::lock_guard lock(slots_mutex_);
-  ping_out_ = expected;
+  FrameHeader beat{.version = ack_.version, .op = Op::ping, .sequence = kBeatSequence};
+  if (const std::optional<std::uint16_t> layer = told_routing_.ask()) {
+    beat.op = Op::routed;
+    beat.layer = *layer;
+  }
+  beat_out_ = beat;
+  return beat;
+}
+
+void Session::forget_beat() {
+  const std::lock_guard lock(slots_mutex_);
+  beat_out_.reset();
+}
+
+// With slots_mutex_ held.
+bool Session::answers_beat(const FrameHeader& header) {
+  if (!beat_out_) return false;
+  const bool ping = beat_out_->op == Op::ping;
+  if (ping ? header.op != Op::pong : header.op != Op::routed || header.layer != beat_out_->layer)
+    return false;
+  beat_out_.reset();
+  return true;
+}
+
+void Session::collect_routing(Deadline deadline) {
+  std::unique_lock lock(slots_mutex_);
+  const auto untold = [&] {
+    return told_routing_.is_due() || (beat_out_ && beat_out_->op == Op::routed);
+  };
+  while (untold() && Clock::now() < deadline && !channel_->closed()) {
+    lock.unlock();
+    if (!look_and_ask()) return;
+    lock.lock();
+    if (receiving_ || !beat_out_)
+      received_.wait_until(lock, std::min(deadline, after(kPushPause)));
+    else if (!receive_one(lock, deadline))
+      return;
+  }
 }
 
 ExpertCounts Session::take_experts() {

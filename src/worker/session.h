@@ -10,6 +10,10 @@
 // is dropped but for its times (take_late); one that nothing asked for breaks the protocol, so that
 // no worker can keep this end busy with frames.
 //
+// Which experts a worker's layers chose it is asked for a layer at a time, in the place of
+// heartbeats: a step brings no bytes for it, none are asked for while nothing is computed, and a
+// worker that dies takes no more along than it counted in as many heartbeats as it has layers.
+//
 // Errors: exhausted (no credit left or no room), unavailable (the session is over), invalid (the
 // worker broke the protocol, and the session is over).
 #pragma once
@@ -28,6 +32,7 @@
 #include "experts/pair_pace.h"
 #include "worker/handshake.h"
 #include "worker/told_experts.h"
+#include "worker/told_routing.h"
 #include "worker/transport.h"
 
 namespace tessera::worker {
@@ -53,7 +58,10 @@ inline std::chrono::microseconds at_most_since(Deadline submitted, std::uint32_t
 
 class Session {
  public:
-  Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack);
+  // `counts` gets what the worker counts of its layers' routing, where `hello` asks for that; it
+  // must outlive the session.
+  Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack,
+          RoutingCounts* counts = nullptr);
 
   const HelloAck& agreed() const { return ack_; }
   const WireLimits& limits() const { return channel_->limits(); }
@@ -91,6 +99,9 @@ class Session {
   // What a worker of layers counted of experts away since the last call, in all jobs that were
   // answered: it tells of each before its result. Any thread.
   ExpertCounts take_experts();
+  // Asks for all of the routing that was not told yet, until the deadline. For an idle worker that
+  // is about to be left.
+  void collect_routing(Deadline deadline);
 
   struct Health {
     Deadline heard;                      // when the last frame came
@@ -125,10 +136,13 @@ class Session {
 
   bool push_rest();
   bool tell_abandoned();
-  void expect_pong(bool expected);
+  FrameHeader next_beat();
+  void forget_beat();
+  bool answers_beat(const FrameHeader& header);
   Status look_and_ask();
   Status deliver(Frame& frame);
   Status take_counts(const Frame& frame);
+  Status take_routing(const Frame& frame);
   Slot* under_way(std::uint64_t sequence);
   void take_room();
   // Frames that an honest worker can have sent and this end not taken.
@@ -145,9 +159,10 @@ class Session {
   bool untold_ = false;  // of a slot, perhaps
   std::uint64_t next_sequence_ = 1;
   const bool counts_experts_;
-  bool ping_out_ = false;  // and not answered; with slots_mutex_
+  std::optional<FrameHeader> beat_out_;  // PING or ROUTED, not answered; with slots_mutex_
   ToldExperts told_experts_;
   ExpertCounts experts_;  // not taken yet
+  ToldRouting told_routing_;
   std::optional<Late> late_;
   PairPace pace_;  // of a job's rows, from submit() to the answer
   std::string given_up_;

@@ -18,7 +18,7 @@ using namespace std::chrono_literals;
 
 // The other end of a session, frame by frame.
 struct Hand {
-  explicit Hand(const Hello& hello = scale_hello())
+  explicit Hand(const Hello& hello = scale_hello(), RoutingCounts* counts = nullptr)
       : pair_(make_pair({.kind = AttachKind::rings})), worker_(*pair_.worker) {
     const HelloAck ack{.credits = hello.credits,
                        .in_types = hello.in_types,
@@ -26,7 +26,7 @@ struct Hand {
                        .max_rows = hello.max_rows,
                        .max_pairs = hello.max_pairs};
     worker_.set_limits(agreed_limits(hello, ack));
-    session_ = std::make_unique<Session>(std::move(pair_.client), hello, ack);
+    session_ = std::make_unique<Session>(std::move(pair_.client), hello, ack, counts);
   }
   Ticket submit() {
     const ScaleJob job;
@@ -114,10 +114,141 @@ TEST(CountsOfLayers, ThatCannotBeEndTheSession) {
   }
 }
 
+// Two layers of four with experts.
+struct CountingHand {
+  CountingHand() : counts(spec()), hand(hello(), &counts) {}
+  static ModelSpec spec() {
+    ModelSpec spec;
+    spec.layers.resize(4);
+    for (const std::size_t l : {1u, 3u}) spec.layers[l].moe = MoeSpec{.n_expert = 8, .n_used = 2};
+    return spec;
+  }
+  static Hello hello() {
+    Hello hello = scale_hello();  // jobs are jobs
+    hello.layers.count_routing = true;
+    return hello;
+  }
+  // Of one row.
+  void answer_a_job() {
+    const Ticket job = hand.submit();
+    ASSERT_TRUE(hand.hears(Op::compute_experts));
+    hand.say({.op = Op::result, .sequence = job.sequence, .status = JobStatus::expired});
+    ASSERT_TRUE(*hand.session_->wait(job, hand.reply_, after(60s)));
+  }
+  // What the next heartbeat asks.
+  FrameHeader asked() {
+    Frame frame;
+    EXPECT_TRUE(hand.session_->beat().ok());
+    EXPECT_TRUE(*hand.worker_.receive(frame, Deadline::min()));
+    return frame.header;
+  }
+  bool believes(std::uint16_t layer, const std::vector<std::uint32_t>& chosen) {
+    std::vector<std::byte> body;
+    encode_routed(chosen, 8, body);
+    EXPECT_TRUE(hand.worker_.send({.op = Op::routed, .layer = layer}, body, after(60s)));
+    return hand.session_->beat().ok();
+  }
+  std::vector<std::uint32_t> taken(int layer) {
+    const std::span<const std::uint32_t> news = counts.take(layer);
+    return {news.begin(), news.end()};
+  }
+
+  RoutingCounts counts;
+  Hand hand;
+};
+
+TEST(RoutingOfLayers, IsAskedForInThePlaceOfHeartbeats) {
+  CountingHand it;
+  EXPECT_EQ(it.asked().op, Op::ping) << "nothing was computed";
+  it.hand.say({.op = Op::pong});
+  ASSERT_TRUE(it.hand.session_->beat().ok());
+  ASSERT_TRUE(it.hand.hears(Op::ping));
+  it.hand.say({.op = Op::pong});
+  it.answer_a_job();
+  const FrameHeader first = it.asked();
+  EXPECT_EQ(first.op, Op::routed);
+  EXPECT_EQ(first.layer, 1);
+  EXPECT_TRUE(it.hand.session_->beat().ok());
+  EXPECT_FALSE(it.hand.hears(Op::routed)) << "one at a time";
+  ASSERT_TRUE(it.believes(1, {0, 1, 1}));  // and asks for the next
+  Frame second;
+  ASSERT_TRUE(*it.hand.worker_.receive(second, Deadline::min()));
+  EXPECT_EQ(second.header.op, Op::routed);
+  EXPECT_EQ(second.header.layer, 3);
+  ASSERT_TRUE(it.believes(3, {1, 0, 0, 0, 0, 0, 0, 1}));
+  EXPECT_TRUE(it.hand.hears(Op::ping)) << "all was told";
+  EXPECT_EQ(it.taken(1), (std::vector<std::uint32_t>{0, 1, 1, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(it.taken(3), (std::vector<std::uint32_t>{1, 0, 0, 0, 0, 0, 0, 1}));
+}
+
+TEST(RoutingOfLayers, ThatCannotBeEndsTheSession) {
+  for (const std::vector<std::uint32_t>& lie :
+       {std::vector<std::uint32_t>{2}, {1, 1, 1}, {~0u}, {0, 0, 0, 0, 0, 0, 0, 7}}) {
+    CountingHand it;
+    it.answer_a_job();
+    ASSERT_EQ(it.asked().layer, 1);
+    EXPECT_FALSE(it.believes(1, lie));
+    EXPECT_TRUE(it.hand.session_->closed());
+    const Status why = it.hand.session_->beat();
+    EXPECT_EQ(why.error().code, ErrorCode::invalid);
+    EXPECT_NE(why.error().message.find("ROUTED"), std::string::npos) << why.error().message;
+    EXPECT_EQ(it.taken(1), std::vector<std::uint32_t>(8));
+  }
+}
+
+TEST(RoutingOfLayers, ThatNothingAskedForEndsTheSession) {
+  for (const int wrong : {0, 1, 2, 3}) {
+    SCOPED_TRACE(wrong);
+    CountingHand it;
+    if (wrong > 0) {
+      it.answer_a_job();
+      ASSERT_EQ(it.asked().op, Op::routed);
+    }
+    if (wrong == 1) {
+      EXPECT_FALSE(it.believes(3, {})) << "of another layer";
+    } else if (wrong == 2) {
+      it.hand.say({.op = Op::routed, .layer = 1});
+      EXPECT_FALSE(it.hand.session_->beat().ok()) << "without a body";
+    } else {
+      if (wrong == 3) {
+        ASSERT_TRUE(it.believes(1, {}));
+      }
+      EXPECT_FALSE(it.believes(1, {})) << "once more than it was asked for";
+    }
+    EXPECT_TRUE(it.hand.session_->closed());
+  }
+}
+
+// At the end all is asked for, one layer after the other, for as long as the worker answers.
+TEST(RoutingOfLayers, IsCollectedAtTheEnd) {
+  for (const bool answers : {true, false}) {
+    CountingHand it;
+    it.answer_a_job();
+    std::thread worker([&] {
+      Frame frame;
+      std::vector<std::byte> body;
+      encode_routed(std::vector<std::uint32_t>{1, 1}, 8, body);
+      for (int asked = 0; answers && asked < 2;) {
+        ASSERT_TRUE(*it.hand.worker_.receive(frame, after(60s)));
+        if (frame.header.op != Op::routed) continue;
+        ++asked;
+        ASSERT_TRUE(it.hand.worker_.send({.op = Op::routed, .layer = frame.header.layer}, body,
+                                         after(60s)));
+      }
+    });
+    const Deadline begin = Clock::now();
+    it.hand.session_->collect_routing(after(answers ? 60s : 20ms));
+    EXPECT_LT(Clock::now() - begin, 50s);
+    worker.join();
+    for (const int layer : {1, 3}) EXPECT_EQ(it.taken(layer)[0], answers ? 1u : 0u);
+  }
+}
+
 TEST_F(ByHand, WhatNothingAskedForEndsTheSession) {
   const FrameHeader frames[] = {{.op = Op::pong},
                                 {.op = Op::progress},
                                 {.op = Op::near, .sequence = 7},
+                                {.op = Op::routed, .layer = 0},
                                 {.op = Op::result, .sequence = 7, .status = JobStatus::expired},
                                 {.op = Op::bye}};
   for (const FrameHeader& frame : frames) {

@@ -16,6 +16,8 @@ namespace tessera::worker {
 namespace {
 // Attaching is a few frames; loading comes after it, in the handshake.
 constexpr auto kAttachLimit = std::chrono::seconds(10);
+// What a healthy worker has not told yet at the end, it tells in a round trip a layer.
+constexpr auto kCollectTime = std::chrono::milliseconds(500);
 constexpr auto kMemoryPause = std::chrono::milliseconds(100);
 // A slow worker is suspect again and again; of this often at most there is a line.
 constexpr auto kSuspectPause = std::chrono::seconds(10);
@@ -99,8 +101,10 @@ void Supervisor::end_worker(bool by_itself) {
     times.bye = std::chrono::milliseconds(0);
     if (live_) live_->close();
   }
-  const auto say_bye = [this] {
-    if (live_) (void)live_->say_bye();
+  const auto say_bye = [this, by_itself] {
+    if (!live_) return;
+    if (by_itself) live_->collect_routing(after(kCollectTime));
+    (void)live_->say_bye();
   };
   if (!process_) {
     say_bye();
@@ -166,7 +170,8 @@ void Supervisor::start_worker() {
   if (const Status same = check_isa(ack.build, options_.isa); !same) return refuse(same.error());
   standing_.set_mismatch(false);
   compare_build(ack.build);
-  live_ = std::make_shared<Session>(std::move(started->channel), options_.hello, ack);
+  live_ =
+      std::make_shared<Session>(std::move(started->channel), options_.hello, ack, options_.counts);
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
 }

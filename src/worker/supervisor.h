@@ -42,6 +42,7 @@ struct SupervisorOptions {
   std::string name = "worker";
   Hello hello;
   const gguf::File* model = nullptr;  // for a worker without a file; must outlive the supervisor
+  RoutingCounts* counts = nullptr;    // Session's; must outlive it
   std::optional<WorkerBuild> build;   // that it is to have; absent: that of its first start
   std::uint16_t isa = 0;              // as WorkerBuild::isa: another one is refused; 0: none is
   LifecycleOptions lifecycle;

@@ -46,6 +46,7 @@ constexpr OpInfo kOps[] = {
     {Op::ping, "PING", 0, 0},
     {Op::pong, "PONG", 0, 0},
     {Op::stats, "STATS", 0, kStatsBytes},
+    {Op::routed, "ROUTED", 0, 0},  // by the limits
     {Op::bye, "BYE", 0, 0},
     {Op::error, "ERROR", kErrorFixedBytes, kErrorFixedBytes + kMaxErrorText},
 };
@@ -157,6 +158,15 @@ Status check_model_data(const FrameHeader& header, const WireLimits& limits) {
                      header.body_bytes, limits.max_model_bytes);
 }
 
+Status check_routed(const FrameHeader& header, const WireLimits& limits) {
+  if (header.layer >= limits.n_layer)
+    return Error::make(ErrorCode::invalid, "ROUTED of layer {} of {}", header.layer,
+                       limits.n_layer);
+  const std::uint64_t want = routed_bytes(limits.n_expert);
+  if (header.body_bytes != 0 && header.body_bytes != want) return wrong_size(header, want);
+  return {};
+}
+
 }  // namespace
 
 const char* op_name(Op op) {
@@ -262,6 +272,8 @@ Status check_frame(const FrameHeader& header, const WireLimits& limits) {
       return check_result(header, limits);
     case Op::model_data:
       return check_model_data(header, limits);
+    case Op::routed:
+      return check_routed(header, limits);
     default:
       break;
   }

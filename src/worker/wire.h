@@ -24,8 +24,8 @@ namespace tessera::worker {
 
 inline constexpr std::size_t kHeaderBytes = 64;
 inline constexpr std::uint32_t kMagic = 0x50575354;  // "TSWP" in memory
-inline constexpr std::uint16_t kVersionMin = 9;
-inline constexpr std::uint16_t kVersionMax = 9;
+inline constexpr std::uint16_t kVersionMin = 10;
+inline constexpr std::uint16_t kVersionMax = 10;
 inline constexpr std::uint16_t kFirstVersionWithSums = 5;  // of bodies, as body_sum() has them
 inline constexpr std::uint16_t kNoLayer = 0xffff;
 
@@ -54,9 +54,10 @@ enum class Op : std::uint16_t {
   // Health and end.
   ping = 64,
   pong = 65,
-  stats = 66,  // empty asks, with a body it answers
-  bye = 68,    // the last frame
-  error = 69,  // answers the frame of the same sequence
+  stats = 66,   // empty asks, with a body it answers
+  routed = 67,  // empty asks of a layer, with a body it answers
+  bye = 68,     // the last frame
+  error = 69,   // answers the frame of the same sequence
 };
 const char* op_name(Op op);
 bool known_op(Op op);

@@ -12,6 +12,7 @@
 #include "worker/messages.h"
 #include "worker/model_messages.h"
 #include "worker/token_wire.h"
+#include "worker/told_routing.h"
 #include "worker/wire.h"
 
 namespace tessera::worker {
@@ -65,6 +66,27 @@ void tokens(std::span<const std::byte> body) {
   for (const TokenLogprob& other : chosen[0].top) CHECK(other.id >= 0 && other.id < kVocabulary);
 }
 
+// What passes is within the rows that it may be of.
+void routing(std::span<const std::byte> body, const Hello& hello) {
+  constexpr std::uint32_t kRows = 1000;
+  static RoutingCounts counts([] {
+    ModelSpec spec;
+    spec.layers.resize(4);
+    spec.layers[1].moe = MoeSpec{.n_expert = 12, .n_used = 2};
+    return spec;
+  }());
+  ToldRouting told(hello, &counts);
+  told.answered(kRows);
+  CHECK(told.ask() == 1);
+  const bool taken = told.take(body).ok();
+  std::uint64_t pairs = 0;
+  for (const std::uint32_t times : counts.take(1)) {
+    CHECK(times <= kRows);
+    pairs += times;
+  }
+  CHECK(taken ? pairs <= 2 * kRows : pairs == 0);
+}
+
 void frame(std::span<const std::byte> input) {
   std::array<std::byte, kHeaderBytes> raw{};
   std::copy_n(input.begin(), kHeaderBytes, raw.begin());
@@ -81,6 +103,10 @@ void frame(std::span<const std::byte> input) {
   ExpertsBody experts;
   ForwardBody forward;
   if (header->op == Op::compute_experts) (void)decode_experts(*header, exact, kLimits, experts);
+  if (header->op == Op::routed && !exact.empty()) {
+    static const Hello kHello{.dims = {.n_layer = 4, .n_expert = 12}, .end_layer = 4};
+    routing(exact, kHello);
+  }
   if (header->op == Op::forward_layers)
     (void)decode_forward(*header, exact, kLimits, kForward, forward);
 }

@@ -9,6 +9,7 @@
 #include "worker/byte_codec.h"
 #include "worker/crc32c.h"
 #include "worker/job_layout.h"
+#include "worker/messages.h"
 
 namespace tessera::worker {
 namespace {
@@ -76,7 +77,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 TEST(Wire, GoldenHeader) {
   EXPECT_EQ(hex(encoded(kExperts)),
             "54535750"  // magic
-            "0900"
+            "0a00"
             "2000"              // version, op
             "0807060504030201"  // sequence
             "9001000000000000"  // body bytes
@@ -92,7 +93,7 @@ TEST(Wire, GoldenHeader) {
             "00000000"
             "00000000"
             "09000000"  // the body's checksum
-            "f5ba3020");
+            "0caa0387");
 }
 
 TEST(Wire, RoundTripsEveryOp) {
@@ -195,6 +196,21 @@ TEST(Wire, HoldsResultsAgainstLimits) {
   EXPECT_FALSE(check_frame(header, kLimits).ok());
   header.body_bytes = 0;
   EXPECT_TRUE(check_frame(header, kLimits).ok());
+}
+
+TEST(Wire, HoldsRoutingAgainstLimits) {
+  const auto passes = [](std::uint16_t layer, std::uint64_t bytes) {
+    return check_frame({.op = Op::routed, .body_bytes = bytes, .layer = layer}, kLimits).ok();
+  };
+  const auto layers = static_cast<std::uint16_t>(kLimits.n_layer);
+  const std::uint64_t whole = routed_bytes(kLimits.n_expert);
+  EXPECT_TRUE(passes(0, 0)) << "asks";
+  EXPECT_TRUE(passes(static_cast<std::uint16_t>(layers - 1), whole));
+  EXPECT_FALSE(passes(layers, whole));
+  EXPECT_FALSE(passes(kNoLayer, 0));
+  for (const std::uint64_t bytes : {whole - 1, whole + 1, 2 * whole, ~std::uint64_t{0}})
+    EXPECT_FALSE(passes(0, bytes)) << bytes;
+  EXPECT_FALSE(check_frame({.op = Op::routed, .layer = 0}, {}).ok()) << "before the handshake";
 }
 
 TEST(Wire, ControlFramesHaveTheirLengths) {

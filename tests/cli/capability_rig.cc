@@ -22,7 +22,6 @@ namespace {
 const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
 constexpr const char* kLayersWorker = "layers,bin=" TESSERA_PROGRAM;
 constexpr const char* kExpertsWorker = "experts,threads=1,bin=" TESSERA_PROGRAM;
-constexpr int kRows = 80;  // more than a chunk of the delta form
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 void replace(std::string& text, std::string_view part, const std::string& by) {
@@ -65,6 +64,8 @@ std::string skewed_profile(const Model& model) {
          text;
 }
 
+}  // namespace
+
 Status forward(const cli::LoadedModel& loaded, int chunk, std::vector<float>& logits) {
   std::vector<TokenId> ids;
   for (int i = 0; i < kRows; ++i) ids.push_back(1 + i * 7 % 300);
@@ -91,8 +92,6 @@ Status forward(const cli::LoadedModel& loaded, int chunk, std::vector<float>& lo
   }
   return {};
 }
-
-}  // namespace
 
 std::string last_flag(const cli::Option& option) {
   std::string_view flags = option.flags;

@@ -65,6 +65,11 @@ Result<cli::Config> resolve(const Settings& settings);
 // The plan as printed, without what depends on the memory that is free at the moment.
 Result<nlohmann::json> plan_of(const Settings& settings);
 
+// Runs so many tokens, more than a chunk of the delta form, through the model, `chunk` at a time,
+// and gives the logits of each, for which it must be loaded.
+inline constexpr int kRows = 80;
+Status forward(const cli::LoadedModel& loaded, int chunk, std::vector<float>& logits);
+
 struct Computed {
   std::vector<float> logits;
   double calls = 0;       // jobs for workers of experts

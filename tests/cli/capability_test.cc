@@ -21,6 +21,9 @@
 // loses nothing (experts/executor.h).
 #include <unistd.h>
 
+#include <filesystem>
+#include <numeric>
+
 #include "base/log.h"
 #include "cli/loading.h"
 #include "cli/option_table.h"
@@ -304,26 +307,36 @@ TEST(Capabilities, WorkersOfLayersAreReachedAsSaid) {
   }
 }
 
-// Workers count no choices, and a profile of layers here and there is brought up to date in part.
-TEST(Capabilities, AProfileTellsWhichLayersAreNotCounted) {
-  const Topology topology = Topology::layers_spawned;
-  const std::string path = ::testing::TempDir() + fmt::format("partly_{}.csv", ::getpid());
-  const Result<cli::Config> config = resolve(
-      joined(Rig::get().topology(topology), Rig::get().setting("experts.profile", path, topology)));
-  ASSERT_TRUE(config) << config.error().message;
-  MetricsRegistry metrics;
-  set_log_level(LogLevel::info);
-  ::testing::internal::CaptureStderr();
-  const auto loaded = cli::load_model(*config, capability_model(), {.keep_profile = true}, metrics);
-  const std::string log = ::testing::internal::GetCapturedStderr();
-  set_log_level(LogLevel::error);
-  ASSERT_TRUE(loaded) << loaded.error().message;
-  const ShardLayout &here = loaded->plan.shards.front().layout,
-                    &there = loaded->plan.shards.back().layout;
-  EXPECT_NE(log.find(fmt::format("for layers {}-{}, and not for {}-{}", here.first_layer,
-                                 here.end_layer - 1, there.first_layer, there.end_layer - 1)),
-            std::string::npos)
-      << log;
+// A profile is brought up to date for all layers, wherever they are: those in workers tell the last
+// of what they counted at the end.
+TEST(Capabilities, AProfileIsOfAllLayers) {
+  for (const Topology topology : kTopologies) {
+    if ((of(topology) & kLayerWorkers) == 0) continue;
+    SCOPED_TRACE(name_of(topology));
+    const std::string path =
+        ::testing::TempDir() + fmt::format("whole_{}_{}.csv", name_of(topology), ::getpid());
+    const Result<cli::Config> config = resolve(joined(
+        Rig::get().topology(topology), Rig::get().setting("experts.profile", path, topology)));
+    ASSERT_TRUE(config) << config.error().message;
+    MetricsRegistry metrics;
+    {
+      const auto loaded = cli::load_model(*config, capability_model(),
+                                          {.logit_rows = kRows, .keep_profile = true}, metrics);
+      ASSERT_TRUE(loaded) << loaded.error().message;
+      std::vector<float> logits;
+      ASSERT_TRUE(forward(*loaded, std::min(kRows, loaded->plan.prefill_chunk), logits));
+    }
+    const Result<RoutingProfile> profile = RoutingProfile::read(path);
+    ASSERT_TRUE(profile) << profile.error().message;
+    const std::vector<LayerSpec>& layers = capability_model().spec().layers;
+    for (std::size_t l = 0; l < layers.size(); ++l) {
+      const std::vector<double>& counts = profile->counts()[l];
+      EXPECT_NEAR(std::accumulate(counts.begin(), counts.end(), 0.0),
+                  layers[l].moe ? 1.0 * kRows * layers[l].moe->n_used : 0.0, 0.01)
+          << l;
+    }
+    std::filesystem::remove(path);
+  }
 }
 
 // `streamed`: with jobs one by one.

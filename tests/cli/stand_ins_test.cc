@@ -95,6 +95,36 @@ TEST(StandIns, OneThatWasStartedHereLeavesItsRoom) {
   EXPECT_EQ(counted(metrics, "worker:0", "no_room"), 0u);
 }
 
+// As the worker would, for a profile of all layers.
+TEST(StandIns, CountTheRouting) {
+  const Model model = golden("qwen35moe");
+  const Plan plan = split_plan(model, 1, 1);
+  const ShardLayout& layout = plan.shards[1].layout;
+  RoutingCounts counts(model.spec());
+  MetricsRegistry metrics;
+  const StandIns stand_ins(model, plan, {.experts = {.counts = &counts}}, metrics);
+  Layers layers(stand_ins, plan.shards[1], /*spawned=*/true);
+  ASSERT_TRUE(layers.shard->load(model, {}));
+  layers.fail();
+  ASSERT_TRUE(layers.shard->restart());
+  const TokenId token = 1;
+  const std::int32_t page = 0;
+  const std::vector<std::span<const std::int32_t>> tables(layout.kv_pages.size(), {&page, 1});
+  const SequenceRows rows{.n_rows = 1, .pages = tables};
+  Piece piece;
+  piece.allocate({.max_rows = 1, .n_embd = model.spec().n_embd});
+  piece.take({.tokens = {&token, 1}, .sequences = {&rows, 1}}, {0, 1});
+  piece.changes.push_back({.kind = StateChange::Kind::reset_slot});
+  std::fill(piece.hidden().begin(), piece.hidden().end(), 0.01f);
+  ASSERT_TRUE(layers.shard->prepare(piece));
+  ASSERT_TRUE(layers.shard->start(piece));
+  ASSERT_TRUE(layers.shard->finish(piece, [] {}));
+  for (int layer = layout.first_layer; layer < layout.end_layer; ++layer) {
+    const std::span<const std::uint32_t> chosen = counts.take(layer);
+    EXPECT_EQ(std::count(chosen.begin(), chosen.end(), 1u), counts.n_used(layer)) << layer;
+  }
+}
+
 TEST(StandIns, TheDeviceWithTheMostRoomTakesThoseOfOneElsewhere) {
   Plan plan = split_plan(small_model(), 2, 1);
   const std::int64_t bytes = plan.shards[2].total_bytes();

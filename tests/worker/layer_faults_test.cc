@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <numeric>
 
 #include "pipeline/stand_in_shard.h"
 #include "tests/worker/fault.h"
@@ -280,7 +281,10 @@ bool is_stood_in_for(LayerRig& rig) {
 }
 
 TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
+  const ModelSpec spec = Model::open(model_path())->spec();
+  RoutingCounts counts(spec);
   LayerRig rig(Link::shared);
+  rig.options.device.experts.counts = &counts;
   load_with_stand_in(rig);
   for (int death = 0; death <= worker::kMostRestarts; ++death) {
     ASSERT_TRUE(eventually([&] { return rig.runner->pipeline().restart().ok(); })) << death;
@@ -296,6 +300,11 @@ TEST(LayerFault, OneThatDiesTooOftenIsStoodInFor) {
   EXPECT_TRUE(rig.run(false));
   EXPECT_TRUE(is_stood_in_for(rig));
   EXPECT_TRUE(child_processes().empty());
+  // What it computes is counted as what a worker does.
+  const int last = spec.n_layer() - 1;
+  const std::span<const std::uint32_t> chosen = counts.take(last);
+  EXPECT_EQ(std::accumulate(chosen.begin(), chosen.end(), std::size_t{0}),
+            (question().size() + 25) * static_cast<std::size_t>(counts.n_used(last)));
   EXPECT_EQ(rig.workers.metrics
                 .counter("tessera_worker_stand_ins_total", "",
                          {{"worker", "worker:0"}, {"reason", "loaded"}})

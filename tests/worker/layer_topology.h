@@ -89,7 +89,8 @@ inline RunnerOptions on_topology(const std::string& path, const std::string& let
                                                   .context = context,
                                                   .chunked_delta = device.chunked_delta,
                                                   .experts = &workers.experts,
-                                                  .expert_cost = kHostCost},
+                                                  .expert_cost = kHostCost,
+                                                  .counts = device.experts.counts},
                                                  model, workers.metrics));
       return std::unique_ptr<Shard>(std::move(remote));
     };

@@ -129,6 +129,9 @@ class SlowlyLoading final : public JobHandler {
     return inner_.run(header, body, limits, near);
   }
   ExpertCounts expert_counts() const override { return inner_.expert_counts(); }
+  Status routed(std::uint16_t layer, std::vector<std::byte>& body) override {
+    return inner_.routed(layer, body);
+  }
 
  private:
   JobHandler& inner_;
