@@ -15,7 +15,8 @@ worker::ExpertConnectionOptions wanted(std::size_t id, const std::vector<LayerEx
           .experts = homes,
           .max_rows = plan.expert_workers[id].job_rows,
           .payload = options.payload,
-          .required = options.required};
+          .required = options.required,
+          .credits = plan.expert_workers[id].jobs};
 }
 
 }  // namespace

@@ -272,8 +272,11 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.shards = *std::move(shards);
   plan.cut_by = cut_by(plan, options);
   plan.piece_rows = plan.shards.front().layout.max_rows;
-  plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
-                                            expert_job_rows(plan.piece_rows, options));
+  const auto here = std::count_if(plan.shards.begin(), plan.shards.end(),
+                                  [](const ShardPlan& shard) { return !shard.remote; });
+  plan.expert_workers =
+      plan_expert_workers(model, inventory.expert_workers, plan.shards,
+                          expert_jobs(static_cast<int>(here), plan.piece_rows, options));
   plan.expert_costs = executor_costs(plan.shards, inventory.expert_workers, options);
   if (const auto& drafter = options.drafter)
     plan.drafter =

@@ -18,11 +18,7 @@ namespace tessera::worker {
 ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
                                         const ShardLayout& layout);
 
-struct ExpertJobSize {
-  int max_rows = 0;
-  ExpertPayload payload = ExpertPayload::f32;
-};
 ConnectionBytes experts_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
-                                         const ExpertJobSize& job);
+                                         const ExpertJobs& jobs, ExpertPayload payload);
 
 }  // namespace tessera::worker
