@@ -366,6 +366,9 @@ inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 // The same of a worker, which has jobs on their way besides (measured, docs/results.md).
 inline constexpr std::int64_t kWorkerBytes = std::int64_t{13} << 20;
 
+// What this process takes besides its devices (Plan::process_bytes).
+std::int64_t program_bytes(const Model& model);
+
 // Rows of a prompt that go together through the shards of so many devices.
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);
 

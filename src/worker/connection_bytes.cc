@@ -1,6 +1,7 @@
 #include "worker/connection_bytes.h"
 
 #include "plan/footprint.h"
+#include "worker/experts_handler.h"
 #include "worker/job_layout.h"
 #include "worker/layers_handler.h"
 #include "worker/remote_experts.h"
@@ -45,7 +46,8 @@ ConnectionBytes experts_connection_bytes(const WorkerSite& site, const ModelSpec
   const std::int64_t shared = shared_bytes(site, hello);
   // What a socket does not take at once waits here.
   const std::int64_t waiting = shared == 0 ? pairs + rows(sent) : 0;
-  return {.here = shared + waiting + sums + jobs.shards * outgoing, .there = 0};
+  return {.here = shared + waiting + sums + jobs.shards * outgoing,
+          .there = experts_serving_bytes(hello, all_granted(hello))};
 }
 
 }  // namespace tessera::worker

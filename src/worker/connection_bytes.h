@@ -6,7 +6,7 @@
 //   };
 //
 // Pure: they follow from the largest jobs that the plan allows, as do the rings and frames
-// themselves (ring_sizes, serving_bytes).
+// themselves (ring_sizes, serving_bytes, experts_serving_bytes).
 #pragma once
 
 #include "experts/options.h"
