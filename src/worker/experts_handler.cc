@@ -39,6 +39,15 @@ std::uint16_t jobs_within(std::uint64_t free, const Hello& hello, const HelloAck
   return static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.credits, kCountedJobs + more));
 }
 
+// With numbers: the client may do with fewer experts.
+Refuse no_room(std::int64_t need, std::int64_t have) {
+  return {.reason = RefuseReason::memory,
+          .need = static_cast<std::uint64_t>(need),
+          .have = static_cast<std::uint64_t>(std::max<std::int64_t>(0, have)),
+          .text = fmt::format("the experts take {}, the budget is {}", format_bytes(need),
+                              format_bytes(have))};
+}
+
 }  // namespace
 
 std::int64_t experts_serving_bytes(const Hello& hello, const HelloAck& ack) {
@@ -90,9 +99,7 @@ Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack
   const std::int64_t used =
       saturated_add(expert_worker_footprint(model_, layout, options_.device.threads).total(),
                     experts_serving_bytes(hello, ack));
-  if (used > options_.budget)
-    return Error::make(ErrorCode::exhausted, "the experts take {}, the budget is {}",
-                       format_bytes(used), format_bytes(options_.budget));
+  if (used > options_.budget) return Prepared{.refused = no_room(used, options_.budget)};
   if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout, used));
   wire_.pairs.reserve(ack.max_pairs);
   pairs_.reserve(ack.max_pairs);

@@ -55,6 +55,7 @@ class Session {
  public:
   Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack);
 
+  const Hello& asked() const { return hello_; }
   const HelloAck& agreed() const { return ack_; }
   const WireLimits& limits() const { return channel_->limits(); }
 
@@ -136,6 +137,7 @@ class Session {
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   std::unique_ptr<Channel> channel_;
+  const Hello hello_;
   HelloAck ack_;
   std::mutex send_mutex_;
   mutable std::mutex slots_mutex_;
