@@ -28,6 +28,9 @@ nlohmann::ordered_json current_plan_json(const Plan& plan, const Owners& owners)
     nlohmann::ordered_json& owner = json["shards"][i]["owner"];
     if (!owners[i].empty()) owner = owners[i];  // else null
   }
+  // Who stands in was not there when speeds were predicted.
+  if (nlohmann::ordered_json& predicted = json["predicted"]; !predicted.is_null())
+    predicted["as_planned"] = owners == planned_owners(plan);
   return json;
 }
 

@@ -4,7 +4,8 @@
 //   Json body = current_plan_json(plan, pipeline.owners(plan));   // "owner" beside each "device"
 //
 // Only who has them, and what this process holds with them, differs from the plan: sizes, budgets
-// and speeds are those that it was made with.
+// and speeds are those that it was made with. "as_planned" of "predicted" says whether that is
+// still who has them.
 #pragma once
 
 #include <string>

@@ -87,7 +87,8 @@ Result<ExpertSpare> expert_spare(const Config& config) {
 Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
                        PlanOptions& options) {
   TESSERA_ASSIGN(options.expert_resident, expert_resident(config));
-  options.expert_job_rows = config.small("experts.ipc_batch_capacity");
+  TESSERA_ASSIGN(const ExpertOptions experts, expert_options(config));
+  options.expert_job_rows = experts.most_job_rows();
   options.expert_workers_required = config.flag("experts.ipc_required");
   TESSERA_ASSIGN(options.expert_spare, expert_spare(config));
   const std::string& path = config.text("experts.profile");

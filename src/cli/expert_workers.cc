@@ -15,7 +15,8 @@ worker::ExpertConnectionOptions wanted(std::size_t id, const std::vector<LayerEx
           .experts = homes,
           .max_rows = plan.expert_workers[id].job_rows,
           .payload = options.payload,
-          .required = options.required};
+          .required = options.required,
+          .credits = plan.expert_workers[id].jobs};
 }
 
 }  // namespace
@@ -55,10 +56,9 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
     }
     // Its --budget is for experts and jobs alone.
     const ExpertWorkerPlan& planned = plan.expert_workers[i];
-    const WorkerStart start{
-        .model = model.file().path(),
-        .threads = site.threads,
-        .budget = planned.budget_bytes - planned.host_bytes - planned.connection_bytes};
+    const WorkerStart start{.model = model.file().path(),
+                            .threads = site.threads,
+                            .budget = planned.budget_bytes - planned.host_bytes};
     TESSERA_ASSIGN(connection, worker::ExpertConnection::create(
                                    started_site(config, site.site, start),
                                    wanted(i, homes, plan, options), model, metrics));

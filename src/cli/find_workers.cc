@@ -121,14 +121,16 @@ Result<std::vector<LayerWorker>> find_layer_workers(const Config& config, const 
 namespace {
 
 // Room for all experts of the model and to compute any of them.
-std::int64_t all_experts_bytes(const Config& config, const Model& model, const ExpertSite& found) {
+std::int64_t all_experts_bytes(const ExpertOptions& options, const Model& model,
+                               const ExpertSite& found) {
   const ModelSpec& spec = model.spec();
   ShardLayout layout;
   layout.end_layer = spec.n_layer();
   const std::vector<std::int64_t> each = cpu_expert_bytes(model, layout);
-  const int rows = config.small("experts.ipc_batch_capacity");
+  const int rows = options.most_job_rows();
   std::int64_t bytes =
-      kWorkerBytes + found.inventory.connection(rows).there +
+      kWorkerBytes +
+      found.inventory.connection({.max_rows = rows, .under_way = kMostExpertJobs}).there +
       expert_worker_overhead(model, each, {.max_rows = rows, .threads = found.threads});
   for (std::size_t l = 0; l < each.size(); ++l)
     if (const auto& moe = spec.layers[l].moe) bytes += moe->n_expert * each[l];
@@ -142,9 +144,9 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
   found.inventory = {.name = found.site.name, .here = is_here(found.site)};
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
   TESSERA_ASSIGN(const ExpertOptions options, expert_options(config));
-  found.inventory.connection = [site = found.site, &model, options](int job_rows) {
-    return worker::experts_connection_bytes(site, model.spec(),
-                                            {.max_rows = job_rows, .payload = options.payload});
+  found.inventory.connection = [site = found.site, &model,
+                                payload = options.payload](const ExpertJobs& jobs) {
+    return worker::experts_connection_bytes(site, model.spec(), jobs, payload);
   };
   if (probe) {
     TESSERA_TRY(check_isa(config, found.site, *probe));
@@ -163,7 +165,7 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     log_warn("{}; the host computes its experts until it comes", probe.error().message);
     found.site.build = build_of(isa);
     found.inventory.unheard = probe.error().message;
-    found.inventory.budget = all_experts_bytes(config, model, found);
+    found.inventory.budget = all_experts_bytes(options, model, found);
   }
   found.inventory.threads = found.threads;
   return {};

@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "base/checked.h"
 #include "base/log.h"
 #include "cli/machine_file.h"
 #include "model/identity.h"
@@ -36,7 +37,11 @@ class DeviceTimes {
             default_kv_type(needs.model, needs.options.f32_weights))),
         digest_(digest_text(model_digest(needs.model.file()))),
         cut_by_bytes_(failures(needs.metrics, "cut_by_bytes")),
-        kept_before_(failures(needs.metrics, "kept_before")) {}
+        kept_before_(failures(needs.metrics, "kept_before")) {
+    for (const DeviceInventory& device : inventory.devices)
+      if (!device.remote && device.kind == DeviceKind::cpu && program_on_ == nullptr)
+        program_on_ = &device;
+  }
 
   Json key_of(const DeviceInventory& device, bool head) const {
     const Config& config = needs_.config;
@@ -84,8 +89,17 @@ class DeviceTimes {
                            "Devices whose layers could not be measured, by what counts instead.",
                            {{"reason", reason}});
   }
+  // With what a plan charges a CPU device with besides: of a worker its program and its end of the
+  // connection, of the first device here this program.
+  std::int64_t besides(const DeviceInventory& device, const ShardLayout& layout) const {
+    if (device.kind != DeviceKind::cpu) return 0;
+    if (!device.remote) return &device == program_on_ ? program_bytes(needs_.model) : 0;
+    return saturated_add(kWorkerBytes, device.connection ? device.connection(layout).there : 0);
+  }
   bool fits(const DeviceInventory& device, const ShardLayout& layout) const {
-    const std::int64_t bytes = footprint(needs_.model, layout, device.kind, device.threads).total();
+    const std::int64_t bytes =
+        saturated_add(footprint(needs_.model, layout, device.kind, device.threads).total(),
+                      besides(device, layout));
     return bytes <= std::min({device.budget.value_or(device.memory_free), device.memory_free,
                               device.most.value_or(device.memory_free)});
   }
@@ -96,6 +110,7 @@ class DeviceTimes {
   std::string digest_;
   Counter& cut_by_bytes_;
   Counter& kept_before_;
+  const DeviceInventory* program_on_ = nullptr;  // of the inventory; null: no CPU device is here
 };
 
 // What a device takes, measured now and kept. Where that fails there is a line in the log, and what

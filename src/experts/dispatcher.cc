@@ -129,7 +129,7 @@ Status Dispatcher::compute(Device& device, int layer) {
     device.dense(layer);
     return {};
   }
-  pass_over_slow();
+  pass_over(layer);
   const std::span<const float> rows = device.expert_rows(layer);
   const auto begin = Clock::now();
   for (const auto& group : groups_) {
@@ -184,16 +184,19 @@ std::vector<std::string> Dispatcher::unanswered() const {
   return lines;
 }
 
-// What the host does sooner it gets, among its own pairs where exact sums make the same bits there.
-void Dispatcher::pass_over_slow() {
+// What a worker has no room for the host gets, and what it does sooner, among its own pairs where
+// exact sums make the same bits there.
+void Dispatcher::pass_over(int layer) {
   if (options_.required) return;
   for (int id = 0; id < table_.workers(); ++id) {
     Group& group = *groups_[static_cast<std::size_t>(id) + 1];
     const std::size_t pairs = split_.of_worker(id).size();
-    group.passed_over = pairs > 0 && bypass_.passes_over(id, pairs, Clock::now());
+    const bool lacks = group.executor != nullptr && !group.executor->has(layer);
+    group.passed_over = pairs > 0 && (lacks || bypass_.passes_over(id, pairs, Clock::now()));
     if (!group.passed_over) continue;
     if (!group.executor->rounds()) split_.give_to_host(id);
-    if (metrics_ != nullptr) metrics_->count_fallback(WorkerFailure::slow);
+    if (metrics_ != nullptr)
+      metrics_->count_fallback(lacks ? WorkerFailure::no_room : WorkerFailure::slow);
   }
 }
 

@@ -85,7 +85,7 @@ class Dispatcher {
   struct Group;
   struct Job;
 
-  void pass_over_slow();
+  void pass_over(int layer);
   void judge(Group& group, double spent_us);
   void gather(Group& group, std::span<const RoutedPair> pairs, std::span<const float> rows);
   void cut_jobs(Group& group) const;

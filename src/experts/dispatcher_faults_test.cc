@@ -82,6 +82,44 @@ TEST(Dispatcher, TellsSumsThatAreNotFiniteFromJobsThatAreRefused) {
   }
 }
 
+// The host computes what a worker has no room for, with the bits that it would have had, and nobody
+// is said to fail; a worker that is required has all or is none.
+TEST(Dispatcher, WhatAWorkerLacksTheHostComputes) {
+  const ModelSpec spec = spec_of();
+  const ShardLayout layout = layout_of(std::vector<ExpertHome>(kExperts, ExpertHome::worker(0)));
+  for (const bool required : {false, true}) {
+    for (const bool rounds : {false, true}) {
+      MetricsRegistry registry;
+      ExpertMetrics metrics(registry);
+      bool has = false;
+      FakeExecutor::Script script;
+      script.rounds = rounds;
+      script.has = [&](int layer) { return has || layer != 1; };
+      DispatcherParts parts{.options = {.required = required},
+                            .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                            .metrics = &metrics};
+      const auto* worker = static_cast<FakeExecutor*>(
+          parts.workers.emplace_back(std::make_unique<FakeExecutor>("worker:0", script)).get());
+      Dispatcher dispatcher(spec, layout, std::move(parts));
+      std::vector<std::vector<float>> sums;
+      for (const bool now : {false, true}) {
+        has = now;
+        FakeDevice device;
+        std::mt19937 random(3);
+        fill(device, random, kRows);
+        ASSERT_TRUE(dispatcher.compute(device, 1));
+        EXPECT_EQ(worker->taken > 0, now || required);
+        EXPECT_TRUE(dispatcher.away().empty());
+        sums.push_back(device.sums);
+      }
+      EXPECT_EQ(sums[0], sums[1]);
+      EXPECT_NE(registry.render().find(fmt::format(
+                    "tessera_moe_fallback_total{{reason=\"no_room\"}} {}\n", required ? 0 : 1)),
+                std::string::npos);
+    }
+  }
+}
+
 // Whoever is first computes the pairs of a late job, the other one's sums are used nowhere.
 TEST(Dispatcher, ALateJobIsWhosIsFirst) {
   const ModelSpec spec = spec_of();

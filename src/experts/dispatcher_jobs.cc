@@ -32,7 +32,7 @@ void Dispatcher::cut_jobs(Group& group) const {
   group.under_way = 0;
   group.served = 0;
   group.late = false;
-  ExpertLimits limits{.max_rows = options_.batch_capacity,
+  ExpertLimits limits{.max_rows = options_.most_job_rows(),
                       .max_pairs = std::numeric_limits<int>::max()};
   const bool by_host = group.is_host || group.passed_over;
   const auto& taker = by_host ? groups_.front()->executor : group.executor;
@@ -41,8 +41,6 @@ void Dispatcher::cut_jobs(Group& group) const {
     limits.max_pairs = std::max(1, own.max_pairs);
     limits.max_rows = by_host ? own.max_rows : std::min(limits.max_rows, own.max_rows);
   }
-  if (options_.mode == ExpertMode::stream && !by_host)
-    limits.max_rows = std::min(limits.max_rows, kStreamRows);
   for (std::size_t i = 0; i < group.pairs.size();) {
     const int row = group.pairs[i].row;
     std::size_t end = i;

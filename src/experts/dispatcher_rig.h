@@ -94,12 +94,14 @@ class FakeExecutor final : public ExpertExecutor {
     bool rounds = false;  // rows and sums to quarters
     const ExpertTable* table = nullptr;
     std::function<bool(ExpertHome)> owns = [](ExpertHome) { return true; };
+    std::function<bool(int)> has = [](int) { return true; };
   };
   FakeExecutor(std::string name, Script script)
       : name_(std::move(name)), script_(std::move(script)) {}
 
   std::string name() const override { return name_; }
   ExpertLimits limits() const override { return script_.limits; }
+  bool has(int layer) const override { return script_.has(layer); }
   Status submit(const ExpertJob& job) override {
     if (static_cast<int>(jobs_.size()) == script_.limits.jobs)
       return Error::make(ErrorCode::exhausted, "full");

@@ -70,6 +70,13 @@ class ExpertExecutor {
   // 3.1 s old". Any thread.
   virtual std::optional<std::string> unanswered() const { return std::nullopt; }
 
+  // Whether it has, of this layer, the experts that the table gives it; a worker may lack room.
+  // Read before each layer.
+  virtual bool has(int layer) const {
+    (void)layer;
+    return true;
+  }
+
   // What becomes of rows and sums on the way there and back. Twice is as once.
   virtual bool rounds() const { return false; }
   virtual void round_rows(std::span<float> rows) { (void)rows; }

@@ -63,7 +63,7 @@ ExpertUse::Executor use_of(const ExpertMetrics::Executor& executor) {
 
 const char* worker_failure_name(WorkerFailure failure) {
   constexpr const char* kNames[kWorkerFailures] = {
-      "deadline", "no_credit", "unavailable", "refused", "not_finite", "failed", "slow"};
+      "deadline", "no_credit", "unavailable", "refused", "not_finite", "failed", "slow", "no_room"};
   return kNames[static_cast<std::size_t>(failure)];
 }
 

@@ -27,8 +27,9 @@ enum class WorkerFailure {
   not_finite,   // its sums are infinite or no numbers
   failed,       // it answered with an error
   slow,         // it was passed over, since the host is faster
+  no_room,      // it has not those experts, for want of memory
 };
-inline constexpr int kWorkerFailures = 7;
+inline constexpr int kWorkerFailures = 8;
 const char* worker_failure_name(WorkerFailure failure);
 
 // What a job of one row takes an executor, as the placement reckoned. 0: it did not.

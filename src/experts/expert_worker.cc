@@ -37,14 +37,9 @@ ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSe
                                 [](const LayerExperts& layer) { return layer.home.empty(); });
   if (none) return {};
   const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
-  // Rows in f32, sums in f64, and in 16 bits where they travel so.
-  constexpr std::int64_t kValueBytes = 4 + 8 + 2;
-  // As they came, in a job that waits, one that comes and the one that is computed.
-  constexpr std::int64_t kJobs = 3, kRowBytes = 4, kPairBytes = 8;
+  constexpr std::int64_t kRow = sizeof(float), kSum = sizeof(double);
   const std::int64_t values = std::int64_t{layout.max_rows} * model.spec().n_embd;
-  return {.weights = set.weights,
-          .scratch = set.scratch + kValueBytes * values +
-                     kJobs * (kRowBytes * values + kPairBytes * layout.max_pairs)};
+  return {.weights = set.weights, .scratch = set.scratch + (kRow + kSum) * values};
 }
 
 std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,

@@ -1,8 +1,9 @@
 // A worker process of experts as the planner, the client and the worker itself reckon with it: what
-// it holds and every byte that it takes. Pure functions.
+// it holds and every byte that it takes, but for jobs and sums on their way, which are as they
+// travel (worker/experts_handler.h). Pure functions.
 //
 //   const ExpertSetLayout layout = expert_worker_layout(spec, homes, ExpertHome::worker(1), 256);
-//   if (expert_worker_footprint(model, layout, threads).total() > budget) return refuse();
+//   const std::int64_t bytes = expert_worker_footprint(model, layout, threads).total();
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,7 @@ LayerExperts only_owned(std::vector<bool> owned);
 
 struct ExpertWorkerFootprint {
   std::int64_t weights = 0;
-  std::int64_t scratch = 0;  // of the computation, and jobs with their sums
+  std::int64_t scratch = 0;  // of the computation, with a job's rows and sums in numbers
   std::int64_t total() const { return saturated_add(weights, scratch); }
 };
 // Nothing where the layout has no experts.
@@ -37,8 +38,8 @@ struct ExpertWorkerSize {
   int max_rows = 0;  // of a job
   int threads = 0;
 };
-// What a worker takes besides its experts (ExpertLayerLoad::expert_bytes of each), at most: with
-// any experts of the model.
+// What a worker takes besides its experts (ExpertLayerLoad::expert_bytes of each) and what is on
+// its way, at most: with any experts of the model.
 std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
                                     const ExpertWorkerSize& size);
 

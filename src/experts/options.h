@@ -5,6 +5,7 @@
 // Parsers fail with ErrorCode::invalid and name the choices.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string_view>
@@ -47,6 +48,11 @@ struct ExpertOptions {
   // wake-up takes.
   std::chrono::microseconds grace{10'000};
   ExpertPrefault prefault = ExpertPrefault::off;
+
+  // Of a worker's job.
+  int most_job_rows() const {
+    return mode == ExpertMode::stream ? std::min(kStreamRows, batch_capacity) : batch_capacity;
+  }
 };
 
 }  // namespace tessera

@@ -89,6 +89,7 @@ Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
 }
 
 Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
+  counting_ = experts_.counts != nullptr && counts_step(device_->team() != nullptr, steps_++);
   if (layout_.head) {
     TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
     near();
@@ -118,7 +119,7 @@ Status LocalShard::layers(LayerRange range) {
   for (int layer = range.begin; layer < range.end; ++layer) {
     device_->mixer(layer);
     device_->route(layer);
-    if (experts_.counts != nullptr) experts_.counts->add(layer, device_->routed_pairs());
+    if (counting_) experts_.counts->add(layer, device_->routed_pairs());
     if (dispatcher_ != nullptr) {
       TESSERA_TRY(dispatcher_->compute(*device_, layer));
     } else {

@@ -90,7 +90,7 @@ class Shard {
 struct LocalExperts {
   ExpertOptions options;
   ExpertMetrics* metrics = nullptr;  // may be null
-  RoutingCounts* counts = nullptr;   // counts every layer's routing; may be null
+  RoutingCounts* counts = nullptr;   // counts every layer's routing (counts_step); may be null
   // Executors of the plan's workers for a shard, by number; empty: the host computes for them.
   // Shards that load at the same time call it at the same time.
   std::function<std::vector<std::unique_ptr<ExpertExecutor>>(const ShardLayout&)> workers;
@@ -102,6 +102,17 @@ struct LocalExperts {
   std::vector<PlacedCost> costs = {};  // DispatcherParts::costs
   cpu::Isa isa = cpu::detect_isa();
 };
+
+// Whether the `step`-th step's routing is counted, from 0 on. With CPU threads the device has it at
+// hand. Any other one computes while the host goes on, which would have to wait in each layer:
+// there one step in kCountEvery counts. That is a prime number, so that steps that come in turns,
+// as those of prompts of one length and their answers do, are all met. They count once and not so
+// many times: experts are placed by how their counts relate, and only the age of a count, which is
+// in rows that were counted, becomes a longer one.
+inline constexpr std::uint64_t kCountEvery = 17;
+constexpr bool counts_step(bool cpu_threads, std::uint64_t step) {
+  return cpu_threads || step % kCountEvery == 0;
+}
 
 // A shard on a device of this process.
 class LocalShard final : public Shard {
@@ -153,6 +164,8 @@ class LocalShard final : public Shard {
   std::optional<TokenChooser> chooser_;     // of one with the head
   SpoiltSlots spoilt_;                      // by pieces that failed here
   bool lost_ = false;
+  std::uint64_t steps_ = 0;  // computed, or begun
+  bool counting_ = false;    // the routing of this one
 };
 
 // The device that a shard of the plan names.

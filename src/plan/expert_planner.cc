@@ -46,12 +46,12 @@ void ShardPlanner::size_workers() {
     if (const auto& moe = spec_.layers[l].moe)
       all = saturated_add(all, saturated_mul<std::int64_t>(moe->n_expert, expert_bytes_[l]));
   for (const ExpertWorkerInventory& worker : workers_) {
-    worker_connections_.push_back(worker.connection ? worker.connection(job_rows())
+    worker_connections_.push_back(worker.connection ? worker.connection(jobs())
                                                     : ConnectionBytes{});
     const std::int64_t overhead = saturated_sum(
         {kWorkerBytes, worker_connections_.back().there,
          expert_worker_overhead(model_, expert_bytes_,
-                                {.max_rows = job_rows(), .threads = worker.threads})});
+                                {.max_rows = jobs().max_rows, .threads = worker.threads})});
     worker_room_.push_back(sizes_.expert_workers ? saturated_rest(worker.budget, {overhead}) : 0);
     if (worker.here && worker_room_.back() > 0)
       kept_for_workers_ =
@@ -59,8 +59,11 @@ void ShardPlanner::size_workers() {
   }
 }
 
-int ShardPlanner::job_rows() const {
-  return expert_job_rows(layout({0, spec_.n_layer()}).max_rows, options_);
+// Of any cut: each device of this process may have layers with experts.
+ExpertJobs ShardPlanner::jobs() const {
+  const auto here = std::count_if(devices_.begin(), devices_.end(),
+                                  [](const DeviceInventory& on) { return !on.remote; });
+  return expert_jobs(static_cast<int>(here), layout({0, spec_.n_layer()}).max_rows, options_);
 }
 
 // One entry for every layer of the shard; those without experts are empty. A worker with layers

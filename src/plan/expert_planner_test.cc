@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "device/cpu/cpu_device.h"
+#include "plan/expert_workers.h"
 #include "plan/planner_rig.h"
 
 namespace tessera {
@@ -133,8 +134,8 @@ TEST(ExpertPlanner, CountsAWorkersProcess) {
                                .here = true,
                                .threads = 3,
                                .budget = kPlenty,
-                               .connection = [&](int rows) {
-                                 asked = rows;
+                               .connection = [&](const ExpertJobs& jobs) {
+                                 asked = jobs.max_rows;
                                  return ConnectionBytes{.here = 1000, .there = 3000};
                                }}};
   PlanOptions options{.context = 256, .expert_resident = 50.0};
@@ -160,6 +161,30 @@ TEST(ExpertPlanner, CountsAWorkersProcess) {
   EXPECT_EQ(plan->shards[0].free_bytes(), kPlenty - plan->total_bytes());
 }
 
+// A worker is given what one layer of every shard's step is cut into, and no more.
+TEST(ExpertPlanner, CountsTheJobsThatMayBeUnderWay) {
+  const auto jobs = [](int shards, int shard_rows, int job_rows) {
+    PlanOptions options;
+    options.expert_job_rows = job_rows;
+    const ExpertJobs made = expert_jobs(shards, shard_rows, options);
+    EXPECT_EQ(made.shards, std::max(1, shards));
+    return std::pair(made.max_rows, made.under_way);
+  };
+  EXPECT_EQ(jobs(1, 513, 1024), std::pair(513, 1));
+  EXPECT_EQ(jobs(3, 513, 1024), std::pair(513, 3));
+  EXPECT_EQ(jobs(1, 513, 512), std::pair(512, 1)) << "one row is left";
+  EXPECT_EQ(jobs(2, 513, 256), std::pair(256, 4));
+  EXPECT_EQ(jobs(2, 513, 4), std::pair(4, kMostExpertJobs));
+  EXPECT_EQ(jobs(0, 513, 1024), std::pair(513, 1)) << "all layers are elsewhere";
+
+  Inventory inventory = machine(2);
+  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty}};
+  const Result<Plan> plan =
+      make_plan(golden("qwen35moe"), inventory, {.context = 256, .expert_resident = 50.0});
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->expert_workers[0].jobs, 2);
+}
+
 // The way to a worker takes memory too: more than there is, and the plan does without it.
 TEST(ExpertPlanner, LeavesAWorkerOutThatThereIsNoRoomToReach) {
   const Model model = golden("qwen35moe");
@@ -170,9 +195,10 @@ TEST(ExpertPlanner, LeavesAWorkerOutThatThereIsNoRoomToReach) {
     inventory.devices[0].budget = (fits + lacks) / 2;
     (make_plan(model, inventory, options) ? fits : lacks) = *inventory.devices[0].budget;
   }
-  inventory.expert_workers = {{.name = "worker:0", .budget = kPlenty, .connection = [](int) {
-                                 return ConnectionBytes{.here = 1};
-                               }}};
+  inventory.expert_workers = {
+      {.name = "worker:0", .budget = kPlenty, .connection = [](const ExpertJobs&) {
+         return ConnectionBytes{.here = 1};
+       }}};
   for (const std::int64_t budget : {2 * fits, fits}) {
     inventory.devices[0].budget = budget;
     const Result<Plan> plan = make_plan(model, inventory, options);

@@ -15,8 +15,15 @@ std::vector<LayerExperts> homes_of_all_layers(std::span<const ShardPlan> shards,
   return layers;
 }
 
-int expert_job_rows(int shard_rows, const PlanOptions& options) {
-  return std::min(shard_rows, options.expert_job_rows);
+ExpertJobs expert_jobs(int shards, int shard_rows, const PlanOptions& options) {
+  ExpertJobs jobs{.max_rows = std::min(shard_rows, options.expert_job_rows),
+                  .shards = std::max(1, shards)};
+  // A shard collects a layer's jobs before it sends the next layer's. A rest that fills no job, as
+  // the rows that generate beside a whole chunk, is not worth the room of one: it waits for
+  // another.
+  const std::int64_t most = std::int64_t{jobs.shards} * (shard_rows / jobs.max_rows);
+  jobs.under_way = static_cast<int>(std::min<std::int64_t>(kMostExpertJobs, most));
+  return jobs;
 }
 
 ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts& host) {
@@ -45,18 +52,20 @@ std::vector<ExecutorCosts> executor_costs(std::span<const ShardPlan> shards,
 
 std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                   std::span<const ExpertWorkerInventory> workers,
-                                                  std::span<const ShardPlan> shards, int job_rows) {
+                                                  std::span<const ShardPlan> shards,
+                                                  const ExpertJobs& jobs) {
   std::vector<ExpertWorkerPlan> plans;
   if (workers.empty()) return plans;
   const std::vector<LayerExperts> homes = homes_of_all_layers(shards, model.spec().n_layer());
   for (std::size_t w = 0; w < workers.size(); ++w) {
     const ExpertWorkerInventory& worker = workers[w];
     const ExpertSetLayout layout = expert_worker_layout(
-        model.spec(), homes, ExpertHome::worker(static_cast<int>(w)), job_rows);
+        model.spec(), homes, ExpertHome::worker(static_cast<int>(w)), jobs.max_rows);
     const ExpertWorkerFootprint bytes = expert_worker_footprint(model, layout, worker.threads);
     ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
                                                                  .here = worker.here,
-                                                                 .job_rows = job_rows,
+                                                                 .job_rows = jobs.max_rows,
+                                                                 .jobs = jobs.under_way,
                                                                  .call_s = worker.call_s,
                                                                  .bytes_per_s = worker.bytes_per_s,
                                                                  .op_per_s = worker.op_per_s,
@@ -69,7 +78,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
     if (plan.experts == 0) continue;  // it is not started
     plan.threads = worker.threads;
     plan.host_bytes = kWorkerBytes;
-    if (worker.connection) plan.connection_bytes = worker.connection(job_rows).there;
+    if (worker.connection) plan.connection_bytes = worker.connection(jobs).there;
   }
   return plans;
 }

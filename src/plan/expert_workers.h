@@ -12,8 +12,9 @@ namespace tessera {
 // The homes of every layer's experts, from the shards of this process; others have none to give.
 std::vector<LayerExperts> homes_of_all_layers(std::span<const ShardPlan> shards, int n_layer);
 
-// Rows of a job that a worker is given at most: those of a shard's step, or of the option.
-int expert_job_rows(int shard_rows, const PlanOptions& options);
+// What so many shards, each with steps of `shard_rows` rows, give a worker at most: jobs of a
+// step's rows, or of the option's, as many as a step of every shard fills.
+ExpertJobs expert_jobs(int shards, int shard_rows, const PlanOptions& options);
 
 // A worker's costs. What was not measured is assumed to be as with the host.
 ExpertCosts worker_costs(const ExpertWorkerInventory& worker, const ExpertCosts& host);
@@ -25,9 +26,10 @@ std::vector<ExecutorCosts> executor_costs(std::span<const ShardPlan> shards,
                                           std::span<const ExpertWorkerInventory> workers,
                                           const PlanOptions& options);
 
-// In the inventory's order, with jobs of `job_rows` rows.
+// In the inventory's order.
 std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
                                                   std::span<const ExpertWorkerInventory> workers,
-                                                  std::span<const ShardPlan> shards, int job_rows);
+                                                  std::span<const ShardPlan> shards,
+                                                  const ExpertJobs& jobs);
 
 }  // namespace tessera

@@ -27,12 +27,6 @@ constexpr int kContextBeforeWeights = 4096;
 // Of all sequences together: page counts stay far from the end of an int, and bytes of an int64.
 constexpr std::int64_t kMostPositions = std::int64_t{1} << 30;
 
-// Bytes that the tokenizer's tables take for each token and merge of the vocabulary.
-std::int64_t tokenizer_bytes(const Model& model) {
-  constexpr std::int64_t kPerToken = 200;
-  return model.spec().n_token * kPerToken;
-}
-
 Status check_options(const ModelSpec& spec, const PlanOptions& options) {
   if (options.context < 0 || options.context > spec.context_length)
     return Error::make(ErrorCode::invalid, "--ctx {}: {} was made for contexts of 1 to {} tokens",
@@ -83,6 +77,11 @@ Status check_files(const ModelSpec& spec, const Inventory& inventory, const Plan
 }
 
 }  // namespace
+
+std::int64_t program_bytes(const Model& model) {
+  constexpr std::int64_t kPerToken = 200;  // and merge, in the tokenizer's tables
+  return kProgramBytes + model.spec().n_token * kPerToken;
+}
 
 bool Plan::has_gpu() const {
   return std::any_of(shards.begin(), shards.end(),
@@ -188,7 +187,7 @@ std::vector<ShardPlanner::Sizes> tries(const Model& model, const Inventory& inve
                                        const PlanOptions& options) {
   const int most = options.context > 0 ? options.context
                                        : std::min(model.spec().context_length, kDefaultContext);
-  const std::int64_t process_bytes = kProgramBytes + tokenizer_bytes(model);
+  const std::int64_t process_bytes = program_bytes(model);
   const std::vector<Leave> leaves = steps(model.spec(), inventory, options);
   std::vector<ShardPlanner::Sizes> tries;
   for (const Leave leave : leaves) {
@@ -272,8 +271,11 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   plan.shards = *std::move(shards);
   plan.cut_by = cut_by(plan, options);
   plan.piece_rows = plan.shards.front().layout.max_rows;
-  plan.expert_workers = plan_expert_workers(model, inventory.expert_workers, plan.shards,
-                                            expert_job_rows(plan.piece_rows, options));
+  const auto here = std::count_if(plan.shards.begin(), plan.shards.end(),
+                                  [](const ShardPlan& shard) { return !shard.remote; });
+  plan.expert_workers =
+      plan_expert_workers(model, inventory.expert_workers, plan.shards,
+                          expert_jobs(static_cast<int>(here), plan.piece_rows, options));
   plan.expert_costs = executor_costs(plan.shards, inventory.expert_workers, options);
   if (const auto& drafter = options.drafter)
     plan.drafter =

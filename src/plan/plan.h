@@ -38,12 +38,21 @@ inline constexpr int kHostMemory = 0;
 // What one CPU thread reads a second, about; a GPU's speed is told in such threads.
 inline constexpr double kThreadBytesPerSecond = 8e9;
 
-// Memory that a connection to a worker takes at each end: frames, rows on their way, and what both
-// ends share, which counts at each.
+// Memory that a connection to a worker takes at each end: frames and rows on their way. What both
+// ends share is this process's, which makes it, and is in the machine's memory once.
 struct ConnectionBytes {
   std::int64_t here = 0;
   std::int64_t there = 0;
 };
+
+// What the devices of this process send to a worker of experts, at most.
+struct ExpertJobs {
+  int max_rows = 0;   // of a job
+  int shards = 1;     // that send some
+  int under_way = 1;  // at a time, of all shards
+};
+// No more are under way, however many there are for a layer.
+inline constexpr int kMostExpertJobs = 8;
 
 struct DeviceInventory {
   std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
@@ -81,8 +90,8 @@ struct ExpertWorkerInventory {
   double bytes_per_s = 0.0;  // at which it reads experts, measured; 0: not known
   double op_per_s = 0.0;     // MeasuredSpeed::op_per_s; 0: not known
   double call_s = 0.0;       // a round trip to it and back, measured; 0: not known
-  // For jobs of so many rows, where it has experts. Pure; absent: it takes none.
-  std::function<ConnectionBytes(int job_rows)> connection;
+  // For such jobs, where it has experts. Pure; absent: it takes none.
+  std::function<ConnectionBytes(const ExpertJobs&)> connection;
 };
 
 struct Inventory {
@@ -232,12 +241,13 @@ struct ExpertWorkerPlan {
   int threads = 0;           // 0: it has no experts and is not started
   int experts = 0;           // over all layers
   int job_rows = 0;          // of a job, at most
+  int jobs = 0;              // under way at a time, at most
   double call_s = 0.0;       // ExpertWorkerInventory::call_s
   double bytes_per_s = 0.0;  // its bytes_per_s
   double op_per_s = 0.0;     // and its op_per_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
-  std::int64_t connection_bytes = 0;  // its end; what it shares counts in the shard here too
+  std::int64_t connection_bytes = 0;  // its end, with the jobs that it has
   std::int64_t host_bytes = 0;        // its program
   std::int64_t budget_bytes = 0;      // for all of these
   bool bounded = false;               // ExpertWorkerInventory::bounded
@@ -355,6 +365,9 @@ struct Plan {
 inline constexpr std::int64_t kProgramBytes = std::int64_t{12} << 20;
 // The same of a worker, which has jobs on their way besides (measured, docs/results.md).
 inline constexpr std::int64_t kWorkerBytes = std::int64_t{13} << 20;
+
+// What this process takes besides its devices (Plan::process_bytes).
+std::int64_t program_bytes(const Model& model);
 
 // Rows of a prompt that go together through the shards of so many devices.
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);

@@ -122,6 +122,7 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"threads", worker.threads},
           {"experts", worker.experts},
           {"job_rows", worker.job_rows},
+          {"jobs", worker.jobs},
           {"round_trip_us", round_trip},
           {"read_bytes_per_s", speed_json(worker.bytes_per_s)},
           {"op_per_s", speed_json(worker.op_per_s)},

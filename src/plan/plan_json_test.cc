@@ -71,6 +71,7 @@ ExpertWorkerPlan some_worker() {
           .threads = 301,
           .experts = 302,
           .job_rows = 303,
+          .jobs = 5,
           .call_s = 0.5,
           .bytes_per_s = 305.0,
           .op_per_s = 311.0,
@@ -248,7 +249,7 @@ TEST(PlanJson, HasTheNumberOfADeviceHere) {
 TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   const ExpertWorkerPlan worker = some_worker();
   const ordered_json json = plan_json(some_plan()).at("expert_workers").at(0);
-  const auto& [device, here, threads, experts, job_rows, call_s, bytes_per_s, op_per_s,
+  const auto& [device, here, threads, experts, job_rows, jobs, call_s, bytes_per_s, op_per_s,
                weight_bytes, scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded,
                unheard] = worker;
   EXPECT_EQ(json.at("device"), device);
@@ -256,6 +257,7 @@ TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   EXPECT_EQ(json.at("threads"), threads);
   EXPECT_EQ(json.at("experts"), experts);
   EXPECT_EQ(json.at("job_rows"), job_rows);
+  EXPECT_EQ(json.at("jobs"), jobs);
   EXPECT_EQ(json.at("round_trip_us"), call_s * 1e6);
   EXPECT_EQ(json.at("read_bytes_per_s"), bytes_per_s);
   EXPECT_EQ(json.at("op_per_s"), op_per_s);

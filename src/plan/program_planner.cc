@@ -119,8 +119,8 @@ std::optional<ProgramPlan> ShardPlanner::program(const std::vector<ShardPlan>& s
   program.budget_bytes = machine_memory();
   if (!program.budget_bytes) return program;
   std::int64_t& left = *program.budget_bytes;
-  left = saturated_rest(
-      left, {besides(shards, plan_expert_workers(model_, workers_, shards, job_rows()))});
+  left = saturated_rest(left,
+                        {besides(shards, plan_expert_workers(model_, workers_, shards, jobs()))});
   for (std::size_t i = 0; i < shards.size(); ++i)
     if (devices_[i].memory == kHostMemory) left = saturated_rest(left, {shards[i].charged_bytes()});
   return program;

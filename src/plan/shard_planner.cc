@@ -298,7 +298,7 @@ std::vector<ShardPlan> ShardPlanner::placed(const Ends& ends) const {
 std::vector<ShardPlan> ShardPlanner::shards(const Ends& ends) const {
   std::vector<ShardPlan> result = placed(ends);
   const std::vector<ExpertWorkerPlan> experts =
-      plan_expert_workers(model_, workers_, result, job_rows());
+      plan_expert_workers(model_, workers_, result, jobs());
   std::vector<bool> serving;
   for (const ExpertWorkerPlan& worker : experts) serving.push_back(worker.experts > 0);
   for (std::size_t i = 0; i < result.size(); ++i)

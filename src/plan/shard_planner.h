@@ -155,7 +155,7 @@ class ShardPlanner {
   // expert_planner.cc; `room` is what is left of worker_room_.
   void load_layers();
   void size_workers();
-  int job_rows() const;
+  ExpertJobs jobs() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardPlan& shard) const;
   // Experts that would be the host's, where workers are required.

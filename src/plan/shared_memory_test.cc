@@ -149,7 +149,7 @@ TEST(SharedMemory, AConnectionWithoutEndLeavesNoRoom) {
   const PlanOptions options{.context = 256, .prefill_chunk = 16, .expert_resident = 50.0};
   Inventory inventory = machine(1);
   inventory.expert_workers = {{.name = "worker:0", .here = true, .budget = kPlenty}};
-  inventory.expert_workers[0].connection = [](int) {
+  inventory.expert_workers[0].connection = [](const ExpertJobs&) {
     return ConnectionBytes{.there = std::numeric_limits<std::int64_t>::max()};
   };
   const Result<Plan> plan = make_plan(expert_heavy(), inventory, options);

@@ -6,7 +6,7 @@
 //   };
 //
 // Pure: they follow from the largest jobs that the plan allows, as do the rings and frames
-// themselves (ring_sizes, serving_bytes).
+// themselves (ring_sizes, serving_bytes, experts_serving_bytes).
 #pragma once
 
 #include "experts/options.h"
@@ -18,11 +18,7 @@ namespace tessera::worker {
 ConnectionBytes layers_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
                                         const ShardLayout& layout);
 
-struct ExpertJobSize {
-  int max_rows = 0;
-  ExpertPayload payload = ExpertPayload::f32;
-};
 ConnectionBytes experts_connection_bytes(const WorkerSite& site, const ModelSpec& spec,
-                                         const ExpertJobSize& job);
+                                         const ExpertJobs& jobs, ExpertPayload payload);
 
 }  // namespace tessera::worker

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "base/log.h"
 #include "experts/expert_worker.h"
 #include "worker/job_layout.h"
@@ -16,14 +17,45 @@ bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
          same_experts(a.experts, b.experts);
 }
 
-// Jobs that wait are kept in memory. One is always taken: its rows are among what was counted.
-std::uint16_t jobs_within(std::uint64_t bytes, const HelloAck& ack, std::uint32_t n_embd) {
-  const std::uint64_t job = std::max<std::uint64_t>(
-      1, experts_body_bytes({.rows = ack.max_rows, .pairs = ack.max_pairs}, n_embd, WireType::f32));
-  return static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.credits, 1 + bytes / job));
+// Jobs that may be under way are counted up to so many: one is computed while the next one waits.
+// More of them only if there is room.
+constexpr std::uint16_t kCountedJobs = 2;
+
+// Of the widest of `types` that is no f64.
+std::uint64_t widest_rows(std::uint8_t types, std::uint32_t rows, std::uint32_t n_embd) {
+  std::uint64_t bytes = 0;
+  for (const WireType type : {WireType::f32, WireType::f16, WireType::bf16, WireType::int16})
+    if ((types & type_bit(type)) != 0) bytes = std::max(bytes, rows_bytes(rows, n_embd, type));
+  return bytes;
+}
+
+std::uint64_t job_bytes(const Hello& hello, const HelloAck& ack) {
+  return kPairBytes * ack.max_pairs + widest_rows(ack.in_types, ack.max_rows, hello.dims.n_embd);
+}
+
+// Jobs that wait are kept in memory.
+std::uint16_t jobs_within(std::uint64_t free, const Hello& hello, const HelloAck& ack) {
+  const std::uint64_t more = free / std::max<std::uint64_t>(1, job_bytes(hello, ack));
+  return static_cast<std::uint16_t>(std::min<std::uint64_t>(ack.credits, kCountedJobs + more));
+}
+
+// With numbers: the client may do with fewer experts.
+Refuse no_room(std::int64_t need, std::int64_t have) {
+  return {.reason = RefuseReason::memory,
+          .need = static_cast<std::uint64_t>(need),
+          .have = static_cast<std::uint64_t>(std::max<std::int64_t>(0, have)),
+          .text = fmt::format("the experts take {}, the budget is {}", format_bytes(need),
+                              format_bytes(have))};
 }
 
 }  // namespace
+
+std::int64_t experts_serving_bytes(const Hello& hello, const HelloAck& ack) {
+  constexpr std::uint64_t kNumbers = sizeof(WirePair) + sizeof(RoutedPair);
+  const std::uint64_t jobs = std::min(ack.credits, kCountedJobs) + 1u;  // and the one that comes
+  return static_cast<std::int64_t>(jobs * job_bytes(hello, ack) + kNumbers * ack.max_pairs +
+                                   widest_rows(ack.out_types, ack.max_rows, hello.dims.n_embd));
+}
 
 Result<ExpertSetLayout> ExpertsHandler::layout_of(const Hello& hello, const HelloAck& ack) const {
   if (ack.max_pairs == 0)
@@ -40,12 +72,7 @@ Result<ExpertSetLayout> ExpertsHandler::layout_of(const Hello& hello, const Hell
   return layout;
 }
 
-Status ExpertsHandler::load(const ExpertSetLayout& layout) {
-  const std::int64_t bytes =
-      expert_worker_footprint(model_, layout, options_.device.threads).total();
-  if (bytes > options_.budget)
-    return Error::make(ErrorCode::exhausted, "the experts take {}, the budget is {}",
-                       format_bytes(bytes), format_bytes(options_.budget));
+Status ExpertsHandler::load(const ExpertSetLayout& layout, std::int64_t bytes) {
   set_.reset();
   TESSERA_ASSIGN(const FetchedWeights fetched,
                  FetchedWeights::get(options_.source, expert_ranges(model_, layout)));
@@ -69,15 +96,19 @@ void ExpertsHandler::release() {
 
 Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ExpertSetLayout layout, layout_of(hello, ack));
-  if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout));
   const std::int64_t used =
-      expert_worker_footprint(model_, layout, options_.device.threads).total();
+      saturated_add(expert_worker_footprint(model_, layout, options_.device.threads).total(),
+                    experts_serving_bytes(hello, ack));
+  if (used > options_.budget) return Prepared{.refused = no_room(used, options_.budget)};
+  if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout, used));
+  wire_.pairs.reserve(ack.max_pairs);
+  pairs_.reserve(ack.max_pairs);
   rows_.resize(ack.max_rows * static_cast<std::size_t>(set_->n_embd()));
   sums_.resize(rows_.size());
   const auto free = static_cast<std::uint64_t>(options_.budget - used);
   return Prepared{.memory_used = static_cast<std::uint64_t>(used),
                   .memory_free = free,
-                  .credits = jobs_within(free, ack, hello.dims.n_embd)};
+                  .credits = jobs_within(free, hello, ack)};
 }
 
 Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const std::byte> body,

@@ -29,6 +29,11 @@ struct ExpertsHandlerOptions {
   WeightSource* source = nullptr;  // of the weights; null: the model's file
 };
 
+// What serving such a client takes of the worker's memory besides the experts and what computes
+// them, and so of its place in the plan: the jobs that are counted, each as it came and the one
+// that is computed in numbers, and its sums where they are narrowed. Pure.
+std::int64_t experts_serving_bytes(const Hello& hello, const HelloAck& ack);
+
 class ExpertsHandler final : public JobHandler {
  public:
   // `model` must outlive it.
@@ -43,7 +48,7 @@ class ExpertsHandler final : public JobHandler {
 
  private:
   Result<ExpertSetLayout> layout_of(const Hello& hello, const HelloAck& ack) const;
-  Status load(const ExpertSetLayout& layout);
+  Status load(const ExpertSetLayout& layout, std::int64_t bytes);
 
   const Model& model_;
   ExpertsHandlerOptions options_;

@@ -8,6 +8,7 @@
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
 #include "worker/channel_pair.h"
+#include "worker/connection_bytes.h"
 #include "worker/handshake.h"
 #include "worker/jobs.h"
 #include "worker/remote_experts.h"
@@ -24,29 +25,42 @@ Model open(const char* name) {
   return *Model::open(std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf");
 }
 
-Result<Plan> plan_with(const Model& model, std::int64_t budget, bool here = false) {
+struct Asked {
+  bool here = false;
+  ExpertPayload payload = ExpertPayload::f32;
+  int job_rows = 100;
+};
+
+Result<Plan> plan_with(const Model& model, std::int64_t budget, const Asked& asked = {}) {
   Inventory inventory;
   inventory.devices.push_back(
       {.name = "cpu", .threads = 1, .memory_total = kPlenty, .memory_free = kPlenty});
   inventory.expert_workers.push_back(
-      {.name = "worker:0", .here = here, .threads = kThreads, .budget = budget});
-  return make_plan(model, inventory,
-                   {.context = 256, .expert_resident = 20.0, .expert_job_rows = 100});
+      {.name = "worker:0",
+       .here = asked.here,
+       .threads = kThreads,
+       .budget = budget,
+       .connection = [&model, payload = asked.payload](const ExpertJobs& jobs) {
+         const WorkerSite site{.address = *Address::parse("unix:/w")};
+         return experts_connection_bytes(site, model.spec(), jobs, payload);
+       }});
+  PlanOptions options{.context = 256, .expert_resident = 20.0};
+  options.expert_job_rows = asked.job_rows;
+  return make_plan(model, inventory, options);
 }
 
-Result<Prepared> load(const Model& model, const Plan& plan) {
+Result<Prepared> load(const Model& model, const Plan& plan,
+                      ExpertPayload payload = ExpertPayload::f32) {
   const Hello hello =
       experts_hello(model, {.experts = homes_of_all_layers(plan.shards, plan.n_layer),
-                            .max_rows = plan.expert_workers.front().job_rows});
+                            .max_rows = plan.expert_workers.front().job_rows,
+                            .payload = payload,
+                            .credits = plan.expert_workers.front().jobs});
   // The program is counted by who plans, and not by the worker.
   ExpertsHandler handler(model,
                          {.device = {.device = "cpu", .threads = kThreads},
                           .budget = plan.expert_workers.front().budget_bytes - kWorkerBytes});
-  return handler.prepare(hello, {.credits = hello.credits,
-                                 .in_types = hello.in_types,
-                                 .out_types = hello.out_types,
-                                 .max_rows = hello.max_rows,
-                                 .max_pairs = hello.max_pairs});
+  return handler.prepare(hello, all_granted(hello));
 }
 
 TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
@@ -79,6 +93,34 @@ TEST(PlannedExpertWorker, TakesWhatThePlanSaysWithinAnyBudget) {
   }
 }
 
+// Jobs and sums are counted as they travel, and no more jobs than may be under way.
+TEST(PlannedExpertWorker, CountsJobsAsTheyTravel) {
+  const Model model = open("qwen35moe");
+  const auto planned = [&](ExpertPayload payload, int job_rows) {
+    const Asked asked{.payload = payload, .job_rows = job_rows};
+    const Result<Plan> plan = plan_with(model, kPlenty, asked);
+    EXPECT_TRUE(plan);
+    const ExpertWorkerPlan& worker = plan->expert_workers.front();
+    const Result<Prepared> ready = load(model, *plan, payload);
+    EXPECT_TRUE(ready) << ready.error().message;
+    EXPECT_EQ(ready->memory_used, static_cast<std::uint64_t>(worker.total_bytes()));
+    EXPECT_EQ(ready->credits, worker.jobs);
+    return worker.connection_bytes;
+  };
+  const std::int64_t values = std::int64_t{513} * model.spec().n_embd;
+  const std::int64_t pairs = std::int64_t{513} * model.spec().layers[0].moe->n_used;
+  // A whole step in one job: it, the next one that comes, and its pairs in numbers.
+  const std::int64_t whole = 2 * (4 * values + 8 * pairs) + 24 * pairs;
+  EXPECT_EQ(planned(ExpertPayload::f32, 1024), whole);
+  // Half as many bytes a row, and the sums as they go out.
+  EXPECT_EQ(planned(ExpertPayload::f16, 1024), whole - 2 * 2 * values + 2 * values);
+  EXPECT_EQ(planned(ExpertPayload::int16, 1024),
+            whole - 2 * 4 * values + 3 * static_cast<std::int64_t>(int16_bytes(values)));
+  // In two: one is computed, one waits and one may come.
+  const std::int64_t halves = 3 * (4 * values + 8 * pairs) + 24 * pairs;
+  EXPECT_EQ(planned(ExpertPayload::f32, 256), halves / 513 * 256);
+}
+
 // Jobs that wait are in its memory too: it takes no more of them than its budget leaves room for.
 TEST(PlannedExpertWorker, KeepsAsManyJobsAsItsBudgetHolds) {
   const Model model = open("qwen35moe");
@@ -91,15 +133,16 @@ TEST(PlannedExpertWorker, KeepsAsManyJobsAsItsBudgetHolds) {
     EXPECT_TRUE(ready);
     return ready ? ready->credits : 0;
   };
-  EXPECT_EQ(credits(0), 1);
-  EXPECT_EQ(credits(job - 1), 1);
-  EXPECT_EQ(credits(3 * job), 4);
-  EXPECT_EQ(credits(100 * job), ExpertConnectionOptions().credits) << "what was asked for";
+  EXPECT_EQ(credits(0), 2);
+  EXPECT_EQ(credits(job - 1), 2);
+  EXPECT_EQ(credits(3 * job), 5);
+  EXPECT_EQ(credits(100 * job), most.jobs) << "what was asked for";
 }
 
 TEST(PlannedExpertWorker, OfThisMachineTakesOfItsMemory) {
   const Model model = open("qwen35moe");
-  const Result<Plan> elsewhere = plan_with(model, kPlenty), here = plan_with(model, kPlenty, true);
+  const Result<Plan> elsewhere = plan_with(model, kPlenty),
+                     here = plan_with(model, kPlenty, {.here = true});
   ASSERT_TRUE(elsewhere && here);
   EXPECT_EQ(elsewhere->shards.front().free_bytes() - here->shards.front().free_bytes(),
             here->expert_workers.front().total_bytes() + kWorkerBytes);

@@ -219,7 +219,7 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
       const LoadingBeat beat(channel, offer.progress);
       return prepare(hello, *ack);
     });
-    if (ready) {
+    if (ready && !ready->refused) {
       ack->memory_used = ready->memory_used;
       ack->memory_free = ready->memory_free;
       ack->credits = std::min(ack->credits, ready->credits);
@@ -230,8 +230,9 @@ Result<Agreement> worker_handshake(Channel& channel, const WorkerOffer& offer,
                                after(std::chrono::seconds(5))));
       return agreement;
     }
-    log_warn("{}: {}", channel.describe(), ready.error().message);
-    reply = refuse_for(ready.error());
+    const Refuse refused = ready ? *ready->refused : refuse_for(ready.error());
+    log_warn("{}: {}", channel.describe(), refused.text);
+    reply = refused;
   }
   const Refuse& refused = std::get<Refuse>(reply);
   return Error::make(

@@ -54,6 +54,7 @@ struct Prepared {
   std::uint64_t memory_used = 0;
   std::uint64_t memory_free = 0;
   std::uint16_t credits = 0xffff;  // jobs that it has memory to keep; no more are granted
+  std::optional<Refuse> refused;   // nothing was loaded, and the client is told so
 };
 // Loads what was agreed. An Error becomes a REFUSE: memory (exhausted), limits (invalid), model
 // (not_found) or loading.

@@ -129,15 +129,20 @@ TEST_F(AskingForLayers, AGpusBytesAreHeldAgainstTheBudget) {
 
 // What the planner counts for a worker of layers is what the worker says that it takes.
 TEST(PlannedLayers, AreWhatTheWorkerTakes) {
-  for (const char* name : {"qwen35moe", "qwen3", "gemma4"}) {
+  const std::pair<const char*, TransportChoice> cases[] = {{"qwen35moe", TransportChoice::stream},
+                                                           {"qwen35moe", TransportChoice::shared},
+                                                           {"qwen3", TransportChoice::stream},
+                                                           {"gemma4", TransportChoice::automatic}};
+  for (const auto& [name, transport] : cases) {
     const Model model =
         *Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/" + std::string(name) + "-bf16.gguf");
     const std::int64_t most = std::int64_t{1} << 40;
     const DeviceInventory here{.name = "cpu", .threads = 1, .memory_free = most};
     DeviceInventory there{.name = "worker:0", .remote = true, .threads = 2, .memory = 1};
     there.memory_free = most;
-    there.connection = [&](const ShardLayout& layout) {
-      return layers_connection_bytes({.transport = TransportChoice::stream}, model.spec(), layout);
+    there.connection = [&, transport = transport](const ShardLayout& layout) {
+      const WorkerSite site{.address = *Address::parse("unix:/w"), .transport = transport};
+      return layers_connection_bytes(site, model.spec(), layout);
     };
     const PlanOptions options{.context = 512, .parallel = 3, .prefill_chunk = 200};
     const Result<Plan> plan = make_plan(model, {.devices = {here, there}}, options);

@@ -1,6 +1,9 @@
 #include "worker/owned_experts.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "base/checked.h"
 
 namespace tessera::worker {
 namespace {
@@ -25,6 +28,34 @@ bool owns(const Hello& hello, std::size_t layer, int expert) {
   const std::size_t stride = (hello.dims.n_expert + 7) / 8;
   const auto e = static_cast<std::size_t>(expert);
   return (hello.owned[layer * stride + e / 8] & bit(e)) != std::byte{0};
+}
+
+int count_owned(const Hello& hello, std::size_t layer) {
+  const std::size_t stride = (hello.dims.n_expert + 7) / 8;
+  int owned = 0;
+  for (const std::byte bits : std::span(hello.owned).subspan(layer * stride, stride))
+    owned += std::popcount(std::to_integer<unsigned>(bits));
+  return owned;
+}
+
+int count_owned(const Hello& hello) {
+  int owned = 0;
+  for (const std::byte bits : hello.owned) owned += std::popcount(std::to_integer<unsigned>(bits));
+  return owned;
+}
+
+// Of a layer that keeps some a job is sent all the same.
+std::optional<Hello> without_experts(Hello hello, std::span<const std::int64_t> bytes_of,
+                                     std::int64_t bytes) {
+  const std::size_t stride = (hello.dims.n_expert + 7) / 8;
+  for (std::size_t l = hello.end_layer - hello.first_layer; l-- > 0 && bytes > 0;) {
+    bytes = saturated_rest(bytes, {saturated_mul<std::int64_t>(count_owned(hello, l),
+                                                               bytes_of[hello.first_layer + l])});
+    std::fill_n(hello.owned.begin() + static_cast<std::ptrdiff_t>(l * stride), stride,
+                std::byte{0});
+  }
+  if (bytes > 0 || count_owned(hello) == 0) return std::nullopt;
+  return hello;
 }
 
 bool same_experts(std::span<const LayerExperts> a, std::span<const LayerExperts> b) {

@@ -1,10 +1,12 @@
 #include "worker/remote_experts.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "base/check.h"
 #include "base/fixed_queue.h"
 #include "base/within_memory.h"
+#include "device/cpu/cpu_device.h"
 #include "worker/jobs.h"
 #include "worker/layers_handler.h"
 #include "worker/owned_experts.h"
@@ -24,6 +26,19 @@ constexpr const char* kLate = "late with its last sums";
 // The longest that the frame can say is over an hour.
 std::uint32_t deadline_us(std::chrono::microseconds deadline) {
   return static_cast<std::uint32_t>(std::clamp<std::int64_t>(deadline.count(), 1, 0xffffffff));
+}
+
+// What one takes at a worker, by layer.
+std::vector<std::int64_t> bytes_of_experts(const Model& model) {
+  ShardLayout all;
+  all.end_layer = model.spec().n_layer();
+  return cpu_expert_bytes(model, all);
+}
+
+// A worker says what it likes.
+std::int64_t as_bytes(std::uint64_t said) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  return static_cast<std::int64_t>(std::min(said, kMost));
 }
 
 }  // namespace
@@ -107,6 +122,14 @@ ExpertConnection::ExpertConnection(const WorkerSite& site, const Hello& hello,
                                .stop = site.stop};
   supervised.lifecycle.job_limit =
       required_ ? kSupervisorPatience * site.job_limit : std::min(site.job_limit, kMostJobLimit);
+  // Where nobody else may compute, one that has no room for all of its experts is of no use.
+  if (!required_)
+    supervised.fewer_experts = [bytes = bytes_of_experts(model)](const Hello& asked,
+                                                                 const Refuse& refuse) {
+      return refuse.need > refuse.have
+                 ? without_experts(asked, bytes, as_bytes(refuse.need - refuse.have))
+                 : std::nullopt;
+    };
   supervisor_ = std::make_unique<Supervisor>(
       std::move(supervised), site_starter(site, ring_sizes(hello), metrics), metrics);
 }
@@ -144,6 +167,7 @@ class RemoteExperts final : public ExpertExecutor {
   std::optional<std::string> away() const override { return worker_.away(); }
   std::optional<std::string> unanswered() const override { return worker_.unanswered(); }
   ExpertLimits limits() const override;
+  bool has(int layer) const override;
   bool rounds() const override { return worker_.payload_ != WireType::f32; }
   void round_rows(std::span<float> rows) override;
   void round_sums(std::span<double> sums) override;
@@ -205,6 +229,11 @@ ExpertLimits RemoteExperts::limits() const {
   return {.max_rows = static_cast<int>(ack.max_rows),
           .max_pairs = static_cast<int>(ack.max_pairs),
           .jobs = ack.credits};
+}
+
+bool RemoteExperts::has(int layer) const {
+  const std::shared_ptr<Session> session = worker_.supervisor_->session();
+  return !session || count_owned(session->asked(), static_cast<std::size_t>(layer)) > 0;
 }
 
 // Whether a job may go there at all.

@@ -12,6 +12,9 @@
 // deadline and not one a layer. The supervisor restarts or reconnects to a lost worker; a request
 // never waits for that.
 //
+// A worker that has no room for all of its experts is asked for those of fewer layers, and has()
+// says which (tessera_worker_experts_released).
+//
 // Where nobody else may compute (`required`) nothing is won by giving a job up early: it has
 // WorkerSite::job_limit, and a worker that takes longer is given up.
 //

@@ -29,6 +29,7 @@ bool is_late(Clock::duration age, double usual_us) {
 Session::Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack,
                  RoutingCounts* counts)
     : channel_(std::move(channel)),
+      hello_(hello),
       ack_(ack),
       slots_(ack.credits),
       counts_experts_(has_experts_away(hello)),

@@ -63,6 +63,7 @@ class Session {
   Session(std::unique_ptr<Channel> channel, const Hello& hello, const HelloAck& ack,
           RoutingCounts* counts = nullptr);
 
+  const Hello& asked() const { return hello_; }
   const HelloAck& agreed() const { return ack_; }
   const WireLimits& limits() const { return channel_->limits(); }
 
@@ -150,6 +151,7 @@ class Session {
   Result<bool> receive_one(std::unique_lock<std::mutex>& lock, Deadline deadline);
 
   std::unique_ptr<Channel> channel_;
+  const Hello hello_;
   HelloAck ack_;
   std::mutex send_mutex_;
   mutable std::mutex slots_mutex_;

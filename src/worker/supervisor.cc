@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/within_memory.h"
+#include "worker/owned_experts.h"
 
 namespace tessera::worker {
 namespace {
@@ -144,36 +145,68 @@ void Supervisor::start_worker() {
         "Times that a worker was started: the first, or after it was lost as the reason says.",
         last_death_ ? death_reason_name(*last_death_) : "first");
   const Deadline deadline = after(options_.start_limit);
+  Hello hello = options_.hello;
+  while (const std::optional<Refuse> refuse = start_with(hello, deadline)) {
+    const bool lacks_room = refuse->reason == RefuseReason::memory && options_.fewer_experts;
+    std::optional<Hello> fewer = lacks_room ? options_.fewer_experts(hello, *refuse) : std::nullopt;
+    if (!fewer) return refused(*refuse);
+    count(kRefusals, kRefusalsHelp, refuse_reason_name(refuse->reason));
+    end_worker(false);
+    hello = *std::move(fewer);
+  }
+}
+
+// Its refusal; nothing where it serves, or was lost for another reason.
+std::optional<Refuse> Supervisor::start_with(const Hello& hello, Deadline deadline) {
   Result<StartedWorker> started = starter_(std::min(deadline, after(kAttachLimit)), interrupter_);
   if (!started) {
     interrupter_.forget();
-    if (standing_.stopping()) return;
-    return lose(DeathReason::start_failed, started.error().message);
+    if (!standing_.stopping()) lose(DeathReason::start_failed, started.error().message);
+    return std::nullopt;
   }
   process_ = std::move(started->process);
   if (started->refused) {
     interrupter_.forget();
-    return refused(*started->refused);
+    return started->refused;
   }
   Channel& channel = *started->channel;
   std::optional<ModelSender> sender;
   if (options_.model != nullptr)
     sender.emplace(*options_.model, SenderOptions{.to = options_.name});
-  Result<HandshakeReply> reply =
-      client_handshake(channel, options_.hello, deadline, sender ? &*sender : nullptr,
-                       options_.lifecycle.loading_silence);
+  Result<HandshakeReply> reply = client_handshake(
+      channel, hello, deadline, sender ? &*sender : nullptr, options_.lifecycle.loading_silence);
   interrupter_.forget();
-  if (standing_.stopping()) return;
-  if (!reply) return lose(DeathReason::start_failed, reply.error().message);
-  if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return refused(*refuse);
+  if (standing_.stopping()) return std::nullopt;
+  if (!reply) {
+    lose(DeathReason::start_failed, reply.error().message);
+    return std::nullopt;
+  }
+  if (const Refuse* refuse = std::get_if<Refuse>(&*reply)) return *refuse;
   const HelloAck& ack = std::get<HelloAck>(*reply);
-  if (const Status same = check_isa(ack.build, options_.isa); !same) return refuse(same.error());
+  if (const Status same = check_isa(ack.build, options_.isa); !same) {
+    refuse(same.error());
+    return std::nullopt;
+  }
   standing_.set_mismatch(false);
   compare_build(ack.build);
-  live_ =
-      std::make_shared<Session>(std::move(started->channel), options_.hello, ack, options_.counts);
+  tell_released(hello);
+  live_ = std::make_shared<Session>(std::move(started->channel), hello, ack, options_.counts);
   lifecycle_.started(Clock::now());
   publish(WorkerState::starting, "handshake done");
+  return std::nullopt;
+}
+
+void Supervisor::tell_released(const Hello& hello) {
+  if (!options_.fewer_experts) return;
+  const int all = count_owned(options_.hello), kept = count_owned(hello);
+  metrics_
+      .gauge("tessera_worker_experts_released",
+             "Experts that the worker has no room for and the host computes in its place.",
+             {{"worker", options_.name}})
+      .set(all - kept);
+  if (kept < all)
+    log_warn("{} has room for {} of its {} experts: the host computes the others", options_.name,
+             kept, all);
 }
 
 void Supervisor::refused(const Refuse& refuse) {

@@ -17,11 +17,13 @@
 // tessera_worker_starts_total (first, or that of the death before), tessera_worker_refusals_total
 // (the worker's, or isa), tessera_worker_suspicions_total (silent, late);
 // tessera_worker_build_changes_total of workers that came back as another program, or on another
-// processor, and were not refused for that. Each change of state is logged once, but from healthy
+// processor, and were not refused for that; tessera_worker_experts_released of workers of experts
+// that may have fewer than they should. Each change of state is logged once, but from healthy
 // to suspect and back once in 10 s.
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -41,6 +43,9 @@ namespace tessera::worker {
 struct SupervisorOptions {
   std::string name = "worker";
   Hello hello;
+  // What is asked for at once of a worker that has no room for what was, by its refusal (memory);
+  // nothing: it is refused. Each start begins with `hello`. Absent: nothing else is asked for.
+  std::function<std::optional<Hello>(const Hello& asked, const Refuse& refuse)> fewer_experts;
   const gguf::File* model = nullptr;  // for a worker without a file; must outlive the supervisor
   RoutingCounts* counts = nullptr;    // Session's; must outlive it
   std::optional<WorkerBuild> build;   // that it is to have; absent: that of its first start
@@ -86,6 +91,8 @@ class Supervisor {
   void run();
   void step();
   void start_worker();
+  std::optional<Refuse> start_with(const Hello& hello, Deadline deadline);
+  void tell_released(const Hello& hello);
   void refused(const Refuse& refuse);
   void refuse(const Error& reason);
   void compare_build(const WorkerBuild& now);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "cli/current_plan.h"
 #include "plan/footprint.h"
 
 namespace tessera::cli {
@@ -83,6 +84,19 @@ TEST_F(StandInBytes, FewerThreadsHereTakeLess) {
 TEST_F(StandInBytes, ASpawnedWorkerLeavesRoom) {
   make(16, 1);
   EXPECT_TRUE(stands_in(0, /*spawned=*/true));
+}
+
+// Speeds were predicted for those who had the layers at the start.
+TEST_F(StandInBytes, PropsSayWhetherSpeedsAreOfThoseWhoHaveTheLayers) {
+  make(1, 1);
+  const auto predicted = [&](const Owners& owners) {
+    return current_plan_json(plan_, owners).at("predicted");
+  };
+  EXPECT_TRUE(predicted(planned_owners(plan_)).is_null()) << "nothing was measured";
+  plan_.predicted = Prediction{.shards = {{}, {}}};
+  EXPECT_EQ(predicted(planned_owners(plan_)).at("as_planned"), true);
+  EXPECT_EQ(predicted({"cpu", "cpu"}).at("as_planned"), false);
+  EXPECT_EQ(predicted({"cpu", ""}).at("as_planned"), false);
 }
 
 }  // namespace

@@ -13,16 +13,22 @@
 namespace tessera::testing {
 namespace {
 
-// Resident memory outside of mappings of `file`.
-double resident_bytes(int pid, const std::string& file) {
+// Resident memory outside of mappings of a file.
+struct Resident {
+  double own = 0;
+  double shared = 0;  // with the other end of a connection
+};
+Resident resident_bytes(int pid, const std::string& file) {
   std::ifstream smaps("/proc/" + std::to_string(pid) + "/smaps");
-  double bytes = 0;
-  bool counted = false;
+  Resident bytes;
+  double* of = nullptr;
   for (std::string line; std::getline(smaps, line);) {
     if (line.starts_with("Rss:")) {
-      if (counted) bytes += std::stod(line.substr(4)) * 1024.0;
+      if (of != nullptr) *of += std::stod(line.substr(4)) * 1024.0;
     } else if (line.find('-') < line.find(' ')) {  // a mapping begins
-      counted = !line.ends_with(file);
+      of = line.find("/memfd:tessera-worker") != std::string::npos ? &bytes.shared
+           : line.ends_with(file)                                  ? nullptr
+                                                                   : &bytes.own;
     }
   }
   return bytes;
@@ -48,7 +54,7 @@ class Peaks {
           }
         }) {}
   ~Peaks() { (void)take(); }
-  const std::map<int, double>& take() {
+  const std::map<int, Resident>& take() {
     done_ = true;
     if (thread_.joinable()) thread_.join();
     return peaks_;
@@ -56,9 +62,11 @@ class Peaks {
 
  private:
   void look(int pid, const std::string& file) {
-    peaks_[pid] = std::max(peaks_[pid], resident_bytes(pid, file));
+    const Resident now = resident_bytes(pid, file);
+    Resident& most = peaks_[pid];
+    most = {std::max(most.own, now.own), std::max(most.shared, now.shared)};
   }
-  std::map<int, double> peaks_;
+  std::map<int, Resident> peaks_;
   std::atomic<bool> done_{false};
   std::thread thread_;
 };
@@ -89,7 +97,7 @@ struct MemoryCase {
   bool dies = false;        // the worker, and the host computes for it until another one comes
 };
 
-// What was seen of a process.
+// What was seen of a process. What both ends share counts at the server, which makes it.
 struct Use {
   std::string what;
   double planned = 0;
@@ -108,6 +116,12 @@ class PlannedMemory : public ::testing::TestWithParam<MemoryCase> {
     if (!GetParam().reads_file || use.what != kServer) {
       EXPECT_NEAR(use.with_file / use.planned, 1.0, 0.02) << use.what;
     }
+  }
+  static Use use_of(const std::string& what, int pid, const Resident& resident) {
+    const bool server = what == kServer;
+    return {.what = what,
+            .peak = resident.own + (server ? resident.shared : 0),
+            .with_file = peak_bytes(pid) - (server ? 0 : resident.shared)};
   }
   // Asks until the worker computed a whole chunk: more pairs than the generated tokens have.
   static bool uses_worker(const Served& served) {
@@ -128,7 +142,7 @@ class PlannedMemory : public ::testing::TestWithParam<MemoryCase> {
     ASSERT_TRUE(uses_worker(served));
     const int killed = only_child();
     ASSERT_GT(killed, 0);
-    uses.push_back({"worker", 0, resident_bytes(killed, mini_model()), peak_bytes(killed)});
+    uses.push_back(use_of("worker", killed, resident_bytes(killed, mini_model())));
     ::kill(killed, SIGKILL);
     EXPECT_EQ(served.complete(greedy(some_ids(2 * kChunk), 16)).status, 200);  // by the host
     ASSERT_TRUE(
@@ -137,7 +151,7 @@ class PlannedMemory : public ::testing::TestWithParam<MemoryCase> {
     const int next = only_child();
     ASSERT_TRUE(next > 0 && next != killed);
     // Not from the samples: between fork and exec it has the server's memory.
-    uses.push_back({"next worker", 0, resident_bytes(next, mini_model()), peak_bytes(next)});
+    uses.push_back(use_of("next worker", next, resident_bytes(next, mini_model())));
   }
 
   static constexpr const char* kServer = "server";
@@ -183,10 +197,10 @@ TEST_P(PlannedMemory, IsWhatTheProcessesUse) {
     if (GetParam().dies) {
       replace_worker(served, uses);
       // The server's end of both connections.
-      uses.push_back({kServer, 0, watch.take().at(served.pid()), peak_bytes(served.pid())});
+      uses.push_back(use_of(kServer, served.pid(), watch.take().at(served.pid())));
     } else {
       for (const auto& [pid, peak] : watch.take())
-        uses.push_back({pid == served.pid() ? kServer : "worker", 0, peak, peak_bytes(pid)});
+        uses.push_back(use_of(pid == served.pid() ? kServer : "worker", pid, peak));
       EXPECT_EQ(uses.size(), 1 + served.children().size());
     }
   }

@@ -25,7 +25,8 @@ struct ExpertRig {
   Link link = Link::shared;
   std::string address;  // of a worker that is there already; none: they are started
   std::string binary = TESSERA_PROGRAM;
-  std::string mode;  // of fake_worker
+  std::string mode;                          // of fake_worker
+  std::vector<std::string> more_words = {};  // of a worker's command line
   std::chrono::milliseconds backoff{1};
   std::chrono::milliseconds job_limit{2000 * kTimeScale};
   bool may_fail = false;  // wait_ready(), which `failure` then says
@@ -49,6 +50,7 @@ struct ExpertRig {
     for (const char* word :
          {path.c_str(), "--config", "/dev/null", "--threads", "1", "--log-level", "warn"})
       made.push_back(word);
+    made.insert(made.end(), more_words.begin(), more_words.end());
     return made;
   }
   worker::WorkerSite site(int id, const std::string& path) const {

@@ -5,8 +5,10 @@
 // is counted. What happens to a worker that fails is in expert_faults_test.cc.
 #include <gtest/gtest.h>
 
+#include "experts/expert_worker.h"
 #include "tests/expert_models.h"
 #include "tests/worker/expert_rig.h"
+#include "tests/worker/starts.h"
 
 namespace tessera::testing {
 namespace {
@@ -88,6 +90,64 @@ TEST_P(WorkerExperts, ExpertsThatComeAndAWorkerThatGoes) {
   EXPECT_TRUE(got == whole);
   EXPECT_GT(rig.metrics.cache_admit.value(), 0u);
   EXPECT_GT(rig.fallbacks(), 0);
+}
+
+// A worker has less room than it was thought to have: it takes the experts of the layers that fit,
+// and the host computes the others, with the same bits. So does the worker that comes after it.
+TEST_P(WorkerExperts, AWorkerWithLessRoomHasWhatFits) {
+  constexpr int kRows = 64;
+  const std::vector<TokenId> prompt = ids(kRows);
+  const std::vector<float> whole = plain(prompt);
+  const Model opened = *Model::open(model());
+  std::vector<LayerExperts> all(opened.spec().layers.size());
+  int experts = 0;
+  for (std::size_t l = 0; l < all.size(); ++l)
+    if (const auto& moe = opened.spec().layers[l].moe) {
+      all[l].home.assign(static_cast<std::size_t>(moe->n_expert), ExpertHome::worker(0));
+      experts += moe->n_expert;
+    }
+  const ExpertWorkerFootprint takes = expert_worker_footprint(
+      opened, expert_worker_layout(opened.spec(), all, ExpertHome::worker(0), kRows), 1);
+  for (const Link link : kLinks) {
+    SCOPED_TRACE(link_name(link));
+    ExpertRig rig;
+    rig.link = link;
+    rig.more_words = {"--budget", std::to_string(takes.total() - takes.weights / 3)};
+    RunnerOptions options = rig.runner(model(), 0.0, 1);
+    options.prefill_chunk = kRows - 1;  // and a row for the sequence
+    ModelRunner runner(model(), options);
+    ASSERT_TRUE(runner.ready());
+    const auto released = [&] {
+      return rig.registry.gauge("tessera_worker_experts_released", "", {{"worker", "worker:0"}})
+          .value();
+    };
+    EXPECT_GT(released(), 0);
+    EXPECT_LT(released(), experts);
+    EXPECT_TRUE(runner.logits(prompt, kRows - 1) == whole);
+    EXPECT_GT(rig.metrics.worker.pairs.value(), 0u);
+    EXPECT_GT(rig.metrics.host.pairs.value(), 0u);
+    EXPECT_GT(rig.fallbacks("no_room"), 0);
+    EXPECT_EQ(rig.fallbacks(), rig.fallbacks("no_room"));
+    EXPECT_EQ(rig.deaths("refused"), 0u);
+
+    const double before = released();
+    const std::uint64_t pairs = rig.metrics.worker.pairs.value();
+    const std::uint64_t started = worker::all_starts(rig.registry, "worker:0");
+    send_signal(rig.pid(), SIGKILL);
+    rig.revive(Fault::kill);
+    ASSERT_TRUE(eventually(
+        [&] { return worker::all_starts(rig.registry, "worker:0") > started && rig.usable(); }));
+    EXPECT_TRUE(runner.logits(prompt, kRows - 1) == whole);
+    EXPECT_GT(rig.metrics.worker.pairs.value(), pairs);
+    EXPECT_EQ(released(), before);
+  }
+  ExpertRig rig;
+  rig.more_words = {"--budget", std::to_string(takes.total() - takes.weights / 3)};
+  rig.options.required = true;
+  rig.may_fail = true;
+  ModelRunner runner(model(), rig.runner(model(), 0.0, 1));
+  ASSERT_TRUE(rig.failure) << "nobody else may compute the others";
+  EXPECT_NE(rig.failure->message.find("memory"), std::string::npos) << rig.failure->message;
 }
 
 class WorkerPayloads : public WorkerExperts {};
