@@ -123,6 +123,10 @@ Result<MachineSpeed> measure(ThreadTeam& team, cpu::Isa isa, const BufferSizes& 
   const SpeedKernels kernels = kernels_for(isa);
   MachineSpeed speed;
   TESSERA_ASSIGN(speed.read_bytes_per_s, measure_memory(team, kernels, sizes));
+  ThreadTeam alone({.threads = 1});
+  TESSERA_ASSIGN(speed.thread_read_bytes_per_s, measure_memory(alone, kernels, sizes));
+  // Several threads that share one core are no faster than one.
+  speed.read_bytes_per_s = std::max(speed.read_bytes_per_s, speed.thread_read_bytes_per_s);
   speed.f32_flop_per_s =
       measure_arithmetic(kernels.multiply_f32, kernels.f32_flop_per_round, rounds);
   if (kernels.multiply_int8 != nullptr)

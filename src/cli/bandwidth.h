@@ -1,8 +1,9 @@
 // What this machine can do at most: the denominators of a benchmark.
 //
-// Reading is measured with all threads of the team over a buffer that the caches are emptied of, or
-// that none holds where a program cannot do that, several passes, and the best counts. Arithmetic
-// is measured on one thread in registers; a team of n does at most n times as much.
+// Reading is measured with all threads of the team, and with one alone, over a buffer that the
+// caches are emptied of, or that none holds where a program cannot do that, several passes, and the
+// best counts. Arithmetic is measured on one thread in registers; a team of n does at most n times
+// as much.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +15,10 @@
 namespace tessera::cli {
 
 struct MachineSpeed {
-  double read_bytes_per_s = 0.0;  // all threads together
-  double f32_flop_per_s = 0.0;    // one thread; a fused multiply-add is 2
-  double int8_op_per_s = 0.0;     // one thread; a multiply and an add are 2; 0: not measured
+  double read_bytes_per_s = 0.0;         // all threads together
+  double thread_read_bytes_per_s = 0.0;  // one alone; 0: not measured
+  double f32_flop_per_s = 0.0;           // one thread; a fused multiply-add is 2
+  double int8_op_per_s = 0.0;            // one thread; a multiply and an add are 2; 0: not measured
 };
 
 // Takes less than a second and 8 MiB a thread for a while, or `memory` where that is less, but what

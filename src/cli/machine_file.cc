@@ -1,8 +1,11 @@
 #include "cli/machine_file.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -43,15 +46,34 @@ std::vector<Json> read_entries() {
   return entries;
 }
 
+// Held while the file is read, changed and replaced, or two programs that measure at once would
+// each forget what the other found. Where it cannot be had, one of them does.
+class FileLock {
+ public:
+  FileLock() : fd_(::open((file_path() + ".lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600)) {
+    while (fd_ >= 0 && ::flock(fd_, LOCK_EX) != 0 && errno == EINTR) {
+    }
+  }
+  FileLock(const FileLock&) = delete;
+  FileLock& operator=(const FileLock&) = delete;
+  ~FileLock() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+
+ private:
+  int fd_;
+};
+
 // In place of the one with its key.
 void save_entry(Json entry) {
+  std::error_code error;
+  std::filesystem::create_directories(cache_folder(), error);
+  const FileLock lock;
   std::vector<Json> entries = read_entries();
   std::erase_if(entries, [&](const Json& old) { return old.at("key") == entry.at("key"); });
   entries.push_back(std::move(entry));
   if (entries.size() > kMostEntries)
     entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(kMostEntries));
-  std::error_code error;
-  std::filesystem::create_directories(cache_folder(), error);
   const std::string written = fmt::format("{}.{}", file_path(), getpid());
   std::ofstream file(written);
   // Paths in it may be no UTF-8.
@@ -112,20 +134,24 @@ std::string processor_name() {
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads) {
   const double op = speed.int8_op_per_s > 0.0 ? speed.int8_op_per_s : speed.f32_flop_per_s;
   return {.read_bytes_per_s = speed.read_bytes_per_s,
-          .op_per_s = op * std::min(threads, usable_cores())};
+          .op_per_s = op * std::min(threads, usable_cores()),
+          .thread_read_bytes_per_s = speed.thread_read_bytes_per_s};
 }
 
 void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
   save_entry({{"key", key_of(threads, isa)},
               {"read_bytes_per_s", speed.read_bytes_per_s},
-              {"op_per_s", speed.op_per_s}});
+              {"op_per_s", speed.op_per_s},
+              {"thread_read_bytes_per_s", speed.thread_read_bytes_per_s}});
 }
 
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
   const std::optional<Json> entry = find_entry(key_of(threads, isa));
   if (!entry) return std::nullopt;
-  const MeasuredSpeed saved{speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s")};
-  if (saved.read_bytes_per_s > 0.0 && saved.op_per_s > 0.0) return saved;
+  const MeasuredSpeed saved{speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s"),
+                            speed(*entry, "thread_read_bytes_per_s")};
+  if (saved.read_bytes_per_s > 0.0 && saved.op_per_s > 0.0 && saved.thread_read_bytes_per_s > 0.0)
+    return saved;
   return std::nullopt;
 }
 

@@ -196,7 +196,7 @@ TEST(Prediction, IsTheSlowestWithPromptsAndTheSumWithTokens) {
 
   // With experts away the times of whole layers say nothing.
   plan.shards[0].layout.experts.resize(1);
-  EXPECT_FALSE(predict(model, plan, MeasuredSpeed{1e9, 1e9}));
+  EXPECT_FALSE(predict(model, plan, MeasuredSpeed{1e9, 1e9, 1e9}));
 }
 
 // What was tried in vain is no advice.
@@ -221,7 +221,7 @@ TEST(Prediction, OfAMachineIsABound) {
   Inventory inventory = devices({{}, {}});
   Plan plan = planned(model, inventory);
   EXPECT_EQ(plan.cut_by, CutBy::bytes);
-  plan.predicted = predict(model, plan, MeasuredSpeed{1e9, 1e12});
+  plan.predicted = predict(model, plan, MeasuredSpeed{1e9, 1e12, 1e9});
   ASSERT_TRUE(plan.predicted);
   EXPECT_FALSE(plan.predicted->measured);
   EXPECT_NE(plan_table(plan).find("Prompts: at most "), std::string::npos);

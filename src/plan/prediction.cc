@@ -93,14 +93,23 @@ struct Readers {
   bool at_once = false;  // what is away is read meanwhile
 };
 
-Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host) {
-  if (on_host(shard)) {
-    const double share = shard.threads / std::max(1.0, static_cast<double>(host_threads(plan)));
-    const double bytes_per_s = host.read_bytes_per_s * share;
-    return {.bytes_per_s = bytes_per_s,
-            .away_bytes_per_s = bytes_per_s,
-            .op_per_s = host.op_per_s * share};
-  }
+enum class Work { prompt, token };
+
+// All shards work at once on a prompt, and one after another on a token.
+Readers host_readers(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host,
+                     Work work) {
+  const double share = shard.threads / std::max(1.0, static_cast<double>(host_threads(plan)));
+  const double bytes_per_s =
+      work == Work::prompt
+          ? host.read_bytes_per_s * share
+          : std::min(host.read_bytes_per_s, host.thread_read_bytes_per_s * shard.threads);
+  return {.bytes_per_s = bytes_per_s,
+          .away_bytes_per_s = bytes_per_s,
+          .op_per_s = host.op_per_s * share};
+}
+
+Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host, Work work) {
+  if (on_host(shard)) return host_readers(plan, shard, host, work);
   return {.bytes_per_s = shard.bytes_per_s,
           .away_bytes_per_s = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s,
           .op_per_s = known_op_per_s(shard.op_per_s),
@@ -131,8 +140,8 @@ double token_time(const ExpertWorkerPlan& worker, double calls, double bytes) {
   return calls * worker.call_s + bytes / worker.bytes_per_s;
 }
 
-// And of a chunk. Every layer of it has pairs for the worker; how many jobs that makes depends on
-// the cut, so no calls are counted.
+// And of a piece of a prompt. Every layer of it has pairs for the worker; how many jobs that makes
+// depends on the cut, so no calls are counted.
 double chunk_time(const ExpertWorkerPlan& worker, double bytes, double operations) {
   return std::max(bytes / worker.bytes_per_s, operations / known_op_per_s(worker.op_per_s));
 }
@@ -160,11 +169,12 @@ Slowest slowest_worker(const Plan& plan, const ShardPlan& shard, const Demand& d
 // Workers of experts compute at the same time as the shard, so the slower of both counts.
 ShardTime by_machine(const Model& model, const Plan& plan, const ShardPlan& shard,
                      const MeasuredSpeed& speed) {
-  const int rows = plan.prefill_chunk;
-  const Readers readers = readers_of(plan, shard, speed);
+  const int rows = std::min(plan.prefill_chunk, plan.piece_rows);
+  const Readers readers = readers_of(plan, shard, speed, Work::prompt);
   const Demand token = demand_of(model, shard, 1);
   const Demand chunk = demand_of(model, shard, rows);
-  const Reading of_token = reading_of(token, readers), of_chunk = reading_of(chunk, readers);
+  const Reading of_token = reading_of(token, readers_of(plan, shard, speed, Work::token));
+  const Reading of_chunk = reading_of(chunk, readers);
   const double compute_s = chunk.operations / readers.op_per_s;
   const auto bound = [](const Reading& reading) {
     return 2.0 * reading.away_s > reading.seconds ? kExperts : kReading;

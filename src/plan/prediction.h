@@ -20,10 +20,12 @@
 
 namespace tessera {
 
-// Of host_threads() together.
+// Of host_threads() together, but for what one of them reads alone: shards that take turns read one
+// at a time, each at most as fast as all threads and as its own ones by themselves.
 struct MeasuredSpeed {
   double read_bytes_per_s = 0.0;
   double op_per_s = 0.0;  // of matrix products; a multiply and an add are 2
+  double thread_read_bytes_per_s = 0.0;
 };
 
 // Threads of the CPU shards of this process.

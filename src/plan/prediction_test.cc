@@ -8,7 +8,8 @@
 namespace tessera {
 namespace {
 
-constexpr MeasuredSpeed kMachine{.read_bytes_per_s = 1e10, .op_per_s = 1e12};
+constexpr MeasuredSpeed kMachine{
+    .read_bytes_per_s = 1e10, .op_per_s = 1e12, .thread_read_bytes_per_s = 1e10};
 
 Plan with_worker(double bytes_per_s, double call_s, double resident = 50.0, double op_per_s = 0.0) {
   Inventory inventory = machine(1);
@@ -111,7 +112,7 @@ TEST(AwayPrediction, OfAGpuIsTheSlowerOfItAndTheHost) {
   const auto token_s = [&](double gpu, double host) {
     Plan other = plan;
     other.shards[0].bytes_per_s = gpu;
-    const auto predicted = predict(model, other, MeasuredSpeed{host, 1e12});
+    const auto predicted = predict(model, other, MeasuredSpeed{host, 1e12, host});
     EXPECT_TRUE(predicted);
     return predicted ? 1.0 / predicted->decode.tokens_per_s : 0.0;
   };

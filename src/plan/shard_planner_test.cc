@@ -264,7 +264,8 @@ TEST(ShardPlanner, CountsWhatLeavesASmallDevice) {
   EXPECT_EQ(ends(small_device(100 * kMiB, false)), (std::vector<int>{7, 8}));
   EXPECT_EQ(ends(small_device(48 * kMiB, true)), (std::vector<int>{7, 8}));
   // Of both, that is also what is predicted.
-  constexpr MeasuredSpeed kSpeed{.read_bytes_per_s = 1e10, .op_per_s = 1e12};
+  constexpr MeasuredSpeed kSpeed{
+      .read_bytes_per_s = 1e10, .op_per_s = 1e12, .thread_read_bytes_per_s = 1e10};
   const Plan uneven = small_device(48 * kMiB, false, {7, 1});
   const Plan even = small_device(48 * kMiB, false, {1, 1});
   EXPECT_GT(even.shards[1].file_bytes, uneven.shards[1].file_bytes);
