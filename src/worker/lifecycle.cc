@@ -26,6 +26,7 @@ void Lifecycle::enter(WorkerState state, Deadline now) {
 void Lifecycle::started(Deadline now) {
   alive_since_ = looked_ = now;
   unwatched_ = {};
+  mute_.reset();
   was_alive_ = true;
   // What somebody else brought back begins anew.
   if (std::exchange(failed_, false)) restarts_.clear();
@@ -70,12 +71,13 @@ std::optional<DeathReason> Lifecycle::tick(Deadline now, const Session::Health& 
   if (state_ != WorkerState::healthy && state_ != WorkerState::suspect) return std::nullopt;
   // A worker that was busy until its last answer gets a whole interval from then on.
   const Deadline::duration silent = silence(now, health.heard);
-  const bool busy = health.oldest_job.has_value();
+  const bool busy = health.oldest_job && mute_ != health.heard;
   const bool hung =
       busy ? now - *health.oldest_job >= options_.job_limit : silent >= options_.dead_after;
   if (hung) return DeathReason::hung;
   const bool suspicious = busy ? health.abandoned > 0 || health.late
                                : silent >= options_.suspect_after * options_.heartbeat;
+  if (suspicious && !busy) mute_ = health.heard;
   enter(suspicious ? WorkerState::suspect : WorkerState::healthy, now);
   const bool too_long = state_ == WorkerState::suspect && hurries_since_ &&
                         now - std::max(since_, *hurries_since_) >= options_.dead_after;

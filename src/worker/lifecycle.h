@@ -9,10 +9,11 @@
 // one that somebody else may start again is looked for as in Backoff.
 //
 // A worker is expected to answer heartbeats while it has no job; with jobs under way it may be
-// silent, and is held to the age of the oldest job instead. Silence counts while somebody looks: a
-// process that stood still itself has heard nobody. Suspect costs nothing yet: executors go on and
-// use their fallback where a deadline passes. Backoff doubles from `backoff_first` to
-// `backoff_most` and starts again after a worker has lived for `settled`.
+// silent, and is held to the age of the oldest job instead; but one that was silent when it got
+// them has a heartbeat to answer first. Silence counts while somebody looks: a process that stood
+// still itself has heard nobody. Suspect costs nothing yet: executors go on and use their fallback
+// where a deadline passes. Backoff doubles from `backoff_first` to `backoff_most` and starts again
+// after a worker has lived for `settled`.
 //
 // No clock and no thread in here: every call says what time it is.
 #pragma once
@@ -93,6 +94,7 @@ class Lifecycle {
   std::optional<Deadline> hurries_since_;
   Deadline looked_;
   Deadline::duration unwatched_{0};  // since the worker was heard
+  std::optional<Deadline> mute_;     // last heard then, when it was silent without a job
   std::chrono::milliseconds backoff_{0};
   bool was_alive_ = false;
   bool failed_ = false;

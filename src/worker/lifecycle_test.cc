@@ -95,6 +95,32 @@ TEST_F(States, TheOldestJobDecidesWhileBusy) {
   EXPECT_EQ(life_.tick(now_, busy_for(1s, 1)), DeathReason::hung);
 }
 
+// It has a heartbeat to answer before any job that comes then.
+TEST_F(States, AJobDoesNotExcuseWhoWasSilentBefore) {
+  life_.started(now_);
+  const Deadline heard = now_;
+  now_ += 30ms;
+  EXPECT_EQ(life_.tick(now_, {.heard = heard}), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::suspect);
+  const Deadline begun = now_;
+  for (now_ += 10ms; now_ < heard + 100ms; now_ += 10ms) {
+    EXPECT_EQ(life_.tick(now_, {.heard = heard, .oldest_job = begun}), std::nullopt);
+    EXPECT_EQ(life_.state(), WorkerState::suspect);
+  }
+  EXPECT_EQ(life_.tick(now_, {.heard = heard, .oldest_job = begun}), DeathReason::hung);
+}
+
+TEST_F(States, WhoAnswersTheHeartbeatMayTakeItsTimeWithTheJob) {
+  life_.started(now_);
+  const Deadline heard = now_;
+  now_ += 30ms;
+  EXPECT_EQ(life_.tick(now_, {.heard = heard}), std::nullopt);
+  const Deadline begun = now_;
+  now_ += 900ms;
+  EXPECT_EQ(life_.tick(now_, {.heard = begun, .oldest_job = begun}), std::nullopt);
+  EXPECT_EQ(life_.state(), WorkerState::healthy);
+}
+
 TEST_F(States, BackoffDoublesToItsMost) {
   for (const auto want : {1s, 2s, 4s, 8s, 16s, 32s, 60s, 60s}) {
     die();

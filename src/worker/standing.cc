@@ -5,6 +5,11 @@
 #include <chrono>
 
 namespace tessera::worker {
+namespace {
+
+constexpr std::chrono::seconds kWorthSaying{1};  // of silence
+
+}  // namespace
 
 std::shared_ptr<Session> Standing::session() const {
   const std::lock_guard lock(mutex_);
@@ -56,9 +61,15 @@ std::optional<std::string> Standing::unanswered() const {
   const std::shared_ptr<Session> now = session();
   if (!now || now->closed()) return std::nullopt;
   const Session::Health health = now->health();
-  if (!health.late) return std::nullopt;
-  const std::chrono::duration<double> age = Clock::now() - *health.oldest_job;
-  return fmt::format("not answering: a job is {:.1f} s old", age.count());
+  const auto seconds_since = [](Deadline then) {
+    return std::chrono::duration<double>(Clock::now() - then).count();
+  };
+  if (health.late)
+    return fmt::format("not answering: a job is {:.1f} s old", seconds_since(*health.oldest_job));
+  // Who is suspect without a late job is silent; a busy machine makes many so for a moment.
+  if (state() != WorkerState::suspect || Clock::now() - health.heard < kWorthSaying)
+    return std::nullopt;
+  return fmt::format("not answering: silent for {:.1f} s", seconds_since(health.heard));
 }
 
 void Standing::hurry() {

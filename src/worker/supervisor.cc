@@ -255,11 +255,12 @@ void Supervisor::watch() {
   if (standing_.hurries()) lifecycle_.hurry(Clock::now());
   if (const auto reason = lifecycle_.tick(Clock::now(), health))
     return lose(*reason, "it does not answer");
-  if (before != WorkerState::suspect && lifecycle_.state() == WorkerState::suspect)
-    count("tessera_worker_suspicions_total", "Times that a worker was silent or late with a job.",
-          health.oldest_job ? "late" : "silent");
+  const bool late = health.late || health.abandoned > 0;
   const bool suspect = lifecycle_.state() == WorkerState::suspect;
-  publish(before, !suspect ? "it answers" : health.oldest_job ? "late with a job" : "silent");
+  if (before != WorkerState::suspect && suspect)
+    count("tessera_worker_suspicions_total", "Times that a worker was silent or late with a job.",
+          late ? "late" : "silent");
+  publish(before, !suspect ? "it answers" : late ? "late with a job" : "silent");
 }
 
 void Supervisor::count(const char* name, const char* help, const char* reason) {

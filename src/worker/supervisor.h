@@ -74,8 +74,8 @@ class Supervisor {
   // Nothing while the worker can be given jobs, otherwise what it does instead and why it was last
   // lost: "away (backoff): signal 9 (Killed)". Any thread.
   std::optional<std::string> away() const { return standing_.away(); }
-  // Of a worker that is not away and whose oldest job takes much longer than such jobs did: "not
-  // answering: a job is 3.1 s old". Any thread.
+  // Of a worker that is not away and whose oldest job takes much longer than such jobs did, or that
+  // is silent: "not answering: a job is 3.1 s old", "not answering: silent for 1.4 s". Any thread.
   std::optional<std::string> unanswered() const { return standing_.unanswered(); }
   // From now on a worker that does not answer is given up soon (Lifecycle::hurry), as the program
   // is to end. Idempotent, any thread.

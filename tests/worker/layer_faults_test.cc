@@ -87,6 +87,26 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
   EXPECT_TRUE(rig.runner->logits(question(), 64) == plain_logits());
 }
 
+// A request that comes then waits as long as the supervisor does for one that is idle.
+TEST_P(LayerLinks, SilentBeforeTheRequest) {
+  LayerRig rig(GetParam(), kNever);
+  rig.load();
+  ASSERT_TRUE(rig.step(30, true));
+  const auto suspicions = [&] {
+    return rig.workers.metrics
+        .counter("tessera_worker_suspicions_total", "",
+                 {{"worker", "worker:0"}, {"reason", "silent"}})
+        .value();
+  };
+  const std::uint64_t before = suspicions();
+  send_signal(rig.pid(), SIGSTOP);
+  ASSERT_TRUE(eventually([&] { return suspicions() > before; }));
+  const auto begin = Clock::now();
+  expect_lost(rig.step(1, true), begin);
+  rig.revive(Fault::stop);
+  rig.expect_recovery();
+}
+
 std::uint64_t failed_starts(LayerRig& rig) {
   return rig.workers.metrics
       .counter("tessera_worker_deaths_total", "",
