@@ -1,7 +1,8 @@
 // The workers that compute experts for this process, from the options to executors.
 //
-//   TESSERA_ASSIGN(auto workers, ExpertWorkers::start(config, sites, model, plan, options,
-//   metrics)); workers.give_to(device_options.experts);
+//   TESSERA_ASSIGN(auto workers,
+//                  ExpertWorkers::start(config, sites, model, plan, options, metrics));
+//   workers.give_to(device_options.experts);
 #pragma once
 
 #include <functional>

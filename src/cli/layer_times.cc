@@ -1,5 +1,6 @@
 #include "cli/layer_times.h"
 
+#include <fmt/format.h>
 #include <malloc.h>
 
 #include <map>
@@ -10,19 +11,23 @@
 #include "model/identity.h"
 #include "pipeline/measure_layers.h"
 #include "plan/footprint.h"
+#include "worker/probe.h"
 
 namespace tessera::cli {
 namespace {
 
 using Json = nlohmann::json;
 
-// Spawned workers are alike where they are started alike, whatever their number.
+// Spawned workers are alike where they are started alike, whatever their number; one at an address
+// may be another program or processor there by now.
 std::string device_text(const DeviceInventory& device, std::span<const LayerWorker> workers) {
   for (const LayerWorker& worker : workers)
     if (worker.site.name == device.name && worker.site.spawn) {
       std::string text = "spawned " + worker.site.spawn->binary;
       for (const std::string& word : worker.site.probe_arguments) text += " " + word;
       return text;
+    } else if (worker.site.name == device.name && worker.site.build) {
+      return fmt::format("{}, {}", device.name, worker::build_text(*worker.site.build));
     }
   return device.name;
 }
@@ -50,6 +55,7 @@ class DeviceTimes {
                 {"threads", device.threads},
                 {"cpus", device.cpus},
                 {"processor", processor_name()},
+                {"version", TESSERA_VERSION},
                 {"isa", config.text("placement.cpu_isa")},
                 {"piece_rows", rows_},
                 {"kv", kv_type_name(kv_type_)},

@@ -96,10 +96,9 @@ class ExpertExecutor {
   }
 
   // Waits for the oldest job, at most for the executor's own deadline, which is for a worker a
-  // multiple of the host's time. An error concerns that job
-  // alone: its pairs must be computed elsewhere, and `sums` may hold anything. `cancelled` where
-  // the deadline passed, `unavailable` where the executor broke, `invalid` where its sums are not
-  // finite.
+  // multiple of the host's time. An error concerns that job alone: its pairs must be computed
+  // elsewhere, and `sums` may hold anything. `cancelled` where the deadline passed, `unavailable`
+  // where the executor broke, `invalid` where its sums are not finite.
   virtual Result<ExpertReport> collect(std::span<double> sums) = 0;
 
   // Gives up the jobs that were not collected, or the oldest; their spans are free when it returns.

@@ -92,8 +92,10 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       cache_stopped(registry.counter("tessera_moe_cache_stopped_total",
                                      "Shards whose experts stay where they are, by reason.",
                                      {{"reason", "memory"}})),
-      fallbacks_(by_reason(registry, "tessera_moe_fallback_total",
-                           "Jobs that the host computed in a worker's place, by reason.")),
+      fallbacks_(
+          by_reason(registry, "tessera_moe_fallback_total",
+                    "Jobs that the host computed in a worker's place, by reason; of slow and "
+                    "no_room layers of steps, whose pairs were never cut into jobs.")),
       required_failures_(by_reason(registry, "tessera_moe_required_failures_total",
                                    "Jobs of required workers that failed their requests, by "
                                    "reason.")) {}

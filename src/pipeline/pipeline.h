@@ -75,7 +75,6 @@ class ForwardPass {
   // Whether restart() would put another in the place of who computes now. It is worth a moment with
   // no sequence alive, and nothing is wrong without.
   virtual bool restart_due() const { return false; }
-  // Whether a forward() that failed spoilt the sequences of its batch only.
   // Whether a forward() that failed spoilt some sequences only.
   virtual bool keeps_state() const { return false; }
   // These, as far as it is known, until their slots are reset. Waits for nothing.

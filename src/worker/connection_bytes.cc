@@ -11,8 +11,7 @@ namespace {
 
 // Of rings, which this process makes and the worker maps; none where the connection is a socket's.
 std::int64_t shared_bytes(const WorkerSite& site, const Hello& hello) {
-  const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
-  if (!here || site.transport == TransportChoice::stream) return 0;
+  if (!wants_rings(site)) return 0;
   const AttachOptions sizes = ring_sizes(hello);
   return static_cast<std::int64_t>(sizes.to_worker_bytes + sizes.to_client_bytes);
 }

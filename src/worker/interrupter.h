@@ -24,7 +24,8 @@ class Interrupter {
     const std::lock_guard lock(mutex_);
     socket_ = Fd();
     socket_ = Fd(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-    if (interrupted_) shut(fd);
+    // Without a descriptor of its own it could not end it later: then it ends now.
+    if (interrupted_ || !socket_) shut(fd);
   }
   void forget() {
     const std::lock_guard lock(mutex_);

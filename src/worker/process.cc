@@ -214,8 +214,8 @@ Status started_as_worker() {
   if (::getsockopt(kWorkerFd, SOL_SOCKET, SO_TYPE, &type, &length) == 0) return {};
   return Error::make(
       ErrorCode::invalid,
-      "--listen ADDRESS is missing: without it a worker is started by a server, on a "
-      "socket as descriptor {}",
+      "--listen ADDRESS is missing: without it, and with --probe, a worker is started by a server, "
+      "on a socket as descriptor {}",
       kWorkerFd);
 }
 

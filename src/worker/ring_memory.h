@@ -3,7 +3,9 @@
 // The client creates a memory file, takes all its pages, seals its size, maps it and hands the
 // descriptor over with ATTACH; the worker checks the seals (a file that could shrink would kill who
 // reads it), the size and the region's id, that the pages are there (or a client could make the
-// worker take them) and that nobody has used it yet. Layout, all little-endian:
+// worker take them) and that nobody has used it yet. A client that gives pages back later makes the
+// worker take them all the same, as many as it agreed to: only the same user can (SECURITY.md).
+// Layout, all little-endian:
 //
 //      0  u64 region id, as in ATTACH
 //     64  to worker: produced u32 | 64 bytes on: consumed u32 | 64 bytes on: receiver asleep u32,

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
+#include "worker/ring_round_trip.h"
 
 namespace tessera::worker {
 namespace {
@@ -50,6 +51,11 @@ Result<SiteProbe> ask(const WorkerSite& site, Deadline deadline) {
 
 }  // namespace
 
+bool wants_rings(const WorkerSite& site) {
+  const bool here = site.spawn || site.address.kind == Address::Kind::unix_path;
+  return here && site.transport != TransportChoice::stream;
+}
+
 Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline) {
   if (site.transport == TransportChoice::shared && !site.spawn &&
       site.address.kind == Address::Kind::tcp)
@@ -63,6 +69,8 @@ Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline) {
   if ((probe->roles & role_bit(site.role)) == 0)
     return Error::make(ErrorCode::unsupported, "{} is no worker of {}", site.name,
                        role_name(site.role));
+  if (wants_rings(site))
+    if (const auto call = ring_round_trip(deadline)) probe->round_trip = *call;
   return probe;
 }
 

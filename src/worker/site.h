@@ -35,8 +35,12 @@ struct WorkerSite {
   StopTimes stop;
 };
 
+// Whether shared memory is tried: the worker is on this machine, and nobody chose a socket.
+bool wants_rings(const WorkerSite& site);
+
 // Asks the worker; one that is spawned is started for that alone. That it speaks the protocol and
-// knows the role is checked.
+// knows the role is checked. The round trip is that of the connection to come: of shared memory
+// where that is tried.
 Result<SiteProbe> probe_site(const WorkerSite& site, Deadline deadline);
 
 // Whether what answered can hold a part of this model, as far as it said.
