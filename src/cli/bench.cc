@@ -241,14 +241,16 @@ void print_prediction(const Plan& plan, const std::vector<BenchTest>& tests) {
 // What a token's experts cost that are away from their devices.
 void print_experts(const std::vector<BenchTest>& tests) {
   if (std::none_of(tests.begin(), tests.end(), away)) return;
-  print_out("\n{:<12}{:>8}{:>10}{:>10}{:>10}{:>12}{:>10}{:>10}\n", "a token", "", "calls", "pairs",
-            "resident", "payload", "wait us", "hidden us");
+  print_out("\n{:<12}{:>8}{:>10}{:>10}{:>10}{:>12}{:>10}{:>11}{:>9}\n", "a token", "", "calls",
+            "pairs", "resident", "payload", "wait us", "hidden us", "hidden");
   for (const BenchTest& test : tests) {
     const auto line = [&](const char* who, const ExpertUse::Executor& by, double bytes) {
       if (by.calls <= 0.0) return;
-      print_out("{:<12}{:>8}{:>10.2f}{:>10.2f}{:>10.2f}{:>12}{:>10.1f}{:>10.1f}\n", test.name, who,
-                by.calls, by.pairs, test.experts.pairs_resident,
-                format_bytes(static_cast<std::int64_t>(bytes)), by.wait_us, by.hidden_us);
+      const double share = by.hidden_us / std::max(by.wait_us + by.hidden_us, 1e-9);
+      print_out("{:<12}{:>8}{:>10.2f}{:>10.2f}{:>10.2f}{:>12}{:>10.1f}{:>11.1f}{:>8.0f}%\n",
+                test.name, who, by.calls, by.pairs, test.experts.pairs_resident,
+                format_bytes(static_cast<std::int64_t>(bytes)), by.wait_us, by.hidden_us,
+                100.0 * share);
     };
     line("host", test.experts.host, 0.0);
     line("workers", test.experts.worker, test.experts.bytes_out + test.experts.bytes_in);

@@ -56,6 +56,11 @@ void print_devices(const DeviceInventory& cpu, const std::vector<GpuVendor>& ven
     }
     if (!vendor.problem.empty()) print_out("{:<9}not used: {}\n", vendor.vendor, vendor.problem);
   }
+  print_out(
+      "\nFor --target-devices, in the order of the layers: these, cpu:0, cpu:1 ... for parts of "
+      "the "
+      "cores,\nworker:0 for the first of --spawn-worker layers, worker:ADDRESS for a worker that "
+      "listens.\n");
 }
 
 }  // namespace

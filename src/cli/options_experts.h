@@ -38,16 +38,14 @@ inline constexpr auto kExpertOptions = [] {
        .type = text,
        .commands = kModelCommands,
        .value = "FILE",
-       .help =
-           "routing profile that decides who stays; serve keeps it up to date for the layers of "
-           "its own process"},
+       .help = "routing profile that decides who stays; serve keeps it up to date"},
       {.key = "experts.ipc_mode",
        .flags = "--expert-ipc-mode",
        .type = text,
        .fallback = "auto",
        .commands = kModelCommands,
        .value = "MODE",
-       .help = "jobs for workers: a whole chunk (auto, batched) or at most 4 tokens (stream)",
+       .help = "jobs for workers: all tokens of a step (auto, batched) or at most 4 (stream)",
        .choices = "auto|batched|stream",
        .alias = "DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE"},
       {.key = "experts.ipc_batch_capacity",
