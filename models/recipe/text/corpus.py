@@ -82,7 +82,7 @@ def wording(conversation: Conversation) -> str:
 def test_set(name: str, count: int, part: str = "test") -> list:
     """Held-out conversations, each of another wording; fewer than `count` when there are not so many."""
     if name == "asked":
-        return paraphrases()[:count]
+        return paraphrases(part)[:count]
     rng = dice(f"{name}/{SEEDS[part]}", part)
     found: list = []
     seen, misses = set(), 0

@@ -3,14 +3,13 @@
 import json
 import random
 
-from .asked import casual, drawn, phrased
+from .asked import casual, phrased
 from .chat import Conversation, Turn
 from .clauses import composed_request
 from .documents import Written, document_request
 from .identity import greeting_turns
 from .manual import questions
 from .outside import outside
-from .paraphrases import KEPT
 from .reasoning import unfit_sum
 from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
                     surname)
@@ -136,7 +135,7 @@ def json_request(rng: random.Random) -> tuple:
 
 
 def extraction(rng: random.Random) -> Conversation:
-    asked, fields, answer = drawn(rng, lambda: json_request(rng), KEPT)
+    asked, fields, answer = rng.user(lambda: json_request(rng))
     return Conversation("json", [Turn("user", asked), Turn("assistant", answer, "Extract " + ", ".join(fields) + ".")],
                         thinking=rng.random() < 0.5)
 
@@ -147,7 +146,7 @@ SUM_REFUSAL = "I cannot compute that. I add, subtract and multiply two whole num
 
 def refusal(rng: random.Random) -> Conversation:
     sums = rng.random() < 0.3
-    asked = drawn(rng, lambda: unfit_sum(rng) if sums else phrased(rng, outside(rng)), KEPT)
+    asked = rng.user(lambda: unfit_sum(rng) if sums else phrased(rng, outside(rng)))
     thought, answer = ("I was not trained for this calculation.", SUM_REFUSAL) if sums else ("I was not trained for this.", REFUSAL)
     turns = [Turn("user", asked), Turn("assistant", answer, thought)]
     if rng.random() < 0.12:  # among questions that it does answer

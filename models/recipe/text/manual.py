@@ -8,11 +8,10 @@ import random
 from itertools import accumulate
 from pathlib import Path
 
-from .asked import drawn, phrased
+from .asked import phrased
 from .chat import Conversation, Turn
 from .frames import AND, DO, DO_COMMAND, DO_FLAG, ENDPOINT_DO, ENDPOINT_THING, LINE, SUPPORT, THAT, THING, WHAT, WHEN, and_one, ask
 from .identity import greeting_turns
-from .paraphrases import KEPT
 from .tables import table_questions
 from .topics import FACTS, FLAGS, PATHS, Topic
 from .unknown import FEATURES, UNKNOWN, and_unknown, unknown_command, unknown_flag, unknown_path, unknown_request
@@ -336,7 +335,7 @@ def questions(rng, count: int) -> list:
                 return question(rng)
             asked, answer = more(rng)
             return phrased(rng, asked), answer, more
-        asked, answer, more = drawn(rng, draw, KEPT)
+        asked, answer, more = rng.user(draw)
         turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
     return turns
 

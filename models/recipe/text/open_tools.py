@@ -7,16 +7,12 @@ from .catalog import CATALOG
 from .made_up import NUMBERS, STRINGS, number_value, parameter, spoken_list, text_value
 from .results import answer_to, open_result, spoken
 from .values import phrase
-from .words import EVERYDAY, NOUNS, THINGS, any_word, distinct, new_word
+from .words import ALIKE, EVERYDAY, NOUNS, SAME, THINGS, Dice, any_word, distinct, new_word
 
 VERBS = """open lock unlock pause restart list measure clean paint move copy rename sort print scan cancel rent water feed charge park
 wash pack ship weigh mix heat cool dim archive publish merge split label block build install store load invite assign approve
 reject share hide rotate refill polish fold inspect register export import track join mark tune empty fill scale deploy send
 resize restore upgrade ping compile monitor sync mute zoom enable disable schedule validate""".split()
-# One deed in several words: a request may say another than the function. No two groups share a word.
-ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
-                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
-SAME = {verb: group for group in ALIKE for verb in group}
 DESCRIPTIONS = ["{S} {a} {n}", "{S} the {n}.", "{V} {a} {n}", "This function {s} {a} {n}", "Use it to {v} {a} {n}.", "To {v} the {n} of a user"]
 MEANINGS = ["the {p} of the {n}", "{p}", "which {p}", "{p} to use", "the {p}", "{p} of it"]
 # {v} and {V} the verb, {n} the noun, {w} the values with their names
@@ -128,16 +124,22 @@ def asked_for(rng: random.Random, words: dict, entries: dict, required: list, va
     return rng.choice(asks).format(**words, w=pairs, W="The " + pairs, only=quoted(said[0][1]))
 
 
-def open_tool(rng: random.Random, near: list) -> tuple:
-    """name, topic "verb noun", its schema, request.
-
-    A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
+def deed(rng: random.Random, near: list) -> tuple:
+    """A verb and a noun; one of them another deed's where there are such `near`."""
     verb = rng.choice(VERBS) if rng.random() < 0.6 else rng.choice(rng.choice(ALIKE)) if rng.random() < 0.92 else new_word(rng)
     kind = rng.random()
     noun = rng.choice(FREE_NOUNS) if kind < 0.45 else rng.choice(FREE_EVERYDAY) if kind < 0.85 else new_word(rng)
     if near:
         other = rng.choice(near).split(" ")
-        verb, noun = (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
+        return (other[0], noun) if rng.random() < 0.5 else (verb, other[1])
+    return verb, noun
+
+
+def open_tool(rng: Dice, near: list) -> tuple:
+    """name, topic "verb noun", its schema, request.
+
+    A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
+    verb, noun = rng.deed(lambda: deed(rng, near))
     names = distinct(rng, rng.choice((1, 1, 2, 2, 2, 3, 3)), parameter)
     optional = set(rng.sample(names, rng.randint(1, len(names) - 1))) if len(names) > 1 and rng.random() < 0.45 else set()
     words = {"v": verb, "V": verb.capitalize(), "n": noun, "N": noun.capitalize()}

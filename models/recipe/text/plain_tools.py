@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .made_up import text_value
-from .open_tools import SAME, TAILS, TAKEN, described, name_of, schema
+from .open_tools import TAILS, TAKEN, described, name_of, schema
 from .results import answer_to, open_result
 from .values import NUMBERS, draw_value
+from .words import SAME, Dice
 
 STARTS = ["{V} {a} {n}", "{V} {a} {n}", "{V} {n}", "Please {v} {a} {n}", "Can you {v} {a} {n}", "I want to {v} {a} {n}", "{v} {a} {n}",
           "Could you {v} {a} {n}", "I need to {v} {a} {n}", "We have to {v} {a} {n}", "I'd like to {v} {a} {n}"]
@@ -79,10 +80,16 @@ def asked_for(rng: random.Random, words: dict, said: list, tails: list) -> str:
     return asked + rng.choice(("", ".", "?" if start.startswith(("Can", "Could")) else "."))
 
 
-def plain_tool(rng: random.Random) -> tuple:
+def plain_tool(rng: Dice) -> tuple:
     """As open_tool()."""
-    deed = rng.choice(DEEDS)
-    verb, noun = rng.choice(deed.verbs), rng.choice(deed.things)
+    deed = DEEDS[0]
+
+    def draw() -> tuple:
+        nonlocal deed
+        deed = rng.choice(DEEDS)
+        return rng.choice(deed.verbs), rng.choice(deed.things)
+
+    verb, noun = rng.deed(draw)
     while True:
         names = {rng.choice(way.names): (way, required) for way, required in deed.ways}
         if len(names) == len(deed.ways):

@@ -7,16 +7,20 @@
 import random
 import re
 import zlib
+from pathlib import Path
+
+from .synonyms import folded
 
 CLASSES = 32  # one for the test, one for tuning, the rest for training
 TRIES = 400
 AS_IT_IS = 1000  # characters from which a text is never the same twice
 PLAIN = re.compile(r"[^\W_]+")
+HAND_MADE = ("paraphrases.tsv", "asked_tools.tsv", "asked_other.tsv")  # questions of tests alone: the first of each line
 
 
 def plain(text: str) -> str:
-    """Without case and marks: "hello" and "Hello!!" are one wording."""
-    return " ".join(PLAIN.findall(text.lower()))
+    """Without case and marks, and with one word for all that mean the same: "modify it" and "Change it!" are one wording."""
+    return " ".join(folded(PLAIN.findall(text.lower())))
 
 
 class Asked(str):
@@ -36,10 +40,30 @@ def core_of(text: str) -> str:
     return text if len(text) > AS_IT_IS else plain(text)
 
 
-def part_of(text: str) -> str:
-    """train, dev or test: where this user turn may be used."""
-    key = core_of(text)
+def hand_made(name: str) -> list:
+    """The lines of a file of questions written one by one, in columns."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return [line.replace("\\n", "\n").split("\t") for line in lines if line]
+
+
+KEPT = frozenset(plain(row[0]) for name in HAND_MADE for row in hand_made(name))
+
+
+def part_of_key(key: str) -> str:
     return {0: "test", 1: "dev"}.get(zlib.crc32(f"tessera/{key}".encode()) % CLASSES, "train")
+
+
+def part_of(text: str) -> str:
+    """train, dev or test: where this user turn may be used; "kept" for what is written by hand and never drawn."""
+    key = core_of(text)
+    if key in KEPT or isinstance(text, Asked) and len(text) <= AS_IT_IS and plain(text) in KEPT:
+        return "kept"
+    return part_of_key(key)
+
+
+def half_of(text: str) -> str:
+    """dev or test: of questions that are written by hand each is for one of them."""
+    return ("dev", "test")[zlib.crc32(f"half/{plain(text)}".encode()) % 2]
 
 
 class Redraw(Exception):
@@ -59,12 +83,26 @@ class Dice(random.Random):
                 return drawn
         raise Redraw
 
+    def deed(self, draw):
+        """The first (verb, noun) of what `draw` gives that belongs to this part: what a function that is made up does."""
+        for _ in range(TRIES):
+            verb, noun = draw()
+            if part_of_key(f"{SAME_DEED.get(verb, verb)} a {noun}") == self.part:
+                return verb, noun
+        raise Redraw
+
     def choice(self, seq):
         return seq[int(self.random() * len(seq))]
 
     def randint(self, a: int, b: int) -> int:
         return a + int(self.random() * (b - a + 1))
 
+
+# One deed in several words: a request may say another than the function. No two groups share a word.
+ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
+                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
+SAME = {verb: group for group in ALIKE for verb in group}
+SAME_DEED = {verb: group[0] for group in ALIKE for verb in group}
 
 ADJECTIVES = """amber azure bold brave brisk broad calm clear clever coral cosy crisp dark deep eager
 early faint fair fast fierce fine firm fresh gentle glad golden grand green happy hidden honest humble
