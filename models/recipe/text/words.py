@@ -177,7 +177,7 @@ ONSETS = ["", *"b br c ch cl cr d dr f fl g gl gr h j k kl l m n p pl pr qu r s 
 VOWELS = "a a e e i i o o u u y ai au ea ee ei ia ie io oa oo ou".split()
 CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "ck", "ll", "nd", "ng", "nt", "rd", "rk", "sh", "ss", "st", "x"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-ACCENTS = "äöüéèêáíóúñçåøłšžß"
+ACCENTS = "äöüéèêëáàâíìîïóòôõúùûñçåøæœłšžßýčřěąęğışțőÄÖÜÉÅØÇŠŽ"
 PLACE_HEADS = "New San Los Port Saint Upper East North Lake El".split()
 
 
@@ -226,6 +226,37 @@ def code(rng: random.Random) -> str:
     if kind < 0.75:
         return "".join(rng.choice(LETTERS + LETTERS.upper() + "0123456789") for _ in range(rng.randint(4, 8)))
     return new_word(rng) + rng.choice("-_.") + new_word(rng)
+
+
+SYMBOLS = "!#$%&()*+-/:;<=>?@[]^_`{|}~\\"
+SCRIPTS = ["αβγδεζηθικλμνξοπρστυφχψω", "абвгдежзиклмнопрстуфхцчшщыэюя", "あいうえおかきくけこさしすせそたちつてと", "日本中国人山川水火木金土大小上下", "אבגדהוזחטיכלמנסעפצקרשת"]
+PRICES = ["${}", "${}", "€{}", "£{}", "{}€", "{}$", "¥{}", "₹{}", "${}.99", "€{}.50", "£{}.25", "US${}", "-${}", "{}%", "{}°", "{}°C", "{}°F", "±{}", "#{}", "~{}",
+          "{}²", "№{}", "§{}", "^{}", "{}+"]
+JOINED = ["{a}&{b}", "{a}^{n}", "~/{a}", "{{{a}}}", "C:\\{a}\\{b}", "{a}\\{b}", "#{a}", "@{a}", "{a}@{b}", "{a}_{b}", "{a}={n}", "{a}+{b}", "{a}*", "<{a}>", "[{a}]",
+          "({a})", "{a}/{b}", "{a}|{b}", "{a}~{n}", "${a}", "${{{a}}}", "%{a}%", "{a}!", "{a}?{b}", "`{a}`", "{a}:{b}", "{a}::{b}", "{a}->{n}", "&{a}", "{a};{b}", "'{a}'",
+          "{a}'s", "{a}…", "“{a}”", "{a}–{n}", "{a}×{n}", "{a}™", "{a}\"{b}"]
+
+
+def accented(rng: random.Random) -> str:
+    """With letters that are not English; or of another script."""
+    if rng.random() < 0.35:
+        script = rng.choice(SCRIPTS)
+        return "".join(rng.choice(script) for _ in range(rng.randint(2, 7)))
+    word = list(pseudo_word(rng))
+    for _ in range(rng.randint(1, 2)):
+        word[rng.randrange(len(word))] = rng.choice(ACCENTS)
+    return "".join(word).capitalize() if rng.random() < 0.4 else "".join(word)
+
+
+def odd(rng: random.Random) -> str:
+    """What has signs in it, without a space or a comma: a price, a password, a path, letters of other languages."""
+    kind = rng.random()
+    if kind < 0.3:
+        return rng.choice(PRICES).format(rng.randint(1, 99) if rng.random() < 0.5 else rng.randint(1, 9999))
+    if kind < 0.55:
+        text = "".join(rng.choice(SYMBOLS if rng.random() < 0.3 else LETTERS + LETTERS.upper() + "0123456789") for _ in range(rng.randint(4, 10)))
+        return rng.choice(LETTERS) + text + rng.choice("0123456789$%&#")
+    return accented(rng) if kind < 0.75 else rng.choice(JOINED).format(a=new_word(rng), b=rng.choice(EVERYDAY), n=rng.randint(2, 99))
 
 
 def fresh(rng: random.Random) -> str:
