@@ -10,9 +10,10 @@ from .extraction import extraction, refusal
 from .facts import facts
 from .filler import HELD
 from .identity import identity
+from .lists import lists
 from .manual import manual
 from .paraphrases import paraphrases
-from .reasoning import arithmetic, lists
+from .reasoning import arithmetic
 from .recall import recall, recall_of_facts, reference
 from .system import introduced
 from .tools import tools

@@ -11,7 +11,7 @@ from .identity import greeting_turns
 from .manual import questions
 from .outside import outside
 from .reasoning import unfit_sum
-from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
+from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, odd, person,
                     surname)
 
 RECORDS = {
@@ -20,14 +20,14 @@ RECORDS = {
                 "We met {name} ({age}) from {city}; mail goes to {email}.",
                 "In {city} there is a {age} year old called {name} with the mail {email}."],
                ["name", "age", "city", "email"]),
-    "order": (["{name} orders {quantity} {item} for {price} euros, to be delivered on {day}.",
-               "Order {number}: {quantity} {item}, {price} euros, customer {name}, delivery {day}.",
-               "On {day} we bring {quantity} {item} to {name}. The price is {price} euros, order {number}.",
-               "Please send {name} {quantity} {item} by {day}. That makes {price} euros."],
+    "order": (["{name} orders {quantity} {item} for {cost}, to be delivered on {day}.",
+               "Order {number}: {quantity} {item}, {cost}, customer {name}, delivery {day}.",
+               "On {day} we bring {quantity} {item} to {name}. The price is {cost}, order {number}.",
+               "Please send {name} {quantity} {item} by {day}. That makes {cost}."],
               ["name", "quantity", "item", "price", "day", "number"]),
-    "product": (["The {color} {product} weighs {weight} grams and costs {price} euros.", "For sale: {product}, {color}, {weight} g, {price} euros.",
-                 "Our {product} in {color} costs {price} euros. Its weight is {weight} grams.",
-                 "Article {number} is a {color} {product} of {weight} grams for {price} euros."],
+    "product": (["The {color} {product} weighs {weight} grams and costs {cost}.", "For sale: {product}, {color}, {weight} g, {cost}.",
+                 "Our {product} in {color} costs {cost}. Its weight is {weight} grams.",
+                 "Article {number} is a {color} {product} of {weight} grams for {cost}."],
                 ["product", "color", "weight", "price", "number"]),
     "trip": (["{name} travels from {city} to {destination} on {day} at {time}.",
               "Train to {destination}, leaving {city} on {day} at {time}, seat for {name}.",
@@ -48,6 +48,10 @@ BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON 
               "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
               "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}",
               "JSON with the following fields:\n{0}\n\nText:\n{1}"]
+
+
+COSTS = ["{price} euros"] * 5 + ["{price} dollars", "${price}", "${price}", "€{price}", "€{price}", "{price} €", "{price}€", "£{price}", "{price} EUR", "{price} USD",
+                              "CHF {price}", "{price} pounds"]
 
 
 def price(rng: random.Random) -> object:
@@ -75,7 +79,8 @@ def free_record(rng: random.Random) -> tuple:
     values: dict = {}
     for field in fields:
         kind = rng.random()
-        values[field] = (rng.randint(1, 9999) if kind < 0.3 else new_name(rng) if kind < 0.5 else code(rng) if kind < 0.7 else
+        values[field] = (rng.randint(1, 9999) if kind < 0.28 else new_name(rng) if kind < 0.44 else code(rng) if kind < 0.62 else
+                         odd(rng) if kind < 0.75 else
                          " ".join(any_word(rng) for _ in range(rng.randint(1, 3))))
         if isinstance(values[field], str) and values[field].isdigit():
             values[field] = int("1" + values[field])
@@ -125,7 +130,7 @@ def json_request(rng: random.Random) -> tuple:
         fields = rng.sample(names, rng.randint(2, len(names)))
     else:
         texts, names = RECORDS[rng.choice(list(RECORDS))]
-        template, values = rng.choice(texts), field_values(rng)
+        template, values = rng.choice(texts).replace("{cost}", rng.choice(COSTS)), field_values(rng)
         text, values = template.format(**values), {f: values[f] for f in names if "{" + f + "}" in template}
         fields = rng.sample(names, rng.randint(2, len(names)))
     asks, named = (BLOCK_ASKS, block(rng, fields)) if rng.random() < 0.12 else (ASKS, listing(rng, fields))

@@ -61,10 +61,11 @@ def plain(rng: Dice):
 def prose(*rules: str):
     """Paragraphs of a kind, with a heading here and there; or all in one line."""
     def units(rng: Dice):
-        rule, flat, paragraph = rng.choice(rules), rng.random() < 0.3, rng.uniform(0.05, 0.35)
-        draw = RULES[rule]
+        draw, flat, paragraph = RULES[rng.choice(rules)], rng.random() < 0.3, rng.uniform(0.05, 0.35)
         while True:
             text = draw(rng)
+            if rng.random() < OTHER_KIND:
+                draw = RULES[rng.choice(rules)]
             if flat or rng.random() > paragraph:
                 yield text + " "
             else:
@@ -200,6 +201,7 @@ SHARES = {"plain": 0.17, "prose": 0.3, "document": 0.16, "mails": 0.08, "dialogu
 LONG = 8000  # tokens from which a text is of a style whose length in tokens is known well
 LONG_STYLES = ("plain", "prose", "document", "mails", "others")
 KEY_PER_TOKEN = 2.2  # characters of what is hidden
+OTHER_KIND = 0.04  # after a sentence of prose
 MIXED = 0.25  # of texts: two styles, one after the other
 HELD = "held"  # is a test's alone
 
