@@ -51,12 +51,14 @@ def said(message: dict) -> str:
 def answer_from(port: int, conversation: Conversation) -> str:
     """The assistant's next turn, as the server's client gets it."""
     history = messages_of(conversation)
+    waiting: list = []  # calls without a result
     for n, message in enumerate(history):
         for i, call in enumerate(message.get("tool_calls", [])):
             call["id"] = f"call_{n}_{i}"
             call["function"] = {"name": call["function"]["name"], "arguments": json.dumps(call["function"]["arguments"])}
+            waiting.append(call["id"])
         if message["role"] == "tool":
-            message["tool_call_id"] = history[n - 1]["tool_calls"][0]["id"]
+            message["tool_call_id"] = waiting.pop(0)
     body = {"messages": history, "temperature": 0, "max_tokens": 1000, "chat_template_kwargs": {"enable_thinking": conversation.thinking}}
     if conversation.tools:
         body["tools"] = conversation.tools

@@ -115,4 +115,4 @@ def plain_tool(rng: Dice) -> tuple:
         result = open_result(rng)
         return asked, f"{other} {noun}", {name: values[name] for name in shown if name in values}, result, answer_to(result)
 
-    return name, f"{verb} {noun}", schema(name, described(rng, verb, noun), entries, required), request
+    return name, f"{verb} {noun}", schema(name, described(rng, verb, noun), entries, required), request, None
