@@ -135,7 +135,7 @@ PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should b
 PASSING_SHARE, PASSING_LAST = 0.16, 0.3  # of what is not required; in a sentence of its own
 # Names that do not say what a function does, so that its description must be read
 UNLIKE_SHARE = 0.16
-DOERS = "do run handle process manage query call submit use exec perform lookup fetch check apply perform".split()
+DOERS = "do run handle process manage query call submit use exec perform lookup fetch check apply".split()
 KINDS_OF = "service api helper client tool handler manager control action function op task job endpoint".split()
 FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "flight", "product_word", "topic", "coin", "file", "table", "domain",
             "league", "company", "road", "account", "url", "service", "namespace", "path", "device")

@@ -1,6 +1,6 @@
 """Functions of plain.txt: asked for as people do, the values without the parameters' names.
 
-    way: names in a schema; kind of value; descriptions; ways to say it, "{}" the value
+    way: names in a schema; kind of value; descriptions; ways to say it, "{}" the value; how a sentence after the request says it
     = verbs: things: ways, "?" before what is not required
 
 "Open a bug titled Blank page with priority high". A value whose way is "{}" alone stands right behind the thing. No two ways of a line
@@ -20,7 +20,7 @@ from .words import SAME, Dice
 STARTS = ["{V} {a} {n}", "{V} {a} {n}", "{V} {n}", "Please {v} {a} {n}", "Can you {v} {a} {n}", "I want to {v} {a} {n}", "{v} {a} {n}",
           "Could you {v} {a} {n}", "I need to {v} {a} {n}", "We have to {v} {a} {n}", "I'd like to {v} {a} {n}"]
 NO_END = ("title", "text", "topic", "problem")  # after these nothing more is said, for it would be taken for theirs
-LEFT_OUT, OTHER_WORD, SHUFFLED = 0.6, 0.3, 0.25
+LEFT_OUT, OTHER_WORD, SHUFFLED, LATER = 0.5, 0.3, 0.25, 0.35
 
 
 @dataclass
@@ -29,6 +29,7 @@ class Way:
     kind: str
     about: list
     says: list
+    after: list
 
 
 @dataclass
@@ -49,8 +50,8 @@ def read_plain(path: Path) -> list:
             assert len(set(says)) == len(says), f"{line}: two values are said alike"
         elif line and line[0] != "#":
             name, rest = line.split(": ", 1)
-            names, kind, about, says = rest.split("; ")
-            ways[name] = Way(names.split(), kind, about.split(" | "), says.split(" | "))
+            names, kind, about, says, *after = rest.split("; ")
+            ways[name] = Way(names.split(), kind, about.split(" | "), says.split(" | "), after[0].split(" | ") if after else [])
     for deed in deeds:  # what the catalog's functions are about is left to them
         assert not TAKEN & set(deed.things), f"the catalog has {TAKEN & set(deed.things)}"
     return deeds
@@ -65,17 +66,28 @@ def value_of(rng: random.Random, entry: dict, way: Way) -> object:
     return text_value(rng) if way.kind == "word" else draw_value(rng, way.kind)
 
 
+def sentence_after(rng: random.Random, way: Way, value: object) -> str:
+    """A value in a sentence after the request; it keeps its letters, but one of a few that are known may begin with a capital."""
+    text = rng.choice(way.after)
+    said = text.format(value)
+    return said if text[0] == "{" and "/" not in way.kind else said[0].upper() + said[1:]
+
+
 def asked_for(rng: random.Random, words: dict, said: list, tails: list) -> str:
-    """`said`: (way, value); what stands right behind the thing comes first. `tails`: what may be said at the end."""
-    said = [(rng.choice(way.says), way.kind, value) for way, value in said]
-    said = [("{}" if (text, kind) == ("on {}", "date") and value[0].islower() else text, kind, value) for text, kind, value in said]
+    """`said`: (way, value); what stands right behind the thing comes first, what is open at its end last. `tails`: what may be said at the end."""
+    later = [pair for pair in said[1:] if pair[0].after and rng.random() < LATER]
+    parts = [(rng.choice(way.says), way.kind, value) for way, value in said if (way, value) not in later]
+    parts = [("{}" if (text, kind) == ("on {}", "date") and value[0].islower() else text, kind, value) for text, kind, value in parts]
     if rng.random() < SHUFFLED:
-        rng.shuffle(said)
-    said.sort(key=lambda part: part[0] != "{}" or part[1] == "date")
-    article = "the" if (said[0][0] == "{}" and said[0][1] != "date") or rng.random() < 0.4 else "an" if words["n"][0] in "aeiou" else "a"
+        rng.shuffle(parts)
+    parts.sort(key=lambda part: 2 if part[1] in NO_END and part[0][0] == ":" else part[0] != "{}" or part[1] == "date")
+    direct = parts and parts[0][0] == "{}" and parts[0][1] != "date"
+    article = "the" if direct or rng.random() < 0.4 else "an" if words["n"][0] in "aeiou" else "a"
     start = rng.choice(STARTS).format(**words, a=article)
-    asked = start + "".join(" " + text.format(value) for text, _, value in said)
-    if rng.random() < 0.15 and said[-1][1] not in NO_END:
+    asked = start + "".join(("" if text[0] == ":" else " ") + text.format(value) for text, _, value in parts)
+    if later:
+        return f"{asked}. " + rng.choice((". ", ", ")).join(sentence_after(rng, *pair) for pair in later) + "."
+    if rng.random() < 0.15 and parts and parts[-1][1] not in NO_END:
         asked += rng.choice(tails)
     return asked + rng.choice(("", ".", "?" if start.startswith(("Can", "Could")) else "."))
 
