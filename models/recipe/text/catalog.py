@@ -306,7 +306,7 @@ def both(rng: random.Random, f: Function, shown: dict) -> tuple:
     name = p.names[0]
     template = rng.choice([template for template, constants in f.asks if named_in(template) == {name} and not constants])
     two = distinct(rng, 2, lambda r: draw_value(r, p.kind))
-    text = casual(rng, template).format(**{name: rng.choice(("{} and {}", "{} and {}", "{} and also {}", "both {} and {}")).format(*two)})
+    text = casual(rng, template).format(**{name: rng.choice(("{} and {}", "{} and {}", "{} and also {}")).format(*two)})
     return Asked(text, f"{template} {two[0]} {two[1]}"), [{shown[name]: value} for value in two], [{name: value} for value in two]
 
 

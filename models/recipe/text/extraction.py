@@ -82,7 +82,7 @@ def free_record(rng: random.Random) -> tuple:
         values[field] = (rng.randint(1, 9999) if kind < 0.28 else new_name(rng) if kind < 0.44 else code(rng) if kind < 0.62 else
                          odd(rng) if kind < 0.75 else
                          " ".join(any_word(rng) for _ in range(rng.randint(1, 3))))
-        if isinstance(values[field], str) and values[field].isdigit():
+        if isinstance(values[field], str) and values[field].isdecimal():
             values[field] = int("1" + values[field])
     style = rng.choice(("{}: {}", "{} = {}", "{} is {}", "the {} is {}", "{} {}"))
     if style == "{} {}" and any(isinstance(v, str) and " " in v for v in values.values()):

@@ -61,6 +61,18 @@ CHOICE_QUESTIONS = ["Which values can {} have?", "What are the choices of {}?", 
                     "List the values of {}."]
 KEY_QUESTIONS = ["What is the configuration key of {}?", "How is {} called in the config file?", "Which TOML key belongs to {}?",
                  "How do I write {} in the config file?", "What is {} in the TOML file?", "Which key sets {} in the configuration file?"]
+DEFAULT_THINGS = ["What is the default {}?", "What is the default {}?", "Which {} is the default?", "Default {}?", "What {} does it use by default?", "The default {}?",
+                  "Which {} is used if I say nothing?", "What {} do I get by default?", "Tell me the default {}.", "What is the standard {}?", "default {}",
+                  "Which {} does Tessera take by default?", "What is the usual {}?", "Do you know the default {}?", "What {} without a flag?"]
+# After a question about an option: of the same one
+ITS_DEFAULT = ["And the default?", "And its default?", "What is its default?", "And by default?", "Which default does it have?", "And if I leave it out?",
+               "What if I do not give it?", "Default?", "And what is the default?", "What's the default value?", "And without it?", "What is it by default?",
+               "And the default value?", "What does it default to?", "Default value?", "And if I do not set it?", "Does it have a default?", "And when I leave it out?",
+               "What is used without it?", "The default?", "And the default of it?", "What would be the default?", "What about the default?", "How about the default?"]
+ITS_COMMANDS = ["Which commands take it?", "And for which commands?", "With which commands?", "Where can I use it?", "Which commands know it?", "For which command is it?",
+                "And which commands accept it?", "Does every command have it?", "Where does it work?", "And where does that work?", "In which commands?"]
+ITS_CHOICES = ["Which values can it have?", "And which values?", "What can it be?", "What are the choices?", "Which values are allowed?", "What may I write after it?",
+               "And the choices?", "Which values does it take?", "What values are there?", "And the possible values?", "List its values."]
 FIND_FLAG = ["Which flag is this: {}?", "Which option stands for: {}?", "I look for the flag with this meaning: {}", "Name the flag: {}"]
 
 COMMANDS = {
@@ -130,6 +142,12 @@ def default(name: str) -> str:
     return f"The default of {name} is {value}." if value else f"{name} has no default."
 
 
+ASKING = ("how", "which", "where", "what", "whether", "when", "why", "who", "if", "that")
+# {flag: what it sets, as "the default ..." can be asked of}
+DEFAULT_OF = {topic.head: things for topic in FLAGS if len(named(topic.head)) == 1 and named(topic.head)[0]["default"]
+              for things in [[thing.removeprefix("the ") for thing in topic.thing if len(thing.split()) < 5 and thing.split()[0] not in ASKING]] if things}
+
+
 def purpose(topic: Topic) -> str:
     """The answer of a topic."""
     if topic in FLAGS:
@@ -171,6 +189,41 @@ def meaning_or_not(rng: random.Random) -> tuple:
 
 
 AND_MEANING = and_one(meaning_or_not)
+OF_IT_SHARE = 0.45
+
+
+def of_it(name: str):
+    """Draws what may be asked after an option: its default, commands or values; or about another option."""
+    def follow(rng: random.Random) -> tuple:
+        if rng.random() > OF_IT_SHARE or len(named(name)) != 1:
+            other, answer = meaning_or_not(rng)
+            return ask(rng, AND, other), answer, of_it(other) if named(other) else AND_MEANING
+        asked, answer = about_it(rng, named(name)[0], name)
+        return asked, answer, follow
+    return follow
+
+
+def about_it(rng: random.Random, option: dict, name: str) -> tuple:
+    kind = rng.random()
+    if kind < 0.2:
+        return rng.choice(ITS_COMMANDS), works_with(option, name)
+    if kind < 0.4 and option["choices"]:
+        return rng.choice(ITS_CHOICES), can_be(option, name)
+    return rng.choice(ITS_DEFAULT), default(name)
+
+
+def works_with(option: dict, name: str) -> str:
+    return f"{name} works with {option['commands'].replace(' ', ', ')}."
+
+
+def can_be(option: dict, name: str) -> str:
+    return f"{name} can be {option['choices'].replace('|', ', ')}."
+
+
+def default_of_thing(rng: random.Random) -> tuple:
+    """"What is the default port?" """
+    topic, things = rng.choice(list(DEFAULT_OF.items()))
+    return rng.choice(DEFAULT_THINGS).format(rng.choice(things)), default(topic), of_it(topic)
 
 
 def and_default(rng: random.Random) -> tuple:
@@ -182,20 +235,23 @@ def and_default(rng: random.Random) -> tuple:
 
 def option_questions(rng: random.Random) -> tuple:
     option, name = rng.choice(OPTIONS), some_flag(rng)
-    if rng.random() < 0.7:
-        return flag_question(rng, name), meaning(name), AND_MEANING
+    where = rng.random()
+    if where < 0.65:
+        return flag_question(rng, name), meaning(name), of_it(name)
+    if where < 0.73:
+        return default_of_thing(rng)
     name, kind = long_name(option), rng.random()
     if len(named(name)) > 1:
         return flag_question(rng, name), meaning(name), AND_MEANING
     if kind < 0.45:
         return rng.choice(DEFAULT_QUESTIONS).format(name), default(name), and_default
     if kind < 0.6:
-        return rng.choice(COMMAND_QUESTIONS).format(name), f"{name} works with {option['commands'].replace(' ', ', ')}.", None
+        return rng.choice(COMMAND_QUESTIONS).format(name), works_with(option, name), of_it(name)
     if kind < 0.75 and option["choices"]:
-        return rng.choice(CHOICE_QUESTIONS[:2] + CHOICE_QUESTIONS[3:]).format(name), f"{name} can be {option['choices'].replace('|', ', ')}.", None
+        return rng.choice(CHOICE_QUESTIONS[:2] + CHOICE_QUESTIONS[3:]).format(name), can_be(option, name), of_it(name)
     if kind < 0.88 and option["key"]:
-        return rng.choice(KEY_QUESTIONS).format(name), f"The key of {name} is {option['key']}.", None
-    return rng.choice(FIND_FLAG).format(option["help"]), f"It is {name}.", None
+        return rng.choice(KEY_QUESTIONS).format(name), f"The key of {name} is {option['key']}.", of_it(name)
+    return rng.choice(FIND_FLAG).format(option["help"]), f"It is {name}.", of_it(name)
 
 
 def unknown_questions(rng: random.Random) -> tuple:
@@ -241,7 +297,7 @@ def worded(rng: random.Random, topic: Topic, frames: dict) -> tuple:
 def flag_by_purpose(rng: random.Random) -> tuple:
     topic = some_purpose(rng)
     _, asked = worded(rng, topic, {"do": DO if rng.random() < 0.6 else DO_FLAG, "thing": THING, "ask": WHOLE})
-    return asked, purpose(topic), and_purpose
+    return asked, purpose(topic), of_it(topic.head) if rng.random() < 0.4 else and_purpose
 
 
 def path_meaning(rng: random.Random) -> tuple:
@@ -279,6 +335,12 @@ def command_meaning(rng: random.Random) -> tuple:
 
 
 AND_COMMAND = and_one(command_meaning)
+CLEAR = ["calibrate", "detokenize", "tokenize", "synth", "logits", "bench", "inspect"]  # that nobody takes for another word
+
+
+def bare_command(rng: random.Random, command: str) -> str:
+    """Without the program's name before it."""
+    return rng.choice(("the {} command", "the command {}", "`{}`", "\"{}\"", "the subcommand {}", *["{}"] * 3 * (command in CLEAR))).format(command)
 
 
 def command_questions(rng: random.Random) -> tuple:
@@ -288,6 +350,8 @@ def command_questions(rng: random.Random) -> tuple:
         return rng.choice(ALL_COMMANDS), f"The commands are {', '.join(COMMANDS)}.", AND_COMMAND
     if kind < 0.28:
         return rng.choice(COMMAND_OPTIONS).format(command), f"See {command} --help.", None
+    if rng.random() < 0.4:
+        command = bare_command(rng, command.split()[1])
     return rng.choice(COMMAND_QUESTIONS_OF).format(command), answer, AND_COMMAND
 
 
@@ -315,7 +379,7 @@ def and_about(rng: random.Random) -> tuple:
     return ask(rng, AND, rng.choice(topic.about)), topic.head
 
 
-KINDS = {option_questions: 0.18, flag_by_purpose: 0.23, facts: 0.3, endpoint_questions: 0.08, command_questions: 0.04, table_questions: 0.05,
+KINDS = {option_questions: 0.18, flag_by_purpose: 0.23, facts: 0.28, endpoint_questions: 0.08, command_questions: 0.06, table_questions: 0.05,
          unknown_questions: 0.12}
 
 
@@ -333,8 +397,8 @@ def questions(rng, count: int) -> list:
         def draw(more=more) -> tuple:
             if more is None or rng.random() < 0.3:
                 return question(rng)
-            asked, answer = more(rng)
-            return phrased(rng, asked), answer, more
+            asked, answer, *then = more(rng)  # and what may be asked after that
+            return phrased(rng, asked), answer, then[0] if then else more
         asked, answer, more = rng.user(draw)
         turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
     return turns
