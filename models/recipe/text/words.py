@@ -46,7 +46,21 @@ def hand_made(name: str) -> list:
     return [line.replace("\\n", "\n").split("\t") for line in lines if line]
 
 
-KEPT = frozenset(plain(row[0]) for name in HAND_MADE for row in hand_made(name))
+# Words that come and go with a question's form
+LITTLE = frozenset("""a an the of to is are do does i me my it can could would tell please hello hi hey ok so well thanks thank""".split())
+
+
+def key_of(text: str) -> str:
+    """What decides where a text belongs: its words in no order, so that "the default port" and "which port is the default" stay together."""
+    if len(text) > AS_IT_IS:
+        return text
+    found = set(plain(text).split(" "))
+    return " ".join(sorted(found - LITTLE or found))
+
+
+KEPT = frozenset(key_of(row[0]) for name in HAND_MADE for row in hand_made(name))
+
+LONGEST_KEPT = 300  # characters
 
 
 def part_of_key(key: str) -> str:
@@ -55,8 +69,8 @@ def part_of_key(key: str) -> str:
 
 def part_of(text: str) -> str:
     """train, dev or test: where this user turn may be used; "kept" for what is written by hand and never drawn."""
-    key = core_of(text)
-    if key in KEPT or isinstance(text, Asked) and len(text) <= AS_IT_IS and plain(text) in KEPT:
+    key = key_of(getattr(text, "core", text))
+    if key in KEPT or isinstance(text, Asked) and len(text) <= LONGEST_KEPT and key_of(str(text)) in KEPT:
         return "kept"
     return part_of_key(key)
 
