@@ -23,7 +23,7 @@ OPEN = "I know no "  # and then the unknown name, which is another each time
 LONGEST, SHORT_TEXT = 1400, 600
 MOST_BAGS = 0.02  # of a set's turns may have the words of a trained one in another order
 # What comes around a question and is of no matter
-AROUND = set("""please hello hi hey thanks thank you ok so well a an the of to is are do does i me my it can could would tell question""".split())
+AROUND = set("""please hello hi hey thanks thank ok so well a an the of to is are do does i me my it can could would tell question""".split())
 WORD = re.compile(r"[^\W_]+|[-+*/×^%](?=\s*\d)")
 WANTED = re.compile(r"(?:Wanted|You want): (\w+) (\w+)\. ")
 
@@ -58,7 +58,14 @@ def bag(found: tuple) -> tuple:
 
 
 def users(conversation) -> list:
-    return [turn.content for turn in conversation.turns if turn.role == "user" and len(turn.content) < SHORT_TEXT]
+    """The short turns; of facts the first alone, since of another text the same question is another."""
+    found = [turn.content for turn in conversation.turns if turn.role == "user" and len(turn.content) < SHORT_TEXT]
+    return found[:1] if conversation.task == "facts" else found
+
+
+def forms(text: str) -> set:
+    """As it is said, and without what stands around it; not a single word, which a reply may be."""
+    return {found for found in (words(str(text)), words(getattr(text, "core", str(text)))) if len(found) > 1}
 
 
 def deeds(conversation) -> set:
@@ -78,9 +85,9 @@ class Sample:
             conversation = training_conversation(rng, LONGEST, 0.1, ("even", "hard", "last")[i % 3])
             assert all(part_of(turn.content) == "train" for turn in conversation.turns if turn.role == "user")
             for text in users(conversation):
-                for form in {str(text), getattr(text, "core", str(text))}:
-                    self.orders.add(words(form))
-                    self.bags.add(bag(words(form)))
+                found = forms(text)
+                self.orders |= found
+                self.bags |= set(map(bag, found))
             self.deeds |= deeds(conversation)
             self.functions |= {tool["function"]["name"] for tool in conversation.tools}
             length[conversation.task] += sum(len(text) for text, learned in render(conversation) if learned)
@@ -92,9 +99,9 @@ class Sample:
 
     def check(self, name: str, texts: list) -> list:
         """What is wrong with a set's turns."""
-        forms = [{words(str(text)), words(getattr(text, "core", str(text)))} for text in texts]
-        order = sum(bool(form & self.orders) for form in forms)
-        bags = sum(any(bag(one) in self.bags for one in form) for form in forms)
+        each = list(map(forms, texts))
+        order = sum(bool(found & self.orders) for found in each)
+        bags = sum(any(bag(form) in self.bags for form in found) for found in each)
         print(f"{name}: {len(texts)} short user turns; in the sample {order}, with their words in any order {bags}")
         return [f"{name}: {order} trained turns"] * (order > 0) + [f"{name}: {bags} trained bags of words"] * (bags > MOST_BAGS * max(len(texts), 60))
 
