@@ -119,7 +119,8 @@ for _function in CATALOG:
 QUOTED = ("text", "title", "query", "problem", "song", "movie", "event", "task")  # people may put these into quotes
 FOLLOWS = ["And {}?", "And {}?", "What about {}?", "How about {}?", "And for {}?", "and {}", "The same for {}.", "Now for {}.", "Also {}, please.",
            "Then {}.", "then {}", "Next: {}", "{} too, please.", "{} as well.", "Now {}.", "Do the same for {}.", "OK, and {}?", "Same for {}"]
-FOLLOWS_NAMED = ["Then {n} {}.", "then {n} {}", "And {n} {}?", "Now {n} {}.", "And the {n} {}?", "Same for {n} {}.", "What about the {n} {}?", "Next, {n} {}"]
+FOLLOWS_NAMED = ["Then {n} {}.", "then {n} {}", "And {n} {}?", "Now {n} {}.", "And the {n} {}?", "Same for {n} {}.", "What about the {n} {}?",
+                 "Next, {n} {}"]
 # What is not required, named in passing; {n} its name. A boolean said in one of these ways is true.
 PASSING = {
     "limit": ["at most {v}", "no more than {v}", "only the first {v}", "limit {v}", "up to {v} of them", "max {v}", "not more than {v}, please"],
@@ -130,9 +131,10 @@ PASSING = {
     "timeout": ["wait at most {v} minutes", "with a timeout of {v}"], "retries": ["try it {v} times", "with {v} retries"],
     "remark": ["remark: {v}"], "verbose": ["verbosely", "in verbose mode"], "dry_run": ["only try it", "as a dry run"],
     "notify": ["and notify the others", "tell the others"], "force": ["do not ask back", "by force"], "date": ["on {v}"], "day": ["on {v}"],
-    "due": ["due {v}", "until {v}"], "location": ["at {v}"], "color": ["in {v}"], "from": ["from {v}"], "owner": ["for {v}"]}
+    "due": ["due {v}", "until {v}"], "location": ["at {v}"], "color": ["in {v}"], "from": ["from {v}"],
+    "owner": ["for {v}", "assign it to {v}", "{v} takes care of it", "{v} does it", "give it to {v}"], "until": ["until {v}", "up to {v}"]}
 PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should be {v}", "and {n} {v}"]
-PASSING_SHARE, PASSING_LAST = 0.16, 0.3  # of what is not required; in a sentence of its own
+PASSING_SHARE, PASSING_LAST = 0.22, 0.3  # of what is not required; in a sentence of its own
 # Names that do not say what a function does, so that its description must be read
 UNLIKE_SHARE = 0.16
 DOERS = "do run handle process manage query call submit use exec perform lookup fetch check apply".split()
@@ -141,7 +143,7 @@ FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "f
             "league", "company", "road", "account", "url", "service", "namespace", "path", "device")
 TAILED = [kind for kind in FOLLOWED if kind not in ("topic", "product_word", "full")]
 PREFIXES = ["my", "api", "do", "tool", "x"]
-SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.1, 0.3, 0.15
+SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.2, 0.3, 0.15
 # Said at the end of a request, and no value; the second ones not where a parameter may be a time.
 TAILS = [" please", ", please", " for me", ", thanks", " if you can", ", will you", " this time"]
 TIMELY = [" now", " right now", " today", " at the moment", " today", " right now, please"]
@@ -154,10 +156,12 @@ def unlike(rng: random.Random, noun: str) -> str:
     if kind < 0.3:
         return f"{rng.choice(DOERS)}_{noun if rng.random() < 0.5 else word}"
     if kind < 0.55:
-        return rng.choice(("{a}_{k}", "{a}{K}", "{a}-{k}")).format(a=noun if rng.random() < 0.5 else word, k=(end := rng.choice(KINDS_OF)), K=end.capitalize())
+        return rng.choice(("{a}_{k}", "{a}{K}",
+                           "{a}-{k}")).format(a=noun if rng.random() < 0.5 else word, k=(end := rng.choice(KINDS_OF)), K=end.capitalize())
     if kind < 0.8:
         return rng.choice(("{a}_{b}", "{a}{B}", "{b}.{a}")).format(a=word, b=(other := rng.choice(EVERYDAY)), B=other.capitalize())
-    return rng.choice(("fn_{i}", "tool_{i}", "f{i}", "action{i}", "{k}_{i}", "{w}", "{k}{i}")).format(i=rng.randint(1, 99), k=rng.choice(KINDS_OF), w=new_word(rng))
+    return rng.choice(("fn_{i}", "tool_{i}", "f{i}", "action{i}", "{k}_{i}", "{w}", "{k}{i}")).format(i=rng.randint(1, 99), k=rng.choice(KINDS_OF),
+                                                                                                      w=new_word(rng))
 
 
 def restyled(rng: random.Random, f: Function) -> str:

@@ -19,7 +19,8 @@ TOPICS = ["the budget", "the new roof", "the contract", "the invoice", "the trip
 CONTACT = {
     "I": (["I am {name}", "my name is {name}", "this is {name}", "{name} here", "call me {name}", "it is {name} again", "I'm {name}",
            "you may call me {name}", "my full name is {name}", "I am called {name}", "{name} is my name", "here is {name}",
-           "this is {name} from {company}", "hi, this is {name} from {company}", "hi, I'm {name} from {city}", "my name is {name} and I work at {company}",
+           "this is {name} from {company}", "hi, this is {name} from {company}", "hi, I'm {name} from {city}",
+           "my name is {name} and I work at {company}",
            "my name is {name} and I come from {city}", "I'm {name}, {age}, from {city}", "{name} speaking", "{name} from {company} here",
            "good morning, {name} here", "the name is {name}", "it's {name} from {company}", "I'm {name}, a {job} at {company}",
            "I am {name}, {job} at {company}"],
@@ -31,7 +32,8 @@ CONTACT = {
            "working for {company}", "{company} is my employer", "I work as a {job}", "I am a {job}", "my job is {job}", "a {job} by trade",
            "room {room}", "my room is {room}", "you find me in room {room}", "I sit in room {room}",
            "you can reach me at {phone}", "you can reach me at {email}", "you can reach me at {phone} or {email}", "I can be reached at {phone}",
-           "I can be reached under {email}", "best call me on {phone}", "drop me a line at {email}", "send it to {email}", "my email address is {email}",
+           "I can be reached under {email}", "best call me on {phone}", "drop me a line at {email}", "send it to {email}",
+           "my email address is {email}",
            "my cell is {phone}", "I work as a {job} at {company}", "I'm a {job} at {company}", "I'm based in {city}", "I'm calling from {city}",
            "I am originally from {city}", "I'm {age}", "just turned {age}", "my office is room {room}", "I have worked at {company} for years"]),
     "they": (["call {name}", "please call {name}", "contact {name}", "ask for {name}", "the customer is {name}", "we met {name}", "write to {name}",
@@ -43,8 +45,10 @@ CONTACT = {
               "{name}'s number is {phone}", "{name}'s mail is {email}", "the mail of {name} is {email}", "{phone} is the number of {name}",
               "{email} belongs to {name}", "at {company} ask for {name}", "in {city} we met {name}", "you reach {name} at {phone}",
               "you reach {name} at {phone} or {email}", "{name} sits in room {room}", "the {job} {name}",
-              "call {name} at {phone} or write to {email}", "{name} comes from {city}", "{name} works as a {job} at {company}", "{name} is a {job} at {company}",
-              "{name} is a {job} from {city}", "{name}, {age}, {job}, {city}", "{name}, {age}, {job}", "{name}, {job}, {city}", "{name}, {age}, {city}",
+              "call {name} at {phone} or write to {email}", "{name} comes from {city}", "{name} works as a {job} at {company}",
+              "{name} is a {job} at {company}",
+              "{name} is a {job} from {city}", "{name}, {age}, {job}, {city}", "{name}, {age}, {job}", "{name}, {job}, {city}",
+              "{name}, {age}, {city}",
               "{name} ({age}), {job}", "a {age}-year-old {job} named {name}", "{age}-year-old {name} works at {company}", "{name} joined {company}",
               "{name} moved to {city}", "{name} can be reached at {phone}", "{name} can be reached at {email}", "you can reach {name} under {email}",
               "{name}, who works at {company}", "{company} has hired {name}", "{name} was born in {city}", "{name} of {company}, {phone}",
@@ -56,12 +60,14 @@ CONTACT = {
               "who works for {company}", "of {company}", "the company is {company}", "works as a {job}", "a {job}", "who is a {job}",
               "a {job} by trade", "room {room}", "in room {room}", "sits in room {room}", "comes from {city}", "who comes from {city}",
               "originally from {city}", "works as a {job} at {company}", "is a {job} at {company}", "employed at {company}", "has the number {phone}",
-              "can be reached at {phone}", "can be reached at {email}", "reachable under {email}", "turned {age}", "who turned {age}", "works for {company}",
+              "can be reached at {phone}", "can be reached at {email}", "reachable under {email}", "turned {age}", "who turned {age}",
+              "works for {company}",
               "earns a living as a {job}", "grew up in {city}"]),
     "notes": (["name {name}", "name: {name}", "{name}", "contact: {name}", "customer {name}", "Mr or Mrs {name}", "from: {name}", "guest {name}"],
               ["{phone}", "phone {phone}", "phone: {phone}", "tel {phone}", "{email}", "mail {email}", "mail: {email}", "town {city}",
                "city {city}", "city: {city}", "from {city}", "{age} years", "age {age}", "age: {age}", "company {company}", "company: {company}",
-               "works at {company}", "job {job}", "{job}", "job: {job}", "room {room}", "room: {room}", "{city}", "{age}", "{company}", "<{email}>", "({age})",
+               "works at {company}", "job {job}", "{job}", "job: {job}", "room {room}", "room: {room}", "{city}", "{age}", "{company}", "<{email}>",
+               "({age})",
                "employer: {company}", "profession: {job}", "from: {city}"]),
 }
 MEETING = (["we meet", "meet me", "there is a meeting", "let us meet", "the meeting is", "we have a talk", "please come", "dinner",
@@ -72,7 +78,8 @@ MEETING = (["we meet", "meet me", "there is a meeting", "let us meet", "the meet
 ORDER = (["please send {quantity} {item}", "we need {quantity} {item}", "I order {quantity} {item}", "{quantity} {item}",
           "I would like {quantity} {item}", "{name} orders {quantity} {item}", "deliver {quantity} {item}", "order {number}: {quantity} {item}",
           "{name} wants {quantity} {item}", "send {name} {quantity} {item}"],
-         ["for {price} euros", "at {price} euros", "the price is {price} euros", "{price} euros", "for ${price}", "at €{price}", "it costs ${price}", "for {price} €",
+         ["for {price} euros", "at {price} euros", "the price is {price} euros", "{price} euros", "for ${price}", "at €{price}",
+          "it costs ${price}", "for {price} €",
           "that makes €{price}", "the price is ${price}", "{price} dollars", "for £{price} in all", "by {day}", "on {day}", "before {day}",
           "to {city}", "delivery to {city}", "the address is in {city}", "order {number}", "the order number is {number}", "number {number}",
           "for {name}", "the customer is {name}", "call {phone}", "my phone is {phone}", "the bill goes to {email}", "invoice to {email}"])
@@ -82,7 +89,8 @@ LEADS = ["", "", "", "", "", "Hi, ", "Hello! ", "Note: ", "Reminder: ", "Dear al
 FIELDS = "name phone email city age company job room day time topic quantity item price number".split()
 # Other names of a field: whichever is asked for is the key.
 ALIASES = {"phone": ["phone", "phone", "phone", "tel", "telephone", "phone_number"], "email": ["email", "email", "email", "mail", "e-mail"],
-           "city": ["city", "city", "town", "place"], "company": ["company", "company", "employer"], "job": ["job", "job", "profession", "occupation"],
+           "city": ["city", "city", "town", "place"], "company": ["company", "company", "employer"], "job": ["job", "job", "profession",
+                                                                                                             "occupation"],
            "name": ["name", "name", "name", "name", "person", "full_name"], "day": ["day", "day", "weekday"]}
 
 OF_COUNTRY = ["country", "country", "country", "from", "origin"]
@@ -178,7 +186,8 @@ def composed_request(rng: random.Random) -> tuple:
     known = list(values)
     fields = rng.sample(known, rng.randint(1, len(known)))
     if rng.random() < 0.3:
-        fields += distinct(rng, rng.randint(1, 2), lambda r: r.choice([f for f in FIELDS if f not in values and not (f == "number" and "phone" in values)]))
+        fields += distinct(rng, rng.randint(1, 2),
+                           lambda r: r.choice([f for f in FIELDS if f not in values and not (f == "number" and "phone" in values)]))
     rng.shuffle(fields)
     keys = [rng.choice(OF_COUNTRY if values.get(field) in COUNTRIES else ALIASES.get(field, [field])) for field in fields]
     return text, keys, {key: values.get(field) for key, field in zip(keys, fields)}

@@ -50,7 +50,8 @@ BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON 
               "JSON with the following fields:\n{0}\n\nText:\n{1}"]
 
 
-COSTS = ["{price} euros"] * 5 + ["{price} dollars", "${price}", "${price}", "€{price}", "€{price}", "{price} €", "{price}€", "£{price}", "{price} EUR", "{price} USD",
+COSTS = ["{price} euros"] * 5 + ["{price} dollars", "${price}", "${price}", "€{price}", "€{price}", "{price} €", "{price}€", "£{price}",
+                                 "{price} EUR", "{price} USD",
                               "CHF {price}", "{price} pounds"]
 
 

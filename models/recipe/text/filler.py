@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Callable
 
 from .identity import SELF
-from .manual import OPTIONS
+from .options import OPTIONS
 from .prose import RULES, carried
 from .results import plain_object
 from .topics import TOPICS
@@ -22,7 +22,8 @@ CLAUSES = ["the {n} of {k} is {v}", "the {n} of {k} is {v}", "the {n} for {k} is
            "{k} got the {n} {v}", "the {n} of {k} was changed to {v}", "{k} is registered with the {n} {v}", "the {n} that goes with {k} is {v}",
            "whoever needs {k} has to enter {v}", "{k} answers to the {n} {v}", "{k} = {v}", "the right {n} for {k} is still {v}",
            "they gave {k} the {n} {v}", "as its {n}, {k} uses {v}", "the {n} of {k} reads {v}"]
-SENTENCES = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.", "The value for {k} is {v}.", "Key {k}, value {v}.",
+SENTENCES = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.", "The value for {k} is {v}.",
+             "Key {k}, value {v}.",
              "{k}: {v}."]
 LINES = ["{k}: {v}", "{k}: {v}", "{k} = {v}", "{k} = {v}", "{k}={v}", "{k} - {v}", "{k} -> {v}", "- {k}: {v}", "* {k} = {v}", "| {k} | {v} |",
          "{k}\t{v}", "{k}; {v}", '"{k}": "{v}",', "{k},{v}", "  {k}: {v}", "# {k}: {v}", "The {n} of {k}: {v}", "{k} ({n}): {v}", "> {k}: {v}",
@@ -86,7 +87,8 @@ def noise(rng: Dice):
     while True:
         text = ""
         for _ in range(rng.randint(4, 14)):
-            text += (rng.choice(SMALL) if rng.random() < 0.5 else any_word(rng) if rng.random() < 0.6 else rng.choice(EVERYDAY)) + rng.choice(PUNCTUATION)
+            word = rng.choice(SMALL) if rng.random() < 0.5 else any_word(rng) if rng.random() < 0.6 else rng.choice(EVERYDAY)
+            text += word + rng.choice(PUNCTUATION)
         yield text.rstrip() + rng.choice((" ", ". ", "\n"))
 
 
@@ -97,7 +99,8 @@ def option_line(rng: Dice) -> str:
 
 def code_line(rng: Dice) -> str:
     a, b, c = rng.choice(EVERYDAY), rng.choice(EVERYDAY), rng.choice(NOUNS)
-    return rng.choice(("{a}.{b}({x})", "if {a} > {x}: return {b}", "def {a}_{b}({c}):", "{a} = {b}[{x}] + {c}", "$ {a} --{b} {c}.txt", "for {a} in {b}:",
+    return rng.choice(("{a}.{b}({x})", "if {a} > {x}: return {b}", "def {a}_{b}({c}):", "{a} = {b}[{x}] + {c}", "$ {a} --{b} {c}.txt",
+                       "for {a} in {b}:",
                        "// {c} {a}", "print(\"{a} {b}\")", "{a}: {x}", "import {a}", "let {a} = {{ {b}: '{c}' }};", "{a}->{b} *= {x};",
                        "SELECT {a} FROM {b} WHERE {c} = {x};", "<{a} {b}=\"{c}\">", "return {a} % {x} == 0 ? {b} : {c};")).format(
                            a=a, b=b, c=c, x=rng.randint(0, 999)) + "\n"

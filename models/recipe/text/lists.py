@@ -42,7 +42,8 @@ LIST_ASKS = {
 }
 OF_TWO = {"largest": ["Which is larger, {}?", "Which is bigger, {}?", "What is more, {}?", "Which number is greater, {}?", "{}: which is larger?"],
           "smallest": ["Which is smaller, {}?", "What is less, {}?", "Which number is lower, {}?", "{}: which is smaller?"]}
-PRICE_ASKS = {"sort": ["Sort these prices: {}", "Cheapest first: {}", "Prices: {}. Sort them.", "Sort the prices {} from low to high.", "Order these prices: {}"],
+PRICE_ASKS = {"sort": ["Sort these prices: {}", "Cheapest first: {}", "Prices: {}. Sort them.", "Sort the prices {} from low to high.",
+                       "Order these prices: {}"],
               "down": ["Sort these prices from high to low: {}", "Most expensive first: {}", "Order these prices, highest first: {}"],
               "largest": ["Which price is the highest: {}", "What is the highest price? {}"],
               "smallest": ["Which price is the lowest: {}", "What is the lowest price? {}"]}

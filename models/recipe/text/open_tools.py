@@ -15,9 +15,11 @@ reject share hide rotate refill polish fold inspect register export import track
 resize restore upgrade ping compile monitor sync mute zoom enable disable schedule validate""".split()
 DESCRIPTIONS = ["{S} {a} {n}", "{S} the {n}.", "{V} {a} {n}", "This function {s} {a} {n}", "Use it to {v} {a} {n}.", "To {v} the {n} of a user"]
 # Of a thing that belongs to another: {o} that, {p} the first parameter
-OF_ANOTHER = ["{S} the {n} of {ao} {o}", "{V} the {n} of {ao} {o}", "{V} {a} {n} in the {o}", "{V} {a} {n} in the {o} by its {p}", "{S} {a} {n} of the {o}.",
+OF_ANOTHER = ["{S} the {n} of {ao} {o}", "{V} the {n} of {ao} {o}", "{V} {a} {n} in the {o}", "{V} {a} {n} in the {o} by its {p}",
+              "{S} {a} {n} of the {o}.",
               "{V} the {n} of the {o} for a user", "{V} {a} {n} for {ao} {o}", "{S} the {n} that {ao} {o} has"]
-HOLDERS = NOUNS + THINGS + """room house hotel warehouse clinic patient school library team office garden farm factory kitchen car ship plane museum""".split()
+HOLDERS = NOUNS + THINGS + """room house hotel warehouse clinic patient school library team office garden farm factory
+kitchen car ship plane museum""".split()
 ANOTHER_SHARE, OPAQUE_SHARE = 0.35, 0.14
 MEANINGS = ["the {p} of the {n}", "{p}", "which {p}", "{p} to use", "the {p}", "{p} of it"]
 # {v} and {V} the verb, {n} the noun, {w} the values with their names

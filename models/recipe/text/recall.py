@@ -14,14 +14,16 @@ ASKED = ["What is the code of {k}?", "Which value belongs to {k}?", "What is the
          "Give me the value of {k}.", "What was {k}?", "Tell me the code for {k}.", "Find the value of {k}.",
          "What does the text say about {k}?", "Please tell me the value of {k}.", "{k}: what is the value?"]
 NAMED = ["What is the {n} of {k}?", "What is the {n} of {k}?", "What is the {n} for {k}?", "Which {n} does {k} have?", "Give me the {n} of {k}.",
-         "Tell me the {n} for {k}.", "I need the {n} of {k}.", "What's {k}'s {n}?", "Look up the {n} of {k}.", "{k}: which {n}?", "Find the {n} of {k}.",
+         "Tell me the {n} for {k}.", "I need the {n} of {k}.", "What's {k}'s {n}?", "Look up the {n} of {k}.", "{k}: which {n}?",
+         "Find the {n} of {k}.",
          "Which {n} belongs to {k}?", "What {n} is given for {k}?", "Can you find the {n} of {k}?", "Do you see the {n} of {k}?", "{n} of {k}?",
          "What does {k} have as its {n}?", "According to the text, what is the {n} of {k}?", "Please give me the {n} for {k}."]
 INTROS = ["Read this text and answer the question below.", "Here is a long text.", "Keep the values in this text in mind.",
           "The following text hides some values.", "Text:", "Read this:", "Look at this text.", "Answer from this text.", "Document:", "Context:",
           "Here is what I have:", "Please read:", "Below is a text, then a question."]
 # How text and question stand together; the question comes first now and then
-FRAMES = ["{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n{q}", "{t} {q}", "{i} {t}\n\n{q}",
+FRAMES = ["{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n{q}", "{t} {q}",
+          "{i} {t}\n\n{q}",
           "{q}\n\n{t}", "{q}\n\n{i}\n\n{t}", "{q} {i} {t}", "{t}\n\nQuestion: {q}", "{i}\n\"\"\"\n{t}\n\"\"\"\n{q}", "{i}\n---\n{t}\n---\n{q}",
           "<text>\n{t}\n</text>\n\n{q}", "{i}\n\n{t}\n\nNow: {q}", "Question: {q}\n\nText: {t}"]
 
@@ -42,7 +44,8 @@ def key(rng: random.Random) -> str:
         return code(rng)
     if kind < 0.9:
         return new_word(rng)
-    return rng.choice((f"{rng.choice(ADJECTIVES)} {new_word(rng)}", f"{rng.choice(EVERYDAY)} {rng.randint(1, 999)}", f"{rng.choice(EVERYDAY)} {rng.choice(EVERYDAY)}",
+    return rng.choice((f"{rng.choice(ADJECTIVES)} {new_word(rng)}", f"{rng.choice(EVERYDAY)} {rng.randint(1, 999)}",
+                       f"{rng.choice(EVERYDAY)} {rng.choice(EVERYDAY)}",
                        f"{new_name(rng)} {rng.choice(NOUNS).capitalize()}", f"{rng.choice(EVERYDAY)}.{rng.choice(EVERYDAY)}", city(rng),
                        f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}".upper(), accented(rng)))
 
@@ -65,7 +68,8 @@ def value(rng: random.Random) -> str:
         return code(rng)
     if kind < 0.9:
         return odd(rng)
-    return rng.choice((f"{any_word(rng)} {any_word(rng)}", f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}", mail_address(rng, person(rng)), web_host(rng),
+    return rng.choice((f"{any_word(rng)} {any_word(rng)}", f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}", mail_address(rng, person(rng)),
+                       web_host(rng),
                        f"{rng.randint(1, 999)}.{digits(rng, 2)}", f"{digits(rng, 2)}:{digits(rng, 2)}", f"{digits(rng, 3)}-{digits(rng, 4)}"))
 
 
