@@ -136,7 +136,11 @@ PASSING = {
 PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should be {v}", "and {n} {v}"]
 PASSING_SHARE, PASSING_LAST = 0.22, 0.3  # of what is not required; in a sentence of its own
 # Names that do not say what a function does, so that its description must be read
-UNLIKE_SHARE = 0.16
+UNLIKE_SHARE = 0.22
+FRAMED = 0.2  # of descriptions
+FRAMES = ["Use this: {}", "{} (beta)", "{}. Returns JSON.", "Internal: {}", "{}. Needs a login.", "{} of the system", "{} for the app",
+          "Version 2. {}",
+          "{}; ask the user if something is missing", "Tool of the {w}: {}", "[{w}] {}", "{} ({w} service)"]
 DOERS = "do run handle process manage query call submit use exec perform lookup fetch check apply".split()
 KINDS_OF = "service api helper client tool handler manager control action function op task job endpoint".split()
 FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "flight", "product_word", "topic", "coin", "file", "table", "domain",
@@ -169,7 +173,7 @@ def restyled(rng: random.Random, f: Function) -> str:
     kind = rng.random()
     if kind < UNLIKE_SHARE:
         return unlike(rng, f.topic.split()[-1])
-    if kind < 0.74:
+    if kind < 0.76:
         return rng.choice(f.names)
     words = f.topic.split()
     snake = "_".join(words)
@@ -220,6 +224,8 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     name = restyled(rng, f)
     required = [shown[p.names[0]] for p in parameters if not p.optional]
     description = rng.choice(f.says) + ("." if rng.random() < 0.2 else "")
+    if rng.random() < FRAMED:
+        description = rng.choice(FRAMES).format(description.rstrip("."), w=rng.choice(EVERYDAY))
     schema = {"type": "function", "function": {"name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": required}}}
     return name, schema, shown, choices, [p for p in parameters if p.optional]
@@ -320,4 +326,4 @@ def can_follow(f: Function) -> bool:
 
 def answer(f: Function, values: dict, result: dict) -> str:
     """What uses a result that has the function's own fields."""
-    return f.answer.format(**values, **{name: spoken(value) for name, value in result.items()})
+    return f.answer.format(**(values | {name: spoken(value) for name, value in result.items()}))

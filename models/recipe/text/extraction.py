@@ -25,16 +25,25 @@ RECORDS = {
                "On {day} we bring {quantity} {item} to {name}. The price is {cost}, order {number}.",
                "Please send {name} {quantity} {item} by {day}. That makes {cost}."],
               ["name", "quantity", "item", "price", "day", "number"]),
-    "product": (["The {color} {product} weighs {weight} grams and costs {cost}.", "For sale: {product}, {color}, {weight} g, {cost}.",
+    "product": (["The {product} costs {cost}.", "We sell the {product} for {cost}.", "Our {product} is {cost} now.", "{product}: {cost}",
+                 "You get a {product} for {cost}.", "The price of the {product} is {cost}.", "A {color} {product} for {cost}.",
+                 "The {color} {product} weighs {weight} grams and costs {cost}.", "For sale: {product}, {color}, {weight} g, {cost}.",
                  "Our {product} in {color} costs {cost}. Its weight is {weight} grams.",
                  "Article {number} is a {color} {product} of {weight} grams for {cost}."],
                 ["product", "color", "weight", "price", "number"]),
-    "trip": (["{name} travels from {city} to {destination} on {day} at {time}.",
+    "trip": (["The train from {city} to {destination} leaves at {time}.", "Bus to {destination} from {city}, {time}",
+              "{name} goes to {destination} on {day}.",
+              "On {day} at {time} we drive from {city} to {destination}.", "{city} - {destination}, {day} {time}",
+              "{name} travels from {city} to {destination} on {day} at {time}.",
               "Train to {destination}, leaving {city} on {day} at {time}, seat for {name}.",
               "On {day}, {name} flies from {city} to {destination}. Departure is at {time}.",
               "Ticket: {name}, {city} to {destination}, {day}, {time}."],
              ["name", "city", "destination", "day", "time"]),
 }
+OTHER_NAMES = {"city": ["from", "origin", "start"], "destination": ["to", "goal", "target"], "product": ["item", "article", "name"],
+               "price": ["cost", "price"], "quantity": ["count", "amount", "number_of_items"], "item": ["product", "article"],
+               "time": ["departure", "hour"]}
+OTHER_SHARE = 0.3
 ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn this into JSON with {}: {}",
         "{1}\n\nExtract the fields {0} to JSON.", "{1}\n\nWrite JSON with {0}.", "Text: {1}\nFields: {0}\nAnswer in JSON.", "JSON with {}: {}",
         "Extract {} from this as JSON.\n\n{}", "Find {} in this text and answer in JSON: {}", "{1}\n\nGive me {0} as JSON.",
@@ -130,10 +139,15 @@ def json_request(rng: random.Random) -> tuple:
             names.append(rng.choice([f for f in FREE_FIELDS if f not in values]))
         fields = rng.sample(names, rng.randint(2, len(names)))
     else:
-        texts, names = RECORDS[rng.choice(list(RECORDS))]
+        kind_of = rng.choice(list(RECORDS))
+        texts, names = RECORDS[kind_of]
         template, values = rng.choice(texts).replace("{cost}", rng.choice(COSTS)), field_values(rng)
         text, values = template.format(**values), {f: values[f] for f in names if "{" + f + "}" in template}
         fields = rng.sample(names, rng.randint(2, len(names)))
+        if kind_of != "person" and rng.random() < OTHER_SHARE:
+            other = {f: rng.choice(OTHER_NAMES.get(f, [f])) for f in fields}
+            if len({*other.values(), *fields}) == len({*fields}) + sum(f != o for f, o in other.items()):
+                fields, values = list(other.values()), {other[f]: values.get(f) for f in fields}
     asks, named = (BLOCK_ASKS, block(rng, fields)) if rng.random() < 0.12 else (ASKS, listing(rng, fields))
     frame = rng.choice(asks)
     asked = (frame if frame.startswith("JSON") else casual(rng, frame)).format(named, text)

@@ -35,6 +35,11 @@ PLAIN_ASKS = ["{V} the {n} {text} to {number}.", "{V} {n} {text}: {number}", "Pl
 # Several values without their names, in the schema's order
 UNNAMED_ASKS = ["{V} the {n} {w}.", "{V} {n}: {w}", "Please {v} a {n}, {w}", "Can you {v} the {n} with {w}?", "{N}: {v} it with {w}.",
                 "I want to {v} a {n}: {w}", "{V} {w}, it is a {n}.", "{V} my {n} ({w})."]
+# The deed's thing alone, with its values; the verb is read from the function
+ASKED_SHORT = ["{N} {w}?", "{N} {w}, please.", "What about the {n} {w}?", "Do we have the {n} {w}?", "I need the {n} {w}.",
+               "Any news on the {n} {w}?",
+               "It is about the {n} {w}.", "The {n} {w}, please.", "Where is the {n} {w}?", "How is the {n} {w}?", "{w}: the {n}, please.", "{n} {w}",
+               "Could you see to the {n} {w}?", "We want the {n} {w} done.", "Time for the {n}: {w}", "Take care of the {n}, {w}.", "{N}: {w}."]
 TAILS = [" please", ", thanks", " if you can", ", please", " for me", " now", " right now", " today"]
 LEFT_OUT = 0.65  # of what is not required
 PHRASES = 0.08  # of texts
@@ -155,7 +160,7 @@ def deed(rng: random.Random, near: list) -> tuple:
 
 
 def open_tool(rng: Dice, near: list) -> tuple:
-    """name, topic "verb noun", its schema, request, request for "and ...?" after it or None.
+    """name, topic "verb noun", its schema, request, request for "and ...?" after it or None, request by the noun alone.
 
     A request is given as (what is asked, the topic in its words, arguments, result, answer)."""
     verb, noun = rng.deed(lambda: deed(rng, near))
@@ -185,5 +190,13 @@ def open_tool(rng: Dice, near: list) -> tuple:
         asked = (rng.choice(FOLLOWS) if rng.random() < 0.6 else rng.choice(FOLLOWS_NAMED)).format(quoted(value), n=n)
         return asked, f"{verb} {noun}", {required[0]: value}, result, answer_to(result)
 
+    def short(rng: random.Random) -> tuple:
+        values = given_values(rng, entries, required)
+        thing = rng.choice(of_holder) if holder else noun
+        said = [quoted(v) if len(values) == 1 else rng.choice(PAIRS).format(p=p.replace("_", " "), v=quoted(v)) for p, v in values.items()]
+        asked = rng.choice(ASKED_SHORT).format(n=thing, N=thing.capitalize(), w=spoken_list(rng, said))
+        result = open_result(rng)
+        return asked, f"{verb} {noun}", values, result, answer_to(result)
+
     return name, f"{verb} {noun}", schema(name, described(rng, verb, noun, holder, names[0]), entries, required), request, \
-        follow if len(required) == 1 else None
+        follow if len(required) == 1 else None, short

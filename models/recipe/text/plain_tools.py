@@ -19,6 +19,10 @@ from .words import SAME, Dice
 
 STARTS = ["{V} {a} {n}", "{V} {a} {n}", "{V} {n}", "Please {v} {a} {n}", "Can you {v} {a} {n}", "I want to {v} {a} {n}", "{v} {a} {n}",
           "Could you {v} {a} {n}", "I need to {v} {a} {n}", "We have to {v} {a} {n}", "I'd like to {v} {a} {n}"]
+# Without a verb: it is read from the function
+SHORT = ["{N}", "New {n}", "I need {a} {n}", "We need {a} {n}", "There is {a} {n}", "{a} {n}, please:", "Can you see to {a} {n}",
+         "It is about {a} {n}",
+         "Another {n}", "{n}", "Next: {a} {n}", "What about {a} {n}", "Please see to {a} {n}"]
 NO_END = ("title", "text", "topic", "problem")  # after these nothing more is said, for it would be taken for theirs
 LEFT_OUT, OTHER_WORD, SHUFFLED, LATER = 0.5, 0.3, 0.25, 0.35
 
@@ -73,8 +77,9 @@ def sentence_after(rng: random.Random, way: Way, value: object) -> str:
     return said if text[0] == "{" and "/" not in way.kind else said[0].upper() + said[1:]
 
 
-def asked_for(rng: random.Random, words: dict, said: list, tails: list) -> str:
-    """`said`: (way, value); what stands right behind the thing comes first, what is open at its end last. `tails`: what may be said at the end."""
+def asked_for(rng: random.Random, words: dict, said: list, tails: list, start: str = "") -> str:
+    """`said`: (way, value); what stands right behind the thing comes first, what is open at its end last. `tails`: what may be said at the end;
+    `start` instead of one that says the verb."""
     later = [pair for pair in said[1:] if pair[0].after and rng.random() < LATER]
     parts = [(rng.choice(way.says), way.kind, value) for way, value in said if (way, value) not in later]
     parts = [("{}" if (text, kind) == ("on {}", "date") and value[0].islower() else text, kind, value) for text, kind, value in parts]
@@ -83,7 +88,7 @@ def asked_for(rng: random.Random, words: dict, said: list, tails: list) -> str:
     parts.sort(key=lambda part: 2 if part[1] in NO_END and part[0][0] == ":" else part[0] != "{}" or part[1] == "date")
     direct = parts and parts[0][0] == "{}" and parts[0][1] != "date"
     article = "the" if direct or rng.random() < 0.4 else "an" if words["n"][0] in "aeiou" else "a"
-    start = rng.choice(STARTS).format(**words, a=article)
+    start = (start or rng.choice(STARTS)).format(**words, a=article)
     asked = start + "".join(("" if text[0] == ":" else " ") + text.format(value) for text, _, value in parts)
     if later:
         return f"{asked}. " + rng.choice((". ", ", ")).join(sentence_after(rng, *pair) for pair in later) + "."
@@ -117,14 +122,17 @@ def plain_tool(rng: Dice) -> tuple:
     name = name_of(rng, verb, noun)
     tails = TAILS[:3] if any(way.kind in ("date", "time", "person", "username") for way, _ in deed.ways) else TAILS  # "today", "for me"
 
-    def request(rng: random.Random) -> tuple:
+    def short(rng: random.Random) -> tuple:
+        return request(rng, rng.choice(SHORT))
+
+    def request(rng: random.Random, start: str = "") -> tuple:
         other = rng.choice(SAME.get(verb, [verb])) if rng.random() < OTHER_WORD else verb
         values: dict = {}
         while len(set(map(str, values.values()))) < len(values) or not values:
             values = {name: value_of(rng, entries[name], way) for name, (way, needed) in names.items() if needed or rng.random() > LEFT_OUT}
-        words = {"v": other, "V": other.capitalize(), "n": noun}
-        asked = asked_for(rng, words, [(names[name][0], value) for name, value in values.items()], tails)
+        words = {"v": other, "V": other.capitalize(), "n": noun, "N": noun.capitalize()}
+        asked = asked_for(rng, words, [(names[name][0], value) for name, value in values.items()], tails, start)
         result = open_result(rng)
-        return asked, f"{other} {noun}", {name: values[name] for name in shown if name in values}, result, answer_to(result)
+        return asked, f"{verb if start else other} {noun}", {name: values[name] for name in shown if name in values}, result, answer_to(result)
 
-    return name, f"{verb} {noun}", schema(name, described(rng, verb, noun), entries, required), request, None
+    return name, f"{verb} {noun}", schema(name, described(rng, verb, noun), entries, required), request, None, short

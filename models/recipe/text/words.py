@@ -114,7 +114,10 @@ class Dice(random.Random):
 
 # One deed in several words: a request may say another than the function. No two groups share a word.
 ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
-                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut")]
+                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut",
+                                     "extend renew prolong", "assign allocate", "measure gauge", "check verify", "clean wash", "count tally",
+                                     "pause suspend", "enable activate", "disable deactivate", "send forward", "approve accept", "reject decline",
+                                     "list enumerate", "move shift", "record note", "load import", "test try")]
 SAME = {verb: group for group in ALIKE for verb in group}
 SAME_DEED = {verb: group[0] for group in ALIKE for verb in group}
 
