@@ -21,7 +21,8 @@ from text.words import SAME, core_of, dice, part_of
 CLOSED = ("greeting", "identity", "manual")
 OPEN = "I know no "  # and then the unknown name, which is another each time
 LONGEST, SHORT_TEXT = 1400, 600
-MOST_BAGS = 0.02  # of a set's turns may have the words of a trained one in another order
+MOST_BAGS = 0.02  # of a set's turns may have the words of a trained one in another order;
+MOST_GREETINGS = 0.1  # of greetings, which have few words: "hi assistant, all good" and "all good, assistant"
 # What comes around a question and is of no matter
 AROUND = set("""please hello hi hey thanks thank ok so well a an the of to is are do does i me my it can could would tell question""".split())
 WORD = re.compile(r"[^\W_]+|[-+*/×^%](?=\s*\d)")
@@ -103,7 +104,8 @@ class Sample:
         order = sum(bool(found & self.orders) for found in each)
         bags = sum(any(bag(form) in self.bags for form in found) for found in each)
         print(f"{name}: {len(texts)} short user turns; in the sample {order}, with their words in any order {bags}")
-        return [f"{name}: {order} trained turns"] * (order > 0) + [f"{name}: {bags} trained bags of words"] * (bags > MOST_BAGS * max(len(texts), 60))
+        most = (MOST_GREETINGS if name.endswith("greeting") else MOST_BAGS) * max(len(texts), 60)
+        return [f"{name}: {order} trained turns"] * (order > 0) + [f"{name}: {bags} trained bags of words"] * (bags > most)
 
 
 def of_functions(sample: Sample, name: str, found: list) -> list:

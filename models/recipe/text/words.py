@@ -47,7 +47,8 @@ def hand_made(name: str) -> list:
 
 
 # Words that come and go with a question's form
-LITTLE = frozenset("""a an the of to is are do does i me my it can could would tell please hello hi hey ok so well thanks thank""".split())
+LITTLE = frozenset("""a an the of to is are do does i me my it can could would tell say want know
+please hello hi hey ok so well thanks thank""".split())
 
 
 def key_of(text: str) -> str:
