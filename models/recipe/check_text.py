@@ -65,8 +65,10 @@ def users(conversation) -> list:
 
 
 def forms(text: str) -> set:
-    """As it is said, and without what stands around it; not a single word, which a reply may be."""
-    return {found for found in (words(str(text)), words(getattr(text, "core", str(text)))) if len(found) > 1}
+    """As it is said, and its core, without what stands around it; the core alone where that says more, since the text is then one of
+    two halves (text/lacking.py)."""
+    said, core = words(str(text)), words(getattr(text, "core", str(text)))
+    return {core} if set(said) < set(core) else {said, core}
 
 
 def deeds(conversation) -> set:

@@ -24,7 +24,7 @@ MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "last": 150, "scores": 170, "drafter": 300}
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "last": 150, "scores": 210, "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
