@@ -37,7 +37,7 @@ MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation
 TOKENS_A_BATCH = 65536
 # Of the usual number of conversations. Two of 500 decide whether 98 % is reached, and chance moves five.
 SHARES = {"tools": 4, "recall_8k": 0.4, "recall_16k": 0.4, "recall_prose_6k": 0.4}
-MOST_WRITTEN = 400  # tokens of an answer that is decoded
+MOST_WRITTEN = 240  # tokens of an answer that is decoded
 CONVERSATIONS = 50  # that quantisation and agreement are measured on
 
 
