@@ -47,8 +47,8 @@ PHASES = {
     "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (1180, [MEDIUM, LONG])], 3e-3, 100, 0.6, 1 / 3,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(6000, [HARD] * 4 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
-    "settle": Phase([(5500, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
+    "polish": Phase([(5800, [HARD] * 4 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
+    "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
