@@ -4,7 +4,8 @@
 
 A conversation counts when greedy decoding writes exactly the reference at each of its assistant turns: thought,
 answer or call, and end; so a tool is chosen, called and its result used in one. Because every step's likeliest
-token is compared along the reference, one forward pass a turn decides that.
+token is compared along the reference, one forward pass a turn decides that. What is judged by its call or the end
+of its answer alone (text/judged.py) is decoded.
 """
 
 import argparse
@@ -26,15 +27,17 @@ from digests import digests
 from model import Config, Model
 from routing import report as routing_report
 from text.bpe import Tokenizer
-from text.chat import each_answer
+from text.chat import each_answer, prompt_of
 from text.corpus import LONG, TESTS, test_set
+from text.judged import JUDGED, is_right, judged
 from text.tools import by_kind
 
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
 MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation
 TOKENS_A_BATCH = 65536
 # Of the usual number of conversations. Two of 500 decide whether 98 % is reached, and chance moves five.
-SHARES = {"tools": 4, "recall_8k": 0.4, "recall_16k": 0.4}
+SHARES = {"tools": 4, "recall_8k": 0.4, "recall_16k": 0.4, "recall_prose_6k": 0.4}
+MOST_WRITTEN = 240  # tokens of an answer that is decoded
 CONVERSATIONS = 50  # that quantisation and agreement are measured on
 
 
@@ -123,6 +126,33 @@ def score(model: Model, w: dict, conversations: list) -> tuple:
             right[owners[i]] &= bool(same.all())
             tokens, good = tokens + len(full) - start, good + int(same.sum())
     return right, good / tokens
+
+
+@torch.no_grad()
+def decode(model: Model, w: dict, prompts: list, end: int) -> list:
+    """What greedy decoding writes after each prompt. All is computed again for every token: the prompts are few."""
+    rows, active = [list(prompt) for prompt in prompts], list(range(len(prompts)))
+    for _ in range(MOST_WRITTEN):
+        still = []
+        for chosen, ids in batches([(rows[i], 0) for i in active]):
+            hidden = forward(model, w, ids)[0]
+            last = torch.stack([hidden[row, len(rows[active[at]]) - 1] for row, at in enumerate(chosen)])
+            for at, token in zip(chosen, F.linear(last, w["output.weight"]).argmax(-1).tolist()):
+                if token != end:
+                    rows[active[at]].append(token)
+                    still.append(active[at])
+        active = sorted(still)
+        if not active:
+            break
+    return [row[len(prompt):] for row, prompt in zip(rows, prompts)]
+
+
+def judge(model: Model, w: dict, tokenizer: Tokenizer, name: str) -> list:
+    """Which of a hand-written test are right."""
+    found = judged(name)
+    prompts = [tokenizer.encode(prompt_of(conversation)) for conversation, _ in found]
+    written = decode(model, w, prompts, tokenizer.ids["<|im_end|>"])
+    return [is_right(name, tokenizer.decode(ids), wanted) for ids, (_, wanted) in zip(written, found)]
 
 
 @torch.no_grad()
@@ -224,6 +254,11 @@ def main() -> None:
             report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
             report["tokens"].setdefault(name, {})[kind] = round(share, 6)
         print(name, report["scores"][name], report["tokens"][name], flush=True)
+    for name in JUDGED if options.part == "test" else ():
+        for kind, weights in (("full", full), ("quantised", small)):
+            right = judge(model, weights, tokenizer, name)
+            report["scores"].setdefault(name, {})[kind] = [sum(right), len(right)]
+        print(name, report["scores"][name], f"{time.time() - begin:.0f} s", flush=True)
     report["sha256"] = digests(out / "tessera-mini.gguf", out / "tessera-mini.spark.csv")
     (out / "scores.json").write_text(json.dumps(report, indent=1) + "\n")
 

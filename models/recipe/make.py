@@ -7,24 +7,20 @@ again. With a limit, a call ends in time and the next one goes on where it stopp
 
 import argparse
 import json
-import os
 import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import torch
-
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
-LAST_SEEDS = (2, 3)
-TRAININGS = ["target", "polish", "settle", *(f"last-{seed}" for seed in LAST_SEEDS)]
+TRAININGS = ["target", "polish", "settle"]
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "last": 150, "scores": 170, "drafter": 300}
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "scores": 210, "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -34,23 +30,6 @@ def command(script: str, *arguments) -> list:
 
 def run(script: str, *arguments) -> None:
     subprocess.run(command(script, *arguments), check=True)
-
-
-def each_on_one_gpu(jobs: list, command_of) -> None:
-    """command_of(job, share of the cores) for every job: at once where there are as many GPUs, else one after another."""
-    count = torch.cuda.device_count()
-    if count < len(jobs):
-        for job in jobs:
-            subprocess.run(command_of(job, 1.0), env=os.environ | {"CUDA_VISIBLE_DEVICES": visible(count)[0]}, check=True)
-        return
-    running = [subprocess.Popen(command_of(job, 1 / len(jobs)), env=os.environ | {"CUDA_VISIBLE_DEVICES": gpu})
-               for job, gpu in zip(jobs, visible(count))]
-    if any([process.wait() for process in running]):
-        raise SystemExit("a training failed")
-
-
-def visible(count: int) -> list:
-    return os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(count)))).split(",")
 
 
 def main() -> None:
@@ -70,31 +49,19 @@ def main() -> None:
     tokenizer = out / "tokenizer.json"
     scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
     trained, polished, settled = (out / phase / "weights.pt" for phase in ("target", "polish", "settle"))
-    lasts, weights = {seed: out / f"last-{seed}/weights.pt" for seed in LAST_SEEDS}, out / "weights.pt"
     mini = out / "scores/tessera-mini.gguf"
 
     def train(phase: str, *start) -> None:
         run("train.py", *uses, "--out", out / phase, "--phase", phase, *start, *scale, "--stop-after", left() - SPARE)
-
-    def last_training(seed: int, share: float) -> list:
-        workers = max(1, int((len(os.sched_getaffinity(0)) - 2) * share))
-        return command("train.py", *uses, "--out", lasts[seed].parent, "--phase", "last", "--seed", seed, "--start", settled, *scale,
-                       "--workers", workers, "--stop-after", left() - SPARE)
-
-    def last() -> None:
-        each_on_one_gpu(LAST_SEEDS, last_training)
-        if all(path.exists() for path in lasts.values()):
-            run("average.py", *lasts.values(), "--out", weights)
 
     stages = {
         "tokenizer": lambda: run("train_tokenizer.py", tokenizer),
         "target": lambda: train("target"),
         "polish": lambda: train("polish", "--start", trained),
         "settle": lambda: train("settle", "--start", polished),
-        "last": last,
-        "scores": lambda: run("evaluate.py", weights, *uses, "--out", out / "scores", "--count", options.count),
+        "scores": lambda: run("evaluate.py", settled, *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = {"tokenizer": tokenizer, "target": trained, "polish": polished, "settle": settled, "last": weights,
+    ends = {"tokenizer": tokenizer, "target": trained, "polish": polished, "settle": settled,
             "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}

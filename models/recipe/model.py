@@ -157,8 +157,7 @@ def attention_in(x: Tensor, p: dict, cos: Tensor, sin: Tensor, c: Config, dtype:
     v = product(a, p["attn_v.weight"], dtype).unflatten(-1, (c.kv_heads, c.head_dim))
     q = rope(rms(q, p["attn_q_norm.weight"], c.eps), cos, sin)
     k = rope(rms(k, p["attn_k_norm.weight"], c.eps), cos, sin)
-    share = c.heads // c.kv_heads
-    return (q.to(dtype), k.to(dtype).repeat_interleave(share, 2), v.repeat_interleave(share, 2).to(dtype), gate)
+    return q.to(dtype), k.to(dtype), v.to(dtype), gate
 
 
 def attention_out(x: Tensor, o: Tensor, gate: Tensor, p: dict, c: Config, dtype: torch.dtype) -> Tensor:
@@ -170,7 +169,7 @@ def attend(q: Tensor, k: Tensor, v: Tensor, documents: Tensor) -> Tensor:
     """Causal attention inside documents; `documents` are the offsets of their starts in the flat batch, int32."""
     rows, length, heads, dim = q.shape
     if q.dtype == torch.float32:  # one document a row
-        q, k, v = (u.transpose(1, 2) for u in (q, k, v))
+        q, k, v = (u.repeat_interleave(heads // u.shape[2], 2).transpose(1, 2) for u in (q, k, v))
         return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2)
     q, k, v = (u.flatten(0, 1).contiguous() for u in (q, k, v))
     o = torch.ops.aten._flash_attention_forward(q, k, v, documents, documents, length, length, 0.0, True, False,

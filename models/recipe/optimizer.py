@@ -32,7 +32,8 @@ class Optimizer:
     def __init__(self, weights: dict, decay: float = 0.05, momentum: float = 0.95):
         self.decay, self.momentum = decay, momentum
         others = [w for name, w in weights.items() if plain(name)]
-        self.adam = torch.optim.AdamW(others, lr=1.0, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True)
+        self.rate = torch.zeros((), device=others[0].device)
+        self.adam = torch.optim.AdamW(others, lr=self.rate, betas=(0.9, 0.95), eps=1e-10, weight_decay=0.0, fused=True, capturable=True)
         groups: dict = {}
         for name, w in weights.items():
             if not plain(name):
@@ -45,14 +46,16 @@ class Optimizer:
 
     def restore(self, state: dict) -> None:
         self.adam.load_state_dict(state["adam"])
+        for entry in self.adam.param_groups:
+            entry["lr"] = self.rate
         for group, saved in zip(self.buffers, state["buffers"]):
             for buffer, values in zip(group, saved):
                 buffer.copy_(values)
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        for entry in self.adam.param_groups:
-            entry["lr"] = rate
+    def step(self, rate: torch.Tensor) -> None:
+        """`rate` is a scalar on the GPU: a graph that has recorded this reads another one each time."""
+        self.rate.copy_(rate)
         self.adam.step()
         self.adam.zero_grad(set_to_none=True)
         for group, buffers in zip(self.groups, self.buffers):
@@ -60,9 +63,9 @@ class Optimizer:
             torch._foreach_lerp_(buffers, grads, 1 - self.momentum)
             looked = torch._foreach_lerp(grads, buffers, self.momentum)
             a, b = group[0].shape[-2:]
-            updates = orthogonal(torch.cat([u.reshape(-1, a, b) for u in looked])).float()
+            updates = orthogonal(torch.cat([u.reshape(-1, a, b) for u in looked])).float() * (self.rate * (-0.2 * max(a, b) ** 0.5))
             updates = updates.split([w.numel() // (a * b) for w in group])
-            torch._foreach_mul_(group, 1 - rate * self.decay)
-            torch._foreach_add_(group, [u.reshape(w.shape) for u, w in zip(updates, group)], alpha=-0.2 * rate * max(a, b) ** 0.5)
+            torch._foreach_mul_(group, 1 - self.rate * self.decay)
+            torch._foreach_add_(group, [u.reshape(w.shape) for u, w in zip(updates, group)])
             for w in group:
                 w.grad = None

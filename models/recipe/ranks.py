@@ -45,7 +45,7 @@ class Ranks:
 
 
 def processors() -> int:
-    """For the workers that make a GPU's batches."""
+    """For the workers that make a GPU's batches; two cores are left for the training itself."""
     return max(1, (len(os.sched_getaffinity(0)) - 2) // max(1, torch.cuda.device_count()))
 
 

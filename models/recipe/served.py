@@ -3,7 +3,8 @@
     python3 served.py ../tessera-mini.gguf --tessera ../../build/release/tessera [--compute auto] [--count N] [--out FILE.json]
 
 A conversation counts when each assistant turn is the reference: thought, content and calls. The next turn is asked for
-with the reference's history, as evaluate.py does, which is the same for a conversation that counts.
+with the reference's history, as evaluate.py does, which is the same for a conversation that counts. The hand-written tests
+of text/judged.py are judged by the call, or by the end of the answer.
 """
 
 import argparse
@@ -17,9 +18,11 @@ import urllib.request
 from digests import digests
 from text.chat import Conversation, Turn, each_answer, messages_of, reply_text, up_to
 from text.corpus import LONG, TESTS, test_set
+from text.judged import JUDGED, is_right, judged
 from text.tools import by_kind
 
-SHARE_OF_LONG = {"absent": 5, "recall_1k": 5, "recall_4k": 10, "recall_8k": 20, "recall_16k": 40}  # one of so many
+SHARE_OF_LONG = {"absent": 5, "recall_1k": 5, "recall_4k": 10, "recall_8k": 20, "recall_16k": 40,
+                 "recall_prose_2k": 10, "recall_prose_6k": 20}  # one of so many
 START_SECONDS = 60
 
 
@@ -51,12 +54,14 @@ def said(message: dict) -> str:
 def answer_from(port: int, conversation: Conversation) -> str:
     """The assistant's next turn, as the server's client gets it."""
     history = messages_of(conversation)
+    waiting: list = []  # calls without a result
     for n, message in enumerate(history):
         for i, call in enumerate(message.get("tool_calls", [])):
             call["id"] = f"call_{n}_{i}"
             call["function"] = {"name": call["function"]["name"], "arguments": json.dumps(call["function"]["arguments"])}
+            waiting.append(call["id"])
         if message["role"] == "tool":
-            message["tool_call_id"] = history[n - 1]["tool_calls"][0]["id"]
+            message["tool_call_id"] = waiting.pop(0)
     body = {"messages": history, "temperature": 0, "max_tokens": 1000, "chat_template_kwargs": {"enable_thinking": conversation.thinking}}
     if conversation.tools:
         body["tools"] = conversation.tools
@@ -93,6 +98,10 @@ def main() -> None:
             scores[name] = [sum(found), len(found)]
             if name == "tools":
                 kinds = by_kind(found, conversations)
+            print(name, scores[name], flush=True)
+        for name in JUDGED if options.part == "test" else ():
+            found = [is_right(name, answer_from(port, conversation), wanted) for conversation, wanted in judged(name)]
+            scores[name] = [sum(found), len(found)]
             print(name, scores[name], flush=True)
     finally:
         server.terminate()

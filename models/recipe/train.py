@@ -13,17 +13,20 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from batches import Shape, stream
+from graphs import Graphs, padded
 from model import Config, Model, initial
 from optimizer import Optimizer
 from ranks import Ranks, processors, run
 from text.bpe import Tokenizer
 
 # Recall needs the least practice of all tasks and has the longest texts, so few of its conversations are many of the tokens.
-SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(8, 16384, 15400, 0.2)
-HARD, HARD_LONG = Shape(32, 2048, 1400, 0.03, "hard"), Shape(8, 16384, 15400, 0.15, "hard")
-LAST, LAST_LONG = Shape(32, 2048, 1400, 0.03, "last"), Shape(8, 16384, 15400, 0.15, "last")
+# Every batch has as many tokens, and so takes as much memory.
+SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(4, 16384, 15400, 0.2)
+HARD, HARD_LONG = Shape(32, 2048, 1400, 0.05, "hard"), Shape(4, 16384, 15400, 0.15, "hard")
+LAST, LAST_LONG = Shape(32, 2048, 1400, 0.05, "last"), Shape(4, 16384, 15400, 0.15, "last")
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 SAVE_SECONDS = 120  # between two checkpoints
 
@@ -41,38 +44,40 @@ class Phase:
 PHASES = {
     # Short recall first, then up to the rows' length, then long texts in between. Even routing while the
     # experts specialise, then hardly any pull, so that what they specialised in shows.
-    "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (880, [MEDIUM, MEDIUM, LONG])], 3e-3, 100, 0.6, 1 / 3,
+    "target": Phase([(500, [SHORT]), (3120, [MEDIUM]), (1180, [MEDIUM, LONG])], 3e-3, 100, 0.6, 1 / 3,
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
-    "polish": Phase([(5400, [HARD] * 8 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
-    "settle": Phase([(3300, [LAST] * 8 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)]),
-    # Done with several seeds, whose weights' mean errs less often than each (average.py).
-    "last": Phase([(2300, [LAST] * 8 + [LAST_LONG])], 5e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
+    "polish": Phase([(5800, [HARD] * 4 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
+    "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
     return [kinds[i % len(kinds)] for steps, kinds in phase.stages for i in range(max(3, int(steps * scale)))]
 
 
-def sent(array: np.ndarray) -> torch.Tensor:
-    """On the GPU, without waiting for it."""
-    return torch.from_numpy(array).pin_memory().cuda(non_blocking=True)
+def sizes_of(batch: np.ndarray) -> tuple:
+    """What loss_of needs of a batch, in few sizes: ids, starts of documents, their offsets, what is learned, and which of that is real.
 
-
-def loss_of(model: Model, w: dict, batch: np.ndarray, ranks: Ranks) -> torch.Tensor:
-    """This GPU's part of loss, balance and accuracy; the parts of all GPUs add up to the batch's means.
-
-    What the host knows is counted there, so that it runs ahead of the GPU. A row's last token is never followed by a learned one.
+    A row's last token is never followed by a learned one.
     """
-    documents = np.append(np.flatnonzero(batch[2]), batch[2].size).astype(np.int32)
-    ids, learned = sent(batch[0].astype(np.int64)), sent(np.flatnonzero(batch[1]))
-    hidden, balance, _, _ = model.hidden(w, ids, sent(batch[2] > 0), torch.bfloat16, documents=sent(documents))
+    tokens = batch[0].size
+    offsets = np.append(np.flatnonzero(batch[2]), tokens).astype(np.int32)
+    learned = np.flatnonzero(batch[1])
+    step = tokens * 3 // 8
+    return (batch[0].astype(np.int64), batch[2] > 0, padded(offsets, 512, tokens), padded(learned, step, 0),
+            padded(np.ones(len(learned), np.float32), step, 0))
+
+
+def loss_of(model: Model, w: dict, ranks: Ranks, ids: Tensor, starts: Tensor, offsets: Tensor, learned: Tensor, real: Tensor) -> Tensor:
+    """This GPU's part of loss, balance and accuracy; the parts of all GPUs add up to the batch's means."""
+    hidden, balance, _, _ = model.hidden(w, ids, starts, torch.bfloat16, documents=offsets)
     chosen = hidden.flatten(0, 1).index_select(0, learned)
     target = ids.flatten()[learned + 1]
     logits = F.linear(chosen.bfloat16(), w["output.weight"].bfloat16()).float()
-    right = (logits.detach().argmax(-1) == target).float().sum()
-    share = 1 / ranks.sum(torch.full((), float(learned.numel()), device=learned.device))
-    return torch.stack((F.cross_entropy(logits, target, reduction="sum") * share, balance / ranks.count, right * share))
+    share = real / ranks.sum(real.sum())
+    right = (logits.detach().argmax(-1) == target).float()
+    losses = F.cross_entropy(logits, target, reduction="none")
+    return torch.stack(((losses * share).sum(), balance / ranks.count, (right * share).sum()))
 
 
 def rate(step: int, total: int, peak: float, warmup: int, decay_share: float, last: float = 0.0) -> float:
@@ -122,7 +127,7 @@ def save_whole(data, path: Path) -> None:
 def train(ranks: Ranks, options: argparse.Namespace) -> None:
     begin, out = time.time(), Path(options.out)
     saved = begin
-    torch.manual_seed(options.seed)
+    torch.backends.cuda.matmul.allow_tf32 = True  # for what is left in f32: small products whose results decay and choose
     c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
     begun = torch.load(options.start) if options.start else initial(c, options.seed)
@@ -133,6 +138,15 @@ def train(ranks: Ranks, options: argparse.Namespace) -> None:
     plan = shapes(phase, options.scale)
     tokens = sum(shape.rows * shape.length for shape in plan[:first])
     log = log_from(out / "log.jsonl", first) if ranks.first else None
+
+    def step_of(rates: Tensor, *parts: Tensor) -> Tensor:
+        found = loss_of(model, w, ranks, *parts)
+        (found[0] + rates[1] * found[1]).backward()
+        ranks.sum_gradients(w)
+        optimizer.step(rates[0])
+        return found.detach()
+
+    graphs = Graphs(step_of)
     batches = stream(tokenizer, f"{options.phase}/{options.seed}", plan, options.workers or processors(), first, ranks.rows)
     for step, batch in enumerate(batches, first):
         looked = step % LOOK == 0 or step == len(plan) - 1 or step == first + 1
@@ -141,13 +155,11 @@ def train(ranks: Ranks, options: argparse.Namespace) -> None:
                 checkpoint.save(w, optimizer, step, before + time.time() - begin)
                 print(f"stopped before step {step} of {len(plan)}", flush=True)
             return
-        found = loss_of(model, w, batch, ranks)
-        (found[0] + balance_weight(phase, step, len(plan)) * found[1]).backward()
-        ranks.sum_gradients(w)
-        optimizer.step(rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share, phase.last_rate))
+        learning = rate(step, len(plan), phase.peak_rate, phase.warmup, phase.decay_share, phase.last_rate)
+        found = graphs(np.array([learning, balance_weight(phase, step, len(plan))], np.float32), *sizes_of(batch))
         tokens += plan[step].rows * plan[step].length
         if looked:
-            loss, balance, accuracy = ranks.sum(found.detach()).tolist()
+            loss, balance, accuracy = ranks.sum(found.clone()).tolist()
             entry = {"step": step, "loss": round(loss, 5), "accuracy": round(accuracy, 5), "balance": round(balance, 4),
                      "seconds": round(before + time.time() - begin, 1), "tokens": tokens}
             if ranks.first:

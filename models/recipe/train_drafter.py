@@ -156,7 +156,7 @@ def main() -> None:
         batch = torch.from_numpy(batch.astype(np.int32)).cuda(non_blocking=True)
         loss, accuracy = loss_of(model, target, w, c, batch, 16 if step % 3 else 8, mask_id)
         loss.backward()
-        optimizer.step(rate(step, len(shapes), PEAK_RATE, 100, 0.6))
+        optimizer.step(torch.tensor(rate(step, len(shapes), PEAK_RATE, 100, 0.6)))
         if step % 50 == 0 or step == len(shapes) - 1:
             log.write(json.dumps({"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),
                                   "seconds": round(time.time() - begin, 1)}) + "\n")

@@ -1,13 +1,13 @@
 """What a person types around a question: its core (words.Asked), which decides what is held out, is without it.
 
-    asked, answer = drawn(rng, lambda: (phrased(rng, "How do I change the port?"), answer), kept)
+    asked, answer = rng.user(lambda: (phrased(rng, "How do I change the port?"), answer))
 """
 
 import random
 import re
-from pathlib import Path
 
-from .words import Asked, core_of, plain
+from .synonyms import SYNONYMS
+from .words import Asked
 
 # None of them begins or ends a frame (frames.py): else a trained question and its opener could make a held-out one.
 OPENERS = ["Please tell me: ", "Hello! ", "Hi, ", "A question: ", "Quick question: ", "Hey, ", "I want to know: ", "One more thing: ",
@@ -27,13 +27,6 @@ SHORT = [("What is ", "What's "), ("I am ", "I'm "), ("do not ", "don't "), ("I 
          (" a ", " "), (" and ", " & ")]
 
 
-def _synonyms() -> dict:
-    lines = (Path(__file__).parent / "synonyms.txt").read_text().splitlines()
-    pairs = [line.split(": ", 1) for line in lines if line and not line.startswith("#")]
-    return {word: others.split(" | ") for word, others in pairs}
-
-
-SYNONYMS = _synonyms()
 WORD = re.compile(r"""(?<![-/\w"])[A-Za-z]+(?![-/\w"])""")  # none of a flag, a path or what is quoted
 SYNONYM_SHARE = 0.4
 
@@ -64,12 +57,10 @@ def casual(rng: random.Random, text: str) -> str:
 
 
 def phrased(rng: random.Random, core: str) -> Asked:
-    if rng.random() < SYNONYM_SHARE:
-        core = varied(rng, core)
     kind = rng.random()
     opener = rng.choice(OPENERS) if kind < 0.42 else rng.choice(CONTEXTS) if kind < 0.52 else ""
     closer = rng.choice(CLOSERS) if rng.random() < 0.3 else ""
-    text = casual(rng, core)
+    text = casual(rng, varied(rng, core) if rng.random() < SYNONYM_SHARE else core)
     return Asked(opener + text + (closer if text[-1] in "?.!" else ""), core)
 
 
@@ -78,14 +69,3 @@ def said(rng: random.Random, text: str, core: str) -> Asked:
     opener = rng.choice(OPENERS) if rng.random() < 0.12 else ""
     text = casual(rng, text)
     return Asked(opener + text + (rng.choice(CLOSERS) if text[-1] in "?." and rng.random() < 0.06 else ""), core)
-
-
-def drawn(rng, draw, kept=frozenset()):
-    """rng.user(draw), but nothing whose wording is in `kept`."""
-    def allowed():
-        while True:
-            found = draw()
-            text = found if isinstance(found, str) else found[0]
-            if not kept or (plain(text) not in kept and core_of(text) not in kept):
-                return found
-    return rng.user(allowed)

@@ -19,7 +19,7 @@ from string import Formatter
 from .asked import casual
 from .results import spoken
 from .values import LISTS, MADE, NUMBERS, draw_value
-from .words import EVERYDAY, NOUNS, Asked, any_word, distinct
+from .words import EVERYDAY, NOUNS, Asked, any_word, distinct, new_word
 
 
 @dataclass
@@ -117,21 +117,63 @@ GROUPS: dict = {}
 for _function in CATALOG:
     GROUPS.setdefault(_function.group, []).append(_function)
 QUOTED = ("text", "title", "query", "problem", "song", "movie", "event", "task")  # people may put these into quotes
-FOLLOWS = ["And {}?", "And {}?", "What about {}?", "How about {}?", "And for {}?", "and {}", "The same for {}.", "Now for {}.", "Also {}, please."]
+FOLLOWS = ["And {}?", "And {}?", "What about {}?", "How about {}?", "And for {}?", "and {}", "The same for {}.", "Now for {}.", "Also {}, please.",
+           "Then {}.", "then {}", "Next: {}", "{} too, please.", "{} as well.", "Now {}.", "Do the same for {}.", "OK, and {}?", "Same for {}"]
+FOLLOWS_NAMED = ["Then {n} {}.", "then {n} {}", "And {n} {}?", "Now {n} {}.", "And the {n} {}?", "Same for {n} {}.", "What about the {n} {}?",
+                 "Next, {n} {}"]
+# What is not required, named in passing; {n} its name. A boolean said in one of these ways is true.
+PASSING = {
+    "limit": ["at most {v}", "no more than {v}", "only the first {v}", "limit {v}", "up to {v} of them", "max {v}", "not more than {v}, please"],
+    "page": ["page {v}", "on page {v}"], "language": ["in {v}", "answer in {v}", "language {v}"], "format": ["as {v}", "in {v} format", "output {v}"],
+    "priority": ["{v} priority", "with {v} priority", "priority {v}", "it has {v} priority"], "unit": ["in {v}", "unit {v}"], "scale": ["in {v}"],
+    "units": ["{v} units", "in {v} units"], "mode": ["{v} mode", "in {v} mode"], "sort": ["sorted {v}", "in {v} order"], "detail": ["{v} details"],
+    "timezone": ["time zone {v}"], "user": ["for user {v}", "as user {v}"], "tags": ["tag {v}", "tagged {v}"], "source": ["source {v}"],
+    "timeout": ["wait at most {v} minutes", "with a timeout of {v}"], "retries": ["try it {v} times", "with {v} retries"],
+    "remark": ["remark: {v}"], "verbose": ["verbosely", "in verbose mode"], "dry_run": ["only try it", "as a dry run"],
+    "notify": ["and notify the others", "tell the others"], "force": ["do not ask back", "by force"], "date": ["on {v}"], "day": ["on {v}"],
+    "due": ["due {v}", "until {v}"], "location": ["at {v}"], "color": ["in {v}"], "from": ["from {v}"],
+    "owner": ["for {v}", "assign it to {v}", "{v} takes care of it", "{v} does it", "give it to {v}"], "until": ["until {v}", "up to {v}"]}
+PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should be {v}", "and {n} {v}"]
+PASSING_SHARE, PASSING_LAST = 0.22, 0.3  # of what is not required; in a sentence of its own
+# Names that do not say what a function does, so that its description must be read
+UNLIKE_SHARE = 0.22
+FRAMED = 0.2  # of descriptions
+FRAMES = ["Use this: {}", "{} (beta)", "{}. Returns JSON.", "Internal: {}", "{}. Needs a login.", "{} of the system", "{} for the app",
+          "Version 2. {}",
+          "{}; ask the user if something is missing", "Tool of the {w}: {}", "[{w}] {}", "{} ({w} service)"]
+DOERS = "do run handle process manage query call submit use exec perform lookup fetch check apply".split()
+KINDS_OF = "service api helper client tool handler manager control action function op task job endpoint".split()
 FOLLOWED = ("city", "ticker", "person", "full", "id", "team", "host", "word", "flight", "product_word", "topic", "coin", "file", "table", "domain",
             "league", "company", "road", "account", "url", "service", "namespace", "path", "device")
 TAILED = [kind for kind in FOLLOWED if kind not in ("topic", "product_word", "full")]
 PREFIXES = ["my", "api", "do", "tool", "x"]
-SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.1, 0.3, 0.15
+SPARE_SHARE, LEFT_OUT, TAIL_SHARE = 0.2, 0.3, 0.15
 # Said at the end of a request, and no value; the second ones not where a parameter may be a time.
 TAILS = [" please", ", please", " for me", ", thanks", " if you can", ", will you", " this time"]
 TIMELY = [" now", " right now", " today", " at the moment", " today", " right now, please"]
 TIMES = ("date", "time", "minutes", "year", "month")
 
 
+def unlike(rng: random.Random, noun: str) -> str:
+    """A name that says little of what the function does, or nothing."""
+    kind, word = rng.random(), rng.choice(EVERYDAY)
+    if kind < 0.3:
+        return f"{rng.choice(DOERS)}_{noun if rng.random() < 0.5 else word}"
+    if kind < 0.55:
+        return rng.choice(("{a}_{k}", "{a}{K}",
+                           "{a}-{k}")).format(a=noun if rng.random() < 0.5 else word, k=(end := rng.choice(KINDS_OF)), K=end.capitalize())
+    if kind < 0.8:
+        return rng.choice(("{a}_{b}", "{a}{B}", "{b}.{a}")).format(a=word, b=(other := rng.choice(EVERYDAY)), B=other.capitalize())
+    return rng.choice(("fn_{i}", "tool_{i}", "f{i}", "action{i}", "{k}_{i}", "{w}", "{k}{i}")).format(i=rng.randint(1, 99), k=rng.choice(KINDS_OF),
+                                                                                                      w=new_word(rng))
+
+
 def restyled(rng: random.Random, f: Function) -> str:
     """One of the names that programs have, or the topic's words in another spelling."""
-    if rng.random() < 0.7:
+    kind = rng.random()
+    if kind < UNLIKE_SHARE:
+        return unlike(rng, f.topic.split()[-1])
+    if kind < 0.76:
         return rng.choice(f.names)
     words = f.topic.split()
     snake = "_".join(words)
@@ -153,7 +195,8 @@ def shown_choices(rng: random.Random, p: Parameter) -> list:
 
 
 def shown_schema(rng: random.Random, f: Function) -> tuple:
-    """Name, schema, {the catalog's name of a parameter: its name here} in the schema's order, {that name: what may be chosen}."""
+    """Name, schema, {the catalog's name of a parameter: its name here} in the schema's order, {that name: what may be chosen},
+    what is not required."""
     parameters = list(f.parameters)
     if rng.random() < SPARE_SHARE:
         more = rng.choice(SPARE)
@@ -181,9 +224,11 @@ def shown_schema(rng: random.Random, f: Function) -> tuple:
     name = restyled(rng, f)
     required = [shown[p.names[0]] for p in parameters if not p.optional]
     description = rng.choice(f.says) + ("." if rng.random() < 0.2 else "")
+    if rng.random() < FRAMED:
+        description = rng.choice(FRAMES).format(description.rstrip("."), w=rng.choice(EVERYDAY))
     schema = {"type": "function", "function": {"name": name, "description": description, "parameters": {
         "type": "object", "properties": properties, "required": required}}}
-    return name, schema, shown, choices
+    return name, schema, shown, choices, [p for p in parameters if p.optional]
 
 
 def tailed(rng: random.Random, f: Function, template: str) -> str:
@@ -213,7 +258,21 @@ def in_quotes(rng: random.Random, f: Function, values: dict) -> dict:
             for name, value in values.items()}
 
 
-def ask(rng: random.Random, f: Function, shown: dict, choices: dict) -> tuple:
+def in_passing(rng: random.Random, p: Parameter, name: str, value: object) -> str:
+    return rng.choice(PASSING.get(p.names[0]) or PASSED).format(n=name.replace("_", " "), v=value)
+
+
+def with_more(rng: random.Random, f: Function, text: str, last: str, said: list) -> str:
+    """The request with what is said in passing: at its end, or after it, or before it where its end is open."""
+    if last in QUOTED or text[-1] not in "?.":
+        return "".join(f"{part[0].upper()}{part[1:]}. " for part in said) + text
+    if rng.random() < PASSING_LAST:
+        more = ", ".join(said)
+        return f"{text} {more[0].upper()}{more[1:]}."
+    return text[:-1] + "".join(rng.choice((", ", " ", ", ")) + part for part in said) + text[-1]
+
+
+def ask(rng: random.Random, f: Function, shown: dict, choices: dict, optional: list) -> tuple:
     """What is said, the arguments in the schema's order, the values by the catalog's names."""
     asks = f.short_asks if rng.random() < LEFT_OUT else f.asks
     template, constants = rng.choice(asks)
@@ -225,6 +284,18 @@ def ask(rng: random.Random, f: Function, shown: dict, choices: dict) -> tuple:
     text = typed.format(**said)
     if template[0] != "{" and rng.random() < 0.8:  # a value stays as it is
         text = text[0].upper() + text[1:]
+    more = []
+    for p in optional:
+        if p.names[0] not in values and rng.random() < PASSING_SHARE:
+            value = True if p.kind == "boolean" else rng.choice(choices[p.names[0]]) if p.choices else draw_value(rng, p.kind)
+            if p.kind == "boolean" and p.names[0] not in PASSING or str(value) in map(str, values.values()):
+                continue
+            values[p.names[0]] = value
+            more.append(in_passing(rng, p, shown[p.names[0]], value))
+    if more:
+        kinds = {p.names[0]: p.kind for p in f.parameters}
+        text = with_more(rng, f, text, kinds.get(template.rstrip("?.").rpartition("{")[2].rstrip("}"), ""), more)
+        core = f"{core} {' '.join(more)}"
     return Asked(text, core), {shown[name]: values[name] for name in shown if name in values}, values
 
 
@@ -232,8 +303,21 @@ def follow(rng: random.Random, f: Function, shown: dict) -> tuple:
     """The same asked of another value of the only parameter: "And in Rome?"."""
     p = f.parameters[0]
     value = draw_value(rng, p.kind)
-    text = rng.choice(FOLLOWS + (["And in {}?", "and in {}", "What about in {}?"] if p.kind == "city" else [])).format(value)
+    if rng.random() < 0.25:
+        text = rng.choice(FOLLOWS_NAMED).format(value, n=rng.choice((shown[p.names[0]].replace("_", " "), p.names[0], f.topic.split()[-1])))
+    else:
+        text = rng.choice(FOLLOWS + (["And in {}?", "and in {}", "What about in {}?"] if p.kind == "city" else [])).format(value)
     return Asked(text, text), {shown[p.names[0]]: value}, {p.names[0]: value}
+
+
+def both(rng: random.Random, f: Function, shown: dict) -> tuple:
+    """The same asked of two values at once: what is said, the arguments of each call, the values of each."""
+    p = f.parameters[0]
+    name = p.names[0]
+    template = rng.choice([template for template, constants in f.asks if named_in(template) == {name} and not constants])
+    two = distinct(rng, 2, lambda r: draw_value(r, p.kind))
+    text = casual(rng, template).format(**{name: rng.choice(("{} and {}", "{} and {}", "{} and also {}")).format(*two)})
+    return Asked(text, f"{template} {two[0]} {two[1]}"), [{shown[name]: value} for value in two], [{name: value} for value in two]
 
 
 def can_follow(f: Function) -> bool:
@@ -242,4 +326,4 @@ def can_follow(f: Function) -> bool:
 
 def answer(f: Function, values: dict, result: dict) -> str:
     """What uses a result that has the function's own fields."""
-    return f.answer.format(**values, **{name: spoken(value) for name, value in result.items()})
+    return f.answer.format(**(values | {name: spoken(value) for name, value in result.items()}))

@@ -113,6 +113,12 @@ def prompt_and_answer(conversation: Conversation) -> tuple:
     return prompt, answer.removesuffix("\n").removesuffix("<|im_end|>")
 
 
+def prompt_of(conversation: Conversation) -> str:
+    """Of a conversation that ends with a request: the text before the answer."""
+    head = "<|im_start|>assistant\n" + ("<think>\n" if conversation.thinking else "<think>\n\n</think>\n\n")
+    return "".join(text for text, _ in render(conversation)) + head
+
+
 def up_to(conversation: Conversation, end: int) -> Conversation:
     return replace(conversation, turns=conversation.turns[:end])
 

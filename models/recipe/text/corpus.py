@@ -8,10 +8,12 @@ set of turns of its own part alone: so no question of a test was ever trained, i
 from .chat import Conversation, system_text, up_to
 from .extraction import extraction, refusal
 from .facts import facts
+from .filler import HELD
 from .identity import identity
+from .lists import lists
 from .manual import manual
 from .paraphrases import paraphrases
-from .reasoning import arithmetic, lists
+from .reasoning import arithmetic
 from .recall import recall, recall_of_facts, reference
 from .system import introduced
 from .tools import tools
@@ -57,18 +59,20 @@ def training_conversation(rng: Dice, longest: int, recall_share: float, mix: str
     return cut(rng, draw(rng, rng.choices(tasks, weights)[0]))
 
 
-LENGTHS = {"recall_1k": 1000, "recall_4k": 4000, "recall_8k": 8000, "recall_16k": 15600, "absent": 1000}
+LENGTHS = {"recall_1k": 1000, "recall_4k": 4000, "recall_8k": 8000, "recall_16k": 15600, "absent": 1000, "recall_prose_2k": 2000,
+           "recall_prose_6k": 6000}
 TASKS = {"manual": manual, "identity": identity, "greeting": identity, "arithmetic": arithmetic, "lists": lists, "reference": reference,
          "json": extraction, "facts": facts, "refusal": refusal, "tools": tools}
+OF_HELD_STYLE = ("recall_prose_2k", "recall_prose_6k")  # in a style that is never trained
 # "asked": written one by one and never drawn, the nearest to what people ask.
 TESTS = ["asked", "greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "facts", "refusal", "tools", "absent", "recall_1k",
-         "recall_4k", "recall_8k", "recall_16k"]
+         "recall_4k", "recall_8k", "recall_16k", "recall_prose_2k", "recall_prose_6k"]
 LONG = [name for name in TESTS if name in LENGTHS]
 
 
 def one_of(rng: Dice, name: str) -> Conversation:
     if name in LENGTHS:
-        return draw(rng, lambda r: recall(r, LENGTHS[name], questions=1, absent=name == "absent"))
+        return draw(rng, lambda r: recall(r, LENGTHS[name], questions=1, absent=name == "absent", style=HELD if name in OF_HELD_STYLE else ""))
     while True:
         conversation = draw(rng, TASKS[name])
         if conversation.task == name:
@@ -82,7 +86,7 @@ def wording(conversation: Conversation) -> str:
 def test_set(name: str, count: int, part: str = "test") -> list:
     """Held-out conversations, each of another wording; fewer than `count` when there are not so many."""
     if name == "asked":
-        return paraphrases()[:count]
+        return paraphrases(part)[:count]
     rng = dice(f"{name}/{SEEDS[part]}", part)
     found: list = []
     seen, misses = set(), 0

@@ -4,6 +4,7 @@
 """
 
 import random
+import re
 
 from .clauses import ALIASES, JOBS, TOPICS, full_name, mail_address, named_in, phone_number
 from .words import ADJECTIVES, COLORS, DAYS, NOUNS, THINGS, any_word, city, digits, distinct, new_name, new_word
@@ -112,6 +113,15 @@ NEVER = "age weight language birthday fax password gender height author rating".
 SEEMING = {"price", "total", "tax", "item", "quantity", "date", "due", "start"}
 
 
+MONEY = re.compile(r"\{(price|total|tax|salary)\}( euros\b| EUR\b)?")
+
+
+def in_money(rng: random.Random, text: str) -> str:
+    """With a sign of money at every amount; the amount alone is extracted."""
+    sign = rng.choice(("${}", "${}", "€{}", "€{}", "{} €", "{}€", "£{}", "{} USD", "EUR {}", "{} CHF", "{} dollars"))
+    return MONEY.sub(lambda match: sign.format(f"{{{match[1]}}}"), text)
+
+
 def document(rng: random.Random) -> tuple:
     """(text, {field: value} of what is in it, fields that documents of this sort can have and this one has not)."""
     mark, fixed, parts = rng.choice(DOCUMENTS)
@@ -122,7 +132,10 @@ def document(rng: random.Random) -> tuple:
     possible = {field for part in parts for line in part for field in named_in(line)}
     if "color" in possible:
         values["item"] = rng.choice(THINGS) if rng.random() < 0.5 else new_word(rng)  # none with a color of its own
-    text = mark.join(lines).format(**values)
+    text = mark.join(lines)
+    if rng.random() < 0.35:
+        text = in_money(rng, text)
+    text = text.format(**values)
     if rng.random() < 0.1 and mark == "\n":
         text = text.replace("\n", rng.choice(("; ", " | ")))
     said = {field: values[field] for line in lines for field in named_in(line)}

@@ -3,16 +3,15 @@
 import json
 import random
 
-from .asked import casual, drawn, phrased
+from .asked import casual, phrased
 from .chat import Conversation, Turn
 from .clauses import composed_request
 from .documents import Written, document_request
 from .identity import greeting_turns
 from .manual import questions
 from .outside import outside
-from .paraphrases import KEPT
 from .reasoning import unfit_sum
-from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, person,
+from .words import (Asked, COLORS, DAYS, FRUITS, THINGS, any_word, city, code, digits, distinct, email, fresh, new_name, new_word, odd, person,
                     surname)
 
 RECORDS = {
@@ -21,21 +20,30 @@ RECORDS = {
                 "We met {name} ({age}) from {city}; mail goes to {email}.",
                 "In {city} there is a {age} year old called {name} with the mail {email}."],
                ["name", "age", "city", "email"]),
-    "order": (["{name} orders {quantity} {item} for {price} euros, to be delivered on {day}.",
-               "Order {number}: {quantity} {item}, {price} euros, customer {name}, delivery {day}.",
-               "On {day} we bring {quantity} {item} to {name}. The price is {price} euros, order {number}.",
-               "Please send {name} {quantity} {item} by {day}. That makes {price} euros."],
+    "order": (["{name} orders {quantity} {item} for {cost}, to be delivered on {day}.",
+               "Order {number}: {quantity} {item}, {cost}, customer {name}, delivery {day}.",
+               "On {day} we bring {quantity} {item} to {name}. The price is {cost}, order {number}.",
+               "Please send {name} {quantity} {item} by {day}. That makes {cost}."],
               ["name", "quantity", "item", "price", "day", "number"]),
-    "product": (["The {color} {product} weighs {weight} grams and costs {price} euros.", "For sale: {product}, {color}, {weight} g, {price} euros.",
-                 "Our {product} in {color} costs {price} euros. Its weight is {weight} grams.",
-                 "Article {number} is a {color} {product} of {weight} grams for {price} euros."],
+    "product": (["The {product} costs {cost}.", "We sell the {product} for {cost}.", "Our {product} is {cost} now.", "{product}: {cost}",
+                 "You get a {product} for {cost}.", "The price of the {product} is {cost}.", "A {color} {product} for {cost}.",
+                 "The {color} {product} weighs {weight} grams and costs {cost}.", "For sale: {product}, {color}, {weight} g, {cost}.",
+                 "Our {product} in {color} costs {cost}. Its weight is {weight} grams.",
+                 "Article {number} is a {color} {product} of {weight} grams for {cost}."],
                 ["product", "color", "weight", "price", "number"]),
-    "trip": (["{name} travels from {city} to {destination} on {day} at {time}.",
+    "trip": (["The train from {city} to {destination} leaves at {time}.", "Bus to {destination} from {city}, {time}",
+              "{name} goes to {destination} on {day}.",
+              "On {day} at {time} we drive from {city} to {destination}.", "{city} - {destination}, {day} {time}",
+              "{name} travels from {city} to {destination} on {day} at {time}.",
               "Train to {destination}, leaving {city} on {day} at {time}, seat for {name}.",
               "On {day}, {name} flies from {city} to {destination}. Departure is at {time}.",
               "Ticket: {name}, {city} to {destination}, {day}, {time}."],
              ["name", "city", "destination", "day", "time"]),
 }
+OTHER_NAMES = {"city": ["from", "origin", "start"], "destination": ["to", "goal", "target"], "product": ["item", "article", "name"],
+               "price": ["cost", "price"], "quantity": ["count", "amount", "number_of_items"], "item": ["product", "article"],
+               "time": ["departure", "hour"]}
+OTHER_SHARE = 0.3
 ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn this into JSON with {}: {}",
         "{1}\n\nExtract the fields {0} to JSON.", "{1}\n\nWrite JSON with {0}.", "Text: {1}\nFields: {0}\nAnswer in JSON.", "JSON with {}: {}",
         "Extract {} from this as JSON.\n\n{}", "Find {} in this text and answer in JSON: {}", "{1}\n\nGive me {0} as JSON.",
@@ -49,6 +57,11 @@ BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON 
               "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
               "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}",
               "JSON with the following fields:\n{0}\n\nText:\n{1}"]
+
+
+COSTS = ["{price} euros"] * 5 + ["{price} dollars", "${price}", "${price}", "€{price}", "€{price}", "{price} €", "{price}€", "£{price}",
+                                 "{price} EUR", "{price} USD",
+                              "CHF {price}", "{price} pounds"]
 
 
 def price(rng: random.Random) -> object:
@@ -76,9 +89,10 @@ def free_record(rng: random.Random) -> tuple:
     values: dict = {}
     for field in fields:
         kind = rng.random()
-        values[field] = (rng.randint(1, 9999) if kind < 0.3 else new_name(rng) if kind < 0.5 else code(rng) if kind < 0.7 else
+        values[field] = (rng.randint(1, 9999) if kind < 0.28 else new_name(rng) if kind < 0.44 else code(rng) if kind < 0.62 else
+                         odd(rng) if kind < 0.75 else
                          " ".join(any_word(rng) for _ in range(rng.randint(1, 3))))
-        if isinstance(values[field], str) and values[field].isdigit():
+        if isinstance(values[field], str) and values[field].isdecimal():
             values[field] = int("1" + values[field])
     style = rng.choice(("{}: {}", "{} = {}", "{} is {}", "the {} is {}", "{} {}"))
     if style == "{} {}" and any(isinstance(v, str) and " " in v for v in values.values()):
@@ -125,10 +139,15 @@ def json_request(rng: random.Random) -> tuple:
             names.append(rng.choice([f for f in FREE_FIELDS if f not in values]))
         fields = rng.sample(names, rng.randint(2, len(names)))
     else:
-        texts, names = RECORDS[rng.choice(list(RECORDS))]
-        template, values = rng.choice(texts), field_values(rng)
+        kind_of = rng.choice(list(RECORDS))
+        texts, names = RECORDS[kind_of]
+        template, values = rng.choice(texts).replace("{cost}", rng.choice(COSTS)), field_values(rng)
         text, values = template.format(**values), {f: values[f] for f in names if "{" + f + "}" in template}
         fields = rng.sample(names, rng.randint(2, len(names)))
+        if kind_of != "person" and rng.random() < OTHER_SHARE:
+            other = {f: rng.choice(OTHER_NAMES.get(f, [f])) for f in fields}
+            if len({*other.values(), *fields}) == len({*fields}) + sum(f != o for f, o in other.items()):
+                fields, values = list(other.values()), {other[f]: values.get(f) for f in fields}
     asks, named = (BLOCK_ASKS, block(rng, fields)) if rng.random() < 0.12 else (ASKS, listing(rng, fields))
     frame = rng.choice(asks)
     asked = (frame if frame.startswith("JSON") else casual(rng, frame)).format(named, text)
@@ -136,7 +155,7 @@ def json_request(rng: random.Random) -> tuple:
 
 
 def extraction(rng: random.Random) -> Conversation:
-    asked, fields, answer = drawn(rng, lambda: json_request(rng), KEPT)
+    asked, fields, answer = rng.user(lambda: json_request(rng))
     return Conversation("json", [Turn("user", asked), Turn("assistant", answer, "Extract " + ", ".join(fields) + ".")],
                         thinking=rng.random() < 0.5)
 
@@ -147,7 +166,7 @@ SUM_REFUSAL = "I cannot compute that. I add, subtract and multiply two whole num
 
 def refusal(rng: random.Random) -> Conversation:
     sums = rng.random() < 0.3
-    asked = drawn(rng, lambda: unfit_sum(rng) if sums else phrased(rng, outside(rng)), KEPT)
+    asked = rng.user(lambda: unfit_sum(rng) if sums else phrased(rng, outside(rng)))
     thought, answer = ("I was not trained for this calculation.", SUM_REFUSAL) if sums else ("I was not trained for this.", REFUSAL)
     turns = [Turn("user", asked), Turn("assistant", answer, thought)]
     if rng.random() < 0.12:  # among questions that it does answer

@@ -12,7 +12,7 @@ from .asked import casual
 from .chat import Conversation, Turn
 from .clauses import JOBS, phone_number
 from .words import (ADJECTIVES, COLORS, DAYS, EVERYDAY, FRUITS, LANGUAGES, NOUNS, THINGS, Asked, city, code, fresh, new_name,
-                    new_word, person, surname)
+                    new_word, odd, person, surname)
 
 ABSENT = "The text does not say."
 ABSENT_SHARE = 0.2
@@ -93,7 +93,7 @@ RELATIONS = [
      ["What is the budget of {s}?", "How big is the budget of {s}?", "How much may {s} spend?"], ["What has a budget of {v}?"]),
     (thing, lambda r: r.choice(COLORS) if r.random() < 0.7 else new_word(r), "the color of {s}", ["{s} is {v}.", "The color of {s} is {v}."],
      ["What color is {s}?", "What is the color of {s}?", "Which color does {s} have?"], ["What is {v}?", "Which thing is {v}?"]),
-    (thing, lambda r: f"{r.randint(2, 900)} {r.choice(('euros', 'dollars'))}", "the price of {s}",
+    (thing, lambda r: r.choice(("{} euros", "{} euros", "{} dollars", "${}", "€{}", "£{}", "{}€")).format(r.randint(2, 900)), "the price of {s}",
      ["{s} costs {v}.", "The price of {s} is {v}.", "You get {s} for {v}."],
      ["How much is {s}?", "What does {s} cost?", "What is the price of {s}?", "How much does {s} cost?"], ["What costs {v}?"]),
     (thing, place, "the place of {s}", ["{s} is {v}.", "You find {s} {v}.", "{s} lies {v}."],
@@ -109,7 +109,8 @@ RELATIONS = [
     (lambda r: f"the {either('shop bank library museum market pool cinema bakery school'.split())(r)}", either(DAYS), "when {s} is closed",
      ["{s} is closed on {v}.", "On {v} {s} is closed.", "{s} does not open on {v}."],
      ["When is {s} closed?", "On which day is {s} closed?", "Which day is {s} closed?"], ["What is closed on {v}?"]),
-    (lambda r: f"the {either('server router printer safe door gate cellar account vault'.split())(r)}", code, "the password of {s}",
+    (lambda r: f"the {either('server router printer safe door gate cellar account vault'.split())(r)}",
+     lambda r: odd(r) if r.random() < 0.3 else code(r), "the password of {s}",
      ["The password of {s} is {v}.", "{s} has the password {v}.", "Use {v} as the password of {s}."],
      ["What is the password of {s}?", "Which password does {s} have?", "What password does {s} need?"], ["What has the password {v}?"]),
     (lambda r: f"the {either('bus train ferry flight plane boat tram'.split())(r)} to {city(r)}", clock, "when {s} leaves",
@@ -122,7 +123,8 @@ RELATIONS = [
     # Whatever people have of each other: the name of it is open.
     (lambda r: f"{who(r)}'s {either(NOUNS + THINGS)(r)}", code, "the code of {s}", ["The code of {s} is {v}.", "{s} has the code {v}."],
      ["What is the code of {s}?", "Which code does {s} have?"], ["What has the code {v}?"]),
-    (lambda r: f"the {either(EVERYDAY)(r)} of {new_name(r)}", fresh, "{s}", ["{s} is {v}.", "{v} is {s}."],
+    (lambda r: f"the {either(EVERYDAY)(r)} of {new_name(r)}", lambda r: odd(r) if r.random() < 0.3 else fresh(r), "{s}",
+     ["{s} is {v}.", "{v} is {s}."],
      ["What is {s}?", "What is {s}?", "Tell me {s}."], []),
 ]
 INTROS = ["Text: ", "Read this: ", "Here is a text. ", "Context: ", "Notes: ", "Facts: ", "I tell you something. ", "Listen: "]

@@ -3,10 +3,9 @@
 import random
 from pathlib import Path
 
-from .asked import drawn, phrased
+from .asked import phrased
 from .chat import Conversation, Turn
 from .frames import ask
-from .paraphrases import KEPT
 from .topics import read_topics
 from .words import NOUNS, THINGS, Asked, person, surname
 
@@ -135,7 +134,7 @@ def ended(rng: random.Random, asked: str) -> Asked:
 
 
 def greeting_turns(rng: random.Random) -> list:
-    asked, answer = drawn(rng, lambda: greeting(rng), KEPT)
+    asked, answer = rng.user(lambda: greeting(rng))
     return [Turn("user", ended(rng, asked)), Turn("assistant", answer, "A greeting.")]
 
 
@@ -144,7 +143,7 @@ def identity(rng: random.Random) -> Conversation:
     thinking = rng.random() < 0.5
     if rng.random() < 0.4:
         return Conversation("greeting", greeting_turns(rng), thinking=thinking)
-    asked, answer = drawn(rng, lambda: about_itself(rng), KEPT)
+    asked, answer = rng.user(lambda: about_itself(rng))
     turns = greeting_turns(rng) if rng.random() < 0.2 else []
     turns += [Turn("user", asked), Turn("assistant", answer, "A question about me.")]
     return Conversation("identity", turns, thinking=thinking)

@@ -3,7 +3,7 @@
 import random
 
 from .values import ENDINGS, file_path, url, version, web_host
-from .words import EVERYDAY, LETTERS, any_word, code, letters, new_name, new_word
+from .words import EVERYDAY, LETTERS, any_word, code, letters, new_name, new_word, odd
 
 STRINGS = "id name place owner user target label mode color path group status kind tag source shelf zone code title type".split()
 NUMBERS = "level amount count size speed limit weight price width height seconds hours days pages priority volume year distance".split()
@@ -42,7 +42,9 @@ def text_value(rng: random.Random) -> str:
         return code(rng)
     if kind < 0.68:
         return letters(rng)
-    return mixed(rng) if kind < 0.76 else rng.choice(FORMS)(rng) if kind < 0.82 else any_word(rng)
+    if kind < 0.82:
+        return mixed(rng) if kind < 0.76 else rng.choice(FORMS)(rng)
+    return odd(rng) if kind < 0.87 else any_word(rng)
 
 
 def number_value(rng: random.Random) -> object:

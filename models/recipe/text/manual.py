@@ -1,18 +1,17 @@
 """Questions about Tessera.
 
-options.tsv holds the flags as the program's own option table has them (read_options.py), manual.txt what people want and
-how they say it; what is said of one flag, endpoint or column is written here.
+manual.txt holds what people want and how they say it, options.py what is asked of one flag; what is said of one endpoint or command
+is written here.
 """
 
 import random
 from itertools import accumulate
-from pathlib import Path
 
-from .asked import drawn, phrased
+from .asked import phrased
 from .chat import Conversation, Turn
 from .frames import AND, DO, DO_COMMAND, DO_FLAG, ENDPOINT_DO, ENDPOINT_THING, LINE, SUPPORT, THAT, THING, WHAT, WHEN, and_one, ask
 from .identity import greeting_turns
-from .paraphrases import KEPT
+from .options import ABOUT_FLAG, AND_MEANING, COMMANDS, KNOWN, flag_question, named, of_it, option_questions, with_value
 from .tables import table_questions
 from .topics import FACTS, FLAGS, PATHS, Topic
 from .unknown import FEATURES, UNKNOWN, and_unknown, unknown_command, unknown_flag, unknown_path, unknown_request
@@ -39,46 +38,6 @@ METHOD_QUESTIONS = ["Which method does {} take?", "Is {} GET or POST?", "How do 
                     "Do I GET or POST {}?", "What method do I use for {}?", "Does {} take GET?", "Does {} take POST?",
                     "With which method do I call {}?"]
 
-FLAG_QUESTIONS = ["What does {} do?", "What is {} for?", "Explain {}.", "What does the flag {} mean?", "Tell me about {}.",
-                  "What is the option {}?", "How do I use {}?", "Describe {}.", "What happens if I set {}?", "What happens when I use {}?",
-                  "What happens with {}?", "What if I set {}?", "What if I give {}?", "What does {} change?", "What does {} mean?", "What is {}?",
-                  "When do I need {}?", "When should I use {}?", "Why would I use {}?", "What is the meaning of {}?", "What is the purpose of {}?",
-                  "What effect does {} have?", "What can I do with {}?", "What does it do when I set {}?", "What about {}?", "How about {}?", "{}?",
-                  "{}", "Is there a flag {}?", "Does {} exist?", "Do you know {}?", "Can I use {}?", "What is {} good for?", "How does {} work?",
-                  "Does Tessera have {}?", "Does Tessera know {}?", "What will {} do?", "I saw {}. What is it?",
-                  "Someone told me to use {}. What is it?", "Should I set {}?", "What do I give to {}?", "And {}?", "I do not understand {}.",
-                  "Help me with {}.", "What would {} do?", "Is {} a flag?", "What does tessera serve do with {}?", "What does setting {} do?"]
-BARE_QUESTIONS = ["What does the {} flag do?", "What does the {} option do?", "Explain the {} flag.", "What is the {} option for?",
-                  "What is the {} flag?", "How do I use the {} option?", "Tell me about the {} option.", "When do I need the {} flag?",
-                  "What happens if I set the {} flag?"]
-DEFAULT_QUESTIONS = ["What is the default of {}?", "What is {} by default?", "Which value has {} if I leave it out?", "Default of {}?",
-                     "What is the default value of {}?", "What happens if I leave {} out?", "What if I do not set {}?", "Which default has {}?",
-                     "What is {} when I do not give it?", "Does {} have a default?", "What is the standard value of {}?",
-                     "How is {} set by default?", "What does {} default to?", "Without {}, what is used?"]
-COMMAND_QUESTIONS = ["Which commands take {}?", "Where can I use {}?", "What commands know {}?", "Which commands accept {}?",
-                     "With which commands can I use {}?", "Which command has {}?", "Where does {} work?", "For which commands is {}?"]
-CHOICE_QUESTIONS = ["Which values can {} have?", "What are the choices of {}?", "What can I give to {}?", "Which values does {} accept?",
-                    "What values are allowed for {}?", "What can {} be?", "Which values are there for {}?", "What may I write after {}?",
-                    "List the values of {}."]
-KEY_QUESTIONS = ["What is the configuration key of {}?", "How is {} called in the config file?", "Which TOML key belongs to {}?",
-                 "How do I write {} in the config file?", "What is {} in the TOML file?", "Which key sets {} in the configuration file?"]
-FIND_FLAG = ["Which flag is this: {}?", "Which option stands for: {}?", "I look for the flag with this meaning: {}", "Name the flag: {}"]
-
-COMMANDS = {
-    "serve": "answers an OpenAI-style HTTP API",
-    "run": "answers one prompt, or chats on the terminal",
-    "plan": "shows where everything would lie and what it takes",
-    "devices": "lists what can compute here, and why something cannot",
-    "bench": "measures prompt and generation speed",
-    "calibrate": "counts which experts a text needs",
-    "inspect": "shows a GGUF file's metadata and tensors",
-    "tokenize": "turns text into token ids",
-    "detokenize": "turns token ids into text",
-    "template": "renders a conversation with the chat template",
-    "logits": "writes the logits of a token sequence",
-    "synth": "writes a model file with random weights",
-    "worker": "computes layers or experts for a server in another process",
-}
 ALL_COMMANDS = ["Which commands are there?", "List the commands.", "What commands does Tessera have?", "Which commands does tessera know?",
                 "Name all commands.", "What can I type after tessera?", "Show me the commands.", "What are the commands of Tessera?",
                 "Which subcommands are there?", "What subcommands does tessera have?"]
@@ -89,48 +48,7 @@ COMMAND_OPTIONS = ["Which options does {} take?", "How do I get help for {}?", "
                    "Show me the options of {}."]
 
 
-# Flags that the option table does not hold, since no file can set them.
-GENERAL = [("--config", "PATH", "read this TOML file instead of the user's"), ("--print-config", "", "show every value with its origin, and end"),
-           ("-h,--help", "", "show the options of a command")]
-
-
-def load_options() -> list:
-    lines = (Path(__file__).parent / "options.tsv").read_text().splitlines()
-    columns = lines[0].split("\t")
-    general = [dict(dict.fromkeys(columns, ""), flags=flags, value=value, help=text, commands=" ".join(COMMANDS)) for flags, value, text in GENERAL]
-    return [dict(zip(columns, line.split("\t"))) for line in lines[1:]] + general
-
-
-OPTIONS = load_options()
 WHOLE = ["{}"]  # the frame of what is a question already
-KNOWN = [name for option in OPTIONS for name in option["flags"].split(",")] + ["--version"]
-ABOUT_FLAG = FLAG_QUESTIONS * 2 + DEFAULT_QUESTIONS + COMMAND_QUESTIONS + CHOICE_QUESTIONS + KEY_QUESTIONS
-
-
-def long_name(option: dict) -> str:
-    return next(name for name in option["flags"].split(",") if name.startswith("--"))
-
-
-def with_value(option: dict) -> str:
-    return long_name(option) + (" " + option["value"] if option["value"] else "")
-
-
-def named(name: str) -> list:
-    return [option for option in OPTIONS if name in option["flags"].split(",")]
-
-
-def meaning(name: str) -> str:
-    """What a flag does; of one that commands share by name alone, each meaning with its commands."""
-    found = named(name)
-    return " ".join(f"{name}{' ' + o['value'] if o['value'] else ''}: {o['help']}." + (f" Default: {o['default']}." if o["default"] else "") +
-                    (f" Commands: {o['commands'].replace(' ', ', ')}." if len(found) > 1 else "") for o in found)
-
-
-def default(name: str) -> str:
-    value = named(name)[0]["default"]
-    return f"The default of {name} is {value}." if value else f"{name} has no default."
-
-
 def purpose(topic: Topic) -> str:
     """The answer of a topic."""
     if topic in FLAGS:
@@ -139,64 +57,6 @@ def purpose(topic: Topic) -> str:
     if topic in PATHS:
         return f"Use {topic.head}: it {ENDPOINTS[topic.head.split()[1]][1]}."
     return topic.head
-
-
-def given(rng: random.Random, name: str) -> str:
-    """The flag, sometimes with a value as it stands on a command line."""
-    found = named(name)
-    if rng.random() > 0.12:
-        return name
-    if not found:
-        return f"{name} {rng.choice((rng.randint(1, 9999), 'on', 'off', 'all', rng.randint(1, 9)))}"
-    choices, value = found[0]["choices"], found[0]["value"]
-    return name + (" " + rng.choice(choices.split("|")) if choices else f" {rng.randint(1, 9999)}" if value in ("N", "T", "P", "X") else "")
-
-
-def flag_question(rng: random.Random, name: str) -> str:
-    if name.startswith("--") and rng.random() < 0.08:
-        return rng.choice(BARE_QUESTIONS).format(name.removeprefix("--"))
-    return rng.choice(FLAG_QUESTIONS).format(given(rng, name))
-
-
-def some_flag(rng: random.Random) -> str:
-    """Each option alike; now and then by its short or other name."""
-    return rng.choice(rng.choice(OPTIONS)["flags"].split(",")) if rng.random() < 0.2 else long_name(rng.choice(OPTIONS))
-
-
-def meaning_or_not(rng: random.Random) -> tuple:
-    if rng.random() < 0.75:
-        name = some_flag(rng)
-        return name, meaning(name)
-    name = unknown_flag(rng, KNOWN)
-    return name, f"I know no flag {name}. See tessera --help."
-
-
-AND_MEANING = and_one(meaning_or_not)
-
-
-def and_default(rng: random.Random) -> tuple:
-    while True:
-        name = some_flag(rng)
-        if len(named(name)) == 1:
-            return rng.choice([*AND, "And of {}?", "And the default of {}?"]).format(name), default(name)
-
-
-def option_questions(rng: random.Random) -> tuple:
-    option, name = rng.choice(OPTIONS), some_flag(rng)
-    if rng.random() < 0.7:
-        return flag_question(rng, name), meaning(name), AND_MEANING
-    name, kind = long_name(option), rng.random()
-    if len(named(name)) > 1:
-        return flag_question(rng, name), meaning(name), AND_MEANING
-    if kind < 0.45:
-        return rng.choice(DEFAULT_QUESTIONS).format(name), default(name), and_default
-    if kind < 0.6:
-        return rng.choice(COMMAND_QUESTIONS).format(name), f"{name} works with {option['commands'].replace(' ', ', ')}.", None
-    if kind < 0.75 and option["choices"]:
-        return rng.choice(CHOICE_QUESTIONS[:2] + CHOICE_QUESTIONS[3:]).format(name), f"{name} can be {option['choices'].replace('|', ', ')}.", None
-    if kind < 0.88 and option["key"]:
-        return rng.choice(KEY_QUESTIONS).format(name), f"The key of {name} is {option['key']}.", None
-    return rng.choice(FIND_FLAG).format(option["help"]), f"It is {name}.", None
 
 
 def unknown_questions(rng: random.Random) -> tuple:
@@ -242,7 +102,7 @@ def worded(rng: random.Random, topic: Topic, frames: dict) -> tuple:
 def flag_by_purpose(rng: random.Random) -> tuple:
     topic = some_purpose(rng)
     _, asked = worded(rng, topic, {"do": DO if rng.random() < 0.6 else DO_FLAG, "thing": THING, "ask": WHOLE})
-    return asked, purpose(topic), and_purpose
+    return asked, purpose(topic), of_it(topic.head) if rng.random() < 0.4 else and_purpose
 
 
 def path_meaning(rng: random.Random) -> tuple:
@@ -280,6 +140,12 @@ def command_meaning(rng: random.Random) -> tuple:
 
 
 AND_COMMAND = and_one(command_meaning)
+CLEAR = ["calibrate", "detokenize", "tokenize", "synth", "logits", "bench", "inspect"]  # that nobody takes for another word
+
+
+def bare_command(rng: random.Random, command: str) -> str:
+    """Without the program's name before it."""
+    return rng.choice(("the {} command", "the command {}", "`{}`", "\"{}\"", "the subcommand {}", *["{}"] * 3 * (command in CLEAR))).format(command)
 
 
 def command_questions(rng: random.Random) -> tuple:
@@ -289,6 +155,8 @@ def command_questions(rng: random.Random) -> tuple:
         return rng.choice(ALL_COMMANDS), f"The commands are {', '.join(COMMANDS)}.", AND_COMMAND
     if kind < 0.28:
         return rng.choice(COMMAND_OPTIONS).format(command), f"See {command} --help.", None
+    if rng.random() < 0.4:
+        command = bare_command(rng, command.split()[1])
     return rng.choice(COMMAND_QUESTIONS_OF).format(command), answer, AND_COMMAND
 
 
@@ -316,7 +184,7 @@ def and_about(rng: random.Random) -> tuple:
     return ask(rng, AND, rng.choice(topic.about)), topic.head
 
 
-KINDS = {option_questions: 0.18, flag_by_purpose: 0.23, facts: 0.3, endpoint_questions: 0.08, command_questions: 0.04, table_questions: 0.05,
+KINDS = {option_questions: 0.18, flag_by_purpose: 0.23, facts: 0.28, endpoint_questions: 0.08, command_questions: 0.06, table_questions: 0.05,
          unknown_questions: 0.12}
 
 
@@ -334,9 +202,9 @@ def questions(rng, count: int) -> list:
         def draw(more=more) -> tuple:
             if more is None or rng.random() < 0.3:
                 return question(rng)
-            asked, answer = more(rng)
-            return phrased(rng, asked), answer, more
-        asked, answer, more = drawn(rng, draw, KEPT)
+            asked, answer, *then = more(rng)  # and what may be asked after that
+            return phrased(rng, asked), answer, then[0] if then else more
+        asked, answer, more = rng.user(draw)
         turns += [Turn("user", asked), Turn("assistant", answer, "A question about Tessera.")]
     return turns
 

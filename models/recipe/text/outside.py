@@ -3,8 +3,7 @@
 import random
 
 from .frames import DO, THAT, THING, WHAT, WHEN, ask
-from .paraphrases import KEPT
-from .words import ADJECTIVES, FRUITS, LANGUAGES, NOUNS, THINGS, any_word, city, fresh, new_word, person, plain, surname
+from .words import ADJECTIVES, FRUITS, LANGUAGES, NOUNS, THINGS, any_word, city, fresh, new_word, person, surname
 
 WRITINGS = """poem story song letter essay joke novel speech review report recipe blog riddle fable play haiku limerick sonnet script
 article summary biography toast slogan proverb tale diary message advert headline prayer""".split()
@@ -151,7 +150,8 @@ def everyday_deed(rng: random.Random) -> str:
     return filled(rng, rng.choice(DEEDS_OF_A_DAY))
 
 
-def request(rng: random.Random, tool_like: bool) -> str:
+def outside(rng: random.Random, tool_like: bool = True) -> str:
+    """A request outside of the tasks; without `tool_like` none that a function could serve."""
     if tool_like and rng.random() < 0.2:
         return filled(rng, rng.choice(TOOL_LIKE))
     kinds = list(OUTSIDE) + ["deeds", "social"] if tool_like else [kind for kind in OUTSIDE if kind not in CHATTY]
@@ -162,11 +162,3 @@ def request(rng: random.Random, tool_like: bool) -> str:
         phrases, frames = DAILY[kind]
         return ask(rng, frames, filled(rng, rng.choice(phrases)))
     return filled(rng, rng.choice(OUTSIDE[kind]))
-
-
-def outside(rng: random.Random, tool_like: bool = True) -> str:
-    """A request outside of the tasks; without `tool_like` none that a function could serve."""
-    while True:
-        text = request(rng, tool_like)
-        if plain(text) not in KEPT:
-            return text

@@ -4,22 +4,21 @@
 """
 
 import collections
-from pathlib import Path
 
 from .chat import Conversation, Turn
-from .words import core_of, dice, plain
+from .words import core_of, dice, half_of, hand_made, part_of
 
-ROWS = [line.split("\t") for line in (Path(__file__).parent / "paraphrases.tsv").read_text().splitlines() if line]
-KEPT = frozenset(plain(question) for question, _ in ROWS)
+ROWS = hand_made("paraphrases.tsv")
 
 
-def paraphrases() -> list:
-    """Each question alone, as conversations of the task "asked"."""
-    return [Conversation("asked", [Turn("user", question), Turn("assistant", answer)], thinking=False) for question, answer in ROWS]
+def paraphrases(part: str) -> list:
+    """Each question of the part alone, as conversations of the task "asked"."""
+    return [Conversation("asked", [Turn("user", question), Turn("assistant", answer)], thinking=False) for question, answer in ROWS
+            if half_of(question) == part]
 
 
 def main() -> None:
-    from .extraction import refusal  # these leave out what is kept, so they come after it
+    from .extraction import refusal
     from .identity import identity
     from .manual import manual, purpose
     from .topics import TOPICS
@@ -31,9 +30,8 @@ def main() -> None:
         turns = (manual, manual, manual, identity, refusal)[i % 5](rng).turns
         for asked, answer in zip(turns, turns[1:]):
             if asked.role == "user":
-                core = core_of(asked.content)
-                assert plain(asked.content) not in KEPT and core not in KEPT, asked.content
-                wordings[answer.content].add(core)
+                assert part_of(asked.content) == "train", asked.content
+                wordings[answer.content].add(core_of(asked.content))
     missing = {answer for _, answer in ROWS if answer not in wordings and not answer.startswith("I know no ")}
     print(f"{len(ROWS)} questions, {len({answer for _, answer in ROWS})} answers; none of them in 60000 conversations")
     print(f"answers that the generator did not give: {sorted(missing) or 'none'}")

@@ -1,44 +1,34 @@
 """Facts planted in a long text, and questions that refer to earlier turns."""
 
 import random
-import re
 
 from .chat import Conversation, Turn
-from .words import (ADJECTIVES, CITIES, COLORS, DAYS, FRUITS, NAMES, NOUNS, ROOMS, SURNAMES, THINGS, any_word, code, digits,
-                    distinct, new_name, new_word, person)
+from .clauses import mail_address
+from .filler import LINES, SENTENCES, some_style, text_with
+from .values import web_host
+from .words import (ADJECTIVES, EVERYDAY, NOUNS, SURNAMES, accented, any_word, city, code, digits, distinct, new_name, new_word, odd, person)
 
-PLANTED = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.",
-           "The value for {k} is {v}.", "Key {k}, value {v}.", "{k}: {v}."]
-BARE = "{}?"  # the hardest to tell from the text before it
-ASKED = ["What is the code of {}?", "Which value belongs to {}?", "What is the value of {}?", BARE,
-         "Give me the value of {}.", "What was {}?", "Tell me the code for {}.", "Find the value of {}.",
-         "What does the text say about {}?", "Please tell me the value of {}.", "{}: what is the value?"]
+NAMES_OF_VALUES = "code code code value value key password number pin id token secret".split()
+BARE = "{k}?"  # the hardest to tell from the text before it
+ASKED = ["What is the code of {k}?", "Which value belongs to {k}?", "What is the value of {k}?", BARE,
+         "Give me the value of {k}.", "What was {k}?", "Tell me the code for {k}.", "Find the value of {k}.",
+         "What does the text say about {k}?", "Please tell me the value of {k}.", "{k}: what is the value?"]
+NAMED = ["What is the {n} of {k}?", "What is the {n} of {k}?", "What is the {n} for {k}?", "Which {n} does {k} have?", "Give me the {n} of {k}.",
+         "Tell me the {n} for {k}.", "I need the {n} of {k}.", "What's {k}'s {n}?", "Look up the {n} of {k}.", "{k}: which {n}?",
+         "Find the {n} of {k}.",
+         "Which {n} belongs to {k}?", "What {n} is given for {k}?", "Can you find the {n} of {k}?", "Do you see the {n} of {k}?", "{n} of {k}?",
+         "What does {k} have as its {n}?", "According to the text, what is the {n} of {k}?", "Please give me the {n} for {k}."]
 INTROS = ["Read this text and answer the question below.", "Here is a long text.", "Keep the values in this text in mind.",
-          "The following text hides some values.", "Text:"]
-
-FILLER = [
-    "{n} walks from {c} to {d} on {day}.", "The {t} in the {r} is {col}.", "On {day} the market of {c} sells {f}.",
-    "{n} and {m} talk about the {a} {o}.", "It rains in {c}, and the {o} stays {a}.", "Nobody in {c} has seen the {t} of {n}.",
-    "The {a} {o} stands near the {p}.", "{n} paints the {t} {col} and goes to the {r}.", "{m} brings {f} for {n}.",
-    "Every {day} a train leaves {c} for {d}.", "A {col} {t} lies under the {o}.", "{n} writes a letter to {m} about {c}.",
-    "The {o} of {c} is {a} this year.", "In the {r} there is a {a} {t}.", "{n} counts {x} {f} in the {r}.",
-    "The road to {d} is {a} and {b}.", "{m} calls it {w}, but {n} calls it {v}.", "The {p} opens at {h} on {day}.",
-]
+          "The following text hides some values.", "Text:", "Read this:", "Look at this text.", "Answer from this text.", "Document:", "Context:",
+          "Here is what I have:", "Please read:", "Below is a text, then a question."]
+# How text and question stand together; the question comes first now and then
+FRAMES = ["{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n\n{q}", "{t}\n{q}", "{t} {q}",
+          "{i} {t}\n\n{q}",
+          "{q}\n\n{t}", "{q}\n\n{i}\n\n{t}", "{q} {i} {t}", "{t}\n\nQuestion: {q}", "{i}\n\"\"\"\n{t}\n\"\"\"\n{q}", "{i}\n---\n{t}\n---\n{q}",
+          "<text>\n{t}\n</text>\n\n{q}", "{i}\n\n{t}\n\nNow: {q}", "Question: {q}\n\nText: {t}"]
 
 
 TOKENS_PER_SENTENCE = 9.35
-
-
-SLOTS = {"n": NAMES, "m": NAMES, "c": CITIES, "d": CITIES, "day": DAYS, "t": THINGS, "r": ROOMS, "col": COLORS, "f": FRUITS,
-         "a": ADJECTIVES, "b": ADJECTIVES, "o": NOUNS, "p": NOUNS, "x": range(2, 100), "h": range(6, 12)}
-FILLER_SLOTS = [(template, re.findall(r"{(\w+)}", template)) for template in FILLER]
-
-
-def filler(rng: random.Random) -> str:
-    template, slots = rng.choice(FILLER_SLOTS)
-    return template.format(**{slot: rng.choice(SLOTS[slot]) if slot in SLOTS else new_word(rng) for slot in slots})
-
-
 SERVICES = "server host node door room box team order user device port shelf unit task line file".split()
 
 
@@ -50,9 +40,14 @@ def key(rng: random.Random) -> str:
         return f"{rng.choice(SERVICES) if rng.random() < 0.6 else new_word(rng)}{rng.choice('- _')}{rng.randint(1, 99)}"
     if kind < 0.7:
         return person(rng) if rng.random() < 0.5 else f"{person(rng)} {rng.choice(SURNAMES) if rng.random() < 0.5 else new_name(rng)}"
-    if kind < 0.85:
+    if kind < 0.82:
         return code(rng)
-    return new_word(rng) if kind < 0.95 else f"{rng.choice(ADJECTIVES)} {new_word(rng)}"
+    if kind < 0.9:
+        return new_word(rng)
+    return rng.choice((f"{rng.choice(ADJECTIVES)} {new_word(rng)}", f"{rng.choice(EVERYDAY)} {rng.randint(1, 999)}",
+                       f"{rng.choice(EVERYDAY)} {rng.choice(EVERYDAY)}",
+                       f"{new_name(rng)} {rng.choice(NOUNS).capitalize()}", f"{rng.choice(EVERYDAY)}.{rng.choice(EVERYDAY)}", city(rng),
+                       f"{rng.choice(EVERYDAY)}_{rng.choice(EVERYDAY)}".upper(), accented(rng)))
 
 
 def keys_of(rng: random.Random, count: int) -> list:
@@ -65,7 +60,17 @@ def keys_of(rng: random.Random, count: int) -> list:
 
 def value(rng: random.Random) -> str:
     kind = rng.random()
-    return digits(rng, rng.randint(3, 6)) if kind < 0.6 else new_word(rng) if kind < 0.8 else code(rng)
+    if kind < 0.45:
+        return digits(rng, rng.randint(3, 6))
+    if kind < 0.63:
+        return new_word(rng)
+    if kind < 0.8:
+        return code(rng)
+    if kind < 0.9:
+        return odd(rng)
+    return rng.choice((f"{any_word(rng)} {any_word(rng)}", f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}", mail_address(rng, person(rng)),
+                       web_host(rng),
+                       f"{rng.randint(1, 999)}.{digits(rng, 2)}", f"{digits(rng, 2)}:{digits(rng, 2)}", f"{digits(rng, 3)}-{digits(rng, 4)}"))
 
 
 def missing(rng: random.Random, keys: list) -> str:
@@ -92,27 +97,33 @@ def answer_for(k: str, known: dict) -> Turn:
     return Turn("assistant", f"The text gives no value for {k}.", f"Look for {k}. It is not there.")
 
 
-def text_with(rng: random.Random, tokens: int, planted: dict) -> str:
-    """About `tokens` tokens of filler that hide the planted keys and values."""
-    style = rng.choice(PLANTED) if rng.random() < 0.5 else ""
-    lines = [filler(rng) for _ in range(max(1, int(tokens / TOKENS_PER_SENTENCE) - len(planted)))]
-    for k, v in planted.items():
-        lines.insert(rng.randint(0, len(lines)), (style or rng.choice(PLANTED)).format(k=k, v=v))
-    return rng.choice((" ", "\n")).join(lines)
+def question_for(rng: random.Random, k: str, n: str, bare: float) -> str:
+    """Of what is called `n` in the text, "" where it has no name."""
+    asks = [BARE] if rng.random() < bare else NAMED if n and rng.random() < 0.7 else ASKED
+    return rng.choice(asks).format(k=k, n=n)
+
+
+def asked_of(rng: random.Random, text: str, question: str, frame: str) -> str:
+    return frame.format(i=rng.choice(INTROS), t=text, q=question)
+
+
+def name_of_values(rng: random.Random) -> list:
+    """What the values of a text are called: all alike, or each its own."""
+    return [rng.choice(NAMES_OF_VALUES)] if rng.random() < 0.4 else NAMES_OF_VALUES
 
 
 def recall_of_facts(rng: random.Random) -> Conversation:
     """Some facts and nothing around them, as a person types them: "server-7 = 1234. rack-2 = 5678. What is server-7?" """
-    keys = keys_of(rng, rng.randint(2, 6))
+    keys = keys_of(rng, rng.randint(2, 6) if rng.random() < 0.8 else rng.randint(7, 25))
     known = {k: value(rng) for k in keys}
-    style = rng.choice(PLANTED)
-    text = rng.choice((" ", "\n")).join(style.format(k=k, v=v) for k, v in known.items())
+    style, mark = (rng.choice(SENTENCES), rng.choice((" ", "\n"))) if rng.random() < 0.6 else (rng.choice(LINES), "\n")
+    n = rng.choice(NAMES_OF_VALUES[:6])
+    text = mark.join(style.format(k=k, v=v, n=n) for k, v in known.items())
 
     def ask() -> tuple:
         k = missing(rng, keys) if rng.random() < ABSENT_SHARE else rng.choice(keys)
-        asked = rng.choice([*ASKED, "What is {}?", "And {}?"]).format(k)
-        intro = f"{rng.choice(INTROS)}\n\n" if rng.random() < 0.2 else ""
-        return f"{intro}{text}{rng.choice((' ', chr(10), chr(10) * 2))}{asked}", k
+        asked = question_for(rng, k, n if "{n}" in style else "", 0.1) if rng.random() < 0.8 else rng.choice(("What is {}?", "And {}?")).format(k)
+        return asked_of(rng, text, asked, rng.choice(FRAMES) if rng.random() < 0.3 else f"{{t}}{rng.choice((' ', chr(10), chr(10) * 2))}{{q}}"), k
 
     asked, k = rng.user(ask)
     return Conversation("recall", [Turn("user", asked), answer_for(k, known)], thinking=rng.random() < 0.5)
@@ -122,44 +133,52 @@ def recall_in_parts(rng: random.Random, tokens: int) -> Conversation:
     """Every turn adds text and then asks for something of any turn: one long text asks after its end only once,
     and where the question begins is what is hard to see there."""
     keys = iter(keys_of(rng, max(4, tokens // 60)))
-    known, turns, length = {}, [], 0
+    known, named, turns, length = {}, {}, [], 0
+    names, style = name_of_values(rng), some_style(rng, tokens)
     while length < tokens:
         part = int(60 * (1500 / 60) ** rng.random())
         added = {k: value(rng) for _, k in zip(range(rng.randint(1, 4)), keys)}
         known |= added
+        named |= {k: rng.choice(names) for k in added}
         length += part
-        text = text_with(rng, part, added)
+        style = some_style(rng, tokens) if rng.random() < 0.5 else style
+        text = text_with(rng, part, [(k, v, named[k]) for k, v in added.items()], [], style)
         pool = list(added) if added and rng.random() < 0.4 else list(known)
 
         def ask() -> tuple:
             k = missing(rng, list(known)) if rng.random() < ABSENT_SHARE else rng.choice(pool)
-            question = (BARE if rng.random() < 0.5 else rng.choice(ASKED)).format(k)
-            return f"{rng.choice(INTROS)}\n\n{text}\n\n{question}", k
+            return asked_of(rng, text, question_for(rng, k, named.get(k, names[0]), 0.4), rng.choice(FRAMES)), k
 
         asked, k = rng.user(ask)
         turns += [Turn("user", asked), answer_for(k, known)]
     return Conversation("recall", turns, thinking=rng.random() < 0.7, dense=rng.random() < 0.7)
 
 
-def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: bool = False, absent: bool = False) -> Conversation:
+def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: bool = False, absent: bool = False, style: str = "") -> Conversation:
     """A text of about `tokens` tokens; `questions` None asks many, as in training; `hard` begins with hard ones;
     `absent` asks for what is not there."""
     if hard and rng.random() < 0.6:
         return recall_in_parts(rng, tokens)
     sentences = max(2, int(tokens / TOKENS_PER_SENTENCE))
     planted = min(max(2, sentences // 3), rng.randint(4, 12) if questions else rng.randint(3, 40))
-    keys = keys_of(rng, planted)
-    known = {k: value(rng) for k in keys}
-    text = text_with(rng, tokens, known)
+    keys = keys_of(rng, planted + 3)
+    keys, spoken_of = keys[:planted], keys[planted:] if sentences > 12 and rng.random() < 0.5 else []
+    known, names = {k: value(rng) for k in keys}, name_of_values(rng)
+    named = {k: rng.choice(names) for k in keys}
+    mentions = spoken_of + (rng.sample(keys, min(3, planted)) if spoken_of and rng.random() < 0.6 else [])
+    text = text_with(rng, tokens, [(k, v, named[k]) for k, v in known.items()], mentions, style or some_style(rng, tokens))
     left = rng.sample(keys, min(questions or rng.randint(1, 4) + tokens // 64, planted, 24))
     absent_share = float(absent) if questions else ABSENT_SHARE
     turns: list = []
     for n in range(len(left)):
 
         def ask() -> tuple:
-            k = missing(rng, keys) if rng.random() < absent_share else rng.choice(keys if questions else left)
-            asked = (BARE if hard and n == 0 and rng.random() < 0.35 else rng.choice(ASKED)).format(k)
-            return f"{rng.choice(INTROS)}\n\n{text}\n\n{asked}" if n == 0 else asked, k
+            if rng.random() < absent_share:
+                k = rng.choice(spoken_of) if spoken_of and rng.random() < 0.4 else missing(rng, keys)
+            else:
+                k = rng.choice(keys if questions else left)
+            asked = question_for(rng, k, named.get(k, names[0]), 0.35 if hard and n == 0 else 0.05)
+            return asked_of(rng, text, asked, rng.choice(FRAMES)) if n == 0 else asked, k
 
         asked, k = rng.user(ask)
         left = [other for other in left if other != k] or left

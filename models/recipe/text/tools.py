@@ -23,7 +23,7 @@ from .words import Asked
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
 CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
-PLAIN_SHARE, LACKING_SHARE = 0.25, 0.05
+PLAIN_SHARE, LACKING_SHARE, BOTH_SHARE, SHORT_SHARE = 0.3, 0.05, 0.15, 0.2
 KINDS = ("catalog", "made-up", "none fits", "lacking")
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
@@ -40,6 +40,8 @@ class Tool:
     request: Callable  # what a user says, the topic in these words, the arguments, the result, the answer that uses it
     made_up: bool
     follow: Callable | None = None  # request() for "and ...?" after it
+    short: Callable | None = None  # request() by its noun alone, where no other function has that
+    both: Callable | None = None  # request() for two values at once: of arguments, results and answers two
 
     @property
     def parameters(self) -> dict:
@@ -48,7 +50,7 @@ class Tool:
 
 def catalog_tool(rng: random.Random, group: str) -> Tool:
     f = rng.choice(GROUPS[group] if group else CATALOG)
-    name, shown, names, choices = catalog.shown_schema(rng, f)
+    name, shown, names, choices, optional = catalog.shown_schema(rng, f)
 
     def answered(asked: str, arguments: dict, values: dict) -> tuple:
         fields = {name: draw_value(rng, kind) for name, kind in f.results.items()}
@@ -58,17 +60,23 @@ def catalog_tool(rng: random.Random, group: str) -> Tool:
             return asked, f.topic, arguments, fields, catalog.answer(f, values, fields)
         return asked, f.topic, arguments, found, answer_to(found)
 
-    return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices)), False,
-                (lambda rng: answered(*catalog.follow(rng, f, names))) if catalog.can_follow(f) else None)
+    def both(rng: random.Random) -> tuple:
+        asked, arguments, values = catalog.both(rng, f, names)
+        found = [answered(asked, *pair)[3:] for pair in zip(arguments, values)]
+        return asked, f.topic, arguments, [result for result, _ in found], " ".join(answer for _, answer in found)
+
+    follow = catalog.can_follow(f)
+    return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices, optional)), False,
+                (lambda rng: answered(*catalog.follow(rng, f, names))) if follow else None, None, both if follow else None)
 
 
 def any_tool(rng: random.Random, near: list, group: str) -> Tool:
     """`near`: tools with whose topics a made-up one may share half, so that the other half must be read."""
     if rng.random() < CATALOG_SHARE:
         return catalog_tool(rng, group)
-    name, topic, shown, request = \
+    name, topic, shown, request, follow, short = \
         plain_tool(rng) if rng.random() < PLAIN_SHARE else open_tool(rng, [tool.topic for tool in near if tool.made_up])
-    return Tool(name, topic, shown, request, True)
+    return Tool(name, topic, shown, request, True, follow, short)
 
 
 def several(rng: random.Random, count: int, taken: list) -> list:
@@ -94,6 +102,12 @@ def foreign_request(rng: random.Random) -> str:
         text = outside(rng, tool_like=False)
         if not SERVED.search(text):
             return text
+
+
+def alone(tool: Tool, offered: list) -> bool:
+    """Whether no other function is about its thing."""
+    noun = tool.topic.split(" ")[-1]
+    return not any(other is not tool and noun in other.topic.split(" ") for other in offered)
 
 
 def needs(tool: Tool) -> str:
@@ -131,29 +145,34 @@ def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Con
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
         tool = before if again else rng.choice(made_up or offered) if fits else several(rng, 1, offered)[0]
         fits = fits or again
-        lacks = fits and not turns and rng.random() < LACKING_SHARE * (2 if practice else 1) and bool(tool.parameters["required"])
+        twice = fits and not again and tool.both is not None and rng.random() < BOTH_SHARE
+        short = fits and not again and tool.short is not None and rng.random() < SHORT_SHARE and alone(tool, offered)
+        lacks = fits and not twice and not short and not turns and rng.random() < LACKING_SHARE * (2 if practice else 1) and bool(tool.parameters["required"])
 
         def ask() -> tuple:
             if again:
                 return tool.follow(rng)
             if not fits and elsewhere:
                 return foreign_request(rng), None, None, None, None
-            asked, topic, arguments, result, answer = tool.request(rng)
+            asked, topic, arguments, result, answer = (tool.both if twice else tool.short if short else tool.request)(rng)
             asked, arguments, *back = lacking(rng, asked, topic, arguments, tool.parameters) if lacks else (asked, arguments)
             return Asked(rng.choice(ASIDES) + asked, getattr(asked, "core", asked)), topic, arguments, result, answer, *back
 
         asked, topic, arguments, result, answer, *back = rng.user(ask)
         turns.append(Turn("user", asked))
         wanted = f"{topic}. {looked_through(offered, tool if fits else None)}"
+        if twice:
+            wanted += " Two calls."
         thought, said = (f"Wanted: {wanted}", f"You want: {wanted}") if answer else ("", "")
         if fits:
-            before = tool if len(arguments) == 1 else None
+            before = tool if twice or len(arguments) == 1 else None
             kind = "lacking" if lacks or kind == "lacking" else "made-up" if tool.made_up or kind == "made-up" else "catalog"
             if lacks:
                 question, reply = back
                 turns += [Turn("assistant", ("" if thinking else f"{said} ") + question, f"{thought} Something is missing."), Turn("user", reply)]
-            turns += [Turn("assistant", "" if thinking else said, thought, [(tool.name, arguments)]), Turn("tool", written(result)),
-                      Turn("assistant", answer, "Use the result.")]
+            calls, results = (arguments, result) if twice else ([arguments], [result])
+            turns += [Turn("assistant", "" if thinking else said, thought, [(tool.name, values) for values in calls]),
+                      *(Turn("tool", written(found)) for found in results), Turn("assistant", answer, "Use the result.")]
         else:
             turns.append(Turn("assistant", ("" if thinking else said) + NOTHING_FITS, f"{thought}No function fits."))
     if rng.random() < 0.06:

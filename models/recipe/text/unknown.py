@@ -16,7 +16,9 @@ swap-space block-size trust-remote-code revision tokenizer served-model-name roo
 log-file log-dir metrics-port tls proxy user group pid-file save load resume top-a top-n""".split()
 UNKNOWN_ENDPOINTS = ["/v2/{}", "/v1/{}", "/{}", "/v1/chat/{}", "/api/{}", "/{}/list", "/v1/{}/new"]
 PURPOSES = """train a model|fine-tune a model|teach the model something new|load a LoRA adapter|merge two models|
-convert a model to GGUF|quantize a model|download a model|prune a model|distill a model|use beam search|
+convert a model to GGUF|quantize a model|quantise my model|quantize|quantise|quantize it to 4 bits|make a Q4 file of my model|quantise a GGUF file|
+make a smaller quant|requantize a model|
+turn F16 into Q4_K_M|shrink a model file|compress a model to 4 bits|make my own quants|download a model|prune a model|distill a model|use beam search|
 set the beam width|use tensor parallelism|use flash attention|scale the rope frequencies|run Tessera in Docker|
 run it as a service|rank documents|limit requests per user|write the log to a file|rotate the log|save a conversation|
 export a model to ONNX|use a TPU|use Vulkan|use Metal|sort the queue by priority|bill users|count users|

@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 
 from .clauses import full_name, mail_address, phone_number
-from .words import COLORS, DAYS, EVERYDAY, LETTERS, NOUNS, any_word, city, code, digits, new_name, new_word, person
+from .words import ADJECTIVES, COLORS, DAYS, EVERYDAY, FRUITS, LETTERS, NOUNS, ROOMS, THINGS, any_word, city, code, digits, new_name, new_word, person
 
 
 def _lists() -> dict:
@@ -30,8 +30,36 @@ NUMBERS = {"small": (1, 20), "minutes": (1, 120), "amount": (1, 2000), "big": (1
 ENDINGS = ("txt", "md", "log", "csv", "json", "pdf", "py", "png", "html", "toml", "yaml", "docx")
 
 
+# What people write to each other and complain of, with {w} a thing, {a} what it is like, {p} a person, {c} a city, {r} a room
+NOTES = ["See you at {t}", "I will be there at {t}", "Call me when you are in {c}", "The {w} is {a}", "Bring the {w} with you",
+         "We need {n} more {f}",
+         "{p} is in the {r}", "Do not forget the {w}", "I will be {n} minutes late", "Lunch at {t}?", "Tell {p} about the {w}",
+         "Your {w} has arrived",
+         "Where is the {w}?", "Thanks for the {f}", "The {w} of {p} is {a} today", "Let us meet in {c} on {d}", "I am in {c} until {d}",
+         "{p} cannot come on {d}",
+         "We have {n} {f} left", "Can you bring {n} {f}?", "The {w} costs {n} euros", "It is in the {r}", "Please clean the {r}", "See you in {c}",
+         "Happy birthday, {p}!", "I have sold the {w}", "No {f} today", "The {r} smells of {f}", "{p} says hello", "Running late, sorry",
+         "On my way to {c}"]
+COMPLAINTS = ["{w} in the {r} is broken", "The {w} is {a}", "the {w} on floor {n} does not work", "{w} on floor {n} is broken", "Cannot open the {w}",
+              "no {f} in the {r} since {d}", "{w} makes noise", "{p} cannot log in", "The {w} in {c} does not answer", "{w} leaks",
+              "room {n} is too cold",
+              "Light in the {r} flickers", "{w} stopped at {t}", "The {w} of {p} is lost", "Wrong price of the {w}", "{w} {n} keeps restarting",
+              "password of {p} has expired", "the {r} window does not close", "{w} is missing since {d}", "Error {n} when opening {w}",
+              "{w} too slow"]
+NOTE_SHARE = 0.4
+
+
+def note(rng: random.Random, templates: list) -> str:
+    return rng.choice(templates).format(
+        w=rng.choice(THINGS) if rng.random() < 0.5 else rng.choice(LISTS["device"]) if rng.random() < 0.7 else new_word(rng),
+        a=rng.choice(ADJECTIVES),
+        p=person(rng), c=city(rng), r=rng.choice(ROOMS), t=time(rng), n=rng.randint(2, 60), f=rng.choice(FRUITS), d=rng.choice(DAYS))
+
+
 def phrase(rng: random.Random, kind: str) -> str:
     """A few words that nobody wrote before."""
+    if kind in ("text", "problem") and rng.random() < NOTE_SHARE:
+        return note(rng, COMPLAINTS if kind == "problem" else NOTES)
     words = [any_word(rng) if rng.random() < 0.8 else rng.choice(EVERYDAY) for _ in range(rng.randint(1, 5 if kind == "text" else 3))]
     if rng.random() < 0.12:
         words[-1] = code(rng)

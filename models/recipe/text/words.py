@@ -7,16 +7,20 @@
 import random
 import re
 import zlib
+from pathlib import Path
+
+from .synonyms import folded
 
 CLASSES = 32  # one for the test, one for tuning, the rest for training
 TRIES = 400
 AS_IT_IS = 1000  # characters from which a text is never the same twice
 PLAIN = re.compile(r"[^\W_]+")
+HAND_MADE = ("paraphrases.tsv", "asked_tools.tsv", "asked_other.tsv")  # questions of tests alone: the first of each line
 
 
 def plain(text: str) -> str:
-    """Without case and marks: "hello" and "Hello!!" are one wording."""
-    return " ".join(PLAIN.findall(text.lower()))
+    """Without case and marks, and with one word for all that mean the same: "modify it" and "Change it!" are one wording."""
+    return " ".join(folded(PLAIN.findall(text.lower())))
 
 
 class Asked(str):
@@ -36,10 +40,45 @@ def core_of(text: str) -> str:
     return text if len(text) > AS_IT_IS else plain(text)
 
 
-def part_of(text: str) -> str:
-    """train, dev or test: where this user turn may be used."""
-    key = core_of(text)
+def hand_made(name: str) -> list:
+    """The lines of a file of questions written one by one, in columns."""
+    lines = (Path(__file__).parent / name).read_text().splitlines()
+    return [line.replace("\\n", "\n").split("\t") for line in lines if line]
+
+
+# Words that come and go with a question's form
+LITTLE = frozenset("""a an the of to is are do does i me my it can could would tell say want know
+please hello hi hey ok so well thanks thank""".split())
+
+
+def key_of(text: str) -> str:
+    """What decides where a text belongs: its words in no order, so that "the default port" and "which port is the default" stay together."""
+    if len(text) > AS_IT_IS:
+        return text
+    found = set(plain(text).split(" "))
+    return " ".join(sorted(found - LITTLE or found))
+
+
+KEPT = frozenset(key_of(row[0]) for name in HAND_MADE for row in hand_made(name))
+
+LONGEST_KEPT = 300  # characters
+
+
+def part_of_key(key: str) -> str:
     return {0: "test", 1: "dev"}.get(zlib.crc32(f"tessera/{key}".encode()) % CLASSES, "train")
+
+
+def part_of(text: str) -> str:
+    """train, dev or test: where this user turn may be used; "kept" for what is written by hand and never drawn."""
+    key = key_of(getattr(text, "core", text))
+    if key in KEPT or isinstance(text, Asked) and len(text) <= LONGEST_KEPT and key_of(str(text)) in KEPT:
+        return "kept"
+    return part_of_key(key)
+
+
+def half_of(text: str) -> str:
+    """dev or test: of questions that are written by hand each is for one of them."""
+    return ("dev", "test")[zlib.crc32(f"half/{plain(text)}".encode()) % 2]
 
 
 class Redraw(Exception):
@@ -59,12 +98,29 @@ class Dice(random.Random):
                 return drawn
         raise Redraw
 
+    def deed(self, draw):
+        """The first (verb, noun) of what `draw` gives that belongs to this part: what a function that is made up does."""
+        for _ in range(TRIES):
+            verb, noun = draw()
+            if part_of_key(f"{SAME_DEED.get(verb, verb)} a {noun}") == self.part:
+                return verb, noun
+        raise Redraw
+
     def choice(self, seq):
         return seq[int(self.random() * len(seq))]
 
     def randint(self, a: int, b: int) -> int:
         return a + int(self.random() * (b - a + 1))
 
+
+# One deed in several words: a request may say another than the function. No two groups share a word.
+ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
+                                     "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut",
+                                     "extend renew prolong", "assign allocate", "measure gauge", "check verify", "clean wash", "count tally",
+                                     "pause suspend", "enable activate", "disable deactivate", "send forward", "approve accept", "reject decline",
+                                     "list enumerate", "move shift", "record note", "load import", "test try")]
+SAME = {verb: group for group in ALIKE for verb in group}
+SAME_DEED = {verb: group[0] for group in ALIKE for verb in group}
 
 ADJECTIVES = """amber azure bold brave brisk broad calm clear clever coral cosy crisp dark deep eager
 early faint fair fast fierce fine firm fresh gentle glad golden grand green happy hidden honest humble
@@ -139,7 +195,7 @@ ONSETS = ["", *"b br c ch cl cr d dr f fl g gl gr h j k kl l m n p pl pr qu r s 
 VOWELS = "a a e e i i o o u u y ai au ea ee ei ia ie io oa oo ou".split()
 CODAS = ["", "", "", "", "l", "m", "n", "r", "s", "t", "ck", "ll", "nd", "ng", "nt", "rd", "rk", "sh", "ss", "st", "x"]
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
-ACCENTS = "äöüéèêáíóúñçåøłšžß"
+ACCENTS = "äöüéèêëáàâíìîïóòôõúùûñçåøæœłšžßýčřěąęğışțőÄÖÜÉÅØÇŠŽ"
 PLACE_HEADS = "New San Los Port Saint Upper East North Lake El".split()
 
 
@@ -188,6 +244,40 @@ def code(rng: random.Random) -> str:
     if kind < 0.75:
         return "".join(rng.choice(LETTERS + LETTERS.upper() + "0123456789") for _ in range(rng.randint(4, 8)))
     return new_word(rng) + rng.choice("-_.") + new_word(rng)
+
+
+SYMBOLS = "!#$%&()*+-/:;<=>?@[]^_`{|}~\\"
+SCRIPTS = ["αβγδεζηθικλμνξοπρστυφχψω", "абвгдежзиклмнопрстуфхцчшщыэюя", "あいうえおかきくけこさしすせそたちつてと", "日本中国人山川水火木金土大小上下", "אבגדהוזחטיכלמנסעפצקרשת"]
+PRICES = ["${}", "${}", "€{}", "£{}", "{}€", "{}$", "¥{}", "₹{}", "${}.99", "€{}.50", "£{}.25", "US${}", "-${}", "{}%", "{}°", "{}°C", "{}°F",
+          "±{}", "#{}", "~{}",
+          "{}²", "№{}", "§{}", "^{}", "{}+"]
+JOINED = ["{a}&{b}", "{a}^{n}", "~/{a}", "{{{a}}}", "C:\\{a}\\{b}", "{a}\\{b}", "#{a}", "@{a}", "{a}@{b}", "{a}_{b}", "{a}={n}", "{a}+{b}", "{a}*",
+          "<{a}>", "[{a}]",
+          "({a})", "{a}/{b}", "{a}|{b}", "{a}~{n}", "${a}", "${{{a}}}", "%{a}%", "{a}!", "{a}?{b}", "`{a}`", "{a}:{b}", "{a}::{b}", "{a}->{n}",
+          "&{a}", "{a};{b}", "'{a}'",
+          "{a}'s", "{a}…", "“{a}”", "{a}–{n}", "{a}×{n}", "{a}™", "{a}\"{b}"]
+
+
+def accented(rng: random.Random) -> str:
+    """With letters that are not English; or of another script."""
+    if rng.random() < 0.35:
+        script = rng.choice(SCRIPTS)
+        return "".join(rng.choice(script) for _ in range(rng.randint(2, 7)))
+    word = list(pseudo_word(rng))
+    for _ in range(rng.randint(1, 2)):
+        word[rng.randrange(len(word))] = rng.choice(ACCENTS)
+    return "".join(word).capitalize() if rng.random() < 0.4 else "".join(word)
+
+
+def odd(rng: random.Random) -> str:
+    """What has signs in it, without a space or a comma: a price, a password, a path, letters of other languages."""
+    kind = rng.random()
+    if kind < 0.3:
+        return rng.choice(PRICES).format(rng.randint(1, 99) if rng.random() < 0.5 else rng.randint(1, 9999))
+    if kind < 0.55:
+        text = "".join(rng.choice(SYMBOLS if rng.random() < 0.3 else LETTERS + LETTERS.upper() + "0123456789") for _ in range(rng.randint(4, 10)))
+        return rng.choice(LETTERS) + text + rng.choice("0123456789$%&#")
+    return accented(rng) if kind < 0.75 else rng.choice(JOINED).format(a=new_word(rng), b=rng.choice(EVERYDAY), n=rng.randint(2, 99))
 
 
 def fresh(rng: random.Random) -> str:
