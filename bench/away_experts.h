@@ -1,9 +1,10 @@
 // AwayExperts: a model whose experts are partly at one worker process, for benchmarks of that
 // worker.
 //
-//   TESSERA_ASSIGN(auto away, AwayExperts::open({.program = "tessera", .model = "m.gguf", .context
-//   = 4376})); away->feed(512, true);                          // the next rows; their tokens do
-//   not matter away->metrics.worker.calls.value();
+//   TESSERA_ASSIGN(auto away, AwayExperts::open({.program = "tessera", .model = "m.gguf",
+//                                                .context = 4376}));
+//   away->feed(512, true);                // the next rows; their tokens do not matter
+//   away->metrics.worker.calls.value();
 //
 // One device of one thread runs the layers, one worker of one thread has the experts away. One
 // sequence; not thread-safe.

@@ -90,6 +90,7 @@ TEST_P(LayerLinks, DeathWhileItLoads) {
 // A request that comes then waits as long as the supervisor does for one that is idle.
 TEST_P(LayerLinks, SilentBeforeTheRequest) {
   LayerRig rig(GetParam(), kNever);
+  rig.workers.lifecycle.dead_after = kJobLimit;
   rig.load();
   ASSERT_TRUE(rig.step(30, true));
   const auto suspicions = [&] {
