@@ -55,7 +55,8 @@ inline Result<Plan> runner_plan(const Model& model, const RunnerOptions& options
                     .f32_weights = options.f32_weights,
                     .layer_weights = options.placement.layer_weights,
                     .expert_resident = options.expert_resident,
-                    .expert_spare = {.places = options.expert_spare}});
+                    .expert_spare = {.places = options.expert_spare},
+                    .expert_stream = options.device.experts.options.stream != ExpertStream::off});
 }
 
 class ModelRunner {

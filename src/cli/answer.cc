@@ -67,9 +67,10 @@ void log_speed(const Finish& finish) {
   if (!usage.experts) return;
   const ExpertUse& use = *usage.experts;
   log_info(
-      "pairs: {:.0f} resident, {:.0f} by the host, {:.0f} by workers; waited {:.1f} ms, {:.1f} "
+      "pairs: {:.0f} resident, {:.0f} streamed, {:.0f} by the host, {:.0f} by workers; waited "
+      "{:.1f} ms, {:.1f} "
       "ms hidden",
-      use.pairs_resident, use.host.pairs, use.worker.pairs,
+      use.pairs_resident, use.pairs_streamed, use.host.pairs, use.worker.pairs,
       (use.host.wait_us + use.worker.wait_us) / 1e3,
       (use.host.hidden_us + use.worker.hidden_us) / 1e3);
 }

@@ -143,7 +143,7 @@ SpeedBound predicted(const Plan& plan, const BenchTest& test) {
 
 // Whether anything was computed away from its device.
 bool away(const BenchTest& test) {
-  return test.experts.host.calls + test.experts.worker.calls > 0.0;
+  return test.experts.host.calls + test.experts.worker.calls + test.experts.pairs_streamed > 0.0;
 }
 
 Json per_token(const ExpertUse& use) {
@@ -154,6 +154,9 @@ Json per_token(const ExpertUse& use) {
                 {"hidden_us", by.hidden_us}};
   };
   return {{"pairs_resident", use.pairs_resident},
+          {"pairs_streamed", use.pairs_streamed},
+          {"experts_streamed", use.experts_streamed},
+          {"bytes_streamed", use.bytes_streamed},
           {"host", executor(use.host)},
           {"worker", executor(use.worker)},
           {"bytes", use.bytes_out + use.bytes_in},
@@ -255,6 +258,13 @@ void print_experts(const std::vector<BenchTest>& tests) {
     line("host", test.experts.host, 0.0);
     line("workers", test.experts.worker, test.experts.bytes_out + test.experts.bytes_in);
   }
+  for (const BenchTest& test : tests)
+    if (const ExpertUse& use = test.experts; use.bytes_streamed > 0.0)
+      print_out(
+          "{}: {:.2f} experts a token crossed to their device for {:.1f} pairs: {}, {:.1f} GB/s\n",
+          test.name, use.experts_streamed, use.pairs_streamed,
+          format_bytes(static_cast<std::int64_t>(use.bytes_streamed)),
+          use.bytes_streamed * median(test.rates) / 1e9);
 }
 
 // What the tests need of the context and of sequences.

@@ -52,6 +52,7 @@ Result<ExpertOptions> expert_options(const Config& config) {
   TESSERA_ASSIGN(options.transport, parse_expert_transport(config.text("experts.ipc_transport")));
   TESSERA_ASSIGN(options.payload, parse_expert_payload(config.text("experts.ipc_dtype")));
   TESSERA_ASSIGN(options.prefault, parse_expert_prefault(config.text("experts.prefault")));
+  TESSERA_ASSIGN(options.stream, parse_expert_stream(config.text("experts.stream")));
   return options;
 }
 
@@ -89,6 +90,7 @@ Status set_expert_plan(const Config& config, const Model& model, bool may_lack,
   TESSERA_ASSIGN(options.expert_resident, expert_resident(config));
   TESSERA_ASSIGN(const ExpertOptions experts, expert_options(config));
   options.expert_job_rows = experts.most_job_rows();
+  options.expert_stream = experts.stream != ExpertStream::off;
   options.expert_workers_required = config.flag("experts.ipc_required");
   TESSERA_ASSIGN(options.expert_spare, expert_spare(config));
   const std::string& path = config.text("experts.profile");

@@ -38,6 +38,18 @@ void Device::add_expert_sums(int, std::span<const std::int32_t>, std::span<const
   CHECK(false, "{} holds every expert", name());
 }
 
+std::span<const std::uint8_t> Device::streamable(int) {
+  return {};
+}
+
+double Device::stream_us(int, int) {
+  return 0.0;
+}
+
+void Device::stream_experts(int, std::span<const RoutedPair>) {
+  CHECK(false, "{} streams no experts", name());
+}
+
 void Device::begin_replace_expert(const ExpertMove&) {
   CHECK(false, "{} holds every expert", name());
 }

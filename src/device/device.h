@@ -20,6 +20,9 @@
 //   add_expert_sums(l, row_ids, host_sums); add_expert_sums(l, row_ids, worker_sums);
 //   finish_ffn(l);
 //
+// or, where the device streams them, lets the device fetch their weights instead of giving away
+// rows: experts(l, resident_pairs); dense(l); stream_experts(l, the_others); finish_ffn(l);
+//
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
 // plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
 // caller's to hand out (state/). One thread drives a device. Errors: only loading, allocation and
@@ -92,6 +95,12 @@ inline Error load_cancelled() {
   return Error::make(ErrorCode::cancelled, "not loaded to its end");
 }
 
+// Experts that crossed the link for a step, and their bytes.
+struct StreamedExperts {
+  std::int64_t experts = 0;
+  std::int64_t bytes = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -146,6 +155,18 @@ class Device {
   // The CPU threads that it computes with, which others may use from the thread that drives it;
   // null for a device that has none.
   virtual std::shared_ptr<ThreadTeam> team() { return nullptr; }
+
+  // --- Experts that cross the device's link for a step ---
+  // By number, 1 for those of which it takes pairs: it has them packed in memory from which it
+  // copies at its link's speed (LayerExperts::streamed). Empty: of none. A step changes nothing.
+  virtual std::span<const std::uint8_t> streamable(int layer);
+  virtual int least_streamed_rows() const { return 0; }  // of a step; fewer rows are the host's
+  // Microseconds that so many of them take to cross.
+  virtual double stream_us(int layer, int experts);
+  // As experts(), after that and dense(), once a layer: each pair's expert is copied here, once,
+  // and forgotten. Such a pair's output has the bits that it has where the expert is resident.
+  virtual void stream_experts(int layer, std::span<const RoutedPair> pairs);
+  virtual StreamedExperts streamed() const { return {}; }  // since it was loaded
 
   // --- Experts that come and go, between steps ---
   // Begins to copy the expert into its place. Steps may go on meanwhile.

@@ -39,6 +39,8 @@ class ExpertHome {
 struct LayerExperts {
   std::vector<ExpertHome> home;  // [n_expert]; empty: all are resident, or the layer has none
   int spare = 0;  // room beside the residents' for experts that come while the model serves
+  // The host's lie packed in memory too, to cross the device's link (Device::stream_experts).
+  bool streamed = false;
 
   int resident() const {
     return static_cast<int>(std::count(home.begin(), home.end(), ExpertHome::resident()));

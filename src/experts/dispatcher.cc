@@ -60,6 +60,7 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
       cache_(table_, {}),
       bypass_(table_.workers(), parts.options.patience) {
   CHECK(parts.host != nullptr);
+  for (const LayerExperts& layer : layout.experts) streamed_layers_.push_back(layer.streamed);
   const auto rows = static_cast<std::size_t>(layout.max_rows);
   const std::size_t pairs = rows * static_cast<std::size_t>(most_used(spec, layout));
   split_.reserve(table_, pairs);
@@ -130,6 +131,13 @@ Status Dispatcher::compute(Device& device, int layer) {
     return {};
   }
   pass_over(layer);
+  choose_stream(device, layer, pairs.back().row + 1);
+  if (split_.all_here()) {
+    device.experts(layer, split_.resident());
+    device.dense(layer);
+    fetch_streamed(device, layer);
+    return {};
+  }
   const std::span<const float> rows = device.expert_rows(layer);
   const auto begin = Clock::now();
   for (const auto& group : groups_) {
@@ -140,6 +148,7 @@ Status Dispatcher::compute(Device& device, int layer) {
   }
   device.experts(layer, split_.resident());
   device.dense(layer);
+  fetch_streamed(device, layer);
   std::int64_t worked_us = microseconds_since(begin);
   for (const auto& group : groups_) {
     if (group->rows.empty()) continue;

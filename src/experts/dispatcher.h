@@ -5,7 +5,9 @@
 //   if (Status done = dispatcher.compute(device, l); !done) return done;   // experts and dense
 //   device.finish_ffn(l);
 //
-// Each pair of the routing goes to exactly one executor by the ExpertTable. Jobs away from the
+// Each pair of the routing goes to exactly one executor by the ExpertTable, but for the host's
+// pairs of a layer whose experts the device can fetch: these it gets where that is cheaper
+// (experts/stream_choice.h). Jobs away from the
 // device are submitted first; the resident experts and the dense branch run meanwhile; then the
 // sums are collected and added. Adding them loses nothing (experts/executor.h), so on a CPU device
 // a row's bits depend neither on where its experts live nor on anything else in the batch.
@@ -64,6 +66,8 @@ class Dispatcher {
   // Takes the time of the host for a pair, where there are workers: by that it is known from the
   // first job on when one of theirs is late. ErrorCode::io where the model's file cannot be read.
   Status measure_host();
+  // Takes the host's pace, where the device can fetch experts. ErrorCode::io likewise.
+  Status measure_streams(Device& device);
 
   // Before a step: begins to move an expert, if one is worth it, or uses the one that has come.
   // ErrorCode::io where the model's file cannot be read; the expert is away then.
@@ -85,6 +89,9 @@ class Dispatcher {
   struct Group;
   struct Job;
 
+  Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts);
+  void choose_stream(Device& device, int layer, int rows);
+  void fetch_streamed(Device& device, int layer);
   void pass_over(int layer);
   void judge(Group& group, double spent_us);
   void gather(Group& group, std::span<const RoutedPair> pairs, std::span<const float> rows);
@@ -120,6 +127,9 @@ class Dispatcher {
   PairPace host_pace_;
   Bypass bypass_;
   PairSplit split_;
+  std::vector<bool> streamed_layers_;  // by layer of the shard, as planned
+  StreamChoice stream_choice_;
+  StreamedExperts streamed_before_;             // by the device, as counted
   std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
 };
 

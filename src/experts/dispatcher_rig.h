@@ -47,7 +47,28 @@ class FakeDevice final : public Device {
   }
   void all_experts(int layer) override { experts(layer, pairs); }
   void dense(int) override { ++dense_calls; }
-  std::span<const float> expert_rows(int) override { return rows; }
+  std::span<const float> expert_rows(int) override {
+    ++rows_given;
+    return rows;
+  }
+  std::span<const std::uint8_t> streamable(int) override { return fetchable; }
+  int least_streamed_rows() const override { return least_rows; }
+  double stream_us(int, int experts) override { return crossing_us * experts; }
+  void stream_experts(int, std::span<const RoutedPair> given) override {
+    EXPECT_FALSE(summed);
+    EXPECT_GT(dense_calls, 0);
+    std::vector<bool> seen(kExperts);
+    for (const RoutedPair& pair : given) {
+      const auto expert = static_cast<std::size_t>(pair.expert);
+      EXPECT_EQ(fetchable[expert], 1);
+      fetched.experts += seen[expert] ? 0 : 1;
+      fetched.bytes += seen[expert] ? 0 : 10;
+      seen[expert] = true;
+    }
+    add_pairs(given, rows, sums.data());
+    streamed_pairs += given.size();
+  }
+  StreamedExperts streamed() const override { return fetched; }
   void add_expert_sums(int, std::span<const std::int32_t> to,
                        std::span<const double> from) override {
     summed = true;
@@ -75,6 +96,12 @@ class FakeDevice final : public Device {
   std::vector<float> rows, sums;
   std::vector<RoutedPair> pairs;
   std::size_t resident_pairs = 0;
+  std::size_t streamed_pairs = 0;
+  std::vector<std::uint8_t> fetchable;  // empty: no expert
+  int least_rows = 0;
+  double crossing_us = 1.0;  // of one expert
+  StreamedExperts fetched;
+  int rows_given = 0;
   int dense_calls = 0;
   std::chrono::milliseconds takes{0};
   bool summed = false;

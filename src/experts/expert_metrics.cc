@@ -72,6 +72,13 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       worker(executor(registry, "worker")),
       pairs_resident(pairs(registry, "resident")),
       expert_bytes_resident(expert_bytes(registry, "resident")),
+      pairs_streamed(pairs(registry, "stream")),
+      expert_bytes_streamed(expert_bytes(registry, "stream")),
+      streamed_experts(registry.counter("tessera_moe_streamed_experts_total",
+                                        "Experts that crossed to their device for a step.")),
+      streamed_bytes(registry.counter("tessera_moe_streamed_bytes_total",
+                                      "Bytes of experts that crossed to their device for a "
+                                      "step.")),
       mixed_layers(registry.counter("tessera_moe_mixed_layers_total",
                                     "Layers of steps with experts that were not resident.")),
       bytes_out(bytes(registry, "out")),
@@ -133,6 +140,9 @@ void ExpertMetrics::add(const ExpertCounts& counts, const PlacedCost& cost) {
 
 ExpertUse ExpertMetrics::totals() const {
   return {.pairs_resident = static_cast<double>(pairs_resident.value()),
+          .pairs_streamed = static_cast<double>(pairs_streamed.value()),
+          .experts_streamed = static_cast<double>(streamed_experts.value()),
+          .bytes_streamed = static_cast<double>(streamed_bytes.value()),
           .host = use_of(host),
           .worker = use_of(worker),
           .bytes_out = static_cast<double>(bytes_out.value()),

@@ -66,8 +66,12 @@ class ExpertMetrics {
   Executor worker;
   Counter& pairs_resident;
   Counter& expert_bytes_resident;
-  Counter& mixed_layers;  // layers of steps some of whose pairs were not resident
-  Counter& bytes_out;     // to workers
+  Counter& pairs_streamed;  // whose experts crossed to the device for a step
+  Counter& expert_bytes_streamed;
+  Counter& streamed_experts;  // that crossed
+  Counter& streamed_bytes;    // as the device has them
+  Counter& mixed_layers;      // layers of steps some of whose pairs were not resident
+  Counter& bytes_out;         // to workers
   Counter& bytes_in;
   // Jobs that the host computed too because a worker's sums were late, by who was first.
   Counter& races_host;

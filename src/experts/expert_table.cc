@@ -48,11 +48,17 @@ ExpertTable::ExpertTable(const ShardLayout& layout)
 void PairSplit::reserve(const ExpertTable& table, std::size_t max_pairs) {
   away_.resize(static_cast<std::size_t>(table.workers()) + 1);
   resident_.reserve(max_pairs);
+  streamed_.reserve(max_pairs);
+  int experts = 0;
+  for (int l = table.first_layer(); l < table.end_layer(); ++l)
+    experts = std::max(experts, table.layer(l).experts());
+  seen_.resize(static_cast<std::size_t>(experts));
   for (auto& pairs : away_) pairs.reserve(max_pairs);
 }
 
 void PairSplit::assign(const LayerHomes& homes, std::span<const RoutedPair> pairs) {
   resident_.clear();
+  streamed_.clear();
   for (auto& list : away_) list.clear();
   for (const RoutedPair& pair : pairs) {
     const ExpertHome home = homes.home(pair.expert);
@@ -76,6 +82,29 @@ void PairSplit::give_to_host(int worker) {
     host[at] = own_is_last ? host[--own] : given[--left];
   }
   given.clear();
+}
+
+StreamChoice::Work PairSplit::streamable(std::span<const std::uint8_t> experts) {
+  std::fill(seen_.begin(), seen_.end(), std::uint8_t{0});
+  StreamChoice::Work work;
+  for (const RoutedPair& pair : of_host()) {
+    const auto expert = static_cast<std::size_t>(pair.expert);
+    if (experts[expert] == 0) continue;
+    ++work.pairs;
+    work.experts += seen_[expert] == 0 ? 1 : 0;
+    seen_[expert] = 1;
+  }
+  return work;
+}
+
+void PairSplit::give_to_device(std::span<const std::uint8_t> experts) {
+  std::vector<RoutedPair>& host = away_[0];
+  const auto kept = std::remove_if(host.begin(), host.end(), [&](const RoutedPair& pair) {
+    const bool given = experts[static_cast<std::size_t>(pair.expert)] != 0;
+    if (given) streamed_.push_back(pair);
+    return given;
+  });
+  host.erase(kept, host.end());
 }
 
 }  // namespace tessera

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "device/device.h"
+#include "experts/stream_choice.h"
 
 namespace tessera {
 
@@ -77,18 +78,25 @@ class PairSplit {
   void assign(const LayerHomes& homes, std::span<const RoutedPair> pairs);
   // A worker's pairs become the host's, for this layer of this step.
   void give_to_host(int worker);
+  // The host's pairs of experts that the device can fetch, [n_expert]; and gives it these.
+  StreamChoice::Work streamable(std::span<const std::uint8_t> experts);
+  void give_to_device(std::span<const std::uint8_t> experts);
 
   std::span<const RoutedPair> resident() const { return resident_; }
   std::span<const RoutedPair> of_host() const { return away_[0]; }
+  std::span<const RoutedPair> streamed() const { return streamed_; }
   std::span<const RoutedPair> of_worker(int id) const {
     return away_[static_cast<std::size_t>(id) + 1];
   }
   bool all_resident() const { return n_away_ == 0; }
+  bool all_here() const { return n_away_ == streamed_.size(); }  // resident or streamed
 
  private:
   std::vector<RoutedPair> resident_;
+  std::vector<RoutedPair> streamed_;
   std::vector<std::vector<RoutedPair>> away_;  // host, worker 0, worker 1, ...
   std::size_t n_away_ = 0;
+  std::vector<std::uint8_t> seen_;  // experts, for streamable()
 };
 
 }  // namespace tessera

@@ -26,6 +26,10 @@ struct ExpertUse {
   };
 
   double pairs_resident = 0.0;
+  // Pairs whose experts crossed to the device for a step; how many crossed, and their bytes.
+  double pairs_streamed = 0.0;
+  double experts_streamed = 0.0;
+  double bytes_streamed = 0.0;
   Executor host;
   Executor worker;         // all of them
   double bytes_out = 0.0;  // to workers
@@ -34,6 +38,9 @@ struct ExpertUse {
 
   void add(const ExpertUse& other, double factor) {
     pairs_resident += factor * other.pairs_resident;
+    pairs_streamed += factor * other.pairs_streamed;
+    experts_streamed += factor * other.experts_streamed;
+    bytes_streamed += factor * other.bytes_streamed;
     host.add(other.host, factor);
     worker.add(other.worker, factor);
     bytes_out += factor * other.bytes_out;

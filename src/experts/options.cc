@@ -12,6 +12,7 @@ constexpr std::array kModes = {"auto", "batched", "stream"};
 constexpr std::array kTransports = {"auto", "shared", "stream"};
 constexpr std::array kPayloads = {"f32", "f16", "bf16", "int16"};
 constexpr std::array kPrefaults = {"off", "on", "lock"};
+constexpr std::array kStreams = {"auto", "on", "off"};
 
 template <typename Value>
 Result<Value> find(std::span<const char* const> names, std::string_view what,
@@ -45,6 +46,10 @@ Result<ExpertPayload> parse_expert_payload(std::string_view name) {
 }
 Result<ExpertPrefault> parse_expert_prefault(std::string_view name) {
   return find<ExpertPrefault>(kPrefaults, "expert prefault", name);
+}
+
+Result<ExpertStream> parse_expert_stream(std::string_view name) {
+  return find<ExpertStream>(kStreams, "expert stream", name);
 }
 
 }  // namespace tessera

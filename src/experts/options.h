@@ -26,6 +26,10 @@ enum class ExpertPayload : std::uint8_t { f32, f16, bf16, int16 };
 // What the host's experts have of their file's pages at start: nothing, all, or all for good.
 enum class ExpertPrefault : std::uint8_t { off, on, lock };
 
+// Whether experts of the host cross to a device that can fetch them (experts/stream_choice.h):
+// where that is cheaper than computing their pairs on the host, always, or never.
+enum class ExpertStream : std::uint8_t { automatic, on, off };
+
 const char* expert_mode_name(ExpertMode mode);                 // "auto", "batched", "stream"
 const char* expert_transport_name(ExpertTransport transport);  // "auto", "shared", "stream"
 const char* expert_payload_name(ExpertPayload payload);
@@ -33,6 +37,7 @@ Result<ExpertMode> parse_expert_mode(std::string_view name);
 Result<ExpertTransport> parse_expert_transport(std::string_view name);
 Result<ExpertPayload> parse_expert_payload(std::string_view name);
 Result<ExpertPrefault> parse_expert_prefault(std::string_view name);  // "off", "on", "lock"
+Result<ExpertStream> parse_expert_stream(std::string_view name);      // "auto", "on", "off"
 
 inline constexpr int kStreamRows = 4;
 
@@ -48,6 +53,7 @@ struct ExpertOptions {
   // wake-up takes.
   std::chrono::microseconds grace{10'000};
   ExpertPrefault prefault = ExpertPrefault::off;
+  ExpertStream stream = ExpertStream::automatic;
 
   // Of a worker's job.
   int most_job_rows() const {

@@ -44,7 +44,8 @@ Status LocalShard::load_experts(const Model& model) {
                                                         .isa = experts_.isa}));
   if (experts_.workers) parts.workers = experts_.workers(layout_);
   dispatcher_ = std::make_unique<Dispatcher>(model.spec(), layout_, std::move(parts));
-  return dispatcher_->measure_host();
+  TESSERA_TRY(dispatcher_->measure_host());
+  return dispatcher_->measure_streams(*device_);
 }
 
 Status LocalShard::ready() const {

@@ -78,8 +78,8 @@ std::vector<int> spare_places(const ExpertLoad& load, const ExpertSpare& spare) 
     more = false;
     for (std::size_t l = 0; l < places.size(); ++l) {
       const ExpertLayerLoad& layer = load.layers[l];
-      if (places[l] == static_cast<int>(layer.chance.size()) || layer.expert_bytes > left) continue;
-      left -= layer.expert_bytes;
+      if (places[l] == static_cast<int>(layer.chance.size()) || held_bytes(layer) > left) continue;
+      left -= held_bytes(layer);
       ++places[l];
       more = true;
     }

@@ -40,11 +40,17 @@ struct ExpertLayerLoad {
   std::int64_t locked_bytes = 0;  // that one takes of the same memory while it is away, at least
   int floor = 0;                  // residents at least
   std::vector<int> order = {};    // by_chance(chance), where that is known already
+  std::int64_t device_bytes = 0;  // of one on the layer's device, where that has another form
 };
 
-// What an expert takes of a device's memory more when it is resident than when it is away.
+// What an expert takes of the memory of its layer's device.
+inline std::int64_t held_bytes(const ExpertLayerLoad& layer) {
+  return layer.device_bytes > 0 ? layer.device_bytes : layer.expert_bytes;
+}
+
+// And how much more when it is resident than when it is away.
 inline std::int64_t resident_bytes(const ExpertLayerLoad& layer) {
-  return std::max<std::int64_t>(0, layer.expert_bytes - layer.locked_bytes);
+  return std::max<std::int64_t>(0, held_bytes(layer) - layer.locked_bytes);
 }
 
 struct ExpertLoad {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "device/gpu/gpu_layout.h"
 #include "experts/expert_reads.h"
 #include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
@@ -25,6 +26,10 @@ std::vector<double> chances(const MoeSpec& moe, const std::vector<double>* count
 }  // namespace
 
 void ShardPlanner::load_layers() {
+  const bool gpus = std::any_of(devices_.begin(), devices_.end(), [](const DeviceInventory& on) {
+    return on.kind != DeviceKind::cpu;
+  });
+  if (gpus) gpu_expert_bytes_ = gpu_expert_bytes(model_);
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     ExpertLayerLoad& layer = layer_loads_.emplace_back();
     const auto& moe = spec_.layers[l].moe;
@@ -72,6 +77,10 @@ ExpertLoad ShardPlanner::expert_load(const ShardPlan& shard) const {
   const auto layers = layer_loads_.begin();
   ExpertLoad load{.layers = {layers + shard.layout.first_layer, layers + shard.layout.end_layer},
                   .costs = {}};
+  if (shard.kind != DeviceKind::cpu)
+    for (std::size_t l = 0; l < load.layers.size(); ++l)
+      load.layers[l].device_bytes =
+          gpu_expert_bytes_[static_cast<std::size_t>(shard.layout.first_layer) + l];
   // A CPU device keeps what it locks within its own budget. Of pages that an expert shares with its
   // neighbours none is spared where these stay away.
   constexpr std::int64_t kSharedPages = std::int64_t{3} * 2 * 4096;  // at both ends of a matrix
@@ -109,9 +118,17 @@ void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
   const ExpertLoad load = expert_load(shard);
   if (options_.expert_resident)
     return set_experts(load, residents_by_percent(load, *options_.expert_resident), room, shard);
-  if (wanted == Residents::best)
-    if (const auto residents = choose_residents(load, shard))
-      return set_experts(load, *residents, room, shard);
+  for (const bool stream : {true, false}) {
+    if (wanted != Residents::best || (stream && !may_stream(shard))) continue;
+    const auto residents = choose_residents(load, shard, stream);
+    if (!residents) continue;
+    std::vector<std::int64_t> left = room;
+    set_experts(load, *residents, left, shard);
+    // Places for experts that cross to the device are kept free in vain where none come to.
+    if (stream && shard.streamed_bytes == 0) continue;
+    room = std::move(left);
+    return;
+  }
   // If even the floor is too much, does_not_fit() says by how much, of what comes nearest.
   std::vector<int> floors;
   for (const ExpertLayerLoad& layer : load.layers) floors.push_back(layer.floor);
@@ -122,10 +139,13 @@ void ShardPlanner::place_experts(ShardPlan& shard, Residents wanted,
 }
 
 std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad& load,
-                                                               const ShardPlan& shard) const {
+                                                               const ShardPlan& shard,
+                                                               bool stream) const {
   ShardPlan none = shard;
   std::vector<std::int64_t> room = worker_room_;
   set_experts(load, std::vector<int>(load.layers.size(), 0), room, none);
+  for (LayerExperts& layer : none.layout.experts) layer.streamed = stream;
+  set_bytes(none);
   return residents_within(load, none.free_bytes());
 }
 
@@ -175,6 +195,7 @@ void ShardPlanner::set_experts(const ExpertLoad& load, std::span<const int> resi
   shard.cold_share = cold_share(load, residents);
   set_worker_uses(load, shard);
   set_bytes(shard);
+  if (may_stream(shard)) stream_experts(shard);
 }
 
 }  // namespace tessera

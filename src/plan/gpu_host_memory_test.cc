@@ -32,7 +32,8 @@ Inventory gpu_machine(int devices, std::int64_t free_bytes = kPlenty) {
   return inventory;
 }
 
-const PlanOptions kHalf{.context = 256, .prefill_chunk = 16, .expert_resident = 50.0};
+const PlanOptions kHalf{
+    .context = 256, .prefill_chunk = 16, .expert_resident = 50.0, .expert_stream = false};
 
 TEST(GpuHostMemory, IsWhatTheShardAllocates) {
   const Model& model = expert_heavy();

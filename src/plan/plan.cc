@@ -290,6 +290,13 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     if (worker.experts == 0 && plan.experts_host() > 0)
       plan.warnings.push_back(left_out(worker, sizes.expert_workers));
+  for (const ShardPlan& shard : plan.shards)
+    if (options.expert_stream && shard.kind != DeviceKind::cpu && !shard.remote &&
+        shard.experts_host > 0 && shard.streamed_bytes == 0)
+      plan.warnings.push_back(fmt::format(
+          "The host computes the experts away from {} for prompts too: there is no memory to keep "
+          "them packed for it.",
+          shard.device));
   const int most = std::min(spec.context_length, kDefaultContext);
   if (options.context == 0 && plan.context < most)
     plan.warnings.push_back(

@@ -163,6 +163,9 @@ struct PlanOptions {
   bool expert_workers_required = false;
   // The pages of what leaves the devices of this process are locked in memory (--expert-prefault).
   bool lock_experts = false;
+  // Experts of the host cross to GPUs of this process for steps of many rows, where the host's
+  // memory has room to keep them packed too (--expert-stream).
+  bool expert_stream = true;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
   std::vector<std::vector<double>> expert_counts;
   ExpertCosts expert_costs;    // of the host
@@ -206,16 +209,17 @@ struct ShardPlan {
   int experts_worker = 0;   // and at workers
   double cold_share = 0.0;  // of a row's pairs, expected: those of experts away
   std::vector<ExpertWorkerUse> worker_uses;  // by the number in ExpertHome::worker; empty: none
-  std::int64_t offload_bytes = 0;  // buffers for experts away, in the process of the shard
-  std::int64_t staging_bytes = 0;  // pinned, there too, on the way to a GPU and back
-  std::int64_t drafter_bytes = 0;  // kept free for a drafter, of the shard with the head
-  std::int64_t mapped_bytes = 0;   // experts of the host: pages of the file, which give way
-  std::int64_t locked_bytes = 0;   // or experts away: pages that do not, in the shard's process
-  std::int64_t file_bytes = 0;     // and of its other weights (ShardLayout::file_parts)
-  std::string file_parts;          // which: "embedding, layers 3-7"
-  std::optional<StepTime> time;    // of its layers, measured with all experts on the device
-  double bytes_per_s = 0.0;        // DeviceInventory::bytes_per_s
-  double op_per_s = 0.0;           // and its op_per_s
+  std::int64_t offload_bytes = 0;   // buffers for experts away, in the process of the shard
+  std::int64_t staging_bytes = 0;   // pinned, there too, on the way to a GPU and back
+  std::int64_t drafter_bytes = 0;   // kept free for a drafter, of the shard with the head
+  std::int64_t mapped_bytes = 0;    // experts of the host: pages of the file, which give way
+  std::int64_t locked_bytes = 0;    // or experts away: pages that do not, in the shard's process
+  std::int64_t streamed_bytes = 0;  // experts packed in pinned memory, to cross to a GPU; likewise
+  std::int64_t file_bytes = 0;      // and of its other weights (ShardLayout::file_parts)
+  std::string file_parts;           // which: "embedding, layers 3-7"
+  std::optional<StepTime> time;     // of its layers, measured with all experts on the device
+  double bytes_per_s = 0.0;         // DeviceInventory::bytes_per_s
+  double op_per_s = 0.0;            // and its op_per_s
 
   std::int64_t total_bytes() const {
     const std::int64_t device =
@@ -226,7 +230,9 @@ struct ShardPlan {
     return saturated_sum({handoff_bytes, connection_bytes, offload_bytes, staging_bytes});
   }
   // In its process's memory, whatever the device.
-  std::int64_t process_bytes() const { return saturated_add(buffer_bytes(), locked_bytes); }
+  std::int64_t process_bytes() const {
+    return saturated_sum({buffer_bytes(), locked_bytes, streamed_bytes});
+  }
   // Of the budget. The memory of a GPU is not its process's.
   std::int64_t charged_bytes() const {
     return kind == DeviceKind::cpu ? saturated_add(total_bytes(), host_bytes) : total_bytes();

@@ -47,6 +47,7 @@ nlohmann::ordered_json homes_json(const ShardPlan& shard, const Plan& plan) {
     for (std::size_t w = 0; w < plan.expert_workers.size(); ++w)
       add(plan.expert_workers[w].device, ExpertHome::worker(static_cast<int>(w)));
     if (experts.spare > 0) layer["spare"] = experts.spare;
+    if (experts.streamed) layer["streamed"] = true;
     layers.push_back(std::move(layer));
   }
   return layers;
@@ -85,6 +86,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"experts_worker_uses", uses_json(shard)},
       {"experts_mapped_bytes", shard.mapped_bytes},
       {"experts_locked_bytes", shard.locked_bytes},
+      {"experts_streamed_bytes", shard.streamed_bytes},
       {"weights_file_bytes", shard.file_bytes},
       {"weights_file", shard.file_parts},
       {"weights_file_parts", shard.layout.file_parts},

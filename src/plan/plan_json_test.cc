@@ -25,8 +25,10 @@ ShardLayout some_layout() {
   layout.file_parts = 105;
   layout.kv_pages = {106, 107};
   const auto worker = ExpertHome::worker(0);
-  layout.experts = {
-      {.home = {ExpertHome::resident(), worker, worker, ExpertHome::host()}, .spare = 2}, {}};
+  layout.experts = {{.home = {ExpertHome::resident(), worker, worker, ExpertHome::host()},
+                     .spare = 2,
+                     .streamed = true},
+                    {}};
   return layout;
 }
 
@@ -58,6 +60,7 @@ ShardPlan some_shard() {
           .drafter_bytes = 219,
           .mapped_bytes = 220,
           .locked_bytes = 226,
+          .streamed_bytes = 228,
           .file_bytes = 221,
           .file_parts = "layers 2-3",
           .time = StepTime{.prompt_row_s = 0.222, .token_s = 0.223},
@@ -172,7 +175,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
                worker_uses, offload_bytes, staging_bytes, drafter_bytes, mapped_bytes, locked_bytes,
-               file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
+               streamed_bytes, file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("here"), here);
@@ -202,6 +205,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("drafter_bytes"), drafter_bytes);
   EXPECT_EQ(json.at("experts_mapped_bytes"), mapped_bytes);
   EXPECT_EQ(json.at("experts_locked_bytes"), locked_bytes);
+  EXPECT_EQ(json.at("experts_streamed_bytes"), streamed_bytes);
   EXPECT_EQ(json.at("weights_file_bytes"), file_bytes);
   EXPECT_EQ(json.at("weights_file"), file_parts);
   const auto& [prompt_row_s, token_s] = *time;
@@ -230,13 +234,14 @@ TEST(PlanJson, HasEveryFieldOfALayout) {
   EXPECT_EQ(json.at("compute"), f32_weights ? "f32" : "auto");
   EXPECT_EQ(json.at("weights_file_parts"), file_parts);
   EXPECT_EQ(json.at("kv_pages"), kv_pages);
-  const auto& [home, spare] = experts.front();
+  const auto& [home, spare, streamed] = experts.front();
   ASSERT_EQ(home.size(), 4u);
   EXPECT_EQ(json.at("experts_away"), ordered_json::array({{{"layer", first_layer},
                                                            {"resident", "0"},
                                                            {"host", "3"},
                                                            {"worker:0", "1-2"},
-                                                           {"spare", spare}}}));
+                                                           {"spare", spare},
+                                                           {"streamed", streamed}}}));
 }
 
 // Which of its devices a worker computes on, it does not say.

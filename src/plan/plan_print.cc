@@ -261,6 +261,12 @@ std::string remarks(const Plan& plan) {
       text += fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
                           format_bytes(shard.locked_bytes),
                           RowBytes(shard).locked > 0 ? ", counted as weights" : " of this process");
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.streamed_bytes > 0)
+      text += fmt::format(
+          "Experts away from {} are kept packed for it too, {} of pinned memory of this process: "
+          "for prompts they cross to it.\n",
+          shard.device, format_bytes(shard.streamed_bytes));
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

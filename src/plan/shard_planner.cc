@@ -175,6 +175,7 @@ void ShardPlanner::set_buffers(ShardPlan& shard) const {
   shard.staging_bytes = gpu ? gpu_staging(spec_, shard.layout).total() : 0;
   const bool locks = options_.lock_experts && !shard.remote;
   shard.locked_bytes = locks ? locked_bytes(model_, shard.layout) : 0;
+  shard.streamed_bytes = gpu ? gpu_streamed_bytes(model_, shard.layout) : 0;
 }
 
 // They follow from what every cut leaves as it is, so that each shard is planned with them.

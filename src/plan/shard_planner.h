@@ -164,11 +164,16 @@ class ShardPlanner {
     std::int64_t bytes = 0;
   };
   Homeless homeless(const std::vector<ShardPlan>& shards) const;
-  std::optional<std::vector<int>> choose_residents(const ExpertLoad& load,
-                                                   const ShardPlan& shard) const;
+  std::optional<std::vector<int>> choose_residents(const ExpertLoad& load, const ShardPlan& shard,
+                                                   bool stream) const;
   void set_worker_uses(const ExpertLoad& load, ShardPlan& shard) const;
   void set_experts(const ExpertLoad& load, std::span<const int> residents,
                    std::vector<std::int64_t>& room, ShardPlan& shard) const;
+
+  // stream_planner.cc
+  bool may_stream(const ShardPlan& shard) const;
+  void stream_experts(ShardPlan& shard) const;
+  std::optional<std::int64_t> stream_room() const;
 
   // file_planner.cc
   void leave_weights(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
@@ -191,8 +196,9 @@ class ShardPlanner {
   KvType kv_type_;
   std::vector<bool> legal_;
   const std::vector<ExpertWorkerInventory>& workers_;
-  std::vector<std::int64_t> expert_bytes_;    // of one expert of each layer, as a device holds it
-  std::vector<ExpertLayerLoad> layer_loads_;  // of every layer
+  std::vector<std::int64_t> expert_bytes_;      // of one expert of each layer, as a device holds it
+  std::vector<std::int64_t> gpu_expert_bytes_;  // likewise, as a GPU does
+  std::vector<ExpertLayerLoad> layer_loads_;    // of every layer
   std::vector<std::int64_t> expert_file_bytes_;      // likewise, of one expert in the model's file
   std::vector<std::int64_t> worker_room_;            // for experts, of each of workers_
   std::int64_t kept_for_workers_ = 0;                // of this machine's memory

@@ -24,11 +24,13 @@ Json milliseconds(const ExpertUse& use, double ExpertUse::Executor::*member) {
 Json expert_use_json(const ExpertUse& use) {
   return {{"pairs",
            {{"resident", whole(use.pairs_resident)},
+            {"stream", whole(use.pairs_streamed)},
             {"host", whole(use.host.pairs)},
             {"worker", whole(use.worker.pairs)}}},
           {"calls", by_executor(use, &ExpertUse::Executor::calls)},
           {"wait_ms", milliseconds(use, &ExpertUse::Executor::wait_us)},
           {"hidden_ms", milliseconds(use, &ExpertUse::Executor::hidden_us)},
+          {"bytes_streamed", whole(use.bytes_streamed)},
           {"bytes_out", whole(use.bytes_out)},
           {"bytes_in", whole(use.bytes_in)},
           {"fallbacks", whole(use.fallbacks)}};

@@ -115,6 +115,7 @@ inline constexpr Entry kEntries[] = {
 
     {"experts.resident", Effect::plan, "50%", "25%"},
     {"experts.prefault", Effect::pages, "lock", "on"},
+    {"experts.stream", Effect::gpu, "off", "on"},
     {"experts.cache", Effect::plan, "2", "1"},
     {"experts.profile", Effect::plan, "{profile}"},
     {"experts.ipc_mode", Effect::experts, "stream", "batched"},

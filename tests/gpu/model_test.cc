@@ -128,6 +128,7 @@ TEST_P(GpuGolden, ExpertsOnTheHost) {
       RunnerOptions options = on_gpu();
       options.expert_resident = percent;
       options.expert_spare = spare;
+      options.device.experts.options.stream = ExpertStream::off;
       ModelRunner runner(model(), options);
       expect_greedy(answers(), runner, 2e-2f);
       const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);

@@ -27,6 +27,22 @@ GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard) {
           .scratch = gpu::carve_scratch(spec, shard, weights, nullptr, scratch)};
 }
 
+std::vector<std::int64_t> gpu_expert_bytes(const Model& model) {
+  const ShardLayout all{.end_layer = model.spec().n_layer()};
+  std::vector<std::int64_t> bytes;
+  for (const gpu::ExpertArena& layer :
+       gpu::weight_layout(model.tensors(), model.spec(), all).experts)
+    bytes.push_back(layer.count > 0 ? layer.shape.bytes : 0);
+  return bytes;
+}
+
+std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard) {
+  const bool streams = std::any_of(shard.experts.begin(), shard.experts.end(),
+                                   [](const LayerExperts& layer) { return layer.streamed; });
+  if (!streams) return 0;
+  return gpu::weight_layout(model.tensors(), model.spec(), shard).stream.host_bytes;
+}
+
 bool gpu_experts_may_leave(const ModelSpec& spec) {
   for (const LayerSpec& layer : spec.layers)
     if (layer.moe && (layer.moe->post_norm || layer.ffn_post_norm || layer.layer_scale))

@@ -38,6 +38,12 @@ struct GpuFootprint {
 };
 GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
 
+// Of the host's memory, pinned: the experts that cross to the GPU for a step, as the GPU has them.
+std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
+
+// Of one expert of each layer; 0 where it has none.
+std::vector<std::int64_t> gpu_expert_bytes(const Model& model);
+
 // What it keeps of the host's memory, pinned, on the way to the GPU and back. It allocates this, to
 // the byte; more while it loads.
 struct GpuStaging {
@@ -85,9 +91,28 @@ struct ExpertArena {
   std::vector<std::int32_t> places;  // WeightEntry::places
 };
 
+// Experts that cross the link for a step (plugin/expert_stream.h): in the arena a ring of groups of
+// slots, each a copy at a time, and a table of pointers to those of the group that is computed; on
+// the host those experts, packed, one after the other.
+struct StreamLayout {
+  struct Layer {
+    std::vector<std::int32_t> experts;  // rising; empty: none of the layer's
+    std::int64_t expert_bytes = 0;
+    std::int64_t host_offset = 0;
+  };
+  std::vector<Layer> layers;  // of the shard; empty: no layer streams
+  int groups = 0;
+  int group_slots = 0;
+  std::int64_t group_bytes = 0;
+  std::int64_t offset = 0;
+  std::int64_t table_offset = 0;
+  std::int64_t host_bytes = 0;
+};
+
 struct WeightLayout {
   std::vector<WeightEntry> entries;
   std::vector<ExpertArena> experts;  // by layer of the shard; count 0 where it has none
+  StreamLayout stream;
   std::int64_t bytes = 0;
 };
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <numeric>
 
 #include "base/checked.h"
@@ -62,6 +63,40 @@ void place_experts(std::span<const TensorSlice> tensors, const ShardLayout& shar
                               .places = experts.places});
 }
 
+// A group is what one launch computes and, while it does, what crosses: enough experts to fill the
+// processors, and four groups to bridge a layer's mixer, in which none is computed.
+constexpr int kStreamGroups = 4;
+constexpr int kStreamSlots = kMostPlaces;
+
+void place_stream(const ShardLayout& shard, WeightLayout& layout) {
+  StreamLayout& stream = layout.stream;
+  int most = 0, count = 0;
+  std::int64_t slot_bytes = 0;
+  for (std::size_t l = 0; l < shard.experts.size(); ++l) {
+    StreamLayout::Layer& layer = stream.layers.emplace_back();
+    const LayerExperts& experts = shard.experts[l];
+    if (!experts.streamed) continue;
+    for (std::size_t e = 0; e < experts.home.size(); ++e)
+      if (experts.home[e].is_host()) layer.experts.push_back(static_cast<std::int32_t>(e));
+    layer.expert_bytes = layout.experts[l].shape.bytes;
+    layer.host_offset = stream.host_bytes;
+    const int n = static_cast<int>(layer.experts.size());
+    stream.host_bytes += n * layer.expert_bytes;
+    most = std::max(most, n);
+    count = std::max(count, layout.experts[l].count);
+    slot_bytes = std::max(slot_bytes, layer.expert_bytes);
+  }
+  if (most == 0) {
+    stream = {};
+    return;
+  }
+  stream.groups = kStreamGroups;
+  stream.group_slots = std::clamp(ceil_div(most, kStreamGroups), 1, kStreamSlots);
+  stream.group_bytes = stream.group_slots * slot_bytes;
+  stream.offset = take(layout, stream.groups * stream.group_bytes);
+  stream.table_offset = take(layout, std::int64_t{sizeof(void*)} * count);
+}
+
 }  // namespace
 
 WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec& spec,
@@ -85,6 +120,7 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
     entry.offset = take(layout, entry.stride * slice.matrices);
     layout.entries.push_back(entry);
   }
+  place_stream(shard, layout);
   return layout;
 }
 

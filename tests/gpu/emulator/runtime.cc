@@ -20,8 +20,17 @@ struct Graph {
   std::vector<Work> work;
 };
 
+// What a queue has of an event outlives it.
 struct Event {
-  std::atomic<std::uint64_t> recorded{0}, reached{0};
+  struct Counts {
+    std::atomic<std::uint64_t> recorded{0}, reached{0};
+
+    void wait(std::uint64_t wanted) {
+      for (std::uint64_t seen = reached.load(); seen < wanted; seen = reached.load())
+        reached.wait(seen);
+    }
+  };
+  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
 };
 
 struct Stream {
@@ -95,6 +104,21 @@ Memory& memory() {
 }
 
 thread_local int device = 0;
+
+struct Streams {
+  std::mutex mutex;
+  std::vector<Stream*> all;
+};
+Streams& streams() {
+  static Streams all;
+  return all;
+}
+
+// Memory is freed when nothing runs that may use it.
+void wait_for_all() {
+  const std::lock_guard lock(streams().mutex);
+  for (Stream* stream : streams().all) stream->wait();
+}
 
 Stream* of(cudaStream_t stream) {
   return reinterpret_cast<Stream*>(stream);
@@ -213,6 +237,7 @@ cudaError_t cudaMallocBytes(void** data, std::size_t bytes) {
 
 cudaError_t cudaFree(void* data) {
   if (data == nullptr) return cudaSuccess;
+  wait_for_all();
   const std::lock_guard lock(memory().mutex);
   const auto found = memory().pieces.find(data);
   if (found == memory().pieces.end()) return cudaErrorInvalidValue;
@@ -228,6 +253,7 @@ cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
 }
 
 cudaError_t cudaFreeHost(void* data) {
+  wait_for_all();
   std::free(data);
   return cudaSuccess;
 }
@@ -254,7 +280,10 @@ cudaError_t cudaMemsetAsync(void* data, int byte, std::size_t bytes, cudaStream_
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
-  *stream = reinterpret_cast<cudaStream_t>(new Stream);
+  auto* made = new Stream;
+  const std::lock_guard lock(streams().mutex);
+  streams().all.push_back(made);
+  *stream = reinterpret_cast<cudaStream_t>(made);
   return cudaSuccess;
 }
 
@@ -263,6 +292,10 @@ cudaError_t cudaStreamCreate(cudaStream_t* stream) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  {
+    const std::lock_guard lock(streams().mutex);
+    std::erase(streams().all, of(stream));
+  }
   delete of(stream);
   return cudaSuccess;
 }
@@ -314,28 +347,32 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  cudaEventSynchronize(event);
   delete event;
   return cudaSuccess;
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  const std::uint64_t count = ++event->recorded;
-  enqueue(of(stream), [event, count] {
-    event->reached.store(count);
-    event->reached.notify_all();
+  const std::uint64_t count = ++event->counts->recorded;
+  enqueue(of(stream), [counts = event->counts, count] {
+    counts->reached.store(count);
+    counts->reached.notify_all();
   });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
-  return event->reached.load() >= event->recorded.load() ? cudaSuccess : cudaErrorNotReady;
+  const Event::Counts& counts = *event->counts;
+  return counts.reached.load() >= counts.recorded.load() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  const std::uint64_t wanted = event->recorded.load();
-  for (std::uint64_t seen = event->reached.load(); seen < wanted; seen = event->reached.load())
-    event->reached.wait(seen);
+  event->counts->wait(event->counts->recorded.load());
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const std::uint64_t wanted = event->counts->recorded.load();
+  enqueue(of(stream), [counts = event->counts, wanted] { counts->wait(wanted); });
   return cudaSuccess;
 }
 

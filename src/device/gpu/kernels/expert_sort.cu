@@ -79,10 +79,12 @@ __global__ void __launch_bounds__(kMaxExperts)
 }  // namespace
 
 GpuError sort_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch) {
-  const GpuError error = launch_kernel(
-      launch, sort_kernel, dim3(static_cast<unsigned>(args.moe.n_expert)), dim3(kThreads), 0,
-      args.moe.ids, args.rows * args.moe.n_used, scratch.list, scratch.first);
-  if (error != GpuError{}) return error;
+  return launch_kernel(launch, sort_kernel, dim3(static_cast<unsigned>(args.moe.n_expert)),
+                       dim3(kThreads), 0, args.moe.ids, args.rows * args.moe.n_used, scratch.list,
+                       scratch.first);
+}
+
+GpuError cover_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch) {
   return launch_kernel(launch, tile_table_kernel, dim3(1), dim3(kMaxExperts), 0, scratch.first,
                        args.moe.n_expert, args.moe.table, scratch.tiles, scratch.n_tiles);
 }

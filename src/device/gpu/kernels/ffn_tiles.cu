@@ -226,12 +226,11 @@ GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratc
   return project_tiles(launch, {ffn.dense.down, out, ffn.n_embd, add}, scratch.dense_h, ffn.rows);
 }
 
-GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch) {
-  GpuError error = sort_pairs(launch, ffn, scratch);
+GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
+                      int most) {
+  GpuError error = cover_pairs(launch, ffn, scratch);
   if (error != GpuError{}) return error;
   const MoeArgs& moe = ffn.moe;
-  const int pairs = ffn.rows * moe.n_used;
-  const int max_tiles = std::min(pairs, pairs / kTileTokens + moe.n_expert);
   BranchArgs args{};
   args.a = planes_of(moe.shape.gate);
   args.b = planes_of(moe.shape.up);
@@ -246,7 +245,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.activation = moe.activation;
   args.h = scratch.h;
   args.stride = ffn_shape(ffn).expert_pad;
-  error = hidden_of_type(launch, args, max_tiles);
+  error = hidden_of_type(launch, args, most);
   if (error != GpuError{}) return error;
   args.a = planes_of(moe.shape.down);
   args.a_offset = moe.shape.down_offset;
@@ -254,7 +253,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.x_stride = args.stride;
   args.out = ffn.pair_out;
   args.stride = ffn.n_embd;
-  return output_of_type(launch, args, max_tiles);
+  return output_of_type(launch, args, most);
 }
 
 }  // namespace tessera::gpu

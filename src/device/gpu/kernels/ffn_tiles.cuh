@@ -22,8 +22,9 @@ struct TilesScratch {
 };
 TilesScratch tiles_scratch(const FfnArgs& args, void* workspace);
 
-// Fills list, first, tiles and n_tiles from moe.ids.
+// Fills list and first from moe.ids; tiles and n_tiles from these and moe.table.
 GpuError sort_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch);
+GpuError cover_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch);
 
 // Whether a branch can go through tiles.
 bool dense_has_tiles(const FfnArgs& args);
@@ -32,7 +33,8 @@ bool experts_have_tiles(const FfnArgs& args);
 // dense_h from x, then the product into `out` (added to it where `add`).
 GpuError dense_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch,
                      float* out, bool add);
-// pair_out of the resident experts, from x.
-GpuError expert_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch);
+// pair_out of the experts in the table, from x, list and first; as many tiles at most.
+GpuError expert_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch,
+                      int most);
 
 }  // namespace tessera::gpu

@@ -296,6 +296,21 @@ GpuError ffn_all(const Launch& launch, const FfnArgs& args);
 GpuError ffn_route(const Launch& launch, const FfnArgs& args);
 GpuError ffn_branches(const Launch& launch, const FfnArgs& args);
 GpuError ffn_finish(const Launch& launch, const FfnArgs& args);
+// After branches, with nothing but itself between: pair_out of those in another moe.table, whose
+// pairs make at most `tiles` tiles (expert_tiles_of() each expert's).
+GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles);
+
+// A table of moe.table's kind: place i of `base` holds expert experts[i], all others are null.
+inline constexpr int kMostPlaces = 32;
+struct TableArgs {
+  const std::byte** table = nullptr;  // [n_expert]
+  int n_expert = 0;
+  const std::byte* base = nullptr;
+  std::int64_t stride = 0;  // bytes
+  int n = 0;
+  std::int32_t experts[kMostPlaces] = {};
+};
+GpuError set_expert_table(const Launch& launch, const TableArgs& args);
 std::size_t ffn_workspace(const FfnArgs& args);
 
 // --- Head ---

@@ -67,5 +67,8 @@ TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
 }
 
 inline constexpr int kTileTokens = 128;  // of the widest tensor-core tile
+constexpr int expert_tiles_of(int pairs) {
+  return (pairs + kTileTokens - 1) / kTileTokens;
+}
 
 }  // namespace tessera::gpu

@@ -21,7 +21,9 @@ GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const Gp
 GpuDevice::~GpuDevice() {
   use();
   // A queue that does not answer is left to the driver.
-  if (stream_.get() != nullptr && !lost()) static_cast<void>(GPU(StreamSynchronize)(stream_.get()));
+  if (lost()) return;
+  for (const GpuStream queue : {streams_.queue(), stream_.get()})
+    if (queue != nullptr) static_cast<void>(GPU(StreamSynchronize)(queue));
 }
 
 void GpuDevice::use() {
@@ -40,11 +42,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
   const WeightLayout weights = weight_layout(model.tensors(), spec_, layout_);
   fail_allocation(options_.fail_allocation);
   TESSERA_TRY(allocate(weights));
-  TESSERA_ASSIGN(
-      weights_,
-      GpuWeights::load(model, layout_, weights,
-                       {.device = options_.index, .threads = options_.load_threads, .host = host_},
-                       progress));
+  TESSERA_TRY(load_weights(model, weights, progress));
   TESSERA_TRY(upload_constants());
   TESSERA_TRY(prepare_experts(model));
   std::vector<std::byte*> pools;
@@ -61,6 +59,27 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .workspace = scratch_.workspace,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
                                            .multiprocessors = traits_.multiprocessors});
+  return {};
+}
+
+// First what lies here, then what is to cross.
+Status GpuDevice::load_weights(const Model& model, const WeightLayout& layout,
+                               const LoadProgress& progress) {
+  const LoadOptions options{
+      .device = options_.index, .threads = options_.load_threads, .host = host_};
+  const std::int64_t later = layout.stream.host_bytes;
+  std::int64_t here = 0;
+  LoadProgress first, second;
+  if (progress) {
+    first = [&](std::int64_t done, std::int64_t total) {
+      here = total;
+      return progress(done, total + later);
+    };
+    second = [&](std::int64_t done, std::int64_t) { return progress(here + done, here + later); };
+  }
+  TESSERA_ASSIGN(weights_, GpuWeights::load(model, layout_, layout, options, first));
+  TESSERA_ASSIGN(streams_,
+                 ExpertStream::load(model, layout_, layout, weights_.arena(), options, second));
   return {};
 }
 
@@ -137,6 +156,7 @@ void GpuDevice::begin(const BatchView& batch) {
 void GpuDevice::route(int layer) {
   routing_ = {.layer = layer};
   sums_given_ = false;
+  streamed_.clear();
 }
 
 void GpuDevice::finish_ffn(int layer) {

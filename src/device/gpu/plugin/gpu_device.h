@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_step.h"
 #include "device/gpu/plugin/gpu_weights.h"
 #include "device/gpu/plugin/step_inputs.h"
@@ -45,6 +46,13 @@ class GpuDevice final : public Device {
   void add_expert_sums(int layer, std::span<const std::int32_t> rows,
                        std::span<const double> sums) override;
   void finish_ffn(int layer) override;
+  // Steps of up to kDecodeRows rows are the host's, so that a row of theirs has the same bits alone
+  // and among others.
+  std::span<const std::uint8_t> streamable(int layer) override;
+  int least_streamed_rows() const override { return kDecodeRows + 1; }
+  double stream_us(int layer, int experts) override;
+  void stream_experts(int layer, std::span<const RoutedPair> pairs) override;
+  StreamedExperts streamed() const override { return streams_.streamed(); }
   void head() override;
 
   std::span<const float> logits() override;
@@ -68,6 +76,7 @@ class GpuDevice final : public Device {
 
   Status allocate(const WeightLayout& weights);
   Status upload_constants();
+  Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
   void finish_with_sums(int layer);
   void use();  // makes this device the thread's
@@ -117,6 +126,8 @@ class GpuDevice final : public Device {
   std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
   PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
   bool sums_given_ = false;
+  ExpertStream streams_;
+  std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
   struct Replaced {
     ExpertMove move;
     Status copied;

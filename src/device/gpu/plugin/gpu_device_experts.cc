@@ -105,26 +105,55 @@ void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
     }
 }
 
-// The queue is empty: the pairs were read from it, and what is copied here stays until the next
-// layer's are.
+// What is copied here stays until the next layer's pairs were read from the queue. Where nothing is
+// masked there is no copy: it would wait for those of experts that cross for the next layer.
 void GpuDevice::finish_with_sums(int layer) {
   if (!routing_.enqueued || pairs_.empty()) routed_pairs();
   use();
-  const std::vector<bool>& here = here_[as_size(layer - layout_.first_layer)];
+  const std::vector<bool>& resident = here_[as_size(layer - layout_.first_layer)];
+  const auto here = [&](std::int32_t expert) {
+    return resident[as_size(expert)] || (!streamed_.empty() && streamed_[as_size(expert)] > 0);
+  };
   auto* weights = reinterpret_cast<float*>(host_routing_.as<std::int32_t>() + pairs_.size());
-  for (std::size_t i = 0; i < pairs_.size(); ++i)
-    weights[i] = here[as_size(pairs_[i].expert)] ? pairs_[i].weight : 0.0f;
+  bool all_here = true;
+  for (std::size_t i = 0; i < pairs_.size(); ++i) {
+    weights[i] = here(pairs_[i].expert) ? pairs_[i].weight : 0.0f;
+    all_here &= here(pairs_[i].expert);
+  }
   const auto send = [&](void* to, const void* from, std::size_t bytes) {
     if (!lost())
       check(status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyHostToDevice), stream_.get()),
                       "experts elsewhere"));
   };
-  send(scratch_.weights, weights, pairs_.size() * sizeof(float));
+  if (!all_here) send(scratch_.weights, weights, pairs_.size() * sizeof(float));
   if (sums_given_)
     send(scratch_.branch, host_sums_.as<float>(),
          as_size(shape_.rows) * as_size(spec_.n_embd) * sizeof(float));
-  note({Block::ffn_parts, layer});
+  if (streamed_.empty()) note({Block::ffn_branches, layer});
+  note({Block::ffn_finish, layer});
   if (sums_given_) note({Block::add_branch, layer});
+}
+
+// --- Experts that cross for a step ---
+
+std::span<const std::uint8_t> GpuDevice::streamable(int layer) {
+  return streams_.experts(layer - layout_.first_layer);
+}
+
+double GpuDevice::stream_us(int layer, int experts) {
+  return experts * streams_.expert_us(layer - layout_.first_layer);
+}
+
+void GpuDevice::stream_experts(int layer, std::span<const RoutedPair> pairs) {
+  note({Block::ffn_branches, layer});
+  flush();
+  use();
+  streamed_.assign(streamable(layer).size(), 0);
+  for (const RoutedPair& pair : pairs) ++streamed_[as_size(pair.expert)];
+  if (lost()) return;
+  check(streams_.run(
+      layer - layout_.first_layer, streamed_, stream_.get(),
+      [&](const StreamedGroup& group) { return step_->stream(layer, shape_, group); }));
 }
 
 void GpuDevice::begin_replace_expert(const ExpertMove& move) {
@@ -146,7 +175,12 @@ Status GpuDevice::copy_expert(const ExpertMove& move) {
   TESSERA_TRY(wait());
   std::vector<bool>& here = here_[as_size(move.layer - layout_.first_layer)];
   if (move.evicted >= 0) here[as_size(move.evicted)] = false;
-  return weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move);
+  const int layer = move.layer - layout_.first_layer;
+  const std::span<const std::uint8_t> packed = streams_.experts(layer);
+  GpuWeights::Bring bring;
+  if (!packed.empty() && packed[as_size(move.expert)] != 0)
+    bring = [&](std::byte* to) { return streams_.exchange(layer, move, to); };
+  return weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move, bring);
 }
 
 }  // namespace tessera::gpu

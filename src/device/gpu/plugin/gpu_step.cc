@@ -19,7 +19,8 @@ const char* block_name(Block block) {
     case Block::route:
       return "router";
     case Block::ffn:
-    case Block::ffn_parts:
+    case Block::ffn_branches:
+    case Block::ffn_finish:
     case Block::add_branch:
       return "FFN";
     case Block::head:
@@ -48,8 +49,11 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
     case Block::ffn:
       error = ffn_all(launch_, ffn(call.layer, shape));
       break;
-    case Block::ffn_parts:
-      error = ffn_parts(call.layer, shape);
+    case Block::ffn_branches:
+      error = ffn_branches(launch_, ffn(call.layer, shape));
+      break;
+    case Block::ffn_finish:
+      error = ffn_finish(launch_, ffn(call.layer, shape));
       break;
     case Block::add_branch:
       error = add_branch(shape);
@@ -270,10 +274,15 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
   return args;
 }
 
-int GpuStep::ffn_parts(int layer, const StepShape& shape) const {
-  const FfnArgs args = ffn(layer, shape);
-  if (const int error = ffn_branches(launch_, args); error != 0) return error;
-  return ffn_finish(launch_, args);
+// Not chained: kernels may read a table before they wait for the one that writes it.
+Status GpuStep::stream(int layer, const StepShape& shape, const StreamedGroup& group) const {
+  Launch launch = launch_;
+  launch.chained = false;
+  FfnArgs args = ffn(layer, shape);
+  args.moe.table = group.table.table;
+  int error = set_expert_table(launch, group.table);
+  if (error == 0) error = ffn_more_experts(launch, args, group.tiles);
+  return status_of(error, "streamed experts");
 }
 
 int GpuStep::add_branch(const StepShape& shape) const {

@@ -12,6 +12,7 @@
 #include <compare>
 #include <memory>
 
+#include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_weights.h"
 
 namespace tessera::gpu {
@@ -29,9 +30,19 @@ struct StepShape {
   auto operator<=>(const StepShape&) const = default;
 };
 
-// ffn: with every expert here. ffn_parts: with those that are, after route; add_branch: adds the
-// branch's rows to the residual.
-enum class Block : std::uint8_t { begin, embed, mixer, route, ffn, ffn_parts, add_branch, head };
+// ffn: with every expert here. ffn_branches: with those that are, after route; ffn_finish: adds up
+// what branches and stream() have computed; add_branch: adds the branch's rows to the residual.
+enum class Block : std::uint8_t {
+  begin,
+  embed,
+  mixer,
+  route,
+  ffn,
+  ffn_branches,
+  ffn_finish,
+  add_branch,
+  head
+};
 
 struct BlockCall {
   Block block{};
@@ -55,6 +66,8 @@ class GpuStep {
   GpuStep(StepMemory memory, const Launch& launch) : memory_(std::move(memory)), launch_(launch) {}
 
   Status run(const BlockCall& call, const StepShape& shape) const;
+  // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.
+  Status stream(int layer, const StepShape& shape, const StreamedGroup& group) const;
   // The logits as the head left them, where choosing has changed them.
   Status restore_logits(const StepShape& shape) const;
 
@@ -65,7 +78,6 @@ class GpuStep {
   int attend(int layer, const AttentionSpec& spec, const StepShape& shape) const;
   int recur(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
   int output(int layer, const Input& input, const Matrix& matrix, const StepShape& shape) const;
-  int ffn_parts(int layer, const StepShape& shape) const;
   int add_branch(const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
   int head(const StepShape& shape) const;

@@ -261,25 +261,31 @@ Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const s
 }
 
 Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options,
-                                  const ExpertMove& move) {
+                                  const ExpertMove& move, const Bring& bring) {
   ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   const auto found = std::find(arena.places.begin(), arena.places.end(), move.evicted);
   CHECK(found != arena.places.end(), "no place for expert {}", move.expert);
   const auto place = found - arena.places.begin();
+  std::byte* const to = arena_.data() + arena.offset + place * arena.shape.bytes;
+  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr));
+  *found = -1;
+  TESSERA_TRY(bring ? bring(to) : read_expert(model, options, move, place));
+  *found = move.expert;
+  return set_table_entry(arena, move.expert, to);
+}
+
+Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,
+                               const ExpertMove& move, std::int64_t place) {
   std::vector<Piece> pieces;
   std::int64_t largest = 0;
   for (const WeightEntry& entry : expert_entries_)
     if (entry.slice->layer == move.layer) cut_matrix(entry, move.expert, place, pieces);
   for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
-  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr));
-  *found = -1;
   TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
   for (const Piece& piece : pieces) TESSERA_TRY(uploader.send(piece, arena_.data()));
   TESSERA_TRY(uploader.finish());
   if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
-  *found = move.expert;
-  return set_table_entry(arena, move.expert,
-                         arena_.data() + arena.offset + place * arena.shape.bytes);
+  return {};
 }
 
 void GpuWeights::place(const WeightEntry& entry) {

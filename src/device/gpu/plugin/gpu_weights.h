@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <functional>
 #include <vector>
 
 #include "device/gpu/gpu_layout.h"
@@ -39,15 +40,21 @@ class GpuWeights {
                                  const WeightLayout& layout, const LoadOptions& options,
                                  const LoadProgress& progress);
 
-  // Makes the expert resident. No kernel may be using the layer.
-  Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move);
+  // Makes the expert resident, which `bring` copies to where it is given; where there is none, from
+  // the model's file. No kernel may be using the layer.
+  using Bring = std::function<Status(std::byte* to)>;
+  Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
+                        const Bring& bring);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
   }
   const LayerWeights& global() const { return global_; }
+  std::byte* arena() const { return arena_.data(); }
 
  private:
+  Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
+                     std::int64_t place);
   Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to);
   void place(const WeightEntry& entry);
 

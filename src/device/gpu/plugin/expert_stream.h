@@ -1,0 +1,99 @@
+// ExpertStream: experts that lie packed in pinned host memory and cross to the device for a step.
+//
+//   TESSERA_ASSIGN(ExpertStream stream, ExpertStream::load(model, layout, options, progress));
+//   stream.experts(3);                                   // which of layer 3 it has
+//   TESSERA_TRY(stream.run(3, pairs, queue, [&](const StreamedGroup& group) { ... }));
+//
+// The copies go through a ring of groups of slots on a queue of their own: a group is filled as
+// soon as the kernels that used it before are done, and computed as soon as it is filled, so that
+// copies and kernels run side by side. run() enqueues a layer's and returns; behind them it begins
+// to fill the ring for the next layer, whose routing nobody knows yet: with as many rows as make
+// streaming worth while nearly every expert is chosen. What is there of a layer that does not come
+// is dropped.
+//
+// Where the host gives no pinned memory for a layer's experts, it has none of that layer.
+// Errors: those of the driver. A copy that fails, or hangs, shows on the queue that waits for it.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "device/gpu/gpu_layout.h"
+#include "device/gpu/plugin/driver.h"
+#include "device/gpu/plugin/gpu_weights.h"
+
+namespace tessera::gpu {
+
+// What one call of `compute` is to read.
+struct StreamedGroup {
+  TableArgs table;
+  int tiles = 0;  // that the pairs of its experts make
+};
+
+class ExpertStream {
+ public:
+  using Compute = std::function<Status(const StreamedGroup& group)>;
+
+  // `arena`: where the layout's offsets are from.
+  static Result<ExpertStream> load(const Model& model, const ShardLayout& shard,
+                                   const WeightLayout& layout, std::byte* arena,
+                                   const LoadOptions& options, const LoadProgress& progress);
+
+  // By number, 1 for those that it has; empty for none. Layers are the shard's, from 0.
+  std::span<const std::uint8_t> experts(int layer) const;
+  // For one of the layer's experts to cross, as measured.
+  double expert_us(int layer) const;
+
+  // Brings the layer's experts here that have pairs, of [n_expert], and calls `compute` for each
+  // group of them to enqueue on `queue` what reads it.
+  Status run(int layer, std::span<const std::int32_t> pairs, GpuStream queue,
+             const Compute& compute);
+
+  // An expert that it has becomes resident at `place`, and the evicted one, whose place that is,
+  // one that it has. Waits until both are where they belong. No kernel may be using the layer.
+  Status exchange(int layer, const ExpertMove& move, std::byte* place);
+
+  const StreamedExperts& streamed() const { return streamed_; }
+  GpuStream queue() const { return queue_.get(); }
+
+ private:
+  struct Layer {
+    std::vector<std::int32_t> experts;  // in the order of `packed`
+    std::vector<std::uint8_t> has;      // [n_expert]
+    std::vector<std::int32_t> index;    // [n_expert]: in `experts`; of those that it has
+    std::int64_t expert_bytes = 0;
+    PinnedBuffer packed;
+  };
+  struct Group {
+    std::byte* slots = nullptr;
+    Event filled, used;
+  };
+  // A group that is filled, or about to be.
+  struct Filled {
+    int layer = 0;
+    std::size_t group = 0;
+    std::vector<std::int32_t> experts;
+  };
+
+  Status allocate(const WeightLayout& layout, std::byte* arena);
+  Status measure();
+  Status fill_free(int layer, std::span<const std::int32_t>& left);
+  Status fill(int layer, std::span<const std::int32_t> experts);
+  Status use(const Filled& filled, std::span<const std::int32_t> pairs, GpuStream queue,
+             const Compute& compute);
+  Status prefetch(int after);
+  Status wait_for(const Event& event);
+
+  std::vector<Layer> layers_;
+  std::vector<Group> groups_;
+  int group_slots_ = 0;
+  const std::byte** table_ = nullptr;
+  Stream queue_;
+  std::size_t next_ = 0;       // group to fill
+  std::deque<Filled> filled_;  // in the order of the queue
+  double us_per_byte_ = 0.0;
+  StreamedExperts streamed_;
+};
+
+}  // namespace tessera::gpu

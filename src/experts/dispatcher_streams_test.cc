@@ -1,0 +1,127 @@
+// Pairs that the device computes with experts that it fetches for the step.
+#include <gtest/gtest.h>
+
+#include "experts/dispatcher_rig.h"
+
+namespace tessera {
+namespace {
+
+ShardLayout streamed_layout(std::vector<ExpertHome> homes) {
+  ShardLayout layout = layout_of(std::move(homes));
+  layout.experts[1].streamed = true;
+  return layout;
+}
+
+std::vector<std::uint8_t> all_of_host(const ShardLayout& layout) {
+  std::vector<std::uint8_t> experts;
+  for (const ExpertHome home : layout.experts[1].home) experts.push_back(home.is_host() ? 1 : 0);
+  return experts;
+}
+
+DispatcherParts parts_of(ExpertStream mode, ExpertMetrics& metrics, int workers = 0) {
+  DispatcherParts parts{.options = {.stream = mode},
+                        .host = std::make_unique<FakeExecutor>("host", FakeExecutor::Script{}),
+                        .metrics = &metrics};
+  for (int w = 0; w < workers; ++w)
+    parts.workers.push_back(std::make_unique<FakeExecutor>("worker", FakeExecutor::Script{}));
+  return parts;
+}
+
+// Whatever the table, what the device can fetch, and the rule: the sums are those of all pairs,
+// each once, and the counters say who computed them.
+TEST(DispatcherStreams, ServeEveryPairExactlyOnce) {
+  const ModelSpec spec = spec_of();
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    std::mt19937 random(seed);
+    const int workers = static_cast<int>(random() % 3);
+    const ShardLayout layout = streamed_layout(random_homes(random, workers));
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    Dispatcher dispatcher(spec, layout,
+                          parts_of(static_cast<ExpertStream>(random() % 3), metrics, workers));
+    FakeDevice device;
+    device.fetchable = all_of_host(layout);
+    if (seed % 2 == 0)
+      for (std::uint8_t& one : device.fetchable) one = random() % 4 == 0 ? 0 : one;
+    device.least_rows = static_cast<int>(random() % kRows);
+    device.crossing_us = seed % 3 == 0 ? 0.5 : 2.0;
+    ASSERT_TRUE(dispatcher.measure_streams(device));
+    std::size_t pairs = 0;
+    for (int step = 0; step < 12; ++step) {
+      const int rows = 1 + static_cast<int>(random() % kRows);
+      fill(device, random, rows);
+      std::vector<float> expected(device.rows.size(), 0.0f);
+      add_pairs(device.pairs, device.rows, expected.data());
+      const std::size_t before = device.streamed_pairs;
+      ASSERT_TRUE(dispatcher.compute(device, 1));
+      ASSERT_EQ(device.sums, expected) << "seed " << seed << ", step " << step;
+      EXPECT_EQ(device.dense_calls, step + 1);
+      std::size_t could = 0;
+      for (const RoutedPair& pair : device.pairs)
+        could += device.fetchable[static_cast<std::size_t>(pair.expert)];
+      const std::size_t streamed = device.streamed_pairs - before;
+      EXPECT_TRUE(streamed == 0 || streamed == could) << streamed << " of " << could;
+      if (rows < device.least_rows) {
+        EXPECT_EQ(streamed, 0u);
+      }
+      pairs += device.pairs.size();
+    }
+    EXPECT_EQ(metrics.pairs_streamed.value(), device.streamed_pairs);
+    EXPECT_EQ(metrics.streamed_experts.value(), static_cast<std::uint64_t>(device.fetched.experts));
+    EXPECT_EQ(metrics.streamed_bytes.value(), static_cast<std::uint64_t>(device.fetched.bytes));
+    const ExpertUse use = metrics.totals();
+    EXPECT_EQ(use.pairs_resident + use.pairs_streamed + use.host.pairs + use.worker.pairs,
+              static_cast<double>(pairs));
+  }
+}
+
+// Then no row leaves the device, and the host is not asked.
+TEST(DispatcherStreams, LeaveTheHostAloneWhereAllAreFetched) {
+  const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, ExpertHome::host()));
+  MetricsRegistry registry;
+  ExpertMetrics metrics(registry);
+  Dispatcher dispatcher(spec_of(), layout, parts_of(ExpertStream::on, metrics));
+  FakeDevice device;
+  device.fetchable = all_of_host(layout);
+  ASSERT_TRUE(dispatcher.measure_streams(device));
+  std::mt19937 random(3);
+  fill(device, random, kRows);
+  ASSERT_TRUE(dispatcher.compute(device, 1));
+  EXPECT_EQ(device.streamed_pairs, device.pairs.size());
+  EXPECT_EQ(device.rows_given, 0);
+  EXPECT_EQ(metrics.host.calls.value(), 0u);
+}
+
+// The plan wanted it, and the device has no memory for it.
+TEST(DispatcherStreams, AreTheHostsWhereTheDeviceHasNone) {
+  const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, ExpertHome::host()));
+  MetricsRegistry registry;
+  ExpertMetrics metrics(registry);
+  Dispatcher dispatcher(spec_of(), layout, parts_of(ExpertStream::on, metrics));
+  FakeDevice device;
+  ASSERT_TRUE(dispatcher.measure_streams(device));
+  std::mt19937 random(4);
+  fill(device, random, kRows);
+  ASSERT_TRUE(dispatcher.compute(device, 1));
+  EXPECT_EQ(device.streamed_pairs, 0u);
+  EXPECT_EQ(metrics.host.pairs.value(), device.pairs.size());
+}
+
+TEST(StreamChoice, WeighsTheLinkAgainstTheHost) {
+  const StreamChoice choice(ExpertStream::automatic, {.expert_us = 15.0, .pair_us = 5.0});
+  const auto streams = [&](int experts, std::size_t pairs) {
+    return choice.streams({.experts = experts, .pairs = pairs}, 35.0 * experts);
+  };
+  EXPECT_FALSE(streams(0, 0));
+  EXPECT_FALSE(streams(8, 8));       // a token
+  EXPECT_FALSE(streams(256, 1024));  // four pairs an expert: as much
+  EXPECT_TRUE(streams(256, 1025));
+  EXPECT_TRUE(streams(256, 32768));
+  EXPECT_FALSE(StreamChoice().streams({.experts = 1, .pairs = 9999}, 0.0));
+  const StreamChoice always(ExpertStream::on, {});
+  EXPECT_TRUE(always.streams({.experts = 8, .pairs = 8}, 1e9));
+  EXPECT_FALSE(always.streams({}, 0.0));
+}
+
+}  // namespace
+}  // namespace tessera
