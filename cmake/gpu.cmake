@@ -105,7 +105,7 @@ function(tessera_gpu_program name)
   target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc)
 endfunction()
 
-if(TESSERA_SANITIZE OR TESSERA_FUZZ)
+if(TESSERA_SANITIZE)
   return()
 endif()
 # The CUDA plug-in over an emulator, for tests where no GPU is (tests/gpu/emulator): its kernels are

@@ -1,8 +1,7 @@
 # tessera_precompile(TARGET) and tessera_precompile_test(TARGET)
 #
 # Large headers that many files read are parsed once for the libraries and once for the tests. No
-# source may rely on this: builds with ccache, which would then find nothing, and the fuzz preset do
-# without.
+# source may rely on this: builds with ccache, which would then find nothing, do without.
 if(CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache")
   set(CMAKE_DISABLE_PRECOMPILE_HEADERS ON)
 endif()

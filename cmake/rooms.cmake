@@ -5,10 +5,7 @@
 # kernels and is compiled for that instruction set; nothing but run-time dispatch may call into it.
 # main.cc is left to the room's own rules (see below), GPU plug-ins to cmake/gpu.cmake.
 set(TESSERA_PORTABLE_FLAGS -O3)
-if(TESSERA_FUZZ)
-  # No fuzzer calls a kernel, and an instrumented one takes clang minutes.
-  set(TESSERA_PORTABLE_FLAGS -O1 -fno-sanitize=all)
-elseif(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+if(TESSERA_SANITIZE MATCHES "address" AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
   # Checks of the heap as calls, none of the stack: with both inline a kernel takes g++ minutes.
   set(TESSERA_PORTABLE_FLAGS -O1 --param=asan-instrumentation-with-call-threshold=0
                              --param=asan-stack=0 -fno-sanitize-address-use-after-scope)
@@ -73,8 +70,5 @@ function(tessera_room name)
     else()
       set_tests_properties(${name} PROPERTIES TIMEOUT 300)
     endif()
-  endif()
-  if(TESSERA_FUZZ)
-    tessera_fuzzers(${name})
   endif()
 endfunction()
