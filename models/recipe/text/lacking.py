@@ -8,7 +8,7 @@ import re
 
 from .made_up import spoken_list
 from .results import spoken
-from .words import Asked
+from .words import KEPT, Asked, key_of
 
 # What hangs on a value and says nothing without it
 LOOSE = re.compile(r"""([\s.,:(#"'=?-]|\b(with|to|for|the|a|an|in|into|at|on|of|by|from|is|its|and|called|titled|named|about|it|saying|my|The)\b)+$""")
@@ -79,9 +79,8 @@ def lacking(rng: random.Random, asked: str, topic: str, arguments: dict, schema:
     text, said = (rng.random() < CUT_SHARE and begun(rng, asked, topic, arguments, required)) or stated(rng, topic, needed, required)
     missing = [name for name in required if name not in said]
     style = rng.choice(PAIRS)
-    if len(missing) == 1 and rng.random() < 0.6:
-        reply = spoken(needed[missing[0]])
-    else:
+    reply = spoken(needed[missing[0]])
+    if len(missing) > 1 or rng.random() > 0.6 or key_of(reply) in KEPT:
         reply = rng.choice(REPLIES).format(spoken_list(rng, [style.format(p=in_words(name), v=spoken(needed[name])) for name in missing]))
     core = f"{text} {reply}"
     return Asked(text + rng.choice(("", ".", "?" if text.startswith(("Can", "Could")) else ".")), core), needed, \
