@@ -87,7 +87,8 @@ void add_costs(const Model& model, const Plan& plan, std::vector<BenchTest>& tes
     test.bytes_per_token = decode_bytes(model, {.kv_type = plan.kv_type,
                                                 .f32_weights = plan.f32_weights,
                                                 .depth = test.prompt ? 0 : depth,
-                                                .rows = rows});
+                                                .rows = rows,
+                                                .prompt = test.prompt});
     test.operations_per_token = layer_operations(model);
   }
 }

@@ -50,8 +50,7 @@ std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& i
   if (first == inventory.devices.end()) return std::nullopt;
   if (first->kind == DeviceKind::cpu)
     return HostMeasureOptions{.threads = first->threads, .cpus = first->cpus, .isa = isa};
-  return HostMeasureOptions{
-      .threads = threads > 0 ? threads : usable_cores(), .isa = isa, .beside = true};
+  return HostMeasureOptions{.threads = threads_beside_gpu(threads), .isa = isa, .beside = true};
 }
 
 std::optional<ExpertCosts> saved_host_costs(const Model& model, const HostMeasureOptions& host) {

@@ -36,8 +36,7 @@ class DeviceTimes {
  public:
   DeviceTimes(const LayerTimesNeeds& needs, const Inventory& inventory)
       : needs_(needs),
-        rows_(
-            piece_rows(needs.model.spec(), needs.options.prefill_chunk, inventory.devices.size())),
+        rows_(piece_rows(needs.model.spec(), needs.options.prefill_chunk, inventory.devices)),
         kv_type_(needs.options.kv_type.value_or(
             default_kv_type(needs.model, needs.options.f32_weights))),
         digest_(digest_text(model_digest(needs.model.file()))),

@@ -23,6 +23,11 @@ namespace {
 // Its name changes when the file that the generator writes does.
 constexpr const char* kSyntheticName = "synthetic-1.gguf";
 
+// Rows of a step that nobody gave. A GPU decodes all weights once a step, and computes some 900
+// rows in that time (docs/results.md).
+constexpr int kPrefillChunk = 256;
+constexpr int kGpuPrefillChunk = 2048;
+
 DeviceOptions device_options(const Config& config) {
   DeviceOptions options = opening_options(config);
   options.chunked_delta = config.text("placement.delta_form") == "chunked";
@@ -34,8 +39,6 @@ Result<DeviceOptions> device_options(const Config& config, const ExpertRuntime& 
   TESSERA_ASSIGN(options.experts.options, expert_options(config));
   options.experts.metrics = experts.metrics.get();
   options.experts.counts = experts.counts.get();
-  const int threads = config.small("placement.threads");
-  options.experts.threads = threads > 0 ? threads : usable_cores();
   return options;
 }
 
@@ -46,7 +49,6 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
   const int parallel = config.small("engine.parallel");
   options.context = context > 0 ? context : needs.context;
   options.parallel = parallel > 0 ? parallel : needs.parallel;
-  options.prefill_chunk = config.small("engine.prefill_chunk");
   options.logit_rows = needs.logit_rows;
   if (config.text("kv.type") != "auto") {
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
@@ -244,6 +246,32 @@ Result<Inventory> place_roughly(const Config& config, const Model& model,
   }
 }
 
+bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
+  return !placement.devices.empty() &&
+         std::all_of(
+             placement.devices.begin(), placement.devices.end(), [&](const DeviceName& name) {
+               const auto worker = std::find_if(
+                   workers.begin(), workers.end(),
+                   [&](const LayerWorker& other) { return other.site.name == name.text(); });
+               return name.gpu() ||
+                      (worker != workers.end() && worker->inventory.kind != DeviceKind::cpu);
+             });
+}
+
+// With as many rows a step as were asked for, else with as many as fit.
+Result<Inventory> place_with_chunk(const Config& config, const Model& model,
+                                   const Placement& placement, PlanOptions& options,
+                                   PlacedModel& placed) {
+  const int asked = config.small("engine.prefill_chunk");
+  options.prefill_chunk = asked > 0                            ? asked
+                          : on_gpus(placement, placed.workers) ? kGpuPrefillChunk
+                                                               : kPrefillChunk;
+  for (;; options.prefill_chunk /= 2) {
+    Result<Inventory> inventory = place_roughly(config, model, placement, options, placed);
+    if (inventory || asked > 0 || options.prefill_chunk <= kPrefillChunk) return inventory;
+  }
+}
+
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs,
                                 MetricsRegistry& metrics) {
   PlacedModel placed;
@@ -253,7 +281,7 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   TESSERA_TRY(set_expert_plan(config, model, needs.keep_profile, options));
   TESSERA_ASSIGN(placed.workers, find_layer_workers(config, model, placement));
   TESSERA_ASSIGN(placed.expert_workers, find_expert_workers(config, model, placement));
-  TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
+  TESSERA_ASSIGN(Inventory inventory, place_with_chunk(config, model, placement, options, placed));
   MetricsRegistry unread;
   LayerTimesFound times =
       add_layer_times({.config = config,

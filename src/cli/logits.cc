@@ -20,6 +20,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "rows are written as they are");
 
 constexpr std::int64_t kMaxLogitBytes = std::int64_t{64} << 20;
+constexpr int kRows = 256;  // of a step, where nobody asked for others
 
 // A file that appears under its name when it is complete. What is not a regular file (a pipe, a
 // device) is written in place.
@@ -138,8 +139,9 @@ Status logits(const Config& config, const std::vector<TokenId>& ids) {
   const ModelSpec& spec = model.spec();
   TESSERA_TRY(check_ids(spec, ids, config));
   const auto row_bytes = static_cast<std::int64_t>(spec.n_vocab) * 4;
-  const int rows = static_cast<int>(std::clamp<std::int64_t>(kMaxLogitBytes / row_bytes, 1,
-                                                             config.small("engine.prefill_chunk")));
+  const int asked = config.small("engine.prefill_chunk");
+  const int rows = static_cast<int>(
+      std::clamp<std::int64_t>(kMaxLogitBytes / row_bytes, 1, asked > 0 ? asked : kRows));
   TESSERA_ASSIGN(OutputFile file, OutputFile::create(config.text("logits.out")));
   MetricsRegistry metrics;
   TESSERA_ASSIGN(

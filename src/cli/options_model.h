@@ -136,11 +136,10 @@ inline constexpr auto kModelOptions = [] {
       {.key = "engine.prefill_chunk",
        .flags = "--prefill-chunk",
        .type = integer,
-       .fallback = "256",
+       .fallback = "0",
        .commands = kModelCommands,
        .value = "N",
-       .help = "prompt tokens computed in one step",
-       .min = 1,
+       .help = "prompt tokens computed in one step; 0: 2048 where GPUs have all layers, else 256",
        .max = 8192},
   });
 }();

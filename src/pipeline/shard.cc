@@ -195,8 +195,7 @@ Result<std::vector<std::unique_ptr<Shard>>> open_shards(const Plan& plan,
       LocalExperts experts = options.experts;
       TESSERA_ASSIGN(experts.isa, isa_of(options));
       experts.costs = placed_costs(plan);
-      // A GPU has no team that its host experts could share.
-      if (shard.kind != DeviceKind::cpu) experts.threads = std::max(experts.threads, shard.threads);
+      experts.threads = shard.threads;
       shards[i] = std::make_unique<LocalShard>(std::move(device), shard.layout, shard.cpus,
                                                std::move(experts));
     }

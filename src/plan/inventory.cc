@@ -190,6 +190,10 @@ int usable_cores() {
   return static_cast<int>(usable_processors().size());
 }
 
+int threads_beside_gpu(int asked) {
+  return asked > 0 ? asked : std::max(1, usable_cores() - 1);
+}
+
 Inventory probe_inventory(int threads) {
   DeviceInventory cpu = probe_memory();
   cpu.threads = threads > 0 ? threads : usable_cores();
@@ -210,7 +214,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     if (name.gpu()) {
       TESSERA_ASSIGN(const GpuInfo info,
                      probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
-      device = gpu_inventory(name, info, machine, std::max(threads, static_cast<int>(cpus.size())));
+      device = gpu_inventory(name, info, machine, threads_beside_gpu(threads));
     } else if (!name.worker.empty()) {
       const WorkerInventory* worker = find_worker(workers, name);
       if (worker == nullptr)

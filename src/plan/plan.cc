@@ -344,7 +344,8 @@ double decode_bytes(const Model& model, const DecodeStep& step) {
   ShardLayout one;
   one.end_layer = spec.n_layer();
   one.kv_type = step.kv_type;
-  bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, one));  // read and written
+  // Read and written, once a sequence.
+  bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, one)) / (step.prompt ? step.rows : 1);
   const std::vector<KvGroup> groups = kv_groups(spec);
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const int window = groups[g].window;

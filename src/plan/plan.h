@@ -106,6 +106,9 @@ struct Inventory {
 
 // Processors that this process may run on.
 int usable_cores();
+// The host's threads beside a GPU: as asked for, else the cores but the one whose thread drives the
+// GPU. A team on all of them has a member that waits for a core at every barrier.
+int threads_beside_gpu(int asked);
 
 // This machine as one device: its processors and memory (a cgroup's limit, where one is set).
 Inventory probe_inventory(int threads);
@@ -375,20 +378,21 @@ inline constexpr std::int64_t kWorkerBytes = std::int64_t{13} << 20;
 // What this process takes besides its devices (Plan::process_bytes).
 std::int64_t program_bytes(const Model& model);
 
-// Rows of a prompt that go together through the shards of so many devices.
-int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices);
+// Rows of a prompt that go together through the shards of the devices.
+int piece_rows(const ModelSpec& spec, int prefill_chunk, std::span<const DeviceInventory> devices);
 
 // What the KV is stored in where PlanOptions does not say.
 KvType default_kv_type(const Model& model, bool f32_weights);
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options);
 
-// A step of generation.
+// A step of generation, or of a prompt.
 struct DecodeStep {
   KvType kv_type = KvType::f16;
   bool f32_weights = false;
   int depth = 0;  // positions before it
-  int rows = 1;   // each of its own sequence
+  int rows = 1;
+  bool prompt = false;  // the rows are of one sequence, and not each of its own
 };
 // Weights, recurrent state and KV that a token of it reads. Of several rows: a row's share, with
 // experts drawn evenly.

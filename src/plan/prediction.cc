@@ -21,7 +21,11 @@ constexpr const char* kArithmetic = "arithmetic";
 // (docs/kernels.md, "Packing").
 constexpr double kFileReads = 1.5;
 
-// What one step of `rows` rows, each of its own sequence, takes of a shard.
+// Experts that cross to a GPU for a prompt are no faster there than the fastest link of today, 16
+// lanes of PCIe 5; this one's speed is measured when they are loaded.
+constexpr double kLinkBytesPerSecond = 64e9;
+
+// What one step takes of a shard: a token, or `rows` rows of one prompt.
 struct Demand {
   double resident_bytes = 0.0;  // and what is no expert
   double away_bytes = 0.0;      // with the host, in the file
@@ -66,8 +70,8 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     demand.operations += operations * (1.0 - at_workers);
     demand.worker_operations += operations;
   }
-  ShardLayout state = shard.layout;
-  demand.resident_bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, state)) * rows;
+  // Read and written once: a prompt's rows are of one sequence.
+  demand.resident_bytes += 2.0 * static_cast<double>(cpu_slot_bytes(spec, shard.layout));
   return demand;
 }
 
@@ -110,8 +114,11 @@ Readers host_readers(const Plan& plan, const ShardPlan& shard, const MeasuredSpe
 
 Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host, Work work) {
   if (on_host(shard)) return host_readers(plan, shard, host, work);
+  double away = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s;
+  if (work == Work::prompt && shard.streamed_bytes > 0)
+    away = std::max(away, kFileReads * kLinkBytesPerSecond);
   return {.bytes_per_s = shard.bytes_per_s,
-          .away_bytes_per_s = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s,
+          .away_bytes_per_s = away,
           .op_per_s = known_op_per_s(shard.op_per_s),
           .at_once = !shard.remote};
 }

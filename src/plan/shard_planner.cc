@@ -20,6 +20,10 @@ namespace {
 constexpr int kLeastPieceRows = 128;
 constexpr int kMostPieceRows = 512;
 constexpr int kRowsPerExpert = 8;
+// GPUs decode the weights of all experts once a piece, which takes as long as to compute some 900
+// rows with them (docs/results.md, "Two GPUs"). So a chunk has as many pieces as there are GPUs.
+constexpr int kLeastGpuPieceRows = 512;
+constexpr int kMostGpuPieceRows = 2048;
 
 bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
   return std::all_of(devices.begin(), devices.end(), [&](const DeviceInventory& device) {
@@ -29,8 +33,14 @@ bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
 
 }  // namespace
 
-int piece_rows(const ModelSpec& spec, int prefill_chunk, std::size_t devices) {
-  if (devices < 2) return prefill_chunk;
+int piece_rows(const ModelSpec& spec, int prefill_chunk, std::span<const DeviceInventory> devices) {
+  const auto count = static_cast<int>(devices.size());
+  if (count < 2) return prefill_chunk;
+  if (std::all_of(devices.begin(), devices.end(),
+                  [](const DeviceInventory& device) { return device.kind != DeviceKind::cpu; }))
+    return std::min(
+        std::clamp(round_up(prefill_chunk / count, 64), kLeastGpuPieceRows, kMostGpuPieceRows),
+        prefill_chunk);
   int rows = kLeastPieceRows;
   for (const LayerSpec& layer : spec.layers)
     if (layer.moe) rows = std::max(rows, kRowsPerExpert * layer.moe->n_expert / layer.moe->n_used);
@@ -97,7 +107,7 @@ ShardLayout ShardPlanner::layout(LayerRange layers) const {
   layout.embedding = layers.begin == 0;
   layout.head = layers.end == spec_.n_layer();
   layout.max_rows = options_.prefill_chunk + options_.parallel;
-  if (devices_.size() > 1) layout.max_rows = piece_rows(spec_, layout.max_rows, devices_.size());
+  if (devices_.size() > 1) layout.max_rows = piece_rows(spec_, layout.max_rows, devices_);
   layout.max_logit_rows = std::max(options_.logit_rows, options_.parallel);
   layout.slots = options_.parallel;
   layout.context = sizes_.context;

@@ -357,4 +357,21 @@ TEST(ShardPlanner, FindsACutWhereThereIsOne) {
 }
 
 }  // namespace
+// Small pieces fill CPUs sooner; a GPU decodes the weights of all experts for each.
+TEST(PieceRows, AreAsManyAsTheDevicesNeed) {
+  const Model model = golden("qwen35moe");
+  const DeviceInventory cpu{.kind = DeviceKind::cpu}, gpu{.kind = DeviceKind::cuda};
+  const auto rows = [&](int chunk, const std::vector<DeviceInventory>& devices) {
+    return piece_rows(model.spec(), chunk, devices);
+  };
+  EXPECT_EQ(rows(4096, {gpu}), 4096);
+  EXPECT_EQ(rows(4097, {gpu, gpu}), 2048);
+  EXPECT_EQ(rows(2052, {gpu, gpu}), 1088);
+  EXPECT_EQ(rows(8192, {gpu, gpu}), 2048);
+  EXPECT_EQ(rows(256, {gpu, gpu}), 256);
+  EXPECT_EQ(rows(1024, {gpu, gpu, gpu}), 512);
+  EXPECT_LE(rows(4096, {gpu, cpu}), 512);
+  EXPECT_EQ(rows(4096, {gpu, cpu}), rows(4096, {cpu, cpu}));
+}
+
 }  // namespace tessera

@@ -38,10 +38,11 @@ class GpuDevice final : public Device {
   void mixer(int layer) override { note({Block::mixer, layer}); }
   void route(int layer) override;
   // Whichever pairs come in whichever calls, they are those of the routing whose experts are here:
-  // finish_ffn computes them all.
+  // dense() or finish_ffn() computes them all.
   void experts(int, std::span<const RoutedPair>) override {}
   void all_experts(int) override {}
-  void dense(int) override {}
+  // Begins with what is computed here, so that it runs while the rest is computed elsewhere.
+  void dense(int layer) override;
   std::span<const float> expert_rows(int layer) override;
   void add_expert_sums(int layer, std::span<const std::int32_t> rows,
                        std::span<const double> sums) override;
@@ -78,6 +79,7 @@ class GpuDevice final : public Device {
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
+  void begin_branches(int layer);
   void finish_with_sums(int layer);
   void use();  // makes this device the thread's
   void note(const BlockCall& call) { program_.push_back(call); }
@@ -85,6 +87,10 @@ class GpuDevice final : public Device {
   Status run_program();
   Status launch_program();
   bool lost() const { return !fault_.ok(); }
+  std::size_t hidden_bytes() const {
+    return static_cast<std::size_t>(shape_.rows) * static_cast<std::size_t>(spec_.n_embd) *
+           sizeof(float);
+  }
   void check(Status status);
   Status wait();
   Status fetch(void* to, const void* from, std::size_t bytes);
@@ -116,6 +122,8 @@ class GpuDevice final : public Device {
   struct Routing {
     int layer = -1;
     bool enqueued = false;
+    bool rows_here = false;  // of expert_rows(), not normed yet
+    bool branches = false;   // enqueued, or noted
   };
   Routing routing_;
   std::vector<RoutedPair> pairs_;

@@ -30,6 +30,13 @@ std::span<const RoutedPair> GpuDevice::routed_pairs() {
     check(status_of(GPU(MemcpyAsync)(ids, scratch_.ids, count * sizeof(*ids),
                                      GPU(MemcpyDeviceToHost), stream_.get()),
                     "routing"));
+  // Whoever asks has experts away, and soon asks for the rows as well: one wait for both.
+  routing_.rows_here =
+      shape_.rows <= kDecodeRows && layout_.layer_experts(routing_.layer) != nullptr;
+  if (!lost() && routing_.rows_here)
+    check(status_of(GPU(MemcpyAsync)(host_rows_.as<float>(), scratch_.hidden, hidden_bytes(),
+                                     GPU(MemcpyDeviceToHost), stream_.get()),
+                    "rows for experts elsewhere"));
   if (!lost()) check(fetch(weights, scratch_.weights, count * sizeof(*weights)));
   if (lost()) std::memset(ids, 0, 2 * count * sizeof(*ids));
   for (std::size_t i = 0; i < count; ++i)
@@ -78,7 +85,8 @@ std::span<const float> GpuDevice::expert_rows(int layer) {
   flush();
   use();
   auto* rows = host_rows_.as<float>();
-  if (!lost()) check(fetch(rows, scratch_.hidden, count * sizeof(float)));
+  if (!lost() && !routing_.rows_here) check(fetch(rows, scratch_.hidden, hidden_bytes()));
+  routing_.rows_here = false;
   if (lost()) std::fill_n(rows, count, 0.0f);
   const std::vector<float>& norm = expert_norms_[as_size(layer - layout_.first_layer)];
   for (int row = 0; row < shape_.rows; ++row) {
@@ -105,6 +113,18 @@ void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
     }
 }
 
+void GpuDevice::begin_branches(int layer) {
+  if (routing_.branches) return;
+  note({Block::ffn_branches, layer});
+  routing_.branches = true;
+}
+
+void GpuDevice::dense(int layer) {
+  if (layout_.layer_experts(layer) == nullptr || !routing_.enqueued) return;
+  begin_branches(layer);
+  flush();
+}
+
 // What is copied here stays until the next layer's pairs were read from the queue. Where nothing is
 // masked there is no copy: it would wait for those of experts that cross for the next layer.
 void GpuDevice::finish_with_sums(int layer) {
@@ -126,10 +146,8 @@ void GpuDevice::finish_with_sums(int layer) {
                       "experts elsewhere"));
   };
   if (!all_here) send(scratch_.weights, weights, pairs_.size() * sizeof(float));
-  if (sums_given_)
-    send(scratch_.branch, host_sums_.as<float>(),
-         as_size(shape_.rows) * as_size(spec_.n_embd) * sizeof(float));
-  if (streamed_.empty()) note({Block::ffn_branches, layer});
+  if (sums_given_) send(scratch_.branch, host_sums_.as<float>(), hidden_bytes());
+  begin_branches(layer);
   note({Block::ffn_finish, layer});
   if (sums_given_) note({Block::add_branch, layer});
 }
@@ -145,7 +163,7 @@ double GpuDevice::stream_us(int layer, int experts) {
 }
 
 void GpuDevice::stream_experts(int layer, std::span<const RoutedPair> pairs) {
-  note({Block::ffn_branches, layer});
+  begin_branches(layer);
   flush();
   use();
   streamed_.assign(streamable(layer).size(), 0);
