@@ -43,14 +43,14 @@ ExpertCosts costs_of(const HostExpertTimes& times) {
 }  // namespace
 
 std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& inventory,
-                                          int threads, cpu::Isa isa) {
+                                          cpu::Isa isa) {
   if (!has_experts(model.spec())) return std::nullopt;
   const auto first = std::find_if(inventory.devices.begin(), inventory.devices.end(),
                                   [](const DeviceInventory& device) { return !device.remote; });
   if (first == inventory.devices.end()) return std::nullopt;
   if (first->kind == DeviceKind::cpu)
     return HostMeasureOptions{.threads = first->threads, .cpus = first->cpus, .isa = isa};
-  return HostMeasureOptions{.threads = threads_beside_gpu(threads), .isa = isa, .beside = true};
+  return HostMeasureOptions{.threads = first->threads, .isa = isa, .beside = true};
 }
 
 std::optional<ExpertCosts> saved_host_costs(const Model& model, const HostMeasureOptions& host) {

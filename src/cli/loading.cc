@@ -73,10 +73,18 @@ Status write_small_model(const Config& config, const std::string& path) {
       [&](std::int64_t done, std::int64_t total) { progress.update(done, total); });
 }
 
+// Of the hosts of this process's GPUs, which take turns; 1 where it has none.
+int threads_beside_gpus(const Plan& plan) {
+  int threads = 1;
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.kind != DeviceKind::cpu && !shard.remote) threads = std::max(threads, shard.threads);
+  return threads;
+}
+
 // The threads of this process's CPU shards; where there are none, of the host of a GPU.
 ThreadTeamOptions host_team(const Plan& plan) {
   ThreadTeamOptions team{.threads = host_threads(plan)};
-  if (team.threads == 0) return {.threads = usable_cores()};
+  if (team.threads == 0) return {.threads = threads_beside_gpus(plan)};
   for (const ShardPlan& shard : plan.shards)
     if (!shard.remote) team.cpus.insert(team.cpus.end(), shard.cpus.begin(), shard.cpus.end());
   return team;
@@ -114,6 +122,9 @@ void warn_of_threads(PlacedModel& placed) {
   int threads = 0;
   for (const ShardPlan& shard : placed.plan.shards)
     if (shard.kind == DeviceKind::cpu && !of_other(shard)) threads += shard.threads;
+  if (std::any_of(placed.plan.shards.begin(), placed.plan.shards.end(),
+                  [](const ShardPlan& shard) { return shard.experts_host > 0; }))
+    threads = std::max(threads, threads_beside_gpus(placed.plan));
   for (const ExpertWorkerPlan& worker : placed.plan.expert_workers)
     if (worker.here) threads += worker.threads;
   if (const int cores = usable_cores(); threads > cores)
@@ -200,7 +211,7 @@ Status check_prefault(const Config& config, const Plan& plan) {
 Status set_host_costs(const Config& config, const Model& model, const Inventory& inventory,
                       bool afresh, PlanOptions& options) {
   TESSERA_ASSIGN(const cpu::Isa isa, chosen_isa(config));
-  auto host = host_of(model, inventory, config.small("placement.threads"), isa);
+  auto host = host_of(model, inventory, isa);
   if (!host) return {};
   host->f32_weights = options.f32_weights;
   const auto costs = afresh ? measured_host_costs(model, *host) : saved_host_costs(model, *host);
@@ -258,18 +269,34 @@ bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
              });
 }
 
-// With as many rows a step as were asked for, else with as many as fit.
+// Whether larger steps cost neither context nor experts that would be resident with smaller ones.
+// Where some are away already, a few more are made up for: they cross once a step.
+bool as_good(const Plan& larger, const Plan& smaller) {
+  const auto away = [](const Plan& plan) {
+    return std::any_of(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
+      return shard.experts_host + shard.experts_worker > 0;
+    });
+  };
+  return larger.context >= smaller.context && (away(smaller) || !away(larger));
+}
+
+// With as many rows a step as were asked for, else with as many as cost nothing else.
 Result<Inventory> place_with_chunk(const Config& config, const Model& model,
                                    const Placement& placement, PlanOptions& options,
                                    PlacedModel& placed) {
   const int asked = config.small("engine.prefill_chunk");
-  options.prefill_chunk = asked > 0                            ? asked
-                          : on_gpus(placement, placed.workers) ? kGpuPrefillChunk
-                                                               : kPrefillChunk;
-  for (;; options.prefill_chunk /= 2) {
-    Result<Inventory> inventory = place_roughly(config, model, placement, options, placed);
-    if (inventory || asked > 0 || options.prefill_chunk <= kPrefillChunk) return inventory;
+  options.prefill_chunk = asked > 0 ? asked : kPrefillChunk;
+  TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
+  if (asked > 0 || !on_gpus(placement, placed.workers)) return inventory;
+  const Plan least = placed.plan;
+  for (int rows = kGpuPrefillChunk; rows > kPrefillChunk; rows /= 2) {
+    options.prefill_chunk = rows;
+    Result<Inventory> larger = place_roughly(config, model, placement, options, placed);
+    if (larger && as_good(placed.plan, least)) return larger;
   }
+  options.prefill_chunk = kPrefillChunk;
+  placed.plan = least;
+  return inventory;
 }
 
 Result<PlacedModel> place_model(const Config& config, const Model& model, const LoadNeeds& needs,

@@ -92,6 +92,12 @@ Status check_placement(const Config& config) {
                        "--target-devices: give cpu, or a list as in cpu:0,cpu:1 or cuda:0,cpu");
   TESSERA_ASSIGN(Placement placement, placement_of(config));
   TESSERA_TRY(check_workers(config, placement));
+  if (config.given("placement.delta_form") && !placement.devices.empty() &&
+      std::all_of(placement.devices.begin(), placement.devices.end(),
+                  [](const DeviceName& name) { return name.gpu(); }))
+    return Error::make(ErrorCode::invalid,
+                       "--delta-form: a GPU takes chunks where a step has more than 8 rows; the "
+                       "option is for CPUs");
   // Those of this process; what workers have is theirs to say, and whether a GPU is there is no
   // question of usage.
   std::erase_if(placement.devices,

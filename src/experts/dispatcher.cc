@@ -274,6 +274,7 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   const auto start = Clock::now();
   if (!job.submitted && options_.required) wait_for_credit(group, job, layer);
   if (!job.submitted) return compute_on_host(group, job, layer, job.refused);
+  group.raced = false;
   if (is_late(group) && race(group, job, layer, start)) return {};
   const Result<ExpertReport> report = group.executor->collect(sums_of(group, job));
   --group.under_way;
@@ -281,6 +282,7 @@ Status Dispatcher::collect(Group& group, Job& job, int layer) {
   group.served += report ? 1 : 0;
   group.late |= !report && report.error().code == ErrorCode::cancelled;
   if (!report) return compute_on_host(group, job, layer, report.error());
+  if (group.raced && metrics_ != nullptr) metrics_->races_worker.add();
   if (group.failing && group.told_failing) {
     log_info("{} computes experts again", group.executor->name());
     group.told_failing = false;

@@ -135,7 +135,7 @@ TEST(Dispatcher, ALateJobIsWhosIsFirst) {
   for (const Case& c :
        {Case{.looks = 0}, Case{.looks = 3, .worker_wins = 1},
         Case{.looks = 1000, .host_wins = 1, .given_up = 1, .deadline = 1},
-        Case{.looks = 3, .then = ErrorCode::unavailable, .worker_wins = 1, .unavailable = 1},
+        Case{.looks = 3, .then = ErrorCode::unavailable, .unavailable = 1},
         Case{.looks = 1000, .required = true}}) {
     MetricsRegistry registry;
     ExpertMetrics metrics(registry);

@@ -47,6 +47,7 @@ struct Dispatcher::Group {
   int under_way = 0;
   int served = 0;                // jobs that it computed
   bool late = false;             // with one of them
+  bool raced = false;            // and its sums came before the host's of the job at hand
   bool passed_over = false;      // the host computes its jobs
   std::int64_t submit_us = 0;    // spent on giving it the first ones
   std::int64_t hideable_us = 0;  // of its computation so much can have gone unnoticed

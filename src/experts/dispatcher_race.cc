@@ -28,15 +28,15 @@ bool Dispatcher::is_late(const Group& group) const {
   return !group.executor->wait(std::max(group.executor->expected(), Clock::now() + options_.grace));
 }
 
-// Whether the host was first.
+// Whether the host was first. That the worker was is known when its sums are good (collect()).
 bool Dispatcher::race(Group& group, const Job& job, int layer, Clock::time_point waited_since) {
   const auto start = Clock::now();
   round_rows(group, job);
   const std::optional<ExpertReport> report = compute_beside(group, job, layer);
   // Nobody has won where the host's part fails before the worker's sums are there.
-  if (!report && !group.executor->wait(Clock::time_point::min())) return false;
-  if (metrics_ != nullptr) (report ? metrics_->races_host : metrics_->races_worker).add();
+  group.raced = !report && group.executor->wait(Clock::time_point::min());
   if (!report) return false;
+  if (metrics_ != nullptr) metrics_->races_host.add();
   if (group.executor->rounds()) group.executor->round_sums(sums_of(group, job));
   group.executor->give_up();
   --group.under_way;

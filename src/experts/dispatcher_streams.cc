@@ -20,6 +20,8 @@ Status Dispatcher::measure_streams(Device& device) {
     else if (layer < 0)
       layer = number;
   }
+  if (lacking > 0 && metrics_ != nullptr)
+    metrics_->unstreamed_layers.add(static_cast<std::uint64_t>(lacking));
   if (lacking > 0)
     log_warn(
         "{}: the host computes the experts of {} of {} layers for prompts too, for want of "

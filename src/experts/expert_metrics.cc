@@ -79,6 +79,10 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       streamed_bytes(registry.counter("tessera_moe_streamed_bytes_total",
                                       "Bytes of experts that crossed to their device for a "
                                       "step.")),
+      unstreamed_layers(registry.counter("tessera_moe_unstreamed_layers_total",
+                                         "Layers whose experts were to cross to their device and "
+                                         "do not, by reason.",
+                                         {{"reason", "no_memory"}})),
       mixed_layers(registry.counter("tessera_moe_mixed_layers_total",
                                     "Layers of steps with experts that were not resident.")),
       bytes_out(bytes(registry, "out")),

@@ -68,10 +68,11 @@ class ExpertMetrics {
   Counter& expert_bytes_resident;
   Counter& pairs_streamed;  // whose experts crossed to the device for a step
   Counter& expert_bytes_streamed;
-  Counter& streamed_experts;  // that crossed
-  Counter& streamed_bytes;    // as the device has them
-  Counter& mixed_layers;      // layers of steps some of whose pairs were not resident
-  Counter& bytes_out;         // to workers
+  Counter& streamed_experts;   // that crossed
+  Counter& streamed_bytes;     // as the device has them
+  Counter& unstreamed_layers;  // whose experts were to cross, and do not for want of pinned memory
+  Counter& mixed_layers;       // layers of steps some of whose pairs were not resident
+  Counter& bytes_out;          // to workers
   Counter& bytes_in;
   // Jobs that the host computed too because a worker's sums were late, by who was first.
   Counter& races_host;

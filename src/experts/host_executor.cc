@@ -13,9 +13,8 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated,
-// and the next token's first one is not much later. Who sleeps until then is woken too late.
-constexpr std::chrono::microseconds kSpin{1000};
+// Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated.
+constexpr std::chrono::microseconds kSpin{200};
 
 // All experts of the layers, from the file. Rows choose each expert once.
 ExpertSetLayout set_layout(const ModelSpec& spec, const HostExecutorOptions& options) {
@@ -119,7 +118,7 @@ Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
     std::shared_ptr<ThreadTeam> team = options.team;
     if (team == nullptr)
       team = std::make_shared<ThreadTeam>(
-          ThreadTeamOptions{.threads = options.threads, .spin = kSpin, .cpus = options.cpus});
+          ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus});
     TESSERA_ASSIGN(auto set, ExpertSet::load(model, set_layout(model.spec(), options),
                                              {.team = team, .isa = options.isa}, {}));
     // Its first large job may come when a worker is lost: the memory is there by then.

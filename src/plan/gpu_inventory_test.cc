@@ -63,5 +63,17 @@ TEST(GpuInventory, AUnifiedGpuSharesWithTheProcessor) {
   EXPECT_EQ(there.budget_bytes, kGiB - here.total_bytes() - here.host_bytes);
 }
 
+TEST(GpuInventory, AGpuComputesInTheFilesFormats) {
+  Inventory inventory;
+  inventory.devices = {gpu_inventory(kGpu, reported(8 * kGiB, false), host(kGiB), 2)};
+  PlanOptions options{.context = 256, .prefill_chunk = 16};
+  EXPECT_TRUE(make_plan(deep(), inventory, options));
+  options.f32_weights = true;
+  const Result<Plan> plan = make_plan(deep(), inventory, options);
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().message,
+            "--compute f32: GPUs compute in the file's own formats; use them without it");
+}
+
 }  // namespace
 }  // namespace tessera

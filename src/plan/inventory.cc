@@ -58,6 +58,7 @@ const WorkerInventory* find_worker(std::span<const WorkerInventory> workers,
 // How this machine's cores go to the devices that have no number of threads of their own.
 struct Sharing {
   int devices = 0;  // that share
+  int gpus = 0;     // of this process
   int teams = 1;    // parts of the cores: numbered teams, then workers
   int threads = 0;  // in all, as asked for; 0: the cores
   int cores = 0;
@@ -74,6 +75,11 @@ struct Sharing {
     const int all = threads > 0 ? threads : cores;
     return std::max(1, all / devices + (part < all % devices ? 1 : 0));
   }
+
+  // Of the host for a GPU: a core is left to the thread that drives each, or some member of the
+  // team would wait for one at every barrier. The hosts of several GPUs take turns while tokens
+  // come.
+  int beside_gpu() const { return threads > 0 ? threads : std::max(1, cores - gpus); }
 };
 
 // `sharing`: threads and cores before any are given to workers.
@@ -82,6 +88,7 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   int sharing_workers = 0;
   for (const DeviceName& name : placement.devices) {
     const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
+    if (name.gpu()) ++sharing.gpus;
     if (name.gpu()) continue;
     if (worker != nullptr && worker->kind != DeviceKind::cpu) continue;
     if (name.worker.empty() || (worker != nullptr && worker->threads == 0)) ++sharing.devices;
@@ -190,10 +197,6 @@ int usable_cores() {
   return static_cast<int>(usable_processors().size());
 }
 
-int threads_beside_gpu(int asked) {
-  return asked > 0 ? asked : std::max(1, usable_cores() - 1);
-}
-
 Inventory probe_inventory(int threads) {
   DeviceInventory cpu = probe_memory();
   cpu.threads = threads > 0 ? threads : usable_cores();
@@ -214,7 +217,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     if (name.gpu()) {
       TESSERA_ASSIGN(const GpuInfo info,
                      probe_gpu(device_kind_name(name.kind), *name.team, placement.gpu_plugins));
-      device = gpu_inventory(name, info, machine, threads_beside_gpu(threads));
+      device = gpu_inventory(name, info, machine, sharing.beside_gpu());
     } else if (!name.worker.empty()) {
       const WorkerInventory* worker = find_worker(workers, name);
       if (worker == nullptr)

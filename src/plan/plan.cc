@@ -54,14 +54,17 @@ CutBy cut_by(const Plan& plan, const PlanOptions& options) {
   return plan.shards.front().time ? CutBy::times : CutBy::bytes;
 }
 
-// Worker processes are told nothing of f32_weights: they pack what the file has.
+// Worker processes are told nothing of f32_weights: they pack what the file has, as GPUs do.
 Status check_compute(const Inventory& inventory, const PlanOptions& options) {
-  bool remote = !inventory.expert_workers.empty();
-  for (const DeviceInventory& device : inventory.devices) remote |= device.remote;
-  if (!options.f32_weights || !remote) return {};
-  return Error::make(
-      ErrorCode::invalid,
-      "--compute f32: workers compute in the file's own formats; use them without it");
+  bool remote = !inventory.expert_workers.empty(), gpu = false;
+  for (const DeviceInventory& device : inventory.devices) {
+    remote |= device.remote;
+    gpu |= device.kind != DeviceKind::cpu;
+  }
+  if (!options.f32_weights || !(remote || gpu)) return {};
+  return Error::make(ErrorCode::invalid,
+                     "--compute f32: {} compute in the file's own formats; use them without it",
+                     remote ? "workers" : "GPUs");
 }
 
 // A worker that was sent its weights has nothing to read other experts from.

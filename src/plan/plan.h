@@ -106,9 +106,6 @@ struct Inventory {
 
 // Processors that this process may run on.
 int usable_cores();
-// The host's threads beside a GPU: as asked for, else the cores but the one whose thread drives the
-// GPU. A team on all of them has a member that waits for a core at every barrier.
-int threads_beside_gpu(int asked);
 
 // This machine as one device: its processors and memory (a cgroup's limit, where one is set).
 Inventory probe_inventory(int threads);

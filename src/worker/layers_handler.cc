@@ -24,8 +24,8 @@ constexpr std::uint32_t kMaxSlots = 4096;
 bool same_layout(const ShardLayout& a, const ShardLayout& b) {
   return a.first_layer == b.first_layer && a.end_layer == b.end_layer &&
          a.embedding == b.embedding && a.head == b.head && a.max_rows == b.max_rows &&
-         a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.kv_type == b.kv_type &&
-         a.kv_pages == b.kv_pages && a.file_parts == b.file_parts &&
+         a.max_logit_rows == b.max_logit_rows && a.slots == b.slots && a.context == b.context &&
+         a.kv_type == b.kv_type && a.kv_pages == b.kv_pages && a.file_parts == b.file_parts &&
          same_experts(a.experts, b.experts);
 }
 
@@ -143,6 +143,7 @@ Result<ShardLayout> hello_layout(const ModelSpec& spec, const Hello& hello, cons
   layout.max_logit_rows =
       std::max(1, static_cast<int>(std::min(hello.max_logit_rows, ack.max_rows)));
   layout.slots = static_cast<int>(hello.slots);
+  layout.context = static_cast<int>(hello.layers.max_positions);
   layout.kv_type = static_cast<KvType>(hello.layers.kv_type);
   for (const std::uint32_t pages : hello.layers.kv_pages)
     layout.kv_pages.push_back(static_cast<int>(pages));

@@ -158,6 +158,12 @@ TEST(PlannedLayers, AreWhatTheWorkerTakes) {
     EXPECT_EQ(ready->memory_used, static_cast<std::uint64_t>(planned)) << name;
     LayersHandler smaller(model, {.device = device, .budget = planned - 1});
     EXPECT_FALSE(smaller.prepare(hello, ack)) << name;
+    // On a GPU too, whose tables and attention go by the context.
+    const ShardLayout got = *hello_layout(model.spec(), hello, ack);
+    EXPECT_EQ(got.context, plan->context) << name;
+    EXPECT_EQ(gpu_footprint(model, got).total(),
+              gpu_footprint(model, plan->shards[1].layout).total())
+        << name;
   }
 }
 

@@ -62,8 +62,7 @@ void expect_nothing_left(int kills, const char* what, Link link, const Counts& b
       return std::min(of(middle) - of(before), of(after) - of(middle));
     };
     EXPECT_LT(grown([](const Counts& counts) { return counts.memory_kib; }), 1024 + kills / 2);
-    EXPECT_LT(grown([](const Counts& counts) { return counts.live; }), (16 << 10) + 64 * kills)
-        << "1 KiB a kill would be too many";
+    EXPECT_LT(grown([](const Counts& counts) { return counts.live; }), (16 << 10) + 16 * kills);
   }
   std::printf(
       "%s, %s: %d kills: %d descriptors, %zu children, %d segments, %ld KiB, %ld bytes live; "
