@@ -272,12 +272,14 @@ bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
 // Whether larger steps cost neither context nor experts that would be resident with smaller ones.
 // Where some are away already, a few more are made up for: they cross once a step.
 bool as_good(const Plan& larger, const Plan& smaller) {
-  const auto away = [](const Plan& plan) {
-    return std::any_of(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
-      return shard.experts_host + shard.experts_worker > 0;
-    });
+  const auto resident = [](const Plan& plan) {
+    int experts = 0;
+    for (const ShardPlan& shard : plan.shards) experts += shard.experts;
+    return experts;
   };
-  return larger.context >= smaller.context && (away(smaller) || !away(larger));
+  const bool all_here = smaller.experts_host() == 0;
+  const int most = resident(smaller), left = resident(larger);
+  return larger.context >= smaller.context && (all_here ? left == most : 20 * left >= 19 * most);
 }
 
 // With as many rows a step as were asked for, else with as many as cost nothing else.
