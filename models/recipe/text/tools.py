@@ -62,8 +62,8 @@ def catalog_tool(rng: random.Random, group: str) -> Tool:
 
     def both(rng: random.Random) -> tuple:
         asked, arguments, values = catalog.both(rng, f, names)
-        found = [answered(asked, *pair)[3:] for pair in zip(arguments, values)]
-        return asked, f.topic, arguments, [result for result, _ in found], " ".join(answer for _, answer in found)
+        results, answers = zip(*(answered(asked, *pair)[3:] for pair in zip(arguments, values)))
+        return asked, f.topic, arguments, list(results), (" " if answers[0][-1] == "." else "\n").join(answers)
 
     follow = catalog.can_follow(f)
     return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices, optional)), False,
