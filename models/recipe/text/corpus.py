@@ -32,7 +32,7 @@ MIXES = {
              (refusal, 0.04), (recall_of_facts, 0.01), (lambda rng: tools(rng, unfit=0.25, practice=True), 0.27)],
     "last": [(manual, 0.165), (identity, 0.04), (arithmetic, 0.04), (lists, 0.15), (reference, 0.02), (extraction, 0.06), (facts, 0.105),
              (refusal, 0.03), (recall_of_facts, 0.01), (lambda rng: tools(rng, unfit=0.2, practice=True), 0.38)],
-    "finish": [(manual, 0.155), (identity, 0.05), (arithmetic, 0.02), (lists, 0.15), (reference, 0.02), (extraction, 0.045), (facts, 0.1),
+    "finish": [(manual, 0.15), (identity, 0.05), (arithmetic, 0.015), (lists, 0.17), (reference, 0.02), (extraction, 0.045), (facts, 0.09),
                (refusal, 0.025), (recall_of_facts, 0.025), (lambda rng: tools(rng, practice=True), 0.24),
                (lambda rng: tools(rng, practice=True, counts=MANY), 0.17)]}
 

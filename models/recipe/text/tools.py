@@ -24,7 +24,7 @@ ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could 
 NOTHING_FITS = "I have no function for that."
 CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
 OFFERED = (1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)  # functions of a list
-MANY = (5, 6, 7, 8, 9, 10, 12)
+MANY = (6, 7, 8, 9, 10, 11, 12, 12)
 PLAIN_SHARE, LACKING_SHARE, BOTH_SHARE, SHORT_SHARE = 0.3, 0.05, 0.15, 0.2
 KINDS = ("catalog", "made-up", "none fits", "lacking")
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
