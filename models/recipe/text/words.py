@@ -115,7 +115,7 @@ class Dice(random.Random):
 
 def hard_choice(rng: Dice, found: list, hardest: list) -> object:
     """In training often of the hardest, which are few and most of what is missed."""
-    return rng.choice(hardest if rng.part == "train" and rng.random() < 0.3 else found)
+    return rng.choice(hardest if rng.part == "train" and rng.random() < 0.4 else found)
 
 
 # One deed in several words: a request may say another than the function. No two groups share a word.
