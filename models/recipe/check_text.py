@@ -13,7 +13,7 @@ from pathlib import Path
 
 from text.catalog import CATALOG
 from text.chat import render
-from text.corpus import LONG, TESTS, test_set, training_conversation
+from text.corpus import LONG, MIXES, TESTS, test_set, training_conversation
 from text.judged import JUDGED, judged
 from text.paraphrases import paraphrases
 from text.words import SAME, core_of, dice, part_of
@@ -85,7 +85,7 @@ class Sample:
         self.orders, self.bags, self.deeds, self.functions = set(), set(), set(), set()
         self.wordings, length = collections.defaultdict(set), collections.Counter()
         for i in range(count):
-            conversation = training_conversation(rng, LONGEST, 0.1, ("even", "hard", "last")[i % 3])
+            conversation = training_conversation(rng, LONGEST, 0.1, list(MIXES)[i % len(MIXES)])
             assert all(part_of(turn.content) == "train" for turn in conversation.turns if turn.role == "user")
             for text in users(conversation):
                 found = forms(text)

@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 
 import export_gguf
-import gguf
 from digests import digests
 from model import Config, Model
 from routing import report as routing_report
@@ -190,8 +189,7 @@ def write_profile(counts: np.ndarray, c: Config, path: Path) -> None:
 
 
 def load_gguf(path) -> dict:
-    return {name: torch.from_numpy(np.ascontiguousarray(u, np.float32)).cuda()
-            for name, u in export_gguf.trained(gguf.read(path)[1]).items()}
+    return {name: torch.from_numpy(u).cuda() for name, u in export_gguf.read_weights(path).items()}
 
 
 def main() -> None:

@@ -68,6 +68,11 @@ def trained(tensors: dict) -> dict:
     return {name: np.log(-w) if name.endswith("ssm_a") else w for name, w in tensors.items()}
 
 
+def read_weights(path) -> dict:
+    """What training goes on from: a file's weights, as it was quantised."""
+    return {name: np.array(w, np.float32) for name, w in trained(gguf.read(path)[1]).items()}
+
+
 def export(weights: dict, c, path, mix: str, tokenizer: bpe.Tokenizer) -> None:
     tensors = {name: (kind_of(name, w.shape, mix), w) for name, w in stored(weights).items()}
     gguf.write(path, metadata(c, mix, tokenizer), tensors)

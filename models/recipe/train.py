@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import export_gguf
 from batches import Shape, stream
 from graphs import Graphs, padded
 from model import Config, Model, initial
@@ -27,6 +28,8 @@ from text.bpe import Tokenizer
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(4, 16384, 15400, 0.2)
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.05, "hard"), Shape(4, 16384, 15400, 0.15, "hard")
 LAST, LAST_LONG = Shape(32, 2048, 1400, 0.05, "last"), Shape(4, 16384, 15400, 0.15, "last")
+FINISH, FINISH_HALF, FINISH_LONG = (Shape(32, 2048, 1400, 0.1, "finish"), Shape(4, 16384, 6000, 0.25, "finish"),
+                                    Shape(4, 16384, 15400, 0.15, "finish"))
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 SAVE_SECONDS = 120  # between two checkpoints
 
@@ -48,7 +51,9 @@ PHASES = {
                     [(0.15, 0.005), (1.0, 0.0003)]),
     # Decisions that are rare in even text, and weigh little in its loss, are learned last.
     "polish": Phase([(5800, [HARD] * 4 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
-    "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)])}
+    "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)]),
+    # What misses the aims then, at a rate that what is known survives; it can begin with a file, which is all that is kept of a run.
+    "finish": Phase([(8000, [FINISH] * 7 + [FINISH_HALF] * 2 + [FINISH_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:
@@ -124,14 +129,22 @@ def save_whole(data, path: Path) -> None:
     path.with_suffix(".new").rename(path)
 
 
+def begun(start: str, c: Config, seed: int) -> dict:
+    """What a phase begins with: random weights, those of the phase before, or a GGUF's, where only that was kept."""
+    if not start:
+        return initial(c, seed)
+    if start.endswith(".gguf"):
+        return {name: torch.from_numpy(u) for name, u in export_gguf.read_weights(start).items()}
+    return torch.load(start)
+
+
 def train(ranks: Ranks, options: argparse.Namespace) -> None:
     begin, out = time.time(), Path(options.out)
     saved = begin
     torch.backends.cuda.matmul.allow_tf32 = True  # for what is left in f32: small products whose results decay and choose
     c, tokenizer = Config(), Tokenizer.load(options.tokenizer)
     model = Model(c)
-    begun = torch.load(options.start) if options.start else initial(c, options.seed)
-    w = {name: u.float().cuda().requires_grad_() for name, u in begun.items()}
+    w = {name: u.float().cuda().requires_grad_() for name, u in begun(options.start, c, options.seed).items()}
     optimizer, checkpoint = Optimizer(w), Checkpoint(out / "checkpoint.pt")
     first, before = checkpoint.load(w, optimizer)
     phase = PHASES[options.phase]
@@ -179,7 +192,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", required=True)
     parser.add_argument("--out", required=True)
     parser.add_argument("--phase", choices=PHASES, default="target")
-    parser.add_argument("--start", help="weights that the phase begins with; default: random ones")
+    parser.add_argument("--start", default="", help="weights that the phase begins with, .pt or .gguf; default: random ones")
     parser.add_argument("--workers", type=int, default=0, help="processes that make a GPU's batches; default: its part of the cores")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")

@@ -133,7 +133,7 @@ PASSING = {
     "notify": ["and notify the others", "tell the others"], "force": ["do not ask back", "by force"], "date": ["on {v}"], "day": ["on {v}"],
     "due": ["due {v}", "until {v}"], "location": ["at {v}"], "color": ["in {v}"], "from": ["from {v}"],
     "owner": ["for {v}", "assign it to {v}", "{v} takes care of it", "{v} does it", "give it to {v}"], "until": ["until {v}", "up to {v}"]}
-PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should be {v}", "and {n} {v}"]
+PASSED = ["{n} {v}", "with {n} {v}", "{n}: {v}", "the {n} is {v}", "{n} should be {v}"]
 PASSING_SHARE, PASSING_LAST = 0.22, 0.3  # of what is not required; in a sentence of its own
 # Names that do not say what a function does, so that its description must be read
 UNLIKE_SHARE = 0.22

@@ -14,7 +14,8 @@ from .options import OPTIONS
 from .prose import RULES, carried
 from .results import plain_object
 from .topics import TOPICS
-from .words import ADJECTIVES, CITIES, COLORS, DAYS, EVERYDAY, FRUITS, NAMES, NOUNS, ROOMS, THINGS, Dice, any_word, code, new_word, part_of
+from .words import (ADJECTIVES, CITIES, COLORS, DAYS, EVERYDAY, FRUITS, NAMES, NOUNS, ROOMS, THINGS, Dice, any_word, code, hard_choice, new_word,
+                    part_of)
 
 # {k} a key, {v} its value, {n} what the value is called. A clause becomes a sentence of its own or stands within another one.
 CLAUSES = ["the {n} of {k} is {v}", "the {n} of {k} is {v}", "the {n} for {k} is {v}", "{k} has the {n} {v}", "the {n} {v} belongs to {k}",
@@ -22,6 +23,7 @@ CLAUSES = ["the {n} of {k} is {v}", "the {n} of {k} is {v}", "the {n} for {k} is
            "{k} got the {n} {v}", "the {n} of {k} was changed to {v}", "{k} is registered with the {n} {v}", "the {n} that goes with {k} is {v}",
            "whoever needs {k} has to enter {v}", "{k} answers to the {n} {v}", "{k} = {v}", "the right {n} for {k} is still {v}",
            "they gave {k} the {n} {v}", "as its {n}, {k} uses {v}", "the {n} of {k} reads {v}"]
+BACKWARDS = [clause for clause in CLAUSES if clause.index("{v}") < clause.index("{k}")]  # what stood before its key must be known when that comes
 SENTENCES = ["The code of {k} is {v}.", "Remember: {k} = {v}.", "Note that {k} has the value {v}.", "The value for {k} is {v}.",
              "Key {k}, value {v}.",
              "{k}: {v}."]
@@ -222,7 +224,7 @@ def hidden(rng: Dice, style: Style, form: str, k: str, v: str, n: str) -> str:
         return "\n" + rng.choice(LINES).format(k=k, v=v, n=n) + "\n"
     if rng.random() < 0.15:
         return rng.choice(SENTENCES).format(k=k, v=v) + " "
-    clause = rng.choice(CLAUSES)
+    clause = hard_choice(rng, CLAUSES, BACKWARDS)
     said = clause.format(k=k, v=v, n=n)
     if clause.startswith("use "):
         return f"U{said[1:]}. "

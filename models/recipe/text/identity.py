@@ -27,7 +27,7 @@ CLAUSES = ["Tell me {}.", "Tell me {}.", "Please tell me {}.", "Say {}.", "Expla
            "I wonder {}.", "I am curious {}.", "Do you know {}?", "Can you tell me {}?", "Can you say {}?", "Could you tell me {}?",
            "Could you explain {}?", "Will you tell me {}?", "Would you mind telling me {}?", "Are you able to tell me {}?", "Let me know {}.",
            "I do not know {}.", "I have no idea {}.", "Nobody told me {}.", "I need to know {}.", "It would be nice to know {}.",
-           "My question is {}.", "I should like to hear {}.", "Show me {}.", "Remind me {}.", "May I ask {}?", "Can I ask {}?", "May I know {}?",
+           "I should like to hear {}.", "Show me {}.", "Remind me {}.", "May I ask {}?", "Can I ask {}?", "May I know {}?",
            "Just tell me {}.", "Describe {}.", "So {}?", "{}?", "{}", "Tell us {}.", "In one sentence, tell me {}.", "First tell me {}.",
            "Before we begin, tell me {}.", "Everybody asks {}.", "What I want to know: {}.", "I forgot {}.", "Write down {}.",
            "Tell me again {}.", "I still do not know {}."]
@@ -36,7 +36,7 @@ THINGS_OF_IT = ["What is {}?", "What is {}?", "What's {}?", "What are {}?", "Tel
                 "Say something about {}.", "What can you say about {}?", "What can you tell me about {}?", "Can you tell me {}?",
                 "Could you describe {}?", "Do you know {}?", "Give me {}.", "Name {}.", "Show me {}.", "{}?", "{}", "{}, please.", "And {}?",
                 "May I know {}?", "What would you say is {}?", "A word about {}?", "I am interested in {}.", "Talk about {}.",
-                "I have a question about {}.", "Details of {}?", "More about {}, please.", "I would like to hear about {}.", "State {}."]
+                "Details of {}?", "More about {}, please.", "I would like to hear about {}.", "State {}."]
 CLAIMS = ["Is it true that {}?", "I heard that {}.", "I think {}.", "Someone said that {}.", "{}, right?", "{}, is that so?", "{}?", "So {}?",
           "Do you mean that {}?", "Is it so that {}?", "I believe {}.", "Can it be that {}?", "Would you say that {}?", "Tell me whether {}.",
           "Do you know whether {}?", "I wonder whether {}.", "{}, correct?", "{}, yes or no?", "I read that {}.", "My friend says that {}.",

@@ -6,7 +6,8 @@ from .chat import Conversation, Turn
 from .clauses import mail_address
 from .filler import LINES, SENTENCES, some_style, text_with
 from .values import web_host
-from .words import (ADJECTIVES, EVERYDAY, NOUNS, SURNAMES, accented, any_word, city, code, digits, distinct, new_name, new_word, odd, person)
+from .words import (ADJECTIVES, EVERYDAY, NOUNS, SURNAMES, accented, any_word, city, code, digits, distinct, hard_choice, new_name, new_word,
+                    odd, person)
 
 NAMES_OF_VALUES = "code code code value value key password number pin id token secret".split()
 BARE = "{k}?"  # the hardest to tell from the text before it
@@ -26,6 +27,7 @@ FRAMES = ["{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{i}\n\n{t}\n\n{q}", "{t}\n\
           "{i} {t}\n\n{q}",
           "{q}\n\n{t}", "{q}\n\n{i}\n\n{t}", "{q} {i} {t}", "{t}\n\nQuestion: {q}", "{i}\n\"\"\"\n{t}\n\"\"\"\n{q}", "{i}\n---\n{t}\n---\n{q}",
           "<text>\n{t}\n</text>\n\n{q}", "{i}\n\n{t}\n\nNow: {q}", "Question: {q}\n\nText: {t}"]
+ASKED_FIRST = [frame for frame in FRAMES if frame.index("{q}") < frame.index("{t}")]  # its key must be known at the text's end
 
 
 TOKENS_PER_SENTENCE = 9.35
@@ -88,7 +90,7 @@ def missing(rng: random.Random, keys: list) -> str:
             return found
 
 
-ABSENT_SHARE = 0.12
+ABSENT_SHARE, THINKING = 0.18, 0.4  # without the thought, which names the key after the text, it is harder
 
 
 def answer_for(k: str, known: dict) -> Turn:
@@ -147,11 +149,11 @@ def recall_in_parts(rng: random.Random, tokens: int) -> Conversation:
 
         def ask() -> tuple:
             k = missing(rng, list(known)) if rng.random() < ABSENT_SHARE else rng.choice(pool)
-            return asked_of(rng, text, question_for(rng, k, named.get(k, names[0]), 0.4), rng.choice(FRAMES)), k
+            return asked_of(rng, text, question_for(rng, k, named.get(k, names[0]), 0.4), hard_choice(rng, FRAMES, ASKED_FIRST)), k
 
         asked, k = rng.user(ask)
         turns += [Turn("user", asked), answer_for(k, known)]
-    return Conversation("recall", turns, thinking=rng.random() < 0.7, dense=rng.random() < 0.7)
+    return Conversation("recall", turns, thinking=rng.random() < THINKING, dense=rng.random() < 0.7)
 
 
 def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: bool = False, absent: bool = False, style: str = "") -> Conversation:
@@ -178,7 +180,7 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: 
             else:
                 k = rng.choice(keys if questions else left)
             asked = question_for(rng, k, named.get(k, names[0]), 0.35 if hard and n == 0 else 0.05)
-            return asked_of(rng, text, asked, rng.choice(FRAMES)) if n == 0 else asked, k
+            return asked_of(rng, text, asked, hard_choice(rng, FRAMES, ASKED_FIRST)) if n == 0 else asked, k
 
         asked, k = rng.user(ask)
         left = [other for other in left if other != k] or left

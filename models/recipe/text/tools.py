@@ -23,6 +23,8 @@ from .words import Asked
 ASIDES = ["", "", "", "", "", "", "", "", "Please. ", "Hello! ", "Hi, ", "Could you do this: ", "A task for you. ", "Now: "]
 NOTHING_FITS = "I have no function for that."
 CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
+OFFERED = (1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)  # functions of a list
+MANY = (6, 7, 8, 9, 10, 11, 12, 12)
 PLAIN_SHARE, LACKING_SHARE, BOTH_SHARE, SHORT_SHARE = 0.3, 0.05, 0.15, 0.2
 KINDS = ("catalog", "made-up", "none fits", "lacking")
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
@@ -55,15 +57,16 @@ def catalog_tool(rng: random.Random, group: str) -> Tool:
     def answered(asked: str, arguments: dict, values: dict) -> tuple:
         fields = {name: draw_value(rng, kind) for name, kind in f.results.items()}
         kind = rng.random()
-        found = fields if kind < OWN_RESULTS else almost(rng, fields) if kind < OWN_RESULTS + ALMOST_RESULTS else open_result(rng)
+        near = ALMOST_RESULTS * (2 if rng.part == "train" else 1)
+        found = fields if kind < OWN_RESULTS else almost(rng, fields) if kind < OWN_RESULTS + near else open_result(rng)
         if isinstance(found, dict) and list(found) == list(fields):  # the same fields always give the same answer
             return asked, f.topic, arguments, fields, catalog.answer(f, values, fields)
         return asked, f.topic, arguments, found, answer_to(found)
 
     def both(rng: random.Random) -> tuple:
         asked, arguments, values = catalog.both(rng, f, names)
-        found = [answered(asked, *pair)[3:] for pair in zip(arguments, values)]
-        return asked, f.topic, arguments, [result for result, _ in found], " ".join(answer for _, answer in found)
+        results, answers = zip(*(answered(asked, *pair)[3:] for pair in zip(arguments, values)))
+        return asked, f.topic, arguments, list(results), (" " if answers[0][-1] == "." else "\n").join(answers)
 
     follow = catalog.can_follow(f)
     return Tool(name, f.topic, shown, lambda rng: answered(*catalog.ask(rng, f, names, choices, optional)), False,
@@ -92,8 +95,8 @@ def several(rng: random.Random, count: int, taken: list) -> list:
     return found
 
 
-def offered_tools(rng: random.Random) -> list:
-    return several(rng, rng.choice((1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)), [])
+def offered_tools(rng: random.Random, counts: tuple = OFFERED) -> list:
+    return several(rng, rng.choice(counts), [])
 
 
 def foreign_request(rng: random.Random) -> str:
@@ -126,21 +129,21 @@ def looked_through(offered: list, chosen: Tool | None) -> str:
     return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes.{needs(chosen)}"
 
 
-def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False) -> Conversation:
+def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False, counts: tuple = OFFERED) -> Conversation:
     """One or two requests with calls, results and answers; the share `unfit` of them fits no function, and a few leave out
     what the function requires. Practice has more requests for one list, which is most of the text, and more for functions
-    that are made up.
+    that are made up. `counts`: of the functions of a list, to draw from.
 
     What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
     it is then found by going through them name by name."""
-    offered = offered_tools(rng)
+    offered = offered_tools(rng, counts)
     thinking = rng.random() < 0.65
     turns: list = []
     kind = "none fits"
     before: Tool | None = None  # the tool of the last call, if that had one argument
     dense = practice and rng.random() < 0.5
     made_up = [tool for tool in offered if tool.made_up] if practice and rng.random() < 0.35 else []
-    for _ in range(rng.choice((2, 3, 3, 4)) if dense else rng.choice((1, 1, 1, 2))):
+    for _ in range(rng.choice((2, 3, 3, 4)) + len(offered) // 4 if dense else rng.choice((1, 1, 1, 2))):
         fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
         tool = before if again else rng.choice(made_up or offered) if fits else several(rng, 1, offered)[0]

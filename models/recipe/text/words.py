@@ -113,6 +113,11 @@ class Dice(random.Random):
         return a + int(self.random() * (b - a + 1))
 
 
+def hard_choice(rng: Dice, found: list, hardest: list) -> object:
+    """In training often of the hardest, which are few and most of what is missed."""
+    return rng.choice(hardest if rng.part == "train" and rng.random() < 0.4 else found)
+
+
 # One deed in several words: a request may say another than the function. No two groups share a word.
 ALIKE = [group.split() for group in ("delete remove erase", "create add make", "show display", "get fetch", "find search", "start launch",
                                      "stop halt", "update change edit", "repair fix", "reserve book", "buy purchase", "close shut",
