@@ -132,11 +132,10 @@ TEST(Dispatcher, ALateJobIsWhosIsFirst) {
     int given_up = 0;
     unsigned deadline = 0, unavailable = 0;
   };
-  for (const Case& c :
-       {Case{.looks = 0}, Case{.looks = 3, .worker_wins = 1},
-        Case{.looks = 1000, .host_wins = 1, .given_up = 1, .deadline = 1},
-        Case{.looks = 3, .then = ErrorCode::unavailable, .unavailable = 1},
-        Case{.looks = 1000, .required = true}}) {
+  for (const Case& c : {Case{.looks = 0}, Case{.looks = 3, .worker_wins = 1},
+                        Case{.looks = 1000, .host_wins = 1, .given_up = 1, .deadline = 1},
+                        Case{.looks = 3, .then = ErrorCode::unavailable, .unavailable = 1},
+                        Case{.looks = 1000, .required = true}}) {
     MetricsRegistry registry;
     ExpertMetrics metrics(registry);
     FakeExecutor::Script script;
