@@ -325,7 +325,8 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   if (placed.plan.experts_leave() && afresh && needs.measure != MeasureLayers::never)
     TESSERA_TRY(set_host_costs(config, model, inventory, /*afresh=*/true, options));
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
-  for (std::string& line : times.warnings) placed.plan.warnings.push_back(std::move(line));
+  if (placed.plan.cut_by == CutBy::times)
+    for (std::string& line : times.warnings) placed.plan.warnings.push_back(std::move(line));
   placed.plan.unmeasured = std::move(times.unmeasured);
   TESSERA_TRY(check_prefault(config, placed.plan));
   TESSERA_TRY(check_expert_use(placed.expert_workers, model, placed.plan));

@@ -21,7 +21,7 @@ constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
 // For any byte of a job, when a worker that reads would have taken it.
 constexpr std::chrono::milliseconds kStuck{10};
 
-constexpr const char* kLate = "late with its last sums";
+constexpr const char* kLate = "late with a job of experts, which the host computed";
 
 // The longest that the frame can say is over an hour.
 std::uint32_t deadline_us(std::chrono::microseconds deadline) {
@@ -379,7 +379,7 @@ Error RemoteExperts::give_up_late(const UnderWay& job) {
   Error error = Error::make(ErrorCode::cancelled, "no sums within {} ms",
                             std::chrono::ceil<std::chrono::milliseconds>(job.limit).count());
   if (worker_.required_)
-    job.session->give_up(error.message);
+    job.session->give_up({.why = error.message, .late = true});
   else
     job.session->abandon(job.ticket);
   return error;
@@ -396,7 +396,7 @@ Status RemoteExperts::check_reply(const UnderWay& job, std::size_t values) const
     return {};
   Error error = Error::make(ErrorCode::unavailable, "sums of {} rows where {} are due",
                             reply_.header.rows, job.rows);
-  job.session->give_up(error.message);
+  job.session->give_up({.why = error.message});
   return error;
 }
 

@@ -170,7 +170,7 @@ Error RemoteShard::lost(Loss reason, const std::string& detail) {
   if (session_) {
     losses_[static_cast<std::size_t>(reason)]->add();
     count_experts();
-    session_->give_up(detail);
+    session_->give_up({.why = detail, .late = reason == Loss::deadline});
     session_.reset();
   }
   under_way_.clear();

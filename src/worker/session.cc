@@ -343,15 +343,15 @@ Session::Health Session::health() const {
   return health;
 }
 
-void Session::give_up(const std::string& why) {
+void Session::give_up(const GivenUp& reason) {
   {
     const std::lock_guard lock(slots_mutex_);
-    if (given_up_.empty()) given_up_ = why;
+    if (given_up_.why.empty()) given_up_ = reason;
   }
   close();
 }
 
-std::string Session::given_up() const {
+Session::GivenUp Session::given_up() const {
   const std::lock_guard lock(slots_mutex_);
   return given_up_;
 }

@@ -115,9 +115,14 @@ class Session {
   // Closes the session where a job is being sent: nothing is waited for.
   Status say_bye();
   void close() { channel_->close(); }
-  // The same for a worker that is not worth keeping; the first reason is kept for the supervisor.
-  void give_up(const std::string& why);
-  std::string given_up() const;  // why; empty: nobody did
+  // The same for a worker that is not worth keeping; the first reason is kept for the supervisor,
+  // and whether it was that no answer came.
+  struct GivenUp {
+    std::string why{};  // empty: nobody did
+    bool late = false;
+  };
+  void give_up(const GivenUp& reason);
+  GivenUp given_up() const;
   bool closed() const { return channel_->closed(); }
   bool reserves_room() const { return channel_->reserves_room(); }
   int descriptor() const { return channel_->descriptor(); }
@@ -167,7 +172,7 @@ class Session {
   ToldRouting told_routing_;
   std::optional<Late> late_;
   PairPace pace_;  // of a job's rows, from submit() to the answer
-  std::string given_up_;
+  GivenUp given_up_;
   std::optional<Error> breach_;  // of the protocol, the first one; with slots_mutex_
   Frame incoming_;
   std::atomic<Deadline::rep> heard_;

@@ -49,7 +49,7 @@ std::optional<std::string> Standing::away() const {
   if (session_ && !session_->closed()) return std::nullopt;
   // The supervisor has not seen the end of the connection yet.
   if (session_) {
-    const std::string why = session_->given_up();
+    const std::string why = session_->given_up().why;
     return "away: " + (why.empty() ? std::string("its connection ended") : why);
   }
   const std::string why = failure_.empty() ? "" : ": " + failure_;

@@ -25,8 +25,9 @@ struct Logged {
 };
 
 // A line of the child's own log gets a time and a level here, and needs no others: it begins
-// "12:34:56.789 warning ".
+// "12:34:56.789 warning ". One that begins "tessera: " says why the child ends.
 Logged as_logged(std::string_view line) {
+  if (line.starts_with("tessera: ")) return {.level = LogLevel::warn, .text = line};
   constexpr std::string_view kTime = "00:00:00.000 ";
   const auto is_like = [](char c, char like) {
     return like == '0' ? c >= '0' && c <= '9' : c == like;

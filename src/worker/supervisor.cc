@@ -246,9 +246,11 @@ void Supervisor::watch() {
   if (!alive) {
     if (!broken && process_ && process_->wait(kExitFollows))
       return lose(DeathReason::exited, process_->how());
-    const std::string given_up = live_->given_up();
-    return lose(broken ? DeathReason::protocol : DeathReason::disconnected,
-                given_up.empty() ? alive.error().message : given_up);
+    const Session::GivenUp given_up = live_->given_up();
+    return lose(broken          ? DeathReason::protocol
+                : given_up.late ? DeathReason::hung
+                                : DeathReason::disconnected,
+                given_up.why.empty() ? alive.error().message : given_up.why);
   }
   const WorkerState before = lifecycle_.state();
   const Session::Health health = live_->health();
