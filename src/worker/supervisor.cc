@@ -242,14 +242,14 @@ void Supervisor::watch() {
   if (standing_.stopping()) return;
   const Status alive = live_->beat();
   const bool broken = !alive && alive.error().code == ErrorCode::invalid;
+  const Session::GivenUp given_up = alive ? Session::GivenUp{} : live_->given_up();
+  // One that is let go ends too.
+  if (given_up.late) return lose(DeathReason::hung, given_up.why);
   if (!broken && process_ && process_->ended()) return lose(DeathReason::exited, process_->how());
   if (!alive) {
     if (!broken && process_ && process_->wait(kExitFollows))
       return lose(DeathReason::exited, process_->how());
-    const Session::GivenUp given_up = live_->given_up();
-    return lose(broken          ? DeathReason::protocol
-                : given_up.late ? DeathReason::hung
-                                : DeathReason::disconnected,
+    return lose(broken ? DeathReason::protocol : DeathReason::disconnected,
                 given_up.why.empty() ? alive.error().message : given_up.why);
   }
   const WorkerState before = lifecycle_.state();

@@ -51,6 +51,12 @@ TEST_P(LayerFaults, FailWhatRunsAndNothingElse) {
   EXPECT_NE(rig.workers.metrics.render().find("tessera_worker_lost_total"), std::string::npos);
   rig.revive(fault);
   rig.expect_recovery();
+  // Whoever looks at the counters sees what to look for: a worker that hangs, or one that is gone.
+  const auto hung =
+      rig.workers.metrics
+          .counter("tessera_worker_deaths_total", "", {{"worker", "worker:0"}, {"reason", "hung"}})
+          .value();
+  EXPECT_EQ(hung > 0, waits_for_a_deadline(fault));
 }
 
 class LayerLinks : public ::testing::TestWithParam<Link> {};
