@@ -257,6 +257,16 @@ Result<Inventory> place_roughly(const Config& config, const Model& model,
   }
 }
 
+// With fewer threads than cores a worker of experts here has cores that the devices would not have
+// without it, and the advice to do without it counts on those.
+bool worker_has_cores_of_its_own(const Plan& plan) {
+  return std::any_of(plan.expert_workers.begin(), plan.expert_workers.end(),
+                     [&](const ExpertWorkerPlan& worker) {
+                       return worker.here && worker.experts > 0 &&
+                              host_threads(plan) + worker.threads <= usable_cores();
+                     });
+}
+
 bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
   return !placement.devices.empty() &&
          std::all_of(
@@ -325,6 +335,8 @@ Result<PlacedModel> place_model(const Config& config, const Model& model, const 
   if (placed.plan.experts_leave() && afresh && needs.measure != MeasureLayers::never)
     TESSERA_TRY(set_host_costs(config, model, inventory, /*afresh=*/true, options));
   TESSERA_ASSIGN(placed.plan, make_plan(model, inventory, options));
+  if (config.small("placement.threads") > 0 && worker_has_cores_of_its_own(placed.plan))
+    placed.plan.advice.clear();
   if (placed.plan.cut_by == CutBy::times)
     for (std::string& line : times.warnings) placed.plan.warnings.push_back(std::move(line));
   placed.plan.unmeasured = std::move(times.unmeasured);
