@@ -76,10 +76,6 @@ tessera_leave_out(odd_models_test BECAUSE "other numbers, the same path"
 
 # Worker processes: who computes is slow, and who waits for a deadline waits ten times as long
 # (TESSERA_TIME_SCALE).
-if(TESSERA_SANITIZE STREQUAL "thread")
-  tessera_leave_out(worker_process BECAUSE "its clients are forked, and this sanitizer starts no threads in a process that was"
-                    TESTS *ClientKills.*)
-endif()
 tessera_leave_out(worker_process BECAUSE "numbers of topologies, over the path of the fault tests"
                   TESTS *WorkerLayers.AnyTopology* *WorkerLayers.SeveralSequences*
                         WorkerLayersExperts.* WorkerBudget.* WorkerOptions.*)

@@ -287,7 +287,7 @@ bool as_good(const Plan& larger, const Plan& smaller) {
     for (const ShardPlan& shard : plan.shards) experts += shard.experts;
     return experts;
   };
-  const bool all_here = smaller.experts_host() == 0;
+  const bool all_here = !smaller.experts_leave();
   const int most = resident(smaller), left = resident(larger);
   return larger.context >= smaller.context && (all_here ? left == most : 20 * left >= 19 * most);
 }

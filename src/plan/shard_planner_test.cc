@@ -356,7 +356,6 @@ TEST(ShardPlanner, FindsACutWhereThereIsOne) {
   EXPECT_LT(found, 12);
 }
 
-}  // namespace
 // Small pieces fill CPUs sooner; a GPU decodes the weights of all experts for each.
 TEST(PieceRows, AreAsManyAsTheDevicesNeed) {
   const Model model = golden("qwen35moe");
@@ -374,4 +373,5 @@ TEST(PieceRows, AreAsManyAsTheDevicesNeed) {
   EXPECT_EQ(rows(4096, {gpu, cpu}), rows(4096, {cpu, cpu}));
 }
 
+}  // namespace
 }  // namespace tessera

@@ -21,7 +21,7 @@ constexpr std::int64_t kSocketRoom = std::int64_t{128} << 10;
 // For any byte of a job, when a worker that reads would have taken it.
 constexpr std::chrono::milliseconds kStuck{10};
 
-constexpr const char* kLate = "late with a job of experts, which the host computed";
+constexpr const char* kLate = "still busy with a late job";
 
 // The longest that the frame can say is over an hour.
 std::uint32_t deadline_us(std::chrono::microseconds deadline) {
