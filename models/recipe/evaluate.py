@@ -32,7 +32,7 @@ from text.judged import JUDGED, is_right, judged
 from text.tools import by_kind
 
 MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
-MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation
+MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation; in small sets one
 TOKENS_A_BATCH = 65536
 # Of the usual number of conversations. Two of 500 decide whether 98 % is reached, and chance moves five.
 SHARES = {"tools": 4, "recall_8k": 0.4, "recall_16k": 0.4, "recall_prose_6k": 0.4}
@@ -232,7 +232,7 @@ def main() -> None:
         for name, conversations in sets.items():
             of_small[name] = score(model, small, conversations)
             lost = (sum(of_full[name][0]) - sum(of_small[name][0])) / len(conversations)
-            if lost > MOST_LOST:
+            if lost > max(MOST_LOST, 1 / len(conversations)):
                 print(f"{chosen} loses {lost:.2%} in {name}, {time.time() - begin:.0f} s", flush=True)
                 if chosen != MIXES[-1]:
                     break

@@ -131,10 +131,27 @@ def export(w: dict, c: DraftConfig, tokenizer: Tokenizer, path: Path) -> dict:
     return {name: torch.from_numpy(np.ascontiguousarray(u)).cuda() for name, u in gguf.read(path)[1].items()}
 
 
+def accepted(target: dict, shipped: dict, c: DraftConfig, tokenizer: Tokenizer, options: argparse.Namespace, begin: float) -> dict:
+    """Mean acceptance lengths by task and block."""
+    plain, mask_id = Model(Config(), compiled=False), tokenizer.ids["<|mask|>"]
+    torch.backends.cuda.matmul.allow_tf32 = False
+    cached = pickle.loads(options.tests.read_bytes())["sets"] if options.tests else {}
+    report: dict = {}
+    for name in TESTS:
+        count = options.count if name not in LONG else options.count // 3 if name != "recall_16k" else options.count // 10
+        sequences = answers(cached[name][:count] if cached else examples(tokenizer, name, count))
+        for size in (8, 16):
+            written, steps = acceptance(plain, target, shipped, c, sequences, size, mask_id)
+            report.setdefault(name, {})[str(size)] = round(written / max(steps, 1), 3)
+        print(name, report[name], f"{time.time() - begin:.0f} s", flush=True)
+    return report
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("target")
     parser.add_argument("--out", required=True)
+    parser.add_argument("--drafter", help="a file to measure with this target; nothing is trained")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of steps, for a trial")
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--tests", type=Path, help="the cache that evaluate.py wrote")
@@ -146,6 +163,11 @@ def main() -> None:
     c, tokenizer = DraftConfig(), Tokenizer.of(gguf.read(options.target)[0])
     mask_id = tokenizer.ids["<|mask|>"]
     target = load_gguf(options.target)
+    if options.drafter:
+        report = {"sha256": digests(options.target, options.drafter)}
+        report |= accepted(target, load_gguf(options.drafter), c, tokenizer, options, time.time())
+        (out / "acceptance.json").write_text(json.dumps(report, indent=1) + "\n")
+        return
     model = Model(Config())
     w = {name: u.cuda().requires_grad_() for name, u in initial(c, 3).items()}
     optimizer = Optimizer(w)
@@ -161,19 +183,10 @@ def main() -> None:
             log.write(json.dumps({"step": step, "loss": round(loss.item(), 5), "accuracy": round(accuracy.item(), 5),
                                   "seconds": round(time.time() - begin, 1)}) + "\n")
             log.flush()
-    plain = Model(Config(), compiled=False)
-    torch.backends.cuda.matmul.allow_tf32 = False
     shipped = export(w, c, tokenizer, out / "tessera-mini-dflash.gguf")
-    report: dict = {"steps": len(shapes), "seconds": round(time.time() - begin),
-                    "sha256": digests(options.target, out / "tessera-mini-dflash.gguf")}
-    cached = pickle.loads(options.tests.read_bytes())["sets"] if options.tests else {}
-    for name in TESTS:
-        count = options.count if name not in LONG else options.count // 3 if name != "recall_16k" else options.count // 10
-        sequences = answers(cached[name][:count] if cached else examples(tokenizer, name, count))
-        for size in (8, 16):
-            written, steps = acceptance(plain, target, shipped, c, sequences, size, mask_id)
-            report.setdefault(name, {})[str(size)] = round(written / max(steps, 1), 3)
-        print(name, report[name], f"{time.time() - begin:.0f} s", flush=True)
+    report = {"steps": len(shapes), "seconds": round(time.time() - begin),
+              "sha256": digests(options.target, out / "tessera-mini-dflash.gguf")}
+    report |= accepted(target, shipped, c, tokenizer, options, begin)
     (out / "acceptance.json").write_text(json.dumps(report, indent=1) + "\n")
 
 

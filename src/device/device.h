@@ -20,6 +20,13 @@
 //   add_expert_sums(l, row_ids, host_sums); add_expert_sums(l, row_ids, worker_sums);
 //   finish_ffn(l);
 //
+// or, where the device asks for them while it computes a step that was enqueued as a whole (and then
+// the caller answers, with the same calls, before it takes any result):
+//
+//   for each layer: mixer(l); route(l); all_experts(l); dense(l); finish_ffn(l);
+//   head();
+//   while ((l = next_post()) >= 0) { routed_pairs(); expert_rows(l); ...; answer_post(l); }
+//
 // or, where the device streams them, lets the device fetch their weights instead of giving away
 // rows: experts(l, resident_pairs); dense(l); stream_experts(l, the_others); finish_ffn(l);
 //
@@ -151,6 +158,17 @@ class Device {
   virtual void reset_slot(int slot) = 0;
   virtual void copy_slot(const StateCopy& slots) = 0;
   virtual void copy_page(int kv_group, const StateCopy& pages) = 0;
+
+  // --- Experts asked for while a step runs ---
+  // Whether that is how this layer's experts away are computed in the step begun. If so, its
+  // routing is not asked for before next_post() has named it.
+  virtual bool posts_experts(int) const { return false; }
+  // Waits for the next layer that has asked; -1 when all are answered. Until answer_post(),
+  // routed_pairs(), expert_rows() and add_expert_sums() are of that layer.
+  virtual int next_post() { return -1; }
+  virtual void answer_post(int) {}
+  // Nothing more of this step will be answered; what it computes then is not to be used.
+  virtual void drop_posts() {}
 
   // The CPU threads that it computes with, which others may use from the thread that drives it;
   // null for a device that has none.

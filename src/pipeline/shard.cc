@@ -99,6 +99,7 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer - 1}));
   near();
   TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
+  TESSERA_TRY(answer());
   device_->read_hidden(piece.hidden());
   return device_->fault();
 }
@@ -106,6 +107,7 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
 Status LocalShard::head(Piece& piece) {
   const BatchView& view = piece.view();
   device_->head();
+  TESSERA_TRY(answer());
   if (view.logit_rows.empty()) return device_->fault();
   const bool choices = !view.choices.empty();
   if (choices && device_->choose(piece.chosen_out)) return device_->fault();
@@ -120,14 +122,27 @@ Status LocalShard::layers(LayerRange range) {
   for (int layer = range.begin; layer < range.end; ++layer) {
     device_->mixer(layer);
     device_->route(layer);
+    const bool posts = !counting_ && device_->posts_experts(layer);
     if (counting_) experts_.counts->add(layer, device_->routed_pairs());
-    if (dispatcher_ != nullptr) {
+    if (dispatcher_ != nullptr && !posts) {
       TESSERA_TRY(dispatcher_->compute(*device_, layer));
     } else {
       device_->all_experts(layer);
       device_->dense(layer);
     }
     device_->finish_ffn(layer);
+  }
+  return {};
+}
+
+// Of the experts that the device asks for while it computes.
+Status LocalShard::answer() {
+  for (int layer = device_->next_post(); layer >= 0; layer = device_->next_post()) {
+    if (Status computed = dispatcher_->compute(*device_, layer); !computed) {
+      device_->drop_posts();
+      return computed;
+    }
+    device_->answer_post(layer);
   }
   return {};
 }

@@ -153,6 +153,7 @@ class LocalShard final : public Shard {
   Status load_experts(const Model& model);
   Status compute(Piece& piece, const std::function<void()>& near);
   Status layers(LayerRange range);
+  Status answer();
   Status head(Piece& piece);
   void apply(const StateChange& change);
 

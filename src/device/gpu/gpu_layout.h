@@ -53,6 +53,7 @@ struct GpuStaging {
   std::int64_t routing = 0;
   std::int64_t inputs = 0;       // of a step: one of gpu::kInputBlocks
   std::int64_t expert_rows = 0;  // for experts away, and as much for their sums
+  std::int64_t posts = 0;        // the same for steps of few rows (plugin/expert_posts.h)
   std::int64_t total() const;
 };
 GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard);
@@ -138,6 +139,19 @@ struct StateLayout {
 };
 StateLayout state_layout(const ModelSpec& spec, const ShardLayout& shard);
 
+// --- Experts asked for ---
+
+// Where everything of AwayArgs lies in pinned memory; offsets in bytes. `posted` to `weights` stand
+// for each layer of the shard, by rows: [layer][rows] or [layer][rows][used].
+struct PostsLayout {
+  int rows = 0;
+  int n_embd = 0;
+  int used = 0;  // of the layer that uses most
+  std::int64_t given_up = 0, posted = 0, answered = 0, ids = 0, weights = 0, x = 0, sums = 0;
+  std::int64_t bytes = 0;
+};
+PostsLayout posts_layout(const ModelSpec& spec, const ShardLayout& shard);
+
 // --- Scratch ---
 
 // Of a row's logits; for a row with more the host chooses.
@@ -152,6 +166,7 @@ struct Scratch {
   std::int32_t* tokens = nullptr;      // [R]
   std::int32_t* positions = nullptr;   // [R]
   std::int32_t* sequence = nullptr;    // [R]
+  std::int32_t* step = nullptr;        // its number
   Sequence* sequences = nullptr;       // [S]
   std::int32_t* logit_rows = nullptr;  // [max_logit_rows]
   RowChoice* choices = nullptr;        // [max_logit_rows]; null without the head

@@ -101,9 +101,12 @@ struct InputSizes {
         table(aligned(table_stride(shard) * shard.slots)),
         groups(static_cast<std::int64_t>(kv_groups(spec).size())) {}
 
-  std::int64_t all() const { return 3 * rows + sequences + logit_rows + choices + table * groups; }
+  std::int64_t all() const {
+    return step + 3 * rows + sequences + logit_rows + choices + table * groups;
+  }
   static std::int64_t aligned(std::int64_t ints) { return round_up<std::int64_t>(ints, 64); }
 
+  std::int64_t step = aligned(1);
   std::int64_t rows, sequences, logit_rows, choices, table, groups;
 };
 
@@ -122,6 +125,7 @@ void carve_inputs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard
   out.tokens = next(sizes.rows);
   out.positions = next(sizes.rows);
   out.sequence = next(sizes.rows);
+  out.step = next(sizes.step);
   out.sequences = reinterpret_cast<Sequence*>(next(sizes.sequences));
   out.logit_rows = next(sizes.logit_rows);
   out.choices = reinterpret_cast<RowChoice*>(next(sizes.choices));

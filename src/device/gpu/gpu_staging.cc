@@ -5,6 +5,30 @@
 
 namespace tessera {
 
+gpu::PostsLayout gpu::posts_layout(const ModelSpec& spec, const ShardLayout& shard) {
+  PostsLayout layout{.rows = std::min(shard.max_rows, kDecodeRows), .n_embd = spec.n_embd};
+  for (int l = shard.first_layer; l < shard.end_layer; ++l)
+    if (const auto& moe = spec.layers[static_cast<std::size_t>(l)].moe)
+      layout.used = std::max(layout.used, moe->n_used);
+  const std::int64_t layers = shard.end_layer - shard.first_layer;
+  const std::int64_t word = sizeof(std::int32_t), rows = layout.rows;
+  std::int64_t at = 0;
+  const auto place = [&](std::int64_t words) {
+    const std::int64_t here = at;
+    at += round_up<std::int64_t>(words * word, 256);
+    return here;
+  };
+  layout.given_up = place(1);
+  layout.posted = place(layers * rows);
+  layout.answered = place(layers * rows);
+  layout.ids = place(layers * rows * layout.used);
+  layout.weights = place(layers * rows * layout.used);
+  layout.x = place(rows * spec.n_embd);
+  layout.sums = place(rows * spec.n_embd);
+  layout.bytes = at;
+  return layout;
+}
+
 GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
   constexpr std::int64_t kFloat = sizeof(float);
   const std::int64_t rows = shard.max_rows;
@@ -19,12 +43,13 @@ GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
           .routing = 2 * rows * used * kFloat,
           .inputs = gpu::input_ints(spec, shard) * std::int64_t{sizeof(std::int32_t)} +
                     gpu::kMostChanges * logit_rows * std::int64_t{sizeof(LogitChange)},
-          .expert_rows = shard.experts.empty() ? 0 : row_bytes};
+          .expert_rows = shard.experts.empty() ? 0 : row_bytes,
+          .posts = shard.experts.empty() ? 0 : gpu::posts_layout(spec, shard).bytes};
 }
 
 std::int64_t GpuStaging::total() const {
   return saturated_sum(
-      {logits, chosen, hidden, routing, gpu::kInputBlocks * inputs, 2 * expert_rows});
+      {logits, chosen, hidden, routing, gpu::kInputBlocks * inputs, 2 * expert_rows, posts});
 }
 
 }  // namespace tessera

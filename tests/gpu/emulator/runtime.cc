@@ -56,6 +56,10 @@ struct Stream {
     std::unique_lock lock(mutex);
     changed.wait(lock, [this] { return queue.empty() && !busy; });
   }
+  bool idle() {
+    const std::lock_guard lock(mutex);
+    return queue.empty() && !busy;
+  }
   void run() {
     std::unique_lock lock(mutex);
     for (;;) {
@@ -303,6 +307,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream != nullptr) of(stream)->wait();
   return cudaSuccess;
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  return stream == nullptr || of(stream)->idle() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {

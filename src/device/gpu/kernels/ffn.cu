@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "device/gpu/kernels/away.cuh"
 #include "device/gpu/kernels/ffn_supers.cuh"
 #include "device/gpu/kernels/ffn_tiles.cuh"
 #include "device/gpu/kernels/project_decode.cuh"
@@ -11,7 +12,8 @@ namespace tessera::gpu {
 namespace {
 
 __global__ void __launch_bounds__(kDecodeThreads)
-    select_kernel(const TESSERA_GRID_CONSTANT MoeArgs moe, float factor) {
+    select_kernel(const TESSERA_GRID_CONSTANT MoeArgs moe, float factor,
+                  const TESSERA_GRID_CONSTANT AwayArgs away, const float* hidden, int n_embd) {
   __shared__ Selection s;
   chain_wait();
   chain_trigger();
@@ -21,6 +23,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
     moe.ids[row * moe.n_used + threadIdx.x] = s.ids[threadIdx.x];
     moe.weights[row * moe.n_used + threadIdx.x] = s.weights[threadIdx.x];
   }
+  if (away.step != nullptr)
+    post_row(away, row, moe.n_used, n_embd, s.ids, s.weights, hidden, slots_away(moe, s.ids) != 0);
 }
 
 // 1 / rms of a row in shared memory.
@@ -52,7 +56,8 @@ __device__ float dense_gate_of(const FfnArgs& args, const float* hidden, float* 
 
 // Every thread keeps to its own columns, so the row needs no barrier but those of the sums.
 __global__ void __launch_bounds__(kDecodeThreads)
-    finish_kernel(const TESSERA_GRID_CONSTANT FfnArgs args) {
+    finish_kernel(const TESSERA_GRID_CONSTANT FfnArgs args,
+                  const TESSERA_GRID_CONSTANT AwayArgs away) {
   TESSERA_DYNAMIC_SHARED(float, branch);  // [n_embd], then [n_embd] where both branches are there
   __shared__ float partial[kDecodeWarps];
   chain_wait();
@@ -71,14 +76,20 @@ __global__ void __launch_bounds__(kDecodeThreads)
       norm_row(branch, args.dense.post_norm, n, args.eps, partial);
   }
   if (moe) {
+    const std::uint32_t lacks =
+        away.step == nullptr ? 0 : slots_away(args.moe, args.moe.ids + row * args.moe.n_used);
     for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads) {
       float sum = 0;
       for (int slot = 0; slot < args.moe.n_used; ++slot) {
+        if ((lacks >> slot & 1) != 0) continue;
         const std::int64_t pair = row * args.moe.n_used + slot;
         sum = fmaf(args.pair_out[pair * n + c], args.moe.weights[pair], sum);
       }
       moe_sum[c] = sum;
     }
+    if (lacks != 0 && await_sums(away, row))
+      for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
+        moe_sum[c] += static_cast<const volatile float*>(away.sums)[row * n + c];
     if (args.moe.post_norm != nullptr) norm_row(moe_sum, args.moe.post_norm, n, args.eps, partial);
     if (dense)
       for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
@@ -137,18 +148,23 @@ GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch&
   return project_decode(launch, product, {.rows = scratch.x_rounded, .leave = leave});
 }
 
-GpuError ffn_select(const Launch& launch, const FfnArgs& args) {
-  return launch_kernel(launch, select_kernel, dim3(static_cast<unsigned>(args.rows)),
-                       dim3(kDecodeThreads), 0, args.moe, router_factor(args));
-}
+namespace {
 
-GpuError ffn_route(const Launch& launch, const FfnArgs& args) {
+GpuError select(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {
   if (args.moe.n_expert == 0) return GpuError{};
   const GpuError error = ffn_logits(launch, args, ffn_scratch(args, launch.workspace));
-  return error != GpuError{} ? error : ffn_select(launch, args);
+  if (error != GpuError{}) return error;
+  return launch_kernel(launch, select_kernel, dim3(static_cast<unsigned>(args.rows)),
+                       dim3(kDecodeThreads), 0, args.moe, router_factor(args), away, args.hidden,
+                       args.n_embd);
 }
 
-namespace {
+GpuError finish(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {
+  const bool both = args.dense.gate.data != nullptr && args.moe.n_expert > 0;
+  const std::size_t shared = sizeof(float) * static_cast<std::size_t>(args.n_embd) * (both ? 2 : 1);
+  return launch_kernel(launch, finish_kernel, dim3(static_cast<unsigned>(args.rows)),
+                       dim3(kDecodeThreads), shared, args, away);
+}
 
 // Branches of many rows: each through tiles where its types allow.
 GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_out, bool add) {
@@ -210,11 +226,17 @@ GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles) 
   return error != GpuError{} ? error : pair_output(launch, args, scratch);
 }
 
+GpuError ffn_route(const Launch& launch, const FfnArgs& args) {
+  return select(launch, args, {});
+}
+GpuError ffn_post(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {
+  return select(launch, args, away);
+}
 GpuError ffn_finish(const Launch& launch, const FfnArgs& args) {
-  const bool both = args.dense.gate.data != nullptr && args.moe.n_expert > 0;
-  const std::size_t shared = sizeof(float) * static_cast<std::size_t>(args.n_embd) * (both ? 2 : 1);
-  return launch_kernel(launch, finish_kernel, dim3(static_cast<unsigned>(args.rows)),
-                       dim3(kDecodeThreads), shared, args);
+  return finish(launch, args, {});
+}
+GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {
+  return finish(launch, args, away);
 }
 
 GpuError ffn_all(const Launch& launch, const FfnArgs& args) {

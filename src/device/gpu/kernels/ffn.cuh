@@ -35,7 +35,6 @@ inline const float* expert_norm(const FfnArgs& args) {
 
 // Router logits, and the dense branch's gate logit where it reads the same input.
 GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
-GpuError ffn_select(const Launch& launch, const FfnArgs& args);
 // h of the routed slots (and of the dense branch where `with_dense`). `select`: chooses the experts
 // from the logits and writes them, instead of reading them.
 GpuError expert_hidden(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,

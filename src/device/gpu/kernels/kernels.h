@@ -300,6 +300,29 @@ GpuError ffn_finish(const Launch& launch, const FfnArgs& args);
 // pairs make at most `tiles` tiles (expert_tiles_of() each expert's).
 GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles);
 
+// Pinned host memory by which a layer of few rows asks the host for the pairs that it lacks, while
+// the step runs. Every row posts its choice; one that lacks experts its residual too, and then
+// waits for their sum. `step` numbers the step, so that nothing has to be cleared between two.
+struct AwayArgs {
+  const std::int32_t* step = nullptr;  // in device memory
+  // Written here, `posted` last.
+  std::int32_t* ids = nullptr;     // [rows][n_used]
+  float* weights = nullptr;        // [rows][n_used]
+  float* x = nullptr;              // [rows][n_embd]
+  std::int32_t* posted = nullptr;  // [rows]: the step
+  // Written by the host, `answered` last.
+  const float* sums = nullptr;             // [rows][n_embd], with the weights
+  const std::int32_t* answered = nullptr;  // [rows]: the step
+  // The step that nobody is waited for in any more: by the host, or by a row that has waited for
+  // `most_clocks` of the device. Sums that did not come are zeros.
+  std::int32_t* given_up = nullptr;
+  std::int64_t most_clocks = 0;
+};
+// As ffn_route(), and posts; and as ffn_finish(), with the sums. Between them ffn_branches(). No
+// norm may stand behind the experts.
+GpuError ffn_post(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
+GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
+
 // A table of moe.table's kind: place i of `base` holds expert experts[i], all others are null.
 inline constexpr int kMostPlaces = 32;
 struct TableArgs {

@@ -20,6 +20,7 @@ GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const Gp
 
 GpuDevice::~GpuDevice() {
   use();
+  drop_posts();
   // A queue that does not answer is left to the driver.
   if (lost()) return;
   for (const GpuStream queue : {streams_.queue(), stream_.get()})
@@ -52,6 +53,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                                .weights = weights_,
                                                .state = state_,
                                                .scratch = scratch_,
+                                               .posts = posts_,
                                                .pools = std::move(pools),
                                                .slots = reinterpret_cast<float*>(slots_.data())},
                                     Launch{.stream = stream_.get(),
@@ -141,6 +143,7 @@ void GpuDevice::begin(const BatchView& batch) {
   CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
   CHECK(static_cast<int>(batch.sequences.size()) <= layout_.slots);
   for (const TokenId token : batch.tokens) CHECK(token >= 0 && token < spec_.n_vocab);
+  drop_posts();
   flush();
   use();
   shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
@@ -160,6 +163,7 @@ void GpuDevice::route(int layer) {
 }
 
 void GpuDevice::finish_ffn(int layer) {
+  if (posts_experts(layer) && !routing_.enqueued) return post(layer);
   if (layout_.layer_experts(layer) != nullptr) return finish_with_sums(layer);
   note({Block::ffn, layer});
   routing_ = {.layer = layer, .enqueued = true};
@@ -167,12 +171,13 @@ void GpuDevice::finish_ffn(int layer) {
 
 void GpuDevice::head() {
   note({Block::head});
-  flush();
+  if (answered_ == posting_.size()) flush();
 }
 
 // Everything noted goes to the queue.
 void GpuDevice::flush() {
   if (program_.empty()) return;
+  CHECK(answered_ == posting_.size(), "experts that were asked for come first");
   if (!lost()) {
     use();
     check(launch_program());
@@ -180,19 +185,20 @@ void GpuDevice::flush() {
   program_.clear();
 }
 
-Status GpuDevice::run_program() {
-  for (const BlockCall& call : program_) TESSERA_TRY(step_->run(call, shape_));
+// The first of what was noted.
+Status GpuDevice::run_program(std::size_t calls) {
+  for (std::size_t i = 0; i < calls; ++i) TESSERA_TRY(step_->run(program_[i], shape_));
   return {};
 }
 
 Status GpuDevice::launch_program() {
-  if (!options_.graphs || shape_.rows > kDecodeRows) return run_program();
-  Replay& replay = replays_[{shape_, program_}];
+  if (!options_.graphs || shape_.rows > kDecodeRows) return run_program(program_.size());
+  Replay& replay = this->replay();
   // The first time brings the kernels into memory, which a capture cannot do.
-  if (replay.seen++ == 0) return run_program();
+  if (replay.seen++ == 0) return run_program(program_.size());
   if (!replay.captured) {
     TESSERA_TRY(Graph::begin(stream_.get()));
-    Status run = run_program();
+    Status run = run_program(program_.size());
     Result<Graph> graph = Graph::end(stream_.get());
     TESSERA_TRY(std::move(run));
     if (!graph) return std::move(graph).error();
@@ -218,11 +224,14 @@ Status GpuDevice::wait() {
     if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
     if (round % 64 != 63) continue;
     const Clock::duration waited = Clock::now() - begin;
-    if (waited > std::chrono::duration<double>(options_.wait_seconds))
-      return Error::make(ErrorCode::internal, "did not finish a step within {:g} s",
-                         options_.wait_seconds);
+    if (waited > std::chrono::duration<double>(options_.wait_seconds)) return too_late();
     if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
   }
+}
+
+Status GpuDevice::too_late() const {
+  return Error::make(ErrorCode::internal, "did not finish a step within {:g} s",
+                     options_.wait_seconds);
 }
 
 Status GpuDevice::fetch(void* to, const void* from, std::size_t bytes) {

@@ -2,8 +2,9 @@
 //
 // The calls of a step are noted and go to the GPU together, when something needs their result or
 // the step ends: a step of few rows whose shape was seen before is then one launch of a captured
-// graph. Nothing in a step waits for the host. The host waits in logits(), read_hidden() and
-// routed_pairs(), at most `wait_seconds`. A device that reports an error or does not answer in time
+// graph. Nothing in a step waits for the host, but for the sums of experts that it asks it for
+// (next_post()). The host waits in logits(), read_hidden(), routed_pairs() and next_post(), at most
+// `wait_seconds`. A device that reports an error or does not answer in time
 // is lost: fault() says why, and every further call does nothing.
 #pragma once
 
@@ -13,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_step.h"
 #include "device/gpu/plugin/gpu_weights.h"
@@ -54,6 +56,13 @@ class GpuDevice final : public Device {
   double stream_us(int layer, int experts) override;
   void stream_experts(int layer, std::span<const RoutedPair> pairs) override;
   StreamedExperts streamed() const override { return streams_.streamed(); }
+  // Steps of up to kDecodeRows rows.
+  bool posts_experts(int layer) const override {
+    return shape_.rows <= kDecodeRows && layout_.layer_experts(layer) != nullptr;
+  }
+  int next_post() override;
+  void answer_post(int layer) override;
+  void drop_posts() override;
   void head() override;
 
   std::span<const float> logits() override;
@@ -74,18 +83,28 @@ class GpuDevice final : public Device {
  private:
   Status copy_expert(const ExpertMove& move);
   using Clock = std::chrono::steady_clock;
+  struct Replay {
+    int seen = 0;
+    Graph graph;
+    bool captured = false;
+  };
 
   Status allocate(const WeightLayout& weights);
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
   void begin_branches(int layer);
+  void post(int layer);
   void finish_with_sums(int layer);
   void use();  // makes this device the thread's
   void note(const BlockCall& call) { program_.push_back(call); }
   void flush();
-  Status run_program();
+  Status run_program(std::size_t calls);
   Status launch_program();
+  Replay& replay() { return replays_[{shape_, program_}]; }
+  Status enqueue_to_post(int layer);
+  Status await_post(int layer);
+  std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
   bool lost() const { return !fault_.ok(); }
   std::size_t hidden_bytes() const {
     return static_cast<std::size_t>(shape_.rows) * static_cast<std::size_t>(spec_.n_embd) *
@@ -93,6 +112,7 @@ class GpuDevice final : public Device {
   }
   void check(Status status);
   Status wait();
+  Status too_late() const;
   Status fetch(void* to, const void* from, std::size_t bytes);
   void enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
 
@@ -122,8 +142,7 @@ class GpuDevice final : public Device {
   struct Routing {
     int layer = -1;
     bool enqueued = false;
-    bool rows_here = false;  // of expert_rows(), not normed yet
-    bool branches = false;   // enqueued, or noted
+    bool branches = false;  // enqueued, or noted
   };
   Routing routing_;
   std::vector<RoutedPair> pairs_;
@@ -134,6 +153,10 @@ class GpuDevice final : public Device {
   std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
   PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
   bool sums_given_ = false;
+  ExpertPosts posts_;
+  std::vector<int> posting_;  // layers of the step under way, answered ones too
+  std::size_t answered_ = 0;  // of them
+  bool answering_ = false;    // the next one
   ExpertStream streams_;
   std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
   struct Replaced {
@@ -143,11 +166,6 @@ class GpuDevice final : public Device {
   bool logits_here_ = false;
   Status fault_;
 
-  struct Replay {
-    int seen = 0;
-    Graph graph;
-    bool captured = false;
-  };
   std::map<std::pair<StepShape, std::vector<BlockCall>>, Replay> replays_;
 };
 

@@ -15,6 +15,7 @@ std::size_t as_size(std::int64_t bytes) {
 }  // namespace
 
 std::span<const RoutedPair> GpuDevice::routed_pairs() {
+  if (answering_) return pairs_;
   const LayerSpec& layer = spec_.layers[as_size(std::max(0, routing_.layer))];
   pairs_.clear();
   if (routing_.layer < 0 || !layer.moe) return {};
@@ -30,20 +31,17 @@ std::span<const RoutedPair> GpuDevice::routed_pairs() {
     check(status_of(GPU(MemcpyAsync)(ids, scratch_.ids, count * sizeof(*ids),
                                      GPU(MemcpyDeviceToHost), stream_.get()),
                     "routing"));
-  // Whoever asks has experts away, and soon asks for the rows as well: one wait for both.
-  routing_.rows_here =
-      shape_.rows <= kDecodeRows && layout_.layer_experts(routing_.layer) != nullptr;
-  if (!lost() && routing_.rows_here)
-    check(status_of(GPU(MemcpyAsync)(host_rows_.as<float>(), scratch_.hidden, hidden_bytes(),
-                                     GPU(MemcpyDeviceToHost), stream_.get()),
-                    "rows for experts elsewhere"));
   if (!lost()) check(fetch(weights, scratch_.weights, count * sizeof(*weights)));
   if (lost()) std::memset(ids, 0, 2 * count * sizeof(*ids));
-  for (std::size_t i = 0; i < count; ++i)
-    pairs_.push_back({.row = static_cast<std::int32_t>(i) / used,
-                      .expert = ids[i],
-                      .slot = static_cast<std::int32_t>(i) % used,
-                      .weight = weights[i]});
+  return take_pairs(ids, weights);
+}
+
+// Of the layer under way.
+std::span<const RoutedPair> GpuDevice::take_pairs(const std::int32_t* ids, const float* weights) {
+  const int used = spec_.layers[as_size(routing_.layer)].moe->n_used;
+  pairs_.clear();
+  for (std::int32_t i = 0; i < shape_.rows * used; ++i)
+    pairs_.push_back({.row = i / used, .expert = ids[i], .slot = i % used, .weight = weights[i]});
   return pairs_;
 }
 
@@ -60,6 +58,8 @@ Status GpuDevice::prepare_experts(const Model& model) {
   const std::int64_t bytes = gpu_staging(spec_, layout_).expert_rows;
   TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
+  TESSERA_ASSIGN(posts_,
+                 ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];
@@ -82,12 +82,13 @@ Status GpuDevice::prepare_experts(const Model& model) {
 
 std::span<const float> GpuDevice::expert_rows(int layer) {
   const std::size_t n = as_size(spec_.n_embd), count = as_size(shape_.rows) * n;
-  flush();
-  use();
-  auto* rows = host_rows_.as<float>();
-  if (!lost() && !routing_.rows_here) check(fetch(rows, scratch_.hidden, hidden_bytes()));
-  routing_.rows_here = false;
-  if (lost()) std::fill_n(rows, count, 0.0f);
+  auto* rows = answering_ ? posts_.x() : host_rows_.as<float>();
+  if (!answering_) {
+    flush();
+    use();
+    if (!lost()) check(fetch(rows, scratch_.hidden, hidden_bytes()));
+    if (lost()) std::fill_n(rows, count, 0.0f);
+  }
   const std::vector<float>& norm = expert_norms_[as_size(layer - layout_.first_layer)];
   for (int row = 0; row < shape_.rows; ++row) {
     float* x = rows + as_size(row) * n;
@@ -103,7 +104,7 @@ std::span<const float> GpuDevice::expert_rows(int layer) {
 void GpuDevice::add_expert_sums(int, std::span<const std::int32_t> rows,
                                 std::span<const double> sums) {
   const std::size_t n = as_size(spec_.n_embd);
-  auto* all = host_sums_.as<float>();
+  auto* all = answering_ ? posts_.sums() : host_sums_.as<float>();
   if (!sums_given_) std::fill_n(all, as_size(shape_.rows) * n, 0.0f);
   sums_given_ = true;
   for (std::size_t i = 0; i < rows.size(); ++i)
@@ -120,7 +121,7 @@ void GpuDevice::begin_branches(int layer) {
 }
 
 void GpuDevice::dense(int layer) {
-  if (layout_.layer_experts(layer) == nullptr || !routing_.enqueued) return;
+  if (answering_ || layout_.layer_experts(layer) == nullptr || !routing_.enqueued) return;
   begin_branches(layer);
   flush();
 }
@@ -182,6 +183,9 @@ void GpuDevice::begin_replace_expert(const ExpertMove& move) {
 Result<bool> GpuDevice::expert_replaced() {
   TESSERA_TRY(replaced_.copied);
   const ExpertMove& move = replaced_.move;
+  use();
+  TESSERA_TRY(fault());
+  TESSERA_TRY(weights_.publish_expert(move));
   here_[as_size(move.layer - layout_.first_layer)][as_size(move.expert)] = true;
   return true;
 }

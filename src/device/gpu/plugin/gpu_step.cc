@@ -17,11 +17,13 @@ const char* block_name(Block block) {
     case Block::mixer:
       return "mixer";
     case Block::route:
+    case Block::post:
       return "router";
     case Block::ffn:
     case Block::ffn_branches:
     case Block::ffn_finish:
     case Block::add_branch:
+    case Block::answered:
       return "FFN";
     case Block::head:
       return "head";
@@ -57,6 +59,12 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
       break;
     case Block::add_branch:
       error = add_branch(shape);
+      break;
+    case Block::post:
+      error = ffn_post(launch_, ffn(call.layer, shape), away(call.layer));
+      break;
+    case Block::answered:
+      error = ffn_finish_answered(launch_, ffn(call.layer, shape), away(call.layer));
       break;
     case Block::head:
       error = head(shape);

@@ -12,6 +12,7 @@
 #include <compare>
 #include <memory>
 
+#include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_weights.h"
 
@@ -32,6 +33,7 @@ struct StepShape {
 
 // ffn: with every expert here. ffn_branches: with those that are, after route; ffn_finish: adds up
 // what branches and stream() have computed; add_branch: adds the branch's rows to the residual.
+// post, answered: in place of route and ffn_finish where the host is asked for what is not here.
 enum class Block : std::uint8_t {
   begin,
   embed,
@@ -41,6 +43,8 @@ enum class Block : std::uint8_t {
   ffn_branches,
   ffn_finish,
   add_branch,
+  post,
+  answered,
   head
 };
 
@@ -57,6 +61,7 @@ struct StepMemory {
   const GpuWeights& weights;
   const StateLayout& state;
   const Scratch& scratch;
+  const ExpertPosts& posts;
   std::vector<std::byte*> pools;  // by KV group
   float* slots = nullptr;
 };
@@ -80,6 +85,9 @@ class GpuStep {
   int output(int layer, const Input& input, const Matrix& matrix, const StepShape& shape) const;
   int add_branch(const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
+  AwayArgs away(int layer) const {
+    return memory_.posts.args(layer - memory_.shard.first_layer, memory_.scratch.step);
+  }
   int head(const StepShape& shape) const;
   ChooseArgs choices(const StepShape& shape) const;
 

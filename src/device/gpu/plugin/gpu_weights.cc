@@ -271,7 +271,15 @@ Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options
   *found = -1;
   TESSERA_TRY(bring ? bring(to) : read_expert(model, options, move, place));
   *found = move.expert;
-  return set_table_entry(arena, move.expert, to);
+  return {};
+}
+
+Status GpuWeights::publish_expert(const ExpertMove& move) {
+  const ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
+  const auto place =
+      std::find(arena.places.begin(), arena.places.end(), move.expert) - arena.places.begin();
+  return set_table_entry(arena, move.expert,
+                         arena_.data() + arena.offset + place * arena.shape.bytes);
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,

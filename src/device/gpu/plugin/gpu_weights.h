@@ -40,11 +40,13 @@ class GpuWeights {
                                  const WeightLayout& layout, const LoadOptions& options,
                                  const LoadProgress& progress);
 
-  // Makes the expert resident, which `bring` copies to where it is given; where there is none, from
-  // the model's file. No kernel may be using the layer.
+  // Copies the expert to its place, from which the evicted one is gone: as `bring` does it, where
+  // there is none from the model's file. No kernel may be using the layer.
   using Bring = std::function<Status(std::byte* to)>;
   Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
                         const Bring& bring);
+  // From now on kernels find it there.
+  Status publish_expert(const ExpertMove& move);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "base/check.h"
 
@@ -92,6 +93,8 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
   TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
+  step_ = step_ == std::numeric_limits<std::int32_t>::max() ? 1 : step_ + 1;
+  *at(scratch.step) = step_;
   std::int64_t ints = fill(batch, scratch, memory, at);
   if (shape.choosing != Choosing::host) {
     CHECK(scratch.choices != nullptr && batch.choices.rows.size() == batch.logit_rows.size());

@@ -22,6 +22,7 @@ class StepInputs {
   // Waits while all blocks are under way.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
               GpuStream stream);
+  std::int32_t step() const { return step_; }  // the number of the last one sent, from 1 on
 
  private:
   struct Block {
@@ -34,6 +35,7 @@ class StepInputs {
 
   std::array<Block, kInputBlocks> blocks_;
   std::size_t next_ = 0;
+  std::int32_t step_ = 0;
 };
 
 // Where log probabilities are wanted, or more changes than there is room for.

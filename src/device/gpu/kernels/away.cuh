@@ -1,0 +1,58 @@
+// How a row asks the host for experts that the device lacks (AwayArgs in kernels.h).
+//
+// The host's memory is seen as it is by volatile accesses alone; a fence over the whole system
+// stands between what is written and the number that tells of it, and likewise when reading.
+// Cost: 8 KB over the link there and back and two looks across it, some 4 us a layer.
+#pragma once
+
+#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/warp.cuh"
+
+namespace tessera::gpu {
+
+// By slot, a bit for each of a row's experts that is not here.
+__device__ __forceinline__ std::uint32_t slots_away(const MoeArgs& moe, const std::int32_t* ids) {
+  std::uint32_t away = 0;
+  for (int slot = 0; slot < moe.n_used; ++slot)
+    away |= moe.table[ids[slot]] == nullptr ? 1u << slot : 0u;
+  return away;
+}
+
+// By a whole block, for its row.
+__device__ inline void post_row(const AwayArgs& args, std::int64_t row, int n_used, int n_embd,
+                                const std::int32_t* ids, const float* weights, const float* hidden,
+                                bool with_x) {
+  const int thread = static_cast<int>(threadIdx.x);
+  if (thread < n_used) {
+    args.ids[row * n_used + thread] = ids[thread];
+    args.weights[row * n_used + thread] = weights[thread];
+  }
+  if (with_x)
+    for (int c = thread; c < n_embd; c += static_cast<int>(blockDim.x))
+      args.x[row * n_embd + c] = hidden[row * n_embd + c];
+  __threadfence_system();
+  __syncthreads();
+  if (thread == 0) static_cast<volatile std::int32_t*>(args.posted)[row] = *args.step;
+}
+
+// By a whole block: whether the row's sums have come.
+__device__ inline bool await_sums(const AwayArgs& args, std::int64_t row) {
+  __shared__ int came;
+  if (threadIdx.x == 0) {
+    const std::int32_t step = *args.step;
+    const volatile std::int32_t* answered = args.answered + row;
+    volatile std::int32_t* given_up = args.given_up;
+    const std::int64_t begin = clock64();
+    bool waits = true;
+    while (waits && *answered != step) {
+      if (clock64() - begin > args.most_clocks) *given_up = step;
+      waits = *given_up != step;
+    }
+    came = waits ? 1 : 0;
+    __threadfence_system();
+  }
+  __syncthreads();
+  return came != 0;
+}
+
+}  // namespace tessera::gpu

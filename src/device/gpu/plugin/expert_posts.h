@@ -1,0 +1,58 @@
+// ExpertPosts: the pinned memory by which a step of few rows asks the host for experts that are not
+// on the device, while it runs (AwayArgs in kernels/kernels.h).
+//
+//   device: row chooses -> ids, weights, x, posted = step | resident experts | waits | adds sums
+//   host:                       sees posted -> computes -> sums, answered = step
+//
+//   while (!posts.posted(layer, rows, step)) look_elsewhere();
+//   add_up(posts.ids(layer), posts.weights(layer), posts.x(), posts.sums());
+//   posts.answer(layer, rows, step);
+//
+// `layer` counts from the shard's first one. Rows and sums are of one layer at a time: the next one
+// posts when this one was answered. One thread uses it beside the device. It never waits.
+#pragma once
+
+#include "device/gpu/gpu_layout.h"
+#include "device/gpu/plugin/driver.h"
+
+namespace tessera::gpu {
+
+class ExpertPosts {
+ public:
+  // Nobody waits longer than `wait_seconds`.
+  static Result<ExpertPosts> create(const PostsLayout& layout, double wait_seconds);
+
+  bool ready() const { return memory_.as<>() != nullptr; }
+  AwayArgs args(int layer, const std::int32_t* step) const;
+
+  bool posted(int layer, int rows, std::int32_t step) const;
+  void answer(int layer, int rows, std::int32_t step) const;
+  // From either side.
+  bool given_up(std::int32_t step) const;
+  void give_up(std::int32_t step) const;
+
+  // Of the rows, [rows][used of the layer].
+  const std::int32_t* ids(int layer) const { return at<std::int32_t>(layout_.ids) + pairs(layer); }
+  const float* weights(int layer) const { return at<float>(layout_.weights) + pairs(layer); }
+  float* x() const { return at<float>(layout_.x); }
+  float* sums() const { return at<float>(layout_.sums); }
+
+ private:
+  template <typename T>
+  T* at(std::int64_t offset) const {
+    return reinterpret_cast<T*>(memory_.as<>() + offset);
+  }
+  std::int64_t pairs(int layer) const {
+    return std::int64_t{layer} * layout_.rows * layout_.used;
+  }
+  // The first of a layer's rows.
+  std::int32_t* row(std::int64_t offset, int layer) const {
+    return at<std::int32_t>(offset) + std::int64_t{layer} * layout_.rows;
+  }
+
+  PostsLayout layout_;
+  PinnedBuffer memory_;
+  std::int64_t most_clocks_ = 0;
+};
+
+}  // namespace tessera::gpu

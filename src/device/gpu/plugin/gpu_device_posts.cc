@@ -1,0 +1,91 @@
+// GpuDevice: steps of few rows, which run on while the host computes the experts they lack.
+#include <algorithm>
+#include <thread>
+
+#include "base/pause.h"
+#include "device/gpu/plugin/gpu_device.h"
+
+namespace tessera::gpu {
+
+void GpuDevice::post(int layer) {
+  note({Block::post, layer});
+  note({Block::ffn_branches, layer});
+  note({Block::answered, layer});
+  posting_.push_back(layer);
+}
+
+int GpuDevice::next_post() {
+  if (answered_ == posting_.size()) return -1;
+  use();
+  const int layer = posting_[answered_];
+  if (!lost()) check(enqueue_to_post(layer));
+  if (!lost()) check(await_post(layer));
+  if (lost()) {
+    drop_posts();
+    return -1;
+  }
+  const int at = layer - layout_.first_layer;
+  routing_ = {.layer = layer, .enqueued = true};
+  sums_given_ = false;
+  answering_ = true;
+  take_pairs(posts_.ids(at), posts_.weights(at));
+  return layer;
+}
+
+// A graph is launched whole. Otherwise, as the first time, a kernel that waits for the host must
+// not stand on the queue ahead of one that the driver has yet to load: what waits for this layer's
+// sums follows when they are there.
+Status GpuDevice::enqueue_to_post(int layer) {
+  if (program_.empty()) return {};
+  if (answered_ == 0 && options_.graphs) {
+    if (replay().seen > 0) {
+      TESSERA_TRY(launch_program());
+      program_.clear();
+      return {};
+    }
+    ++replay().seen;
+  }
+  const auto waits = std::find(program_.begin(), program_.end(), BlockCall{Block::answered, layer});
+  TESSERA_TRY(run_program(static_cast<std::size_t>(waits - program_.begin())));
+  program_.erase(program_.begin(), waits);
+  return {};
+}
+
+Status GpuDevice::await_post(int layer) {
+  const int at = layer - layout_.first_layer;
+  const Clock::time_point begin = Clock::now();
+  for (int round = 1; !posts_.posted(at, shape_.rows, inputs_->step()); ++round) {
+    pause();
+    if (round % 4096 != 0) continue;
+    const int state = GPU(StreamQuery)(stream_.get());
+    if (state != 0 && state != static_cast<int>(GPU(ErrorNotReady)))
+      return status_of(state, "computing");
+    if (Clock::now() - begin > std::chrono::duration<double>(options_.wait_seconds))
+      return too_late();
+    std::this_thread::yield();
+  }
+  return {};
+}
+
+void GpuDevice::answer_post(int layer) {
+  if (!answering_) return;
+  posts_.answer(layer - layout_.first_layer, shape_.rows, inputs_->step());
+  answering_ = false;
+  if (++answered_ < posting_.size() || lost()) return;
+  if (posts_.given_up(inputs_->step())) return check(too_late());
+  // What a run that is not a graph has left.
+  check(run_program(program_.size()));
+  program_.clear();
+}
+
+void GpuDevice::drop_posts() {
+  if (answered_ < posting_.size()) {
+    posts_.give_up(inputs_->step());
+    program_.clear();
+  }
+  posting_.clear();
+  answered_ = 0;
+  answering_ = false;
+}
+
+}  // namespace tessera::gpu
