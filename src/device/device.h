@@ -20,8 +20,8 @@
 //   add_expert_sums(l, row_ids, host_sums); add_expert_sums(l, row_ids, worker_sums);
 //   finish_ffn(l);
 //
-// or, where the device asks for them while it computes a step that was enqueued as a whole (and then
-// the caller answers, with the same calls, before it takes any result):
+// or, where the device asks for them while it computes a step that was enqueued as a whole (and
+// then the caller answers, with the same calls, before it takes any result):
 //
 //   for each layer: mixer(l); route(l); all_experts(l); dense(l); finish_ffn(l);
 //   head();
@@ -73,6 +73,7 @@ struct ShardLayout {
   int max_logit_rows = 0;  // rows of the largest head call
   int slots = 0;           // recurrent-state slots; also the most sequences of a batch
   int context = 0;         // positions a sequence may have; 0: those of the largest kv_pages
+  int kept_pieces = 0;     // whose residual rows stay here until the next shard's device has them
   KvType kv_type = KvType::f16;
   bool f32_weights = false;   // every matrix is dequantised when it is loaded
   int file_parts = 0;         // of a CPU device: parts that stay in the file (shard_tensors.h)
@@ -153,6 +154,13 @@ class Device {
   // Residual rows across a shard boundary, [rows][n_embd].
   virtual void read_hidden(std::span<float> out) = 0;
   virtual void write_hidden(std::span<const float> rows) = 0;
+  // The same without the host, between devices of one kind: whether this one can copy from `other`,
+  // which has room for kept_pieces. keep_hidden() waits as read_hidden() does; what it keeps in a
+  // place stays until the next call with the same place. take_hidden() may be called by another
+  // thread than `other`'s.
+  virtual bool takes_from(Device&) { return false; }
+  virtual void keep_hidden(int) {}
+  virtual void take_hidden(const Device&, int) {}
 
   // --- State ---
   virtual void reset_slot(int slot) = 0;

@@ -161,7 +161,8 @@ Status ExpertSet::check(const ExpertJob& job) const {
   return {};
 }
 
-void ExpertSet::compute(const ExpertJob& job, std::span<double> sums) {
+void ExpertSet::compute(const ExpertJob& job, std::span<double> sums, ThreadTeam& team) {
+  CHECK(team.size() <= team_->size());
   const std::int64_t n = n_embd();
   CHECK(sums.size() == static_cast<std::size_t>(job.n_rows * n));
   const MoeSpec& moe = *model_.spec().layers[static_cast<std::size_t>(job.layer)].moe;
@@ -187,7 +188,7 @@ void ExpertSet::compute(const ExpertJob& job, std::span<double> sums) {
                            .n_rows = layout_.max_rows,
                            .cols = n,
                            .records = s.row_records};
-  team_->run([&](TeamMember& member) {
+  team.run([&](TeamMember& member) {
     if (weights.reads_records)
       member.for_each(job.n_rows, 1,
                       [&](int begin, int end) { cpu::quantize_rows(matmul_, x, begin, end); });

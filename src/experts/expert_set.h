@@ -71,8 +71,9 @@ class ExpertSet {
   // Whether it can compute the job: ErrorCode::invalid for a layer, row or count out of range or
   // pairs whose rows do not rise, not_found for an expert that it does not have.
   Status check(const ExpertJob& job) const;
-  // A job that passed check(); sums is [n_rows][n_embd].
-  void compute(const ExpertJob& job, std::span<double> sums);
+  // A job that passed check(); sums is [n_rows][n_embd]. With the set's team, or a smaller one.
+  void compute(const ExpertJob& job, std::span<double> sums) { compute(job, sums, *team_); }
+  void compute(const ExpertJob& job, std::span<double> sums, ThreadTeam& team);
 
  private:
   // Carved out of one allocation; R = max_rows, P = max_pairs, E = n_embd, F, X the largest n_ff

@@ -6,12 +6,18 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/step_counter.h"
+#include "experts/faster_team.h"
+#include "experts/pair_pace.h"
 
 namespace tessera {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+// From so many threads on it is tried whether half of them are faster (experts/faster_team.h).
+constexpr int kTryHalf = 4;
 
 // Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated.
 constexpr std::chrono::microseconds kSpin{200};
@@ -33,8 +39,10 @@ ExpertSetLayout set_layout(const ModelSpec& spec, const HostExecutorOptions& opt
 
 class HostExecutor final : public ExpertExecutor {
  public:
-  HostExecutor(const Model& model, std::unique_ptr<ExpertSet> set)
-      : model_(model), set_(std::move(set)) {}
+  // `half`: a smaller team, or null.
+  HostExecutor(const Model& model, std::unique_ptr<ExpertSet> set, std::shared_ptr<ThreadTeam> team,
+               std::unique_ptr<ThreadTeam> half)
+      : model_(model), set_(std::move(set)), team_(std::move(team)), half_(std::move(half)) {}
   ~HostExecutor() override {
     if (!thread_.joinable()) return;
     drop();
@@ -90,14 +98,23 @@ class HostExecutor final : public ExpertExecutor {
 
  private:
   void compute(std::span<double> sums) {
+    const bool small =
+        half_ != nullptr && !job_.pairs.empty() && PairPace::size_of(job_.pairs.size()) == 0;
+    const int team = small ? faster_.next() : 0;
     const auto start = Clock::now();
-    set_->compute(job_, sums);
-    compute_us_ =
-        std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start).count();
+    set_->compute(job_, sums, team == 0 ? *team_ : *half_);
+    const std::chrono::duration<double, std::micro> spent = Clock::now() - start;
+    compute_us_ = static_cast<std::int64_t>(spent.count());
+    if (small && faster_.learn(team, spent.count() / static_cast<double>(job_.pairs.size())))
+      log_info("host: {} of {} threads compute the experts of few rows, which is faster",
+               (faster_.chosen() == 0 ? *team_ : *half_).size(), team_->size());
   }
 
   const Model& model_;
   std::unique_ptr<ExpertSet> set_;
+  std::shared_ptr<ThreadTeam> team_;
+  std::unique_ptr<ThreadTeam> half_;
+  FasterTeam faster_;
   ExpertJob job_;
   bool open_ = false;
   std::int64_t compute_us_ = 0;
@@ -116,14 +133,19 @@ Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
                                                            const HostExecutorOptions& options) {
   try {
     std::shared_ptr<ThreadTeam> team = options.team;
-    if (team == nullptr)
-      team = std::make_shared<ThreadTeam>(
-          ThreadTeamOptions{.threads = options.threads, .cpus = options.cpus});
+    std::unique_ptr<ThreadTeam> half;
+    if (team == nullptr) {
+      ThreadTeamOptions threads{.threads = options.threads, .cpus = options.cpus};
+      team = std::make_shared<ThreadTeam>(threads);
+      threads.threads = (options.threads + 1) / 2;
+      if (options.threads >= kTryHalf) half = std::make_unique<ThreadTeam>(threads);
+    }
     TESSERA_ASSIGN(auto set, ExpertSet::load(model, set_layout(model.spec(), options),
                                              {.team = team, .isa = options.isa}, {}));
     // Its first large job may come when a worker is lost: the memory is there by then.
     set->touch();
-    auto host = std::make_unique<HostExecutor>(model, std::move(set));
+    auto host =
+        std::make_unique<HostExecutor>(model, std::move(set), std::move(team), std::move(half));
     if (options.team == nullptr) host->start_thread();
     return std::unique_ptr<ExpertExecutor>(std::move(host));
   } catch (const std::system_error& error) {

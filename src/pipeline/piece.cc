@@ -41,8 +41,9 @@ void cut_batch(const BatchView& batch, int max_rows, std::vector<RowRange>& rang
   }
 }
 
-void Piece::allocate(const Size& size) {
+void Piece::allocate(const Size& size, int place) {
   n_embd_ = size.n_embd;
+  place_ = place;
   hidden_.resize(static_cast<std::size_t>(size.max_rows) * static_cast<std::size_t>(size.n_embd));
 }
 

@@ -54,7 +54,7 @@ class Piece {
     int max_rows = 0;
     int n_embd = 0;
   };
-  void allocate(const Size& size);
+  void allocate(const Size& size, int place = 0);
 
   void take(const BatchView& batch, RowRange rows);
   // The whole batch, which must not change while the piece is worked on.
@@ -67,7 +67,8 @@ class Piece {
     return {hidden_.data(),
             static_cast<std::size_t>(view_.rows()) * static_cast<std::size_t>(n_embd_)};
   }
-  bool stop() const { return stop_; }  // the last piece: the shards end
+  int place() const { return place_; }  // among the pieces that may be under way
+  bool stop() const { return stop_; }   // the last piece: the shards end
 
   // A piece that failed in one shard is not computed by the next ones.
   // keeps_state: only the piece's own sequences are spoilt.
@@ -89,6 +90,7 @@ class Piece {
   void take_tables();
 
   int n_embd_ = 0;
+  int place_ = 0;
   bool stop_ = false;
   std::optional<Error> error_;
   bool keeps_state_ = false;  // of a piece that failed

@@ -27,6 +27,8 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   for (std::unique_ptr<Shard>& shard : shards)
     pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
   if (!loaded) return std::move(loaded).error();
+  for (std::size_t i = 1; i < pipeline->stages_.size(); ++i)
+    pipeline->stages_[i]->shard().follow(pipeline->stages_[i - 1]->shard());
   pipeline->chosen_.resize(static_cast<std::size_t>(plan.shards.back().layout.max_logit_rows));
   pipeline->near_ = [it = pipeline.get()] { it->prepare_next(); };
   if (plan.shards.size() > 1) pipeline->start_threads(plan);

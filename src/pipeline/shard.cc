@@ -77,7 +77,10 @@ Status LocalShard::prepare(Piece& piece) {
 
 Status LocalShard::start(Piece& piece) {
   if (const Error* why = spoilt_.all_of(piece.view())) return *why;
-  if (!layout_.embedding) device_->write_hidden(piece.hidden());
+  if (from_ != nullptr)
+    device_->take_hidden(*from_, piece.place());
+  else if (!layout_.embedding)
+    device_->write_hidden(piece.hidden());
   return {};
 }
 
@@ -100,7 +103,10 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   near();
   TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
   TESSERA_TRY(answer());
-  device_->read_hidden(piece.hidden());
+  if (keeps_rows_)
+    device_->keep_hidden(piece.place());
+  else
+    device_->read_hidden(piece.hidden());
   return device_->fault();
 }
 

@@ -51,6 +51,15 @@ class Shard {
   // experts that stay in it (LocalShard).
   virtual Status load(const Model& model, const LoadProgress& progress) = 0;
 
+  // Told once all are loaded: takes the rows from where `before` leaves them, if it can, and not
+  // from piece.hidden().
+  virtual void follow(Shard& before) { (void)before; }
+  // The device that keeps them for `next`, or null.
+  virtual const Device* keeps_rows_for(Device& next) {
+    (void)next;
+    return nullptr;
+  }
+
   virtual int depth() const { return 1; }
   virtual Status prepare(Piece& piece) = 0;
   virtual Status start(Piece& piece) = 0;
@@ -129,6 +138,11 @@ class LocalShard final : public Shard {
   Status load(const Model& model, const LoadProgress& progress) override;
   // From the next piece on, in the place of LocalExperts::counts.
   void count_in(RoutingCounts* counts) { experts_.counts = counts; }
+  void follow(Shard& before) override { from_ = before.keeps_rows_for(*device_); }
+  const Device* keeps_rows_for(Device& next) override {
+    keeps_rows_ = next.takes_from(*device_);
+    return keeps_rows_ ? device_.get() : nullptr;
+  }
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;
@@ -163,6 +177,8 @@ class LocalShard final : public Shard {
   LocalExperts experts_;
   std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
   std::optional<TokenChooser> chooser_;     // of one with the head
+  const Device* from_ = nullptr;            // that keeps the rows for this one
+  bool keeps_rows_ = false;                 // for the next one
   SpoiltSlots spoilt_;                      // by pieces that failed here
   bool lost_ = false;
   std::uint64_t steps_ = 0;  // computed, or begun

@@ -18,9 +18,9 @@ std::uint32_t counter_value(std::uint64_t count) {
 }  // namespace
 
 PieceRing::PieceRing(int shards, const Piece::Size& size) {
-  // Two before every shard but the first, and the one that the first works on.
-  pieces_.resize(static_cast<std::size_t>(kPiecesPerBoundary * (shards - 1) + 1));
-  for (Piece& piece : pieces_) piece.allocate(size);
+  pieces_.resize(static_cast<std::size_t>(ring_pieces(shards)));
+  int place = 0;
+  for (Piece& piece : pieces_) piece.allocate(size, place++);
 }
 
 void StageProgress::wait_announced(std::uint64_t count) {

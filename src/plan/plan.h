@@ -176,6 +176,10 @@ struct PlanOptions {
 
 // Pieces of a batch between two shards: one is computed on, the next waits.
 inline constexpr int kPiecesPerBoundary = 2;
+// Two before every shard but the first, and the one that the first works on.
+constexpr int ring_pieces(int shards) {
+  return kPiecesPerBoundary * (shards - 1) + 1;
+}
 
 // What a row is expected to want of a worker of experts, in the layers of a shard.
 struct ExpertWorkerUse {

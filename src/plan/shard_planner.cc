@@ -21,9 +21,9 @@ constexpr int kLeastPieceRows = 128;
 constexpr int kMostPieceRows = 512;
 constexpr int kRowsPerExpert = 8;
 // GPUs decode the weights of all experts once a piece, which takes as long as to compute some 900
-// rows with them (docs/results.md, "Two GPUs"). So a chunk has as many pieces as there are GPUs.
-constexpr int kLeastGpuPieceRows = 512;
-constexpr int kMostGpuPieceRows = 2048;
+// rows with them (docs/results.md, "Two GPUs"): cutting a chunk of 2,048 in two would cost what it
+// gains, and the chunks of a long prompt follow each other through the shards anyway.
+constexpr int kGpuPieceRows = 2048;
 
 bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
   return std::all_of(devices.begin(), devices.end(), [&](const DeviceInventory& device) {
@@ -34,13 +34,10 @@ bool all_measured(const std::vector<DeviceInventory>& devices, int n_layer) {
 }  // namespace
 
 int piece_rows(const ModelSpec& spec, int prefill_chunk, std::span<const DeviceInventory> devices) {
-  const auto count = static_cast<int>(devices.size());
-  if (count < 2) return prefill_chunk;
+  if (devices.size() < 2) return prefill_chunk;
   if (std::all_of(devices.begin(), devices.end(),
                   [](const DeviceInventory& device) { return device.kind != DeviceKind::cpu; }))
-    return std::min(
-        std::clamp(round_up(prefill_chunk / count, 64), kLeastGpuPieceRows, kMostGpuPieceRows),
-        prefill_chunk);
+    return std::min(kGpuPieceRows, prefill_chunk);
   int rows = kLeastPieceRows;
   for (const LayerSpec& layer : spec.layers)
     if (layer.moe) rows = std::max(rows, kRowsPerExpert * layer.moe->n_expert / layer.moe->n_used);
@@ -123,6 +120,15 @@ ShardLayout ShardPlanner::layout(LayerRange layers) const {
   return layout;
 }
 
+// Whether the rows may pass from the device to the next one without the host: GPUs of one vendor in
+// this process.
+bool ShardPlanner::neighbours_on_gpus(int device) const {
+  const auto at = static_cast<std::size_t>(device);
+  if (at + 1 >= devices_.size()) return false;
+  const DeviceInventory &one = devices_[at], &next = devices_[at + 1];
+  return one.kind != DeviceKind::cpu && one.kind == next.kind && !one.remote && !next.remote;
+}
+
 ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents) const {
   std::vector<std::int64_t> room = worker_room_;
   return shard(device, layers, residents, budget(device), room);
@@ -142,6 +148,8 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   shard.bytes_per_s = on.bytes_per_s;
   shard.op_per_s = on.op_per_s;
   shard.layout = layout(layers);
+  if (!shard.layout.head && neighbours_on_gpus(device))
+    shard.layout.kept_pieces = ring_pieces(static_cast<int>(devices_.size()));
   if (measured_) shard.time = span_time(*on.times, layers);
   set_bytes(shard);
   shard.connection_bytes = connection_bytes(device, may_serve_);

@@ -66,6 +66,7 @@ class ShardPlanner {
   ShardPlan shard(int device, LayerRange layers, Residents residents) const;
   ShardPlan shard(int device, LayerRange layers, Residents residents, std::int64_t budget,
                   std::vector<std::int64_t>& room) const;
+  bool neighbours_on_gpus(int device) const;
   void set_bytes(ShardPlan& shard) const;
   void set_buffers(ShardPlan& shard) const;
   void size_connections();

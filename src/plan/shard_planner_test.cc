@@ -365,10 +365,8 @@ TEST(PieceRows, AreAsManyAsTheDevicesNeed) {
   };
   EXPECT_EQ(rows(4096, {gpu}), 4096);
   EXPECT_EQ(rows(4097, {gpu, gpu}), 2048);
-  EXPECT_EQ(rows(2052, {gpu, gpu}), 1088);
-  EXPECT_EQ(rows(8192, {gpu, gpu}), 2048);
+  EXPECT_EQ(rows(2048, {gpu, gpu, gpu}), 2048);
   EXPECT_EQ(rows(256, {gpu, gpu}), 256);
-  EXPECT_EQ(rows(1024, {gpu, gpu, gpu}), 512);
   EXPECT_LE(rows(4096, {gpu, cpu}), 512);
   EXPECT_EQ(rows(4096, {gpu, cpu}), rows(4096, {cpu, cpu}));
 }

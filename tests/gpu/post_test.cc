@@ -91,7 +91,8 @@ class Asking {
       device_->finish_ffn(l);
     }
   }
-  // Answers with sums that are `value` in each column; how many layers have asked, where `first` were answered before.
+  // Answers with sums that are `value` in each column; how many layers have asked, where `first`
+  // were answered before.
   int answer(double value, int first = 0) {
     const auto n = static_cast<std::size_t>(model_->spec().n_embd);
     const std::vector<std::int32_t> rows = {0, 1};

@@ -175,6 +175,7 @@ struct Scratch {
   std::int64_t input_ints = 0;  // of all of them
 
   float* hidden = nullptr;  // [R][E]
+  float* kept = nullptr;    // [kept_pieces][R][E]
   float* branch = nullptr;  // [R][E]
   // The mixer's; widths are the largest of any layer.
   float* wide = nullptr;      // [R][q | convolution input]

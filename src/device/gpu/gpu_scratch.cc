@@ -183,6 +183,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   Carver carve(base);
   carve_inputs(carve, spec, shard, out);
   carve.take(out.hidden, rows * embd);
+  carve.take(out.kept, shard.kept_pieces * rows * embd);
   carve.take(out.branch, rows * embd);
   carve.take(out.wide, rows * w.wide);
   carve.take(out.wide_out, rows * w.wide_out);

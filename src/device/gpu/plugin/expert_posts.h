@@ -42,9 +42,7 @@ class ExpertPosts {
   T* at(std::int64_t offset) const {
     return reinterpret_cast<T*>(memory_.as<>() + offset);
   }
-  std::int64_t pairs(int layer) const {
-    return std::int64_t{layer} * layout_.rows * layout_.used;
-  }
+  std::int64_t pairs(int layer) const { return std::int64_t{layer} * layout_.rows * layout_.used; }
   // The first of a layer's rows.
   std::int32_t* row(std::int64_t offset, int layer) const {
     return at<std::int32_t>(offset) + std::int64_t{layer} * layout_.rows;

@@ -72,6 +72,10 @@ class GpuDevice final : public Device {
   Status fault() override { return fault_; }
   void read_hidden(std::span<float> out) override;
   void write_hidden(std::span<const float> rows) override;
+  // Where the vendor's driver copies from one to the other directly.
+  bool takes_from(Device& other) override;
+  void keep_hidden(int place) override;
+  void take_hidden(const Device& from, int place) override;
 
   void reset_slot(int slot) override;
   void copy_slot(const StateCopy& slots) override;
@@ -106,6 +110,9 @@ class GpuDevice final : public Device {
   Status await_post(int layer);
   std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
   bool lost() const { return !fault_.ok(); }
+  float* kept(int place) const {
+    return scratch_.kept + std::int64_t{place} * layout_.max_rows * spec_.n_embd;
+  }
   std::size_t hidden_bytes() const {
     return static_cast<std::size_t>(shape_.rows) * static_cast<std::size_t>(spec_.n_embd) *
            sizeof(float);
@@ -132,6 +139,8 @@ class GpuDevice final : public Device {
   std::vector<DeviceBuffer> pools_;
   PinnedBuffer host_logits_, host_chosen_, host_hidden_, host_routing_;
   Event hidden_sent_;
+  std::vector<Event> taken_;         // by place of the device before: its rows are here
+  const GpuDevice* next_ = nullptr;  // that takes what is kept here
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
 

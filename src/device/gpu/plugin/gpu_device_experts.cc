@@ -58,8 +58,7 @@ Status GpuDevice::prepare_experts(const Model& model) {
   const std::int64_t bytes = gpu_staging(spec_, layout_).expert_rows;
   TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
-  TESSERA_ASSIGN(posts_,
-                 ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
+  TESSERA_ASSIGN(posts_, ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];
