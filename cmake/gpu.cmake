@@ -14,7 +14,8 @@ set(TESSERA_HIP_TARGETS "gfx906;gfx1030" CACHE STRING "Processors to build the H
 # What both sides of the plug-in interface must agree on: the compiler, and the headers whose types
 # cross.
 set(crossing base/result.h base/thread_team.h quant/block_format.h gguf/gguf.h model/model.h model/spec.h
-             device/batch.h device/expert_home.h device/device.h device/gpu/plugin_api.h)
+             device/batch.h device/expert_home.h device/device.h device/gpu/gpu_experts.h
+             device/gpu/plugin_api.h)
 set(text "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SIZEOF_VOID_P}")
 foreach(header ${crossing})
   file(SHA256 ${CMAKE_SOURCE_DIR}/src/${header} digest)

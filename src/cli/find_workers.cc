@@ -9,6 +9,7 @@
 #include "cli/spawn_requests.h"
 #include "cli/worker_sites.h"
 #include "device/cpu/cpu_device.h"
+#include "device/gpu/gpu_layout.h"
 #include "experts/expert_worker.h"
 #include "worker/connection_bytes.h"
 #include "worker/model_ranges.h"
@@ -154,6 +155,10 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     if (!found.site.spawn) found.site.build = probe->build;
     TESSERA_TRY(worker::check_model(found.site, *probe, model));
     if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
+    found.inventory.kind = static_cast<DeviceKind>(probe->build.device);
+    if (found.inventory.kind != DeviceKind::cpu)
+      if (Status can = gpu_supports(model.spec()); !can)
+        return std::move(can).error().in(found.site.name);
     found.inventory.budget = free_memory(*probe, model);
     found.inventory.bytes_per_s = probe->bytes_per_second;
     found.inventory.op_per_s = probe->op_per_second;
@@ -206,7 +211,8 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
   for (std::size_t i = 0; i < workers.size(); ++i) {
     TESSERA_TRY(ask_expert_worker(config, model, workers[i]));
     std::int64_t& budget = workers[i].inventory.budget;
-    if (workers[i].inventory.here) budget = std::min(budget, share);
+    if (workers[i].inventory.here && workers[i].inventory.kind == DeviceKind::cpu)
+      budget = std::min(budget, share);
     // What one at an address may use is for it to say, too.
     const bool spawned = workers[i].site.spawn.has_value();
     if (budgets[i] > 0) budget = spawned ? budgets[i] : std::min(budget, budgets[i]);

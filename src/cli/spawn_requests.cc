@@ -35,8 +35,6 @@ Status take_setting(std::string_view part, SpawnRequest& request) {
     Result<DeviceName> name = parse_device_name(value);
     if (!name || !name->worker.empty())
       return wrong_spawn(part, "a worker computes on cpu, cpu:0, cuda:1 and the like");
-    if (name->gpu() && request.role != Role::layers)
-      return wrong_spawn(part, "a GPU computes layers; experts are computed on cpu");
     request.device = value;
   } else if (key == "threads") {
     const auto [end, error] =

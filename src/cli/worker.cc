@@ -37,11 +37,7 @@ constexpr auto kPatience = std::chrono::milliseconds(300);
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
 constexpr auto kMostEnd = std::chrono::seconds(10);
 
-// Experts are computed by a CPU.
-std::uint32_t roles_of(const DeviceInventory& device) {
-  const std::uint32_t layers = role_bit(Role::layers);
-  return device.kind == DeviceKind::cpu ? layers | role_bit(Role::experts) : layers;
-}
+constexpr std::uint32_t kRoles = role_bit(Role::layers) | role_bit(Role::experts);
 
 // The device that the worker computes on, with what it may use of it as its budget.
 Result<DeviceInventory> worker_device(const Config& config) {
@@ -74,7 +70,7 @@ MeasuredSpeed speed_of(const DeviceInventory& device, cpu::Isa isa) {
 
 Probe describe(const DeviceInventory& device, const Model* model, cpu::Isa isa) {
   const MeasuredSpeed speed = speed_of(device, isa);
-  Probe probe{.roles = roles_of(device),
+  Probe probe{.roles = kRoles,
               .threads = static_cast<std::uint32_t>(device.threads),
               .memory_total = static_cast<std::uint64_t>(device.memory_total),
               .memory_free = static_cast<std::uint64_t>(*device.budget),
@@ -101,7 +97,7 @@ class Host {
   // listens has clients after this one, and gives up one that is silent.
   Host(const Model* model, const DeviceInventory& device, const DeviceOptions& opening,
        cpu::Isa isa, const Probe& probe, std::optional<std::chrono::milliseconds> client_silence)
-      : offer_{.roles = roles_of(device),
+      : offer_{.roles = kRoles,
                .receives = model == nullptr,
                .max_rows = kMaxWireRows,
                .max_pairs = kMaxPairs,
@@ -113,7 +109,8 @@ class Host {
     const ShardPlan shard = shard_on(device);
     const LayersHandlerOptions layers{
         .device = shard, .budget = shard.budget_bytes, .opening = opening};
-    const ExpertsHandlerOptions experts{.device = shard, .budget = shard.budget_bytes, .isa = isa};
+    const ExpertsHandlerOptions experts{
+        .device = shard, .budget = shard.budget_bytes, .isa = isa, .opening = opening};
     if (model == nullptr) {
       receiving_ = std::make_unique<ReceivingHandler>(ReceivingHandlerOptions{
           .layers = layers, .experts = experts, .budget = shard.budget_bytes});

@@ -8,9 +8,9 @@
 //   head(); logits();
 //
 // Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and
-// the device keeps the order. Only logits(), choose(), read_hidden() and routed_pairs() wait for
-// it. What a block computes is given by the layer's LayerSpec (model/spec.h); the CPU device is the
-// reference.
+// the device keeps the order. Only logits(), choose(), read_hidden(), keep_hidden(), routed_pairs()
+// and next_post() wait for it. What a block computes is given by the layer's LayerSpec
+// (model/spec.h); the CPU device is the reference.
 //
 // A layer may have experts that the device does not hold (ShardLayout::experts). The caller then
 // gives experts() the pairs of the resident ones, takes expert_rows() for the others, and adds
@@ -177,6 +177,9 @@ class Device {
   virtual void answer_post(int) {}
   // Nothing more of this step will be answered; what it computes then is not to be used.
   virtual void drop_posts() {}
+  // Whether the device did not give up to wait for an answer, where that had taken too long;
+  // settled as fault() is. The step's results are not to be used then; nothing else is lost.
+  virtual Status posts_answered() { return {}; }
 
   // The CPU threads that it computes with, which others may use from the thread that drives it;
   // null for a device that has none.

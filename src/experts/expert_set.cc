@@ -133,20 +133,19 @@ ExpertSetFootprint expert_set_footprint(const Model& model, const ExpertSetLayou
           .scratch = ExpertSet::carve(model, layout, threads, nullptr, scratch)};
 }
 
-Status ExpertSet::check(const ExpertJob& job) const {
+Status check_expert_job(const ExpertSetLayout& layout, int n_embd, const ExpertJob& job) {
   const auto invalid = [&](std::string_view what) {
     return Error::make(ErrorCode::invalid, "layer {}, {} rows, {} pairs: {}", job.layer, job.n_rows,
                        job.pairs.size(), what);
   };
-  if (job.layer < layout_.first_layer || job.layer >= layout_.end_layer())
+  if (job.layer < layout.first_layer || job.layer >= layout.end_layer())
     return invalid("not one of its layers");
-  const auto& home =
-      layout_.experts[static_cast<std::size_t>(job.layer - layout_.first_layer)].home;
+  const auto& home = layout.experts[static_cast<std::size_t>(job.layer - layout.first_layer)].home;
   if (home.empty()) return invalid("not one of its layers");
-  if (job.n_rows < 0 || job.n_rows > layout_.max_rows) return invalid("too many rows");
-  if (job.pairs.size() > static_cast<std::size_t>(layout_.max_pairs))
+  if (job.n_rows < 0 || job.n_rows > layout.max_rows) return invalid("too many rows");
+  if (job.pairs.size() > static_cast<std::size_t>(layout.max_pairs))
     return invalid("too many pairs");
-  if (job.rows.size() != static_cast<std::size_t>(job.n_rows) * static_cast<std::size_t>(n_embd()))
+  if (job.rows.size() != static_cast<std::size_t>(job.n_rows) * static_cast<std::size_t>(n_embd))
     return invalid("rows of another length");
   std::int32_t before = 0;
   for (const RoutedPair& pair : job.pairs) {

@@ -43,6 +43,10 @@ struct ExpertSetLayout {
   int end_layer() const { return first_layer + static_cast<int>(experts.size()); }
 };
 
+// Whether such experts can compute the job: ErrorCode::invalid for a layer, row or count out of
+// range or pairs whose rows do not rise, not_found for an expert that is not among them.
+Status check_expert_job(const ExpertSetLayout& layout, int n_embd, const ExpertJob& job);
+
 struct ExpertSetOptions {
   std::shared_ptr<ThreadTeam> team;  // computes; run() only from the thread that calls compute()
   cpu::Isa isa = cpu::detect_isa();
@@ -68,9 +72,7 @@ class ExpertSet {
   // Takes all of its scratch from the system now, and not with the first large job.
   void touch();
 
-  // Whether it can compute the job: ErrorCode::invalid for a layer, row or count out of range or
-  // pairs whose rows do not rise, not_found for an expert that it does not have.
-  Status check(const ExpertJob& job) const;
+  Status check(const ExpertJob& job) const { return check_expert_job(layout_, n_embd(), job); }
   // A job that passed check(); sums is [n_rows][n_embd]. With the set's team, or a smaller one.
   void compute(const ExpertJob& job, std::span<double> sums) { compute(job, sums, *team_); }
   void compute(const ExpertJob& job, std::span<double> sums, ThreadTeam& team);

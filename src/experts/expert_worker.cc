@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "device/gpu/gpu_layout.h"
+
 namespace tessera {
 
 LayerExperts only_owned(std::vector<bool> owned) {
@@ -32,14 +34,27 @@ ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const Laye
 }
 
 ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
-                                              int threads) {
+                                              int threads, bool gpu) {
   const bool none = std::all_of(layout.experts.begin(), layout.experts.end(),
                                 [](const LayerExperts& layer) { return layer.home.empty(); });
   if (none) return {};
+  if (gpu) {
+    const GpuFootprint bytes = gpu_experts_footprint(model, gpu_experts_layout(layout));
+    return {.weights = bytes.weights, .scratch = bytes.scratch};
+  }
   const ExpertSetFootprint set = expert_set_footprint(model, layout, threads);
   constexpr std::int64_t kRow = sizeof(float), kSum = sizeof(double);
   const std::int64_t values = std::int64_t{layout.max_rows} * model.spec().n_embd;
   return {.weights = set.weights, .scratch = set.scratch + (kRow + kSum) * values};
+}
+
+ShardLayout gpu_experts_layout(const ExpertSetLayout& layout) {
+  return {.first_layer = layout.first_layer,
+          .end_layer = layout.end_layer(),
+          .embedding = false,
+          .head = false,
+          .max_rows = layout.max_rows,
+          .experts = layout.experts};
 }
 
 std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int64_t> expert_bytes,
@@ -55,7 +70,7 @@ std::int64_t expert_worker_overhead(const Model& model, std::span<const std::int
     experts += moe->n_expert * expert_bytes[l];
   }
   const ExpertSetLayout layout = expert_worker_layout(model.spec(), all, worker, size.max_rows);
-  const std::int64_t total = expert_worker_footprint(model, layout, size.threads).total();
+  const std::int64_t total = expert_worker_footprint(model, layout, size.threads, size.gpu).total();
   return std::max<std::int64_t>(0, total - experts);
 }
 

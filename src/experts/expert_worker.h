@@ -30,13 +30,17 @@ struct ExpertWorkerFootprint {
   std::int64_t scratch = 0;  // of the computation, with a job's rows and sums in numbers
   std::int64_t total() const { return saturated_add(weights, scratch); }
 };
-// Nothing where the layout has no experts.
+// Nothing where the layout has no experts. Of a GPU's, its memory.
 ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
-                                              int threads);
+                                              int threads, bool gpu = false);
+
+// The same as a GPU is asked to hold it.
+ShardLayout gpu_experts_layout(const ExpertSetLayout& layout);
 
 struct ExpertWorkerSize {
   int max_rows = 0;  // of a job
   int threads = 0;
+  bool gpu = false;
 };
 // What a worker takes besides its experts (ExpertLayerLoad::expert_bytes of each) and what is on
 // its way, at most: with any experts of the model.

@@ -106,8 +106,8 @@ class HostExecutor final : public ExpertExecutor {
     const std::chrono::duration<double, std::micro> spent = Clock::now() - start;
     compute_us_ = static_cast<std::int64_t>(spent.count());
     if (small && faster_.learn(team, spent.count() / static_cast<double>(job_.pairs.size())))
-      log_info("host: {} of {} threads compute the experts of few rows, which is faster",
-               (faster_.chosen() == 0 ? *team_ : *half_).size(), team_->size());
+      log_debug("host: {} of {} threads compute the experts of few rows, which is faster",
+                (faster_.chosen() == 0 ? *team_ : *half_).size(), team_->size());
   }
 
   const Model& model_;

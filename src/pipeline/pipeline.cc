@@ -40,6 +40,9 @@ Pipeline::~Pipeline() {
   // same time, and not one after the other.
   give_up();
   stop();
+  // A shard may still be copying the rows of a piece whose logits nobody wanted from the one
+  // before.
+  while (!stages_.empty()) stages_.pop_back();
 }
 
 void Pipeline::start_threads(const Plan& plan) {

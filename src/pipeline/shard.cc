@@ -94,42 +94,52 @@ Status LocalShard::finish(Piece& piece, const std::function<void()>& near) {
 
 Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
   counting_ = experts_.counts != nullptr && counts_step(device_->team() != nullptr, steps_++);
+  asked_ = 0;
   if (layout_.head) {
     TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
-    near();
-    return head(piece);
+    if (asked_ == 0) near();
+    return head(piece, near);
   }
   TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer - 1}));
-  near();
+  const bool told = asked_ == 0;
+  if (told) near();
   TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
-  TESSERA_TRY(answer());
+  TESSERA_TRY(answer(told ? std::function<void()>() : near));
   if (keeps_rows_)
     device_->keep_hidden(piece.place());
   else
     device_->read_hidden(piece.hidden());
-  return device_->fault();
+  return settled();
 }
 
-Status LocalShard::head(Piece& piece) {
+Status LocalShard::head(Piece& piece, const std::function<void()>& near) {
   const BatchView& view = piece.view();
   device_->head();
-  TESSERA_TRY(answer());
-  if (view.logit_rows.empty()) return device_->fault();
+  TESSERA_TRY(answer(near));
+  if (view.logit_rows.empty()) return settled();
   const bool choices = !view.choices.empty();
-  if (choices && device_->choose(piece.chosen_out)) return device_->fault();
+  if (choices && device_->choose(piece.chosen_out)) return settled();
   // A device that computes on its own tells by its results how a step went.
   const std::span<const float> logits = device_->logits();
-  TESSERA_TRY(device_->fault());
+  TESSERA_TRY(settled());
   if (choices) chooser_->choose_left(logits, view.choices, piece.chosen_out);
   return {};
 }
 
+Status LocalShard::settled() {
+  TESSERA_TRY(device_->fault());
+  return device_->posts_answered();
+}
+
+// Of a step that is counted the routing of a layer that asks for nothing is at hand only when the
+// layers before it are done.
 Status LocalShard::layers(LayerRange range) {
   for (int layer = range.begin; layer < range.end; ++layer) {
+    const bool posts = device_->posts_experts(layer);
+    if (counting_ && !posts) TESSERA_TRY(answer({}));
     device_->mixer(layer);
     device_->route(layer);
-    const bool posts = !counting_ && device_->posts_experts(layer);
-    if (counting_) experts_.counts->add(layer, device_->routed_pairs());
+    if (counting_ && !posts) experts_.counts->add(layer, device_->routed_pairs());
     if (dispatcher_ != nullptr && !posts) {
       TESSERA_TRY(dispatcher_->compute(*device_, layer));
     } else {
@@ -137,13 +147,16 @@ Status LocalShard::layers(LayerRange range) {
       device_->dense(layer);
     }
     device_->finish_ffn(layer);
+    asked_ += posts ? 1 : 0;
   }
   return {};
 }
 
-// Of the experts that the device asks for while it computes.
-Status LocalShard::answer() {
+// Of the experts that the device asks for while it computes. `near` at the last of them, if any.
+Status LocalShard::answer(const std::function<void()>& near) {
   for (int layer = device_->next_post(); layer >= 0; layer = device_->next_post()) {
+    if (--asked_ == 0 && near) near();
+    if (counting_) experts_.counts->add(layer, device_->routed_pairs());
     if (Status computed = dispatcher_->compute(*device_, layer); !computed) {
       device_->drop_posts();
       return computed;

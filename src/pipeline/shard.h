@@ -167,8 +167,9 @@ class LocalShard final : public Shard {
   Status load_experts(const Model& model);
   Status compute(Piece& piece, const std::function<void()>& near);
   Status layers(LayerRange range);
-  Status answer();
-  Status head(Piece& piece);
+  Status answer(const std::function<void()>& near);
+  Status head(Piece& piece, const std::function<void()>& near);
+  Status settled();
   void apply(const StateChange& change);
 
   std::unique_ptr<Device> device_;
@@ -183,6 +184,7 @@ class LocalShard final : public Shard {
   bool lost_ = false;
   std::uint64_t steps_ = 0;  // computed, or begun
   bool counting_ = false;    // the routing of this one
+  int asked_ = 0;            // layers of it that ask for experts and have no answer yet
 };
 
 // The device that a shard of the plan names.

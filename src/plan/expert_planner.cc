@@ -53,15 +53,31 @@ void ShardPlanner::size_workers() {
   for (const ExpertWorkerInventory& worker : workers_) {
     worker_connections_.push_back(worker.connection ? worker.connection(jobs())
                                                     : ConnectionBytes{});
-    const std::int64_t overhead = saturated_sum(
-        {kWorkerBytes, worker_connections_.back().there,
-         expert_worker_overhead(model_, expert_bytes_,
-                                {.max_rows = jobs().max_rows, .threads = worker.threads})});
+    const bool gpu = worker.kind != DeviceKind::cpu;
+    const std::int64_t besides = saturated_sum({kWorkerBytes, worker_connections_.back().there});
+    const std::int64_t overhead = saturated_add(
+        besides, expert_worker_overhead(
+                     model_, gpu ? gpu_expert_bytes(model_) : expert_bytes_,
+                     {.max_rows = jobs().max_rows, .threads = worker.threads, .gpu = gpu}));
     worker_room_.push_back(sizes_.expert_workers ? saturated_rest(worker.budget, {overhead}) : 0);
-    if (worker.here && worker_room_.back() > 0)
-      kept_for_workers_ =
-          saturated_add(kept_for_workers_, std::min(worker.budget, saturated_add(all, overhead)));
+    if (gpu) worker_room_.back() = gpu_room(worker_room_.back());
+    if (!worker.here || worker_room_.back() == 0) continue;
+    // A GPU's experts are not in this machine's memory.
+    const std::int64_t most = gpu ? besides : std::min(worker.budget, saturated_add(all, overhead));
+    kept_for_workers_ = saturated_add(kept_for_workers_, most);
   }
+}
+
+// Experts are counted in the bytes that they take on a CPU. Of a GPU's room as many of these as
+// there is room for where they grow most.
+std::int64_t ShardPlanner::gpu_room(std::int64_t room) const {
+  const std::vector<std::int64_t> on_gpu = gpu_expert_bytes(model_);
+  double least = 1.0;
+  for (std::size_t l = 0; l < on_gpu.size(); ++l)
+    if (on_gpu[l] > 0)
+      least =
+          std::min(least, static_cast<double>(expert_bytes_[l]) / static_cast<double>(on_gpu[l]));
+  return static_cast<std::int64_t>(least * static_cast<double>(room));
 }
 
 // Of any cut: each device of this process may have layers with experts.

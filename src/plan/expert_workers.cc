@@ -61,7 +61,8 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
     const ExpertWorkerInventory& worker = workers[w];
     const ExpertSetLayout layout = expert_worker_layout(
         model.spec(), homes, ExpertHome::worker(static_cast<int>(w)), jobs.max_rows);
-    const ExpertWorkerFootprint bytes = expert_worker_footprint(model, layout, worker.threads);
+    const ExpertWorkerFootprint bytes =
+        expert_worker_footprint(model, layout, worker.threads, worker.kind != DeviceKind::cpu);
     ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
                                                                  .here = worker.here,
                                                                  .job_rows = jobs.max_rows,

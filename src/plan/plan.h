@@ -80,8 +80,9 @@ struct DeviceInventory {
 
 // A worker process of the role experts.
 struct ExpertWorkerInventory {
-  std::string name;   // "worker:1"
-  bool here = false;  // on this machine, spawned or not: shares its memory
+  std::string name;                   // "worker:1"
+  bool here = false;                  // on this machine, spawned or not: shares its memory
+  DeviceKind kind = DeviceKind::cpu;  // of a GPU the budget is of its own memory
   int threads = 1;
   std::int64_t budget = 0;  // bytes it may take, with its program
   bool bounded = false;     // by what was asked for or what it says; else a share of what is free

@@ -156,6 +156,7 @@ class ShardPlanner {
   // expert_planner.cc; `room` is what is left of worker_room_.
   void load_layers();
   void size_workers();
+  std::int64_t gpu_room(std::int64_t room) const;
   ExpertJobs jobs() const;
   void place_experts(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;
   ExpertLoad expert_load(const ShardPlan& shard) const;

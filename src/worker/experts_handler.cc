@@ -76,9 +76,15 @@ Status ExpertsHandler::load(const ExpertSetLayout& layout, std::int64_t bytes) {
   set_.reset();
   TESSERA_ASSIGN(const FetchedWeights fetched,
                  FetchedWeights::get(options_.source, expert_ranges(model_, layout)));
-  auto team = std::make_shared<ThreadTeam>(
-      ThreadTeamOptions{.threads = options_.device.threads, .cpus = options_.device.cpus});
-  TESSERA_ASSIGN(set_, ExpertSet::load(model_, layout, {.team = team, .isa = options_.isa}, {}));
+  TESSERA_ASSIGN(set_, load_experts(model_, layout,
+                                    {.kind = options_.device.kind,
+                                     .number = options_.device.number,
+                                     .threads = options_.device.threads,
+                                     .cpus = options_.device.cpus,
+                                     .isa = options_.isa,
+                                     .gpu_plugins = options_.opening.gpu_plugins,
+                                     .gpu_wait_s = options_.opening.gpu_wait_s,
+                                     .gpu_chained = options_.opening.gpu_chained}));
   int experts = 0;
   for (const LayerExperts& layer : layout.experts) experts += layer.resident();
   log_info("loaded {} experts: {}", experts, format_bytes(bytes));
@@ -96,14 +102,14 @@ void ExpertsHandler::release() {
 
 Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack) {
   TESSERA_ASSIGN(const ExpertSetLayout layout, layout_of(hello, ack));
-  const std::int64_t used =
-      saturated_add(expert_worker_footprint(model_, layout, options_.device.threads).total(),
-                    experts_serving_bytes(hello, ack));
+  const std::int64_t used = saturated_add(
+      expert_worker_footprint(model_, layout, options_.device.threads, on_gpu()).total(),
+      on_gpu() ? 0 : experts_serving_bytes(hello, ack));
   if (used > options_.budget) return Prepared{.refused = no_room(used, options_.budget)};
   if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout, used));
   wire_.pairs.reserve(ack.max_pairs);
   pairs_.reserve(ack.max_pairs);
-  rows_.resize(ack.max_rows * static_cast<std::size_t>(set_->n_embd()));
+  rows_.resize(ack.max_rows * static_cast<std::size_t>(model_.spec().n_embd));
   sums_.resize(rows_.size());
   const auto free = static_cast<std::uint64_t>(options_.budget - used);
   return Prepared{.memory_used = static_cast<std::uint64_t>(used),
@@ -126,7 +132,10 @@ Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const
                       .rows = std::span<const float>(rows_).first(values),
                       .pairs = pairs_};
   TESSERA_TRY(set_->check(job));
-  set_->compute(job, std::span(sums_).first(values));
+  if (Status computed = set_->compute(job, std::span(sums_).first(values)); !computed) {
+    lost_ = true;
+    return std::move(computed).error();
+  }
   JobOutput output{.rows = header.rows, .columns = limits.n_embd, .type = header.out_type};
   if (header.out_type == WireType::f64) {
     output.body = std::as_bytes(std::span(sums_).first(values));

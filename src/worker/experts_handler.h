@@ -13,8 +13,9 @@
 #include <memory>
 #include <vector>
 
-#include "experts/expert_set.h"
+#include "experts/expert_holder.h"
 #include "model/model.h"
+#include "pipeline/shard.h"
 #include "plan/plan.h"
 #include "worker/jobs.h"
 #include "worker/serve.h"
@@ -23,9 +24,10 @@
 namespace tessera::worker {
 
 struct ExpertsHandlerOptions {
-  ShardPlan device;         // its threads and cores
-  std::int64_t budget = 0;  // bytes
+  ShardPlan device;         // its kind, number, threads and cores
+  std::int64_t budget = 0;  // bytes, of the device's memory
   cpu::Isa isa = cpu::detect_isa();
+  DeviceOptions opening = {};      // of a GPU
   WeightSource* source = nullptr;  // of the weights; null: the model's file
 };
 
@@ -45,14 +47,18 @@ class ExpertsHandler final : public JobHandler {
                         const WireLimits& limits, const Near&) override;
 
   void release();  // its memory; prepare() loads again
+  // A GPU that failed stays so while the process lives.
+  bool lost() const override { return lost_; }
 
  private:
   Result<ExpertSetLayout> layout_of(const Hello& hello, const HelloAck& ack) const;
   Status load(const ExpertSetLayout& layout, std::int64_t bytes);
+  bool on_gpu() const { return options_.device.kind != DeviceKind::cpu; }
 
   const Model& model_;
   ExpertsHandlerOptions options_;
-  std::unique_ptr<ExpertSet> set_;
+  std::unique_ptr<ExpertHolder> set_;
+  bool lost_ = false;
 
   ExpertsBody wire_;
   std::vector<RoutedPair> pairs_;

@@ -18,7 +18,7 @@ expect() { # WHAT TEXT ARGUMENTS...
 
 export EMULATED_GPUS=2
 expect "GPUs alone" "prefill chunks of 2048" --target-devices cuda:0
-expect "a piece a GPU" '"piece_rows": 1024' --target-devices cuda:0,cuda:1 --json
+expect "pieces of a GPU" '"piece_rows": 2048' --target-devices cuda:0,cuda:1 --json
 expect "a GPU and a CPU" "prefill chunks of 256" --target-devices cuda:0,cpu
 expect "what was asked for" "prefill chunks of 64" --target-devices cuda:0 --prefill-chunk 64
 expect "threads" '"threads": 3' --target-devices cuda:0 --threads 3 --json

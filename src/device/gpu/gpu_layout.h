@@ -37,6 +37,8 @@ struct GpuFootprint {
   std::int64_t total() const { return saturated_sum({weights, kv, recurrent, scratch}); }
 };
 GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
+// Of GpuExperts (gpu_experts.h).
+GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard);
 
 // Of the host's memory, pinned: the experts that cross to the GPU for a step, as the GPU has them.
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
@@ -209,6 +211,24 @@ struct Scratch {
 // Returns the bytes. `spec` must outlive `out`.
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
                            const WeightLayout& weights, std::byte* base, Scratch& out);
+
+// Of experts without their layers.
+struct ExpertsScratch {
+  float* rows = nullptr;      // [R][E], then ids and weights, [R][used] each, of the job's rows
+  float* sums = nullptr;      // [R][E]
+  float* pair_out = nullptr;  // [R][used][E]
+  int used = 0;               // of the model's layer that uses most
+  std::byte* workspace = nullptr;
+  std::int64_t workspace_bytes = 0;
+};
+std::int64_t carve_experts_scratch(const ModelSpec& spec, const ShardLayout& shard,
+                                   const WeightLayout& weights, std::byte* base,
+                                   ExpertsScratch& out);
+// Of a job's way there and back, pinned.
+std::int64_t experts_staging_bytes(const ModelSpec& spec, const ShardLayout& shard);
+// The experts' tensors of the shard's layers that have homes.
+std::vector<TensorSlice> expert_slices(std::span<const TensorSlice> tensors,
+                                       const ShardLayout& shard);
 
 // Scratch::input_ints.
 std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard);

@@ -124,17 +124,35 @@ Result<double> measure_gpu_read(const std::string& vendor, int index, const std:
   return speed;
 }
 
-Result<std::unique_ptr<Device>> make_gpu_device(const std::string& vendor,
-                                                const GpuDeviceOptions& options,
-                                                const std::string& folder) {
+namespace {
+
+// What `create` of the vendor's plug-in makes.
+template <typename Made>
+Result<std::unique_ptr<Made>> make(
+    const std::string& vendor, const GpuDeviceOptions& options, const std::string& folder,
+    Made* (*GpuPluginApi::*create)(const GpuDeviceOptions*, const GpuHost*, char*, std::size_t)) {
   TESSERA_TRY(probe_gpu(vendor, options.index, folder));
   TESSERA_ASSIGN(const GpuPluginApi* api, open_plugin(vendor, find_plugin(vendor, folder)));
   const GpuHost host = host_functions();
   std::array<char, 512> why{};
-  std::unique_ptr<Device> device(api->create(&options, &host, why.data(), why.size()));
-  if (device == nullptr)
+  std::unique_ptr<Made> made((api->*create)(&options, &host, why.data(), why.size()));
+  if (made == nullptr)
     return unavailable(why.data()).in(fmt::format("{}:{}", vendor, options.index));
-  return device;
+  return made;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Device>> make_gpu_device(const std::string& vendor,
+                                                const GpuDeviceOptions& options,
+                                                const std::string& folder) {
+  return make(vendor, options, folder, &GpuPluginApi::create);
+}
+
+Result<std::unique_ptr<GpuExperts>> make_gpu_experts(const std::string& vendor,
+                                                     const GpuDeviceOptions& options,
+                                                     const std::string& folder) {
+  return make(vendor, options, folder, &GpuPluginApi::create_experts);
 }
 
 }  // namespace tessera

@@ -40,5 +40,8 @@ Result<double> measure_gpu_read(const std::string& vendor, int index, const std:
 Result<std::unique_ptr<Device>> make_gpu_device(const std::string& vendor,
                                                 const GpuDeviceOptions& options,
                                                 const std::string& folder);
+Result<std::unique_ptr<GpuExperts>> make_gpu_experts(const std::string& vendor,
+                                                     const GpuDeviceOptions& options,
+                                                     const std::string& folder);
 
 }  // namespace tessera

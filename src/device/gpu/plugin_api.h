@@ -20,10 +20,11 @@
 
 #include "base/result.h"
 #include "device/device.h"
+#include "device/gpu/gpu_experts.h"
 
 namespace tessera {
 
-inline constexpr std::uint32_t kGpuPluginVersion = 2;
+inline constexpr std::uint32_t kGpuPluginVersion = 3;
 
 struct GpuInfo {
   char name[128];                 // "NVIDIA H200"
@@ -63,6 +64,8 @@ struct GpuPluginApi {
   // nullptr with the reason in `why`.
   Device* (*create)(const GpuDeviceOptions* options, const GpuHost* host, char* why,
                     std::size_t why_bytes);
+  GpuExperts* (*create_experts)(const GpuDeviceOptions* options, const GpuHost* host, char* why,
+                                std::size_t why_bytes);
 };
 
 using GpuPluginEntry = const GpuPluginApi* (*)();

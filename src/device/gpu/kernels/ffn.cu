@@ -174,11 +174,13 @@ GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_o
   GpuError error{};
   const bool dense = args.dense.gate.data != nullptr, moe = args.moe.n_expert > 0;
   const bool moe_tiles = experts_have_tiles(args);
-  const float* staged = nullptr;  // the norm of what tiles.x holds
+  bool any = false;
+  const float* staged = nullptr;  // the norm of what tiles.x holds, where it holds any
   const auto stage = [&](const float* norm) {
-    if (staged == norm || error != GpuError{}) return;
+    if ((any && staged == norm) || error != GpuError{}) return;
     error = halve_rows(launch, ffn_input(args, norm), args.rows, padded, tiles.x);
     staged = norm;
+    any = true;
   };
   if (dense && dense_has_tiles(args)) {
     stage(args.norm);

@@ -22,7 +22,7 @@ inline float router_factor(const FfnArgs& args) {
   return args.moe.router.own_input ? 1.0f / sqrtf(static_cast<float>(args.n_embd)) : 1.0f;
 }
 inline Input ffn_input(const FfnArgs& args, const float* weight) {
-  return {.kind = InputKind::rms_norm,
+  return {.kind = weight != nullptr ? InputKind::rms_norm : InputKind::plain,
           .x = args.hidden,
           .stride = args.n_embd,
           .cols = args.n_embd,

@@ -276,7 +276,7 @@ struct FfnArgs {
   int n_embd = 0;
   float eps = 0.0f;
   float* hidden = nullptr;      // [rows][n_embd], the residual: read, and written at the end
-  const float* norm = nullptr;  // FFN norm
+  const float* norm = nullptr;  // FFN norm; null: `hidden` is normed (expert_sums() alone)
   DenseArgs dense;
   MoeArgs moe;
   const float* post_norm = nullptr;    // of the branches' sum, or null
@@ -299,6 +299,10 @@ GpuError ffn_finish(const Launch& launch, const FfnArgs& args);
 // After branches, with nothing but itself between: pair_out of those in another moe.table, whose
 // pairs make at most `tiles` tiles (expert_tiles_of() each expert's).
 GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles);
+
+// Without a layer: sums = [rows][n_embd], of the pairs in moe.ids the weighted outputs, whose rows
+// `hidden` holds as the experts read them. A slot of weight zero counts for nothing. Uses pair_out.
+GpuError expert_sums(const Launch& launch, const FfnArgs& args, float* sums);
 
 // Pinned host memory by which a layer of few rows asks the host for the pairs that it lacks, while
 // the step runs. Every row posts its choice; one that lacks experts its residual too, and then

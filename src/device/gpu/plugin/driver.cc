@@ -56,14 +56,16 @@ DeviceBuffer::~DeviceBuffer() {
   if (data_ != nullptr) static_cast<void>(GPU(Free)(data_));
 }
 
-Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what) {
+Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what, Seen seen) {
   PinnedBuffer buffer;
   if (bytes == 0) return buffer;
   void* data = nullptr;
   const auto size = static_cast<std::size_t>(bytes);
 #if defined(TESSERA_HIP)
-  const int error = must_fail() ? hipErrorOutOfMemory : hipHostMalloc(&data, size, 0);
+  const unsigned flags = seen == Seen::at_once ? hipHostMallocCoherent : hipHostMallocDefault;
+  const int error = must_fail() ? hipErrorOutOfMemory : hipHostMalloc(&data, size, flags);
 #else
+  static_cast<void>(seen);  // always
   const int error = must_fail() ? cudaErrorMemoryAllocation : cudaHostAlloc(&data, size, 0);
 #endif
   if (error != 0) return allocation_error(bytes, "of pinned host memory", what, error);

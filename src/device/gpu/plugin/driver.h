@@ -46,11 +46,14 @@ class DeviceBuffer {
   std::int64_t bytes_ = 0;
 };
 
-// Host memory that the device copies from and to without a detour.
+// Host memory that the device copies from and to without a detour. Kernels see what the host writes
+// while they run only where that was asked for.
+enum class Seen : std::uint8_t { between_kernels, at_once };
 class PinnedBuffer {
  public:
   PinnedBuffer() = default;
-  static Result<PinnedBuffer> allocate(std::int64_t bytes, const char* what);
+  static Result<PinnedBuffer> allocate(std::int64_t bytes, const char* what,
+                                       Seen seen = Seen::between_kernels);
   PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     std::swap(data_, other.data_);

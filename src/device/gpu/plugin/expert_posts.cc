@@ -18,7 +18,8 @@ Result<ExpertPosts> ExpertPosts::create(const PostsLayout& layout, double wait_s
   ExpertPosts posts;
   posts.layout_ = layout;
   posts.most_clocks_ = static_cast<std::int64_t>(std::min(wait_seconds, 1e9) * kClocksPerSecond);
-  TESSERA_ASSIGN(posts.memory_, PinnedBuffer::allocate(layout.bytes, "experts asked for"));
+  TESSERA_ASSIGN(posts.memory_,
+                 PinnedBuffer::allocate(layout.bytes, "experts asked for", Seen::at_once));
   // Steps count from 1 on.
   std::memset(posts.memory_.as<>(), 0, static_cast<std::size_t>(layout.bytes));
   return posts;

@@ -303,6 +303,7 @@ void GpuDevice::write_hidden(std::span<const float> rows) {
 
 void GpuDevice::enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes) {
   if (bytes == 0) return;
+  end_step();
   flush();
   use();
   if (lost()) return;
@@ -314,6 +315,7 @@ void GpuDevice::enqueue_copy(std::byte* to, const std::byte* from, std::int64_t 
 void GpuDevice::reset_slot(int slot) {
   const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
   if (bytes == 0) return;
+  end_step();
   flush();
   use();
   if (lost()) return;

@@ -63,6 +63,7 @@ class GpuDevice final : public Device {
   int next_post() override;
   void answer_post(int layer) override;
   void drop_posts() override;
+  Status posts_answered() override;
   void head() override;
 
   std::span<const float> logits() override;
@@ -99,6 +100,10 @@ class GpuDevice final : public Device {
   Status prepare_experts(const Model& model);
   void begin_branches(int layer);
   void post(int layer);
+  // What is asked for and not answered never is, where the caller goes on to something else.
+  void end_step() {
+    if (answered_ < posting_.size()) drop_posts();
+  }
   void finish_with_sums(int layer);
   void use();  // makes this device the thread's
   void note(const BlockCall& call) { program_.push_back(call); }
@@ -166,6 +171,7 @@ class GpuDevice final : public Device {
   std::vector<int> posting_;  // layers of the step under way, answered ones too
   std::size_t answered_ = 0;  // of them
   bool answering_ = false;    // the next one
+  Replay* first_ = nullptr;   // of the step, where its kernels run for the first time
   ExpertStream streams_;
   std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
   struct Replaced {

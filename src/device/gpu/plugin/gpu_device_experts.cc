@@ -184,12 +184,15 @@ Result<bool> GpuDevice::expert_replaced() {
   const ExpertMove& move = replaced_.move;
   use();
   TESSERA_TRY(fault());
+  // The step before may still run, where nobody wanted its logits.
+  TESSERA_TRY(wait());
   TESSERA_TRY(weights_.publish_expert(move));
   here_[as_size(move.layer - layout_.first_layer)][as_size(move.expert)] = true;
   return true;
 }
 
 Status GpuDevice::copy_expert(const ExpertMove& move) {
+  end_step();
   flush();
   use();
   if (lost()) return fault_;

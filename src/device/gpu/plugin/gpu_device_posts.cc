@@ -43,7 +43,7 @@ Status GpuDevice::enqueue_to_post(int layer) {
       program_.clear();
       return {};
     }
-    ++replay().seen;
+    first_ = &replay();
   }
   const auto waits = std::find(program_.begin(), program_.end(), BlockCall{Block::answered, layer});
   TESSERA_TRY(run_program(static_cast<std::size_t>(waits - program_.begin())));
@@ -72,10 +72,19 @@ void GpuDevice::answer_post(int layer) {
   posts_.answer(layer - layout_.first_layer, shape_.rows, inputs_->step());
   answering_ = false;
   if (++answered_ < posting_.size() || lost()) return;
-  if (posts_.given_up(inputs_->step())) return check(too_late());
   // What a run that is not a graph has left.
   check(run_program(program_.size()));
   program_.clear();
+  if (first_ != nullptr) ++first_->seen;
+  first_ = nullptr;
+}
+
+// Nobody else gives up a step whose results are taken.
+Status GpuDevice::posts_answered() {
+  if (posting_.empty() || !posts_.given_up(inputs_->step())) return {};
+  return Error::make(ErrorCode::unavailable,
+                     "{}: experts away from it took longer than {:g} s, which it waits for them",
+                     name_, options_.wait_seconds);
 }
 
 void GpuDevice::drop_posts() {
@@ -86,6 +95,7 @@ void GpuDevice::drop_posts() {
   posting_.clear();
   answered_ = 0;
   answering_ = false;
+  first_ = nullptr;
 }
 
 }  // namespace tessera::gpu

@@ -6,6 +6,7 @@
 
 #include "device/gpu/plugin/driver.h"
 #include "device/gpu/plugin/gpu_device.h"
+#include "device/gpu/plugin/gpu_expert_set.h"
 #include "device/gpu/plugin/read_speed.h"
 
 namespace tessera::gpu {
@@ -79,23 +80,31 @@ void describe(int index, GpuInfo* info) {
   put(problem, info->refusal, sizeof(info->refusal));
 }
 
-Device* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
-               std::size_t why_bytes) {
+// Whether kernels may begin while the one before them ends.
+bool chains(int index) {
+#if defined(TESSERA_HIP)
+  static_cast<void>(index);
+  return false;
+#else
+  int major = 0;
+  static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
+  return major >= 9;
+#endif
+}
+
+template <typename Made, typename Base>
+Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
+             std::size_t why_bytes) {
   GpuInfo info;
   describe(options->index, &info);
   if (info.refusal[0] != '\0') {
     put(info.refusal, why, why_bytes);
     return nullptr;
   }
-  GpuDevice::Traits traits{.multiprocessors = info.multiprocessors};
-#if !defined(TESSERA_HIP)
-  int major = 0;
-  static_cast<void>(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, options->index));
-  traits.chained = major >= 9;
-#endif
-  return std::make_unique<GpuDevice>(fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index),
-                                     *options, *host, traits)
+  return std::make_unique<Made>(fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index), *options,
+                                *host,
+                                typename Made::Traits{.multiprocessors = info.multiprocessors,
+                                                      .chained = chains(options->index)})
       .release();
 }
 
@@ -104,12 +113,14 @@ Device* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
 
 extern "C" __attribute__((visibility("default"))) const tessera::GpuPluginApi*
 tessera_gpu_plugin() {
-  static const tessera::GpuPluginApi api = {.version = tessera::kGpuPluginVersion,
-                                            .fingerprint = tessera::gpu_build_fingerprint(),
-                                            .vendor = TESSERA_GPU_VENDOR,
-                                            .count = tessera::gpu::count,
-                                            .describe = tessera::gpu::describe,
-                                            .read_speed = tessera::gpu::read_speed,
-                                            .create = tessera::gpu::create};
+  static const tessera::GpuPluginApi api = {
+      .version = tessera::kGpuPluginVersion,
+      .fingerprint = tessera::gpu_build_fingerprint(),
+      .vendor = TESSERA_GPU_VENDOR,
+      .count = tessera::gpu::count,
+      .describe = tessera::gpu::describe,
+      .read_speed = tessera::gpu::read_speed,
+      .create = tessera::gpu::create<tessera::gpu::GpuDevice, tessera::Device>,
+      .create_experts = tessera::gpu::create<tessera::gpu::GpuExpertSet, tessera::GpuExperts>};
   return &api;
 }
