@@ -56,9 +56,10 @@ Result<ExpertWorkers> ExpertWorkers::start(const Config& config,
     }
     // Its --budget is for experts and jobs alone.
     const ExpertWorkerPlan& planned = plan.expert_workers[i];
-    const WorkerStart start{.model = model.file().path(),
-                            .threads = site.threads,
-                            .budget = planned.budget_bytes - planned.host_bytes};
+    const WorkerStart start{
+        .model = model.file().path(),
+        .threads = site.threads,
+        .budget = planned.budget_bytes - (planned.on_gpu() ? 0 : planned.host_bytes)};
     TESSERA_ASSIGN(connection, worker::ExpertConnection::create(
                                    started_site(config, site.site, start),
                                    wanted(i, homes, plan, options), model, metrics));

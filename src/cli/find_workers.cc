@@ -46,8 +46,10 @@ void tell_build(const WorkerSite& site, const worker::WorkerBuild& theirs,
   if (site.spawn || theirs == own) return;
   log_warn("{} computes with {}, this process with {}: {}", site.name, worker::build_text(theirs),
            worker::build_text(own),
-           "which of them computes an expert shows in the last bits; "
-           "the same program and --cpu-isa at both avoid it");
+           theirs.device == own.device
+               ? "which of them computes an expert shows in the last bits; the same program and "
+                 "--cpu-isa at both avoid it"
+               : "which of them computes an expert shows in the last bits");
 }
 
 // On this machine, whose memory it shares.
@@ -154,7 +156,8 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
     tell_build(found.site, probe->build, build_of(isa));
     if (!found.site.spawn) found.site.build = probe->build;
     TESSERA_TRY(worker::check_model(found.site, *probe, model));
-    if (!found.site.spawn) found.threads = std::max(1, static_cast<int>(probe->threads));
+    if (!found.site.spawn || found.threads == 0)
+      found.threads = std::max(1, static_cast<int>(probe->threads));
     found.inventory.kind = static_cast<DeviceKind>(probe->build.device);
     if (found.inventory.kind != DeviceKind::cpu)
       if (Status can = gpu_supports(model.spec()); !can)
@@ -176,6 +179,23 @@ Status ask_expert_worker(const Config& config, const Model& model, ExpertSite& f
   return {};
 }
 
+// Whether the worker is for a GPU, which then nobody else is: both would count on all of its
+// memory.
+Result<bool> takes_gpu(const SpawnRequest& request, std::size_t number,
+                       const std::vector<SpawnRequest>& requests, const Placement& placement) {
+  TESSERA_ASSIGN(const DeviceName device, parse_device_name(request.device));
+  if (!device.gpu()) return false;
+  bool taken = std::find(placement.devices.begin(), placement.devices.end(), device) !=
+               placement.devices.end();
+  for (std::size_t other = 0; other < requests.size(); ++other)
+    taken |= other != number && requests[other].device == request.device;
+  if (!taken) return true;
+  return Error::make(ErrorCode::invalid,
+                     "--spawn-worker experts,device={0}: {0} is named twice; a GPU works for one "
+                     "process, here or in a worker",
+                     request.device);
+}
+
 }  // namespace
 
 Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const Model& model,
@@ -186,7 +206,9 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
   for (std::size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].role != Role::experts) continue;
     SpawnRequest request = requests[i];
-    request.threads = std::max(1, request.threads);
+    TESSERA_ASSIGN(const bool gpu, takes_gpu(request, i, requests, placement));
+    // A GPU's threads only load, and are as many as it says.
+    if (!gpu) request.threads = std::max(1, request.threads);
     ExpertSite found{.threads = request.threads};
     TESSERA_ASSIGN(found.site, make_site(config, numbered(i).text(), Role::experts));
     set_spawn(config, request, found.site);
@@ -204,18 +226,20 @@ Result<std::vector<ExpertSite>> find_expert_workers(const Config& config, const 
     for (const DeviceBudget& budget : placement.budgets)
       if (budget.device.text() == workers[i].site.name)
         budgets[i] = budgets[i] > 0 ? std::min(budgets[i], budget.bytes) : budget.bytes;
-  // Those on this machine share its memory with each other and with this process.
-  const auto here = std::count_if(workers.begin(), workers.end(),
-                                  [](const ExpertSite& found) { return is_here(found.site); });
+  for (ExpertSite& found : workers) TESSERA_TRY(ask_expert_worker(config, model, found));
+  // Those on this machine's cores share its memory with each other and with this process.
+  const auto shares = [](const ExpertSite& found) {
+    return is_here(found.site) && found.inventory.kind == DeviceKind::cpu;
+  };
+  const auto here = std::count_if(workers.begin(), workers.end(), shares);
   const std::int64_t share = probe_inventory(1).devices.front().memory_free / (here + 1);
   for (std::size_t i = 0; i < workers.size(); ++i) {
-    TESSERA_TRY(ask_expert_worker(config, model, workers[i]));
     std::int64_t& budget = workers[i].inventory.budget;
-    if (workers[i].inventory.here && workers[i].inventory.kind == DeviceKind::cpu)
-      budget = std::min(budget, share);
+    if (shares(workers[i])) budget = std::min(budget, share);
     // What one at an address may use is for it to say, too.
     const bool spawned = workers[i].site.spawn.has_value();
-    if (budgets[i] > 0) budget = spawned ? budgets[i] : std::min(budget, budgets[i]);
+    const bool free_choice = spawned && workers[i].inventory.kind == DeviceKind::cpu;
+    if (budgets[i] > 0) budget = free_choice ? budgets[i] : std::min(budget, budgets[i]);
     const bool heard = workers[i].inventory.unheard.empty();
     workers[i].inventory.bounded = budgets[i] > 0 || (!spawned && heard);
   }

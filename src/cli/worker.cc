@@ -37,6 +37,9 @@ constexpr auto kPatience = std::chrono::milliseconds(300);
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
 constexpr auto kMostEnd = std::chrono::seconds(10);
 
+// More than any chunk's; a launch of some kernels has a row or more in each block.
+constexpr std::uint32_t kMostGpuRows = 16384;
+
 constexpr std::uint32_t kRoles = role_bit(Role::layers) | role_bit(Role::experts);
 
 // The device that the worker computes on, with what it may use of it as its budget.
@@ -99,7 +102,7 @@ class Host {
        cpu::Isa isa, const Probe& probe, std::optional<std::chrono::milliseconds> client_silence)
       : offer_{.roles = kRoles,
                .receives = model == nullptr,
-               .max_rows = kMaxWireRows,
+               .max_rows = device.kind == DeviceKind::cpu ? kMaxWireRows : kMostGpuRows,
                .max_pairs = kMaxPairs,
                .max_page_changes = kMaxPageChanges,
                .credits = kCredits,

@@ -48,6 +48,13 @@ ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSe
   return {.weights = set.weights, .scratch = set.scratch + (kRow + kSum) * values};
 }
 
+std::int64_t gpu_worker_host_bytes(const ModelSpec& spec, int max_rows) {
+  // Rows, and sums as they come from the GPU and as they are told.
+  constexpr std::int64_t kNumbers = 2 * sizeof(float) + sizeof(double);
+  return saturated_add(saturated_mul(std::int64_t{max_rows} * spec.n_embd, kNumbers),
+                       gpu::experts_staging_bytes(spec, {.max_rows = max_rows}));
+}
+
 ShardLayout gpu_experts_layout(const ExpertSetLayout& layout) {
   return {.first_layer = layout.first_layer,
           .end_layer = layout.end_layer(),

@@ -34,6 +34,10 @@ struct ExpertWorkerFootprint {
 ExpertWorkerFootprint expert_worker_footprint(const Model& model, const ExpertSetLayout& layout,
                                               int threads, bool gpu = false);
 
+// What a worker on a GPU takes of its machine's memory for jobs of so many rows, as they come and
+// in numbers, and for their way to the GPU and back.
+std::int64_t gpu_worker_host_bytes(const ModelSpec& spec, int max_rows);
+
 // The same as a GPU is asked to hold it.
 ShardLayout gpu_experts_layout(const ExpertSetLayout& layout);
 

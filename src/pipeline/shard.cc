@@ -101,9 +101,13 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
     return head(piece, near);
   }
   TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer - 1}));
-  const bool told = asked_ == 0;
+  bool told = asked_ == 0;
   if (told) near();
   TESSERA_TRY(layers({layout_.end_layer - 1, layout_.end_layer}));
+  if (!told && asked_ == 0) {
+    near();
+    told = true;
+  }
   TESSERA_TRY(answer(told ? std::function<void()>() : near));
   if (keeps_rows_)
     device_->keep_hidden(piece.place());

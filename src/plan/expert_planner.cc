@@ -54,15 +54,17 @@ void ShardPlanner::size_workers() {
     worker_connections_.push_back(worker.connection ? worker.connection(jobs())
                                                     : ConnectionBytes{});
     const bool gpu = worker.kind != DeviceKind::cpu;
-    const std::int64_t besides = saturated_sum({kWorkerBytes, worker_connections_.back().there});
-    const std::int64_t overhead = saturated_add(
-        besides, expert_worker_overhead(
-                     model_, gpu ? gpu_expert_bytes(model_) : expert_bytes_,
-                     {.max_rows = jobs().max_rows, .threads = worker.threads, .gpu = gpu}));
+    const std::int64_t own = expert_worker_overhead(
+        model_, gpu ? gpu_expert_bytes(model_) : expert_bytes_,
+        {.max_rows = jobs().max_rows, .threads = worker.threads, .gpu = gpu});
+    const std::int64_t besides =
+        saturated_sum({kWorkerBytes, worker_connections_.back().there,
+                       gpu ? gpu_worker_host_bytes(spec_, jobs().max_rows) : 0});
+    // A GPU's budget is of its memory, and what is besides is not in it.
+    const std::int64_t overhead = gpu ? own : saturated_add(besides, own);
     worker_room_.push_back(sizes_.expert_workers ? saturated_rest(worker.budget, {overhead}) : 0);
     if (gpu) worker_room_.back() = gpu_room(worker_room_.back());
     if (!worker.here || worker_room_.back() == 0) continue;
-    // A GPU's experts are not in this machine's memory.
     const std::int64_t most = gpu ? besides : std::min(worker.budget, saturated_add(all, overhead));
     kept_for_workers_ = saturated_add(kept_for_workers_, most);
   }

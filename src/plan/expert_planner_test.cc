@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "device/cpu/cpu_device.h"
+#include "experts/expert_worker.h"
 #include "plan/expert_workers.h"
 #include "plan/planner_rig.h"
 
@@ -123,6 +124,35 @@ TEST(ExpertPlanner, WorkersTakeExpertsBeforeTheHost) {
   ASSERT_TRUE(plan);
   EXPECT_GT(plan->shards[0].experts_host, 0);
   EXPECT_GT(plan->shards[0].experts_worker, 0);
+}
+
+// What of a worker on a GPU is in this machine's memory is its program, connection and buffers.
+TEST(ExpertPlanner, AGpusExpertsAreInItsMemory) {
+  const Model model = golden("qwen35moe");
+  Inventory inventory = machine(1);
+  inventory.expert_workers = {{.name = "worker:0",
+                               .here = true,
+                               .kind = DeviceKind::cuda,
+                               .budget = 10 * kPlenty,
+                               .bounded = true,
+                               .connection = [](const ExpertJobs&) {
+                                 return ConnectionBytes{.here = 1000, .there = 3000};
+                               }}};
+  const PlanOptions options{.context = 256, .expert_resident = 50.0};
+  Result<Plan> plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  const ExpertWorkerPlan& worker = plan->expert_workers.front();
+  EXPECT_EQ(worker.host_bytes, kWorkerBytes + gpu_worker_host_bytes(model.spec(), worker.job_rows));
+  EXPECT_EQ(worker.free_bytes(), 10 * kPlenty - worker.weight_bytes - worker.scratch_bytes);
+  EXPECT_EQ(plan->shards[0].free_bytes(),
+            kPlenty - plan->total_bytes() - worker.host_bytes - worker.connection_bytes);
+  EXPECT_TRUE(plan->warnings.empty());
+  // Of its room as many experts as there is room for as the GPU has them.
+  inventory.expert_workers[0].budget = worker.scratch_bytes + worker.weight_bytes / 2;
+  plan = make_plan(model, inventory, options);
+  ASSERT_TRUE(plan);
+  EXPECT_GT(plan->expert_workers.front().experts, 0);
+  EXPECT_GE(plan->expert_workers.front().free_bytes(), 0);
 }
 
 // A worker's budget is for its whole process, and one that is given nothing takes nothing.

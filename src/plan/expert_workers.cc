@@ -65,6 +65,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
         expert_worker_footprint(model, layout, worker.threads, worker.kind != DeviceKind::cpu);
     ExpertWorkerPlan& plan = plans.emplace_back(ExpertWorkerPlan{.device = worker.name,
                                                                  .here = worker.here,
+                                                                 .kind = worker.kind,
                                                                  .job_rows = jobs.max_rows,
                                                                  .jobs = jobs.under_way,
                                                                  .call_s = worker.call_s,
@@ -79,6 +80,7 @@ std::vector<ExpertWorkerPlan> plan_expert_workers(const Model& model,
     if (plan.experts == 0) continue;  // it is not started
     plan.threads = worker.threads;
     plan.host_bytes = kWorkerBytes;
+    if (plan.on_gpu()) plan.host_bytes += gpu_worker_host_bytes(model.spec(), jobs.max_rows);
     if (worker.connection) plan.connection_bytes = worker.connection(jobs).there;
   }
   return plans;

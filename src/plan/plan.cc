@@ -149,7 +149,7 @@ std::vector<std::string> budget_warnings(const Inventory& inventory) {
       sharing[device.memory].push_back({device.name, *device.budget, device.memory_total});
   }
   for (const ExpertWorkerInventory& worker : inventory.expert_workers)
-    if (worker.here && worker.bounded && host > 0)
+    if (worker.here && worker.bounded && worker.kind == DeviceKind::cpu && host > 0)
       sharing[kHostMemory].push_back({worker.name, worker.budget, host});
   std::vector<std::string> warnings;
   for (const auto& [memory, shares] : sharing) {

@@ -248,28 +248,34 @@ struct ShardPlan {
 // A worker of experts with what it is given (expert_workers.h).
 struct ExpertWorkerPlan {
   std::string device;
-  bool here = false;         // ExpertWorkerInventory::here
-  int threads = 0;           // 0: it has no experts and is not started
-  int experts = 0;           // over all layers
-  int job_rows = 0;          // of a job, at most
-  int jobs = 0;              // under way at a time, at most
-  double call_s = 0.0;       // ExpertWorkerInventory::call_s
-  double bytes_per_s = 0.0;  // its bytes_per_s
-  double op_per_s = 0.0;     // and its op_per_s
+  bool here = false;                  // ExpertWorkerInventory::here
+  DeviceKind kind = DeviceKind::cpu;  // its kind
+  int threads = 0;                    // 0: it has no experts and is not started
+  int experts = 0;                    // over all layers
+  int job_rows = 0;                   // of a job, at most
+  int jobs = 0;                       // under way at a time, at most
+  double call_s = 0.0;                // ExpertWorkerInventory::call_s
+  double bytes_per_s = 0.0;           // its bytes_per_s
+  double op_per_s = 0.0;              // and its op_per_s
   std::int64_t weight_bytes = 0;
   std::int64_t scratch_bytes = 0;
   std::int64_t connection_bytes = 0;  // its end, with the jobs that it has
-  std::int64_t host_bytes = 0;        // its program
-  std::int64_t budget_bytes = 0;      // for all of these
+  std::int64_t host_bytes = 0;        // its program, and a GPU's buffers
+  std::int64_t budget_bytes = 0;      // for all of these; of a GPU for weights and scratch
   bool bounded = false;               // ExpertWorkerInventory::bounded
   std::string unheard;                // and its unheard
 
   std::int64_t total_bytes() const {
-    return saturated_sum({weight_bytes, scratch_bytes, connection_bytes});
+    return saturated_sum({weight_bytes, scratch_bytes, on_gpu() ? 0 : connection_bytes});
   }
   std::int64_t free_bytes() const {
-    return saturated_rest(budget_bytes, {total_bytes(), host_bytes});
+    return saturated_rest(budget_bytes, {total_bytes(), on_gpu() ? 0 : host_bytes});
   }
+  // Of its machine's memory.
+  std::int64_t machine_bytes() const {
+    return saturated_sum({host_bytes, on_gpu() ? connection_bytes : total_bytes()});
+  }
+  bool on_gpu() const { return kind != DeviceKind::cpu; }
 };
 
 // This process in its machine's memory, where no CPU device of it is charged with the program: all

@@ -127,6 +127,7 @@ nlohmann::ordered_json worker_json(const ExpertWorkerPlan& worker) {
           {"job_rows", worker.job_rows},
           {"jobs", worker.jobs},
           {"round_trip_us", round_trip},
+          {"kind", device_kind_name(worker.kind)},
           {"read_bytes_per_s", speed_json(worker.bytes_per_s)},
           {"op_per_s", speed_json(worker.op_per_s)},
           {"weight_bytes", worker.weight_bytes},

@@ -72,6 +72,7 @@ ShardPlan some_shard() {
 ExpertWorkerPlan some_worker() {
   return {.device = "worker:0",
           .here = true,
+          .kind = DeviceKind::hip,
           .threads = 301,
           .experts = 302,
           .job_rows = 303,
@@ -256,11 +257,12 @@ TEST(PlanJson, HasTheNumberOfADeviceHere) {
 TEST(PlanJson, HasEveryFieldOfAWorkerOfExperts) {
   const ExpertWorkerPlan worker = some_worker();
   const ordered_json json = plan_json(some_plan()).at("expert_workers").at(0);
-  const auto& [device, here, threads, experts, job_rows, jobs, call_s, bytes_per_s, op_per_s,
+  const auto& [device, here, kind, threads, experts, job_rows, jobs, call_s, bytes_per_s, op_per_s,
                weight_bytes, scratch_bytes, connection_bytes, host_bytes, budget_bytes, bounded,
                unheard] = worker;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("here"), here);
+  EXPECT_EQ(json.at("kind"), device_kind_name(kind));
   EXPECT_EQ(json.at("threads"), threads);
   EXPECT_EQ(json.at("experts"), experts);
   EXPECT_EQ(json.at("job_rows"), job_rows);

@@ -85,7 +85,7 @@ std::int64_t ShardPlanner::gpu_bytes(const std::vector<ShardPlan>& shards) const
 std::int64_t ShardPlanner::workers_here(std::span<const ExpertWorkerPlan> workers) const {
   std::int64_t bytes = 0;
   for (const ExpertWorkerPlan& worker : workers)
-    if (worker.here) bytes = saturated_sum({bytes, worker.total_bytes(), worker.host_bytes});
+    if (worker.here) bytes = saturated_add(bytes, worker.machine_bytes());
   return bytes;
 }
 

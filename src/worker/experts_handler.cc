@@ -114,7 +114,8 @@ Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack
   const auto free = static_cast<std::uint64_t>(options_.budget - used);
   return Prepared{.memory_used = static_cast<std::uint64_t>(used),
                   .memory_free = free,
-                  .credits = jobs_within(free, hello, ack)};
+                  // What is free of a GPU says nothing of where jobs wait.
+                  .credits = jobs_within(on_gpu() ? 0 : free, hello, ack)};
 }
 
 Result<JobOutput> ExpertsHandler::run(const FrameHeader& header, std::span<const std::byte> body,

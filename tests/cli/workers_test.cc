@@ -25,7 +25,6 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
       {{"--spawn-worker", "layers,threads=0"}, "threads go from 1"},
       {{"--spawn-worker", "layers,threads"}, "lacks a value"},
       {{"--spawn-worker", "layers,device=tpu"}, "computes on cpu"},
-      {{"--spawn-worker", "experts,device=cuda:0"}, "experts are computed on cpu"},
       {{"--spawn-worker", "layers,budget=much"}, "give bytes"},
       {{"--spawn-worker", "layers,speed=3"}, "not known"},
       {{"--spawn-worker", "layers,threads=1,threads=2"}, "threads=2: this worker has that key"},

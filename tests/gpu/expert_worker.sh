@@ -19,7 +19,12 @@ for devices in cpu cuda:0; do
     fi
   done
 done
-# It says what it holds, and that it is a GPU's.
+# The plan says what it holds; a GPU is one process's.
 "$tessera" plan "$folder/m.gguf" --target-devices cpu --spawn-worker experts,device=cuda:1 --expert-resident 50% \
   --gpu-plugins "$plugins" --log-level error >"$folder/plan" 2>&1
 grep -q '^worker:0 .*experts .*16' "$folder/plan" || { echo "no worker of 16 experts:" && cat "$folder/plan" && exit 1; }
+if "$tessera" plan "$folder/m.gguf" --target-devices cuda:1 --spawn-worker experts,device=cuda:1 --expert-resident 50% \
+  --gpu-plugins "$plugins" --log-level error >"$folder/plan" 2>&1; then
+  echo "cuda:1 may be named twice:" && cat "$folder/plan" && exit 1
+fi
+grep -q "cuda:1 is named twice" "$folder/plan"

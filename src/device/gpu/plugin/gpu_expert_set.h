@@ -27,7 +27,6 @@ class GpuExpertSet final : public GpuExperts {
   Status compute(const GpuExpertsJob& job, std::span<float> sums) override;
 
  private:
-  Status allocate();
   Status run(const GpuExpertsJob& job, std::span<float> sums);
   Status wait();
   void fill_routing(const GpuExpertsJob& job);
