@@ -26,9 +26,9 @@ std::vector<double> chances(const MoeSpec& moe, const std::vector<double>* count
 }  // namespace
 
 void ShardPlanner::load_layers() {
-  const bool gpus = std::any_of(devices_.begin(), devices_.end(), [](const DeviceInventory& on) {
-    return on.kind != DeviceKind::cpu;
-  });
+  const auto on_gpu = [](const auto& on) { return on.kind != DeviceKind::cpu; };
+  const bool gpus = std::any_of(devices_.begin(), devices_.end(), on_gpu) ||
+                    std::any_of(workers_.begin(), workers_.end(), on_gpu);
   if (gpus) gpu_expert_bytes_ = gpu_expert_bytes(model_);
   for (std::size_t l = 0; l < spec_.layers.size(); ++l) {
     ExpertLayerLoad& layer = layer_loads_.emplace_back();
@@ -55,7 +55,7 @@ void ShardPlanner::size_workers() {
                                                     : ConnectionBytes{});
     const bool gpu = worker.kind != DeviceKind::cpu;
     const std::int64_t own = expert_worker_overhead(
-        model_, gpu ? gpu_expert_bytes(model_) : expert_bytes_,
+        model_, gpu ? gpu_expert_bytes_ : expert_bytes_,
         {.max_rows = jobs().max_rows, .threads = worker.threads, .gpu = gpu});
     const std::int64_t besides =
         saturated_sum({kWorkerBytes, worker_connections_.back().there,
@@ -73,12 +73,10 @@ void ShardPlanner::size_workers() {
 // Experts are counted in the bytes that they take on a CPU. Of a GPU's room as many of these as
 // there is room for where they grow most.
 std::int64_t ShardPlanner::gpu_room(std::int64_t room) const {
-  const std::vector<std::int64_t> on_gpu = gpu_expert_bytes(model_);
   double least = 1.0;
-  for (std::size_t l = 0; l < on_gpu.size(); ++l)
-    if (on_gpu[l] > 0)
-      least =
-          std::min(least, static_cast<double>(expert_bytes_[l]) / static_cast<double>(on_gpu[l]));
+  for (std::size_t l = 0; l < gpu_expert_bytes_.size(); ++l)
+    if (const auto bytes = static_cast<double>(gpu_expert_bytes_[l]); bytes > 0)
+      least = std::min(least, static_cast<double>(expert_bytes_[l]) / bytes);
   return static_cast<std::int64_t>(least * static_cast<double>(room));
 }
 

@@ -17,7 +17,6 @@ GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard)
 }  // namespace tessera
 
 namespace tessera::gpu {
-namespace {
 
 int most_used(const ModelSpec& spec) {
   int used = 1;
@@ -25,8 +24,6 @@ int most_used(const ModelSpec& spec) {
     if (layer.moe) used = std::max(used, layer.moe->n_used);
   return used;
 }
-
-}  // namespace
 
 std::vector<TensorSlice> expert_slices(std::span<const TensorSlice> tensors,
                                        const ShardLayout& shard) {

@@ -1,6 +1,8 @@
 #include "device/gpu/plugin/driver.h"
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 namespace tessera::gpu {
 namespace {
@@ -102,6 +104,23 @@ Result<Event> Event::create() {
 
 Event::~Event() {
   if (event_ != nullptr) static_cast<void>(GPU(EventDestroy)(event_));
+}
+
+Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kSpin = std::chrono::milliseconds(20);
+  TESSERA_TRY(status_of(GPU(EventRecord)(event.get(), stream), "waiting"));
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0;; ++round) {
+    const int state = GPU(EventQuery)(event.get());
+    if (state == 0) return {};
+    if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
+    if (round % 64 != 63) continue;
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited > std::chrono::duration<double>(seconds))
+      return Error::make(ErrorCode::internal, "did not finish {} within {:g} s", late, seconds);
+    if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
 }
 
 Status Graph::begin(GpuStream stream) {

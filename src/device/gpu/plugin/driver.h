@@ -110,6 +110,15 @@ class Event {
   EventHandle event_ = nullptr;
 };
 
+// Until everything that is on the queue now is done, at most `seconds`; `late` says what was not.
+Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late);
+
+// What kernels may count on.
+struct GpuTraits {
+  int multiprocessors = 0;
+  bool chained = false;  // programmatic dependent launch
+};
+
 // A captured run of a stream's work, to be launched again and again.
 class Graph {
  public:

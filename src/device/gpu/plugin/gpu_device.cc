@@ -1,7 +1,6 @@
 #include "device/gpu/plugin/gpu_device.h"
 
 #include <algorithm>
-#include <thread>
 
 #include "base/check.h"
 
@@ -15,7 +14,7 @@ std::size_t as_size(std::int64_t bytes) {
 }  // namespace
 
 GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
-                     const Traits& traits)
+                     const GpuTraits& traits)
     : name_(std::move(name)), options_(options), host_(host), traits_(traits) {}
 
 GpuDevice::~GpuDevice() {
@@ -196,6 +195,11 @@ Status GpuDevice::launch_program() {
   Replay& replay = this->replay();
   // The first time brings the kernels into memory, which a capture cannot do.
   if (replay.seen++ == 0) return run_program(program_.size());
+  return launch(replay);
+}
+
+// What was noted, as the graph that it is or becomes.
+Status GpuDevice::launch(Replay& replay) {
   if (!replay.captured) {
     TESSERA_TRY(Graph::begin(stream_.get()));
     Status run = run_program(program_.size());
@@ -213,20 +217,8 @@ void GpuDevice::check(Status status) {
   fault_ = std::move(status.error()).in(name_);
 }
 
-// Until the queue is empty.
 Status GpuDevice::wait() {
-  TESSERA_TRY(status_of(GPU(EventRecord)(finished_.get(), stream_.get()), "waiting"));
-  constexpr auto kSpin = std::chrono::milliseconds(20);
-  const Clock::time_point begin = Clock::now();
-  for (int round = 0;; ++round) {
-    const int state = GPU(EventQuery)(finished_.get());
-    if (state == 0) return {};
-    if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
-    if (round % 64 != 63) continue;
-    const Clock::duration waited = Clock::now() - begin;
-    if (waited > std::chrono::duration<double>(options_.wait_seconds)) return too_late();
-    if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
+  return wait_for(stream_.get(), finished_, options_.wait_seconds, "a step");
 }
 
 Status GpuDevice::too_late() const {

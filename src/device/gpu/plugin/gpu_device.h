@@ -24,12 +24,8 @@ namespace tessera::gpu {
 
 class GpuDevice final : public Device {
  public:
-  struct Traits {
-    int multiprocessors = 0;
-    bool chained = false;  // programmatic dependent launch
-  };
   GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
-            const Traits& traits);
+            const GpuTraits& traits);
   ~GpuDevice() override;
 
   std::string name() const override { return name_; }
@@ -110,6 +106,7 @@ class GpuDevice final : public Device {
   void flush();
   Status run_program(std::size_t calls);
   Status launch_program();
+  Status launch(Replay& replay);
   Replay& replay() { return replays_[{shape_, program_}]; }
   Status enqueue_to_post(int layer);
   Status await_post(int layer);
@@ -123,7 +120,7 @@ class GpuDevice final : public Device {
            sizeof(float);
   }
   void check(Status status);
-  Status wait();
+  Status wait();  // until the queue is empty
   Status too_late() const;
   Status fetch(void* to, const void* from, std::size_t bytes);
   void enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
@@ -131,7 +128,7 @@ class GpuDevice final : public Device {
   const std::string name_;
   const GpuDeviceOptions options_;
   const GpuHost host_;
-  const Traits traits_;
+  const GpuTraits traits_;
 
   ModelSpec spec_;
   ShardLayout layout_;

@@ -38,12 +38,13 @@ int GpuDevice::next_post() {
 Status GpuDevice::enqueue_to_post(int layer) {
   if (program_.empty()) return {};
   if (answered_ == 0 && options_.graphs) {
-    if (replay().seen > 0) {
-      TESSERA_TRY(launch_program());
+    Replay& replay = this->replay();
+    if (replay.seen > 0) {
+      TESSERA_TRY(launch(replay));
       program_.clear();
       return {};
     }
-    first_ = &replay();
+    first_ = &replay;
   }
   const auto waits = std::find(program_.begin(), program_.end(), BlockCall{Block::answered, layer});
   TESSERA_TRY(run_program(static_cast<std::size_t>(waits - program_.begin())));

@@ -1,8 +1,6 @@
 #include "device/gpu/plugin/gpu_expert_set.h"
 
 #include <algorithm>
-#include <chrono>
-#include <thread>
 
 #include "base/check.h"
 
@@ -113,25 +111,9 @@ Status GpuExpertSet::run(const GpuExpertsJob& job, std::span<float> sums) {
   TESSERA_TRY(status_of(GPU(MemcpyAsync)(host, scratch_.sums, sums.size_bytes(),
                                          GPU(MemcpyDeviceToHost), stream_.get()),
                         "sums of experts"));
-  TESSERA_TRY(wait());
+  TESSERA_TRY(wait_for(stream_.get(), finished_, options_.wait_seconds, "a job"));
   std::copy_n(host, sums.size(), sums.begin());
   return {};
-}
-
-Status GpuExpertSet::wait() {
-  TESSERA_TRY(status_of(GPU(EventRecord)(finished_.get(), stream_.get()), "waiting"));
-  const auto begin = std::chrono::steady_clock::now();
-  for (int round = 1;; ++round) {
-    const int state = GPU(EventQuery)(finished_.get());
-    if (state == 0) return {};
-    if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
-    if (round % 64 != 0) continue;
-    if (std::chrono::steady_clock::now() - begin >
-        std::chrono::duration<double>(options_.wait_seconds))
-      return Error::make(ErrorCode::internal, "did not finish a job within {:g} s",
-                         options_.wait_seconds);
-    std::this_thread::yield();
-  }
 }
 
 }  // namespace tessera::gpu

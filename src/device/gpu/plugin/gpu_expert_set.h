@@ -14,12 +14,8 @@ namespace tessera::gpu {
 
 class GpuExpertSet final : public GpuExperts {
  public:
-  struct Traits {
-    int multiprocessors = 0;
-    bool chained = false;
-  };
   GpuExpertSet(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
-               const Traits& traits)
+               const GpuTraits& traits)
       : name_(std::move(name)), options_(options), host_(host), traits_(traits) {}
   ~GpuExpertSet() override;
 
@@ -28,14 +24,13 @@ class GpuExpertSet final : public GpuExperts {
 
  private:
   Status run(const GpuExpertsJob& job, std::span<float> sums);
-  Status wait();
   void fill_routing(const GpuExpertsJob& job);
   FfnArgs args(const GpuExpertsJob& job) const;
 
   const std::string name_;
   const GpuDeviceOptions options_;
   const GpuHost host_;
-  const Traits traits_;
+  const GpuTraits traits_;
   ModelSpec spec_;
   ShardLayout layout_;
   Stream stream_;
