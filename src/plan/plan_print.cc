@@ -139,7 +139,7 @@ Row worker_row(const Plan& plan, const ExpertWorkerPlan& worker) {
           bytes_cell(worker.weight_bytes),
           "",
           "",
-          bytes_cell(saturated_add(worker.scratch_bytes, worker.connection_bytes)),
+          bytes_cell(saturated_rest(worker.total_bytes(), {worker.weight_bytes})),
           bytes_cell(worker.total_bytes()),
           worker.bounded ? bytes_cell(worker.budget_bytes) : "",
           worker.experts > 0 ? bytes_cell(worker.free_bytes()) : ""};
