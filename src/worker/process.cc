@@ -183,6 +183,10 @@ Status WorkerProcess::stop(const StopTimes& times, const std::function<void()>& 
                      pid_, times.kill.count());
 }
 
+namespace {
+constexpr std::chrono::milliseconds kLastWordsTime{500};
+}
+
 Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
                                Deadline deadline) {
   SpawnOptions options{.binary = binary, .arguments = {"worker"}, .log_prefix = "worker probe"};
@@ -193,12 +197,15 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
                  StreamChannel::adopt(process->take_socket(), "worker probe"));
   Frame frame;
   Result<bool> came = channel->receive(frame, deadline);
-  if (!came || !*came || frame.header.op != Op::probe)
+  if (!came || !*came || frame.header.op != Op::probe) {
+    // One that ends on its own closes its socket first and says why afterwards.
+    if (!came && came.error().code == ErrorCode::unavailable) (void)process->wait(kLastWordsTime);
     return Error::make(
         came ? ErrorCode::unsupported : came.error().code,
         "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program, and one "
         "that cannot start says why in a line of its own",
         binary, came ? "" : fmt::format(" ({})", came.error().message));
+  }
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));
   if (!probe.speaks_our_version())
     return Error::make(ErrorCode::unsupported,
