@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from digests import digests
+from text.corpus import AIMS
 
 MODELS = Path(__file__).parent.parent
 TASKS = {"asked": "asked: written apart from the generator", "asked_tools": "everyday functions, written one by one: the call",
@@ -23,14 +24,14 @@ TASKS = {"asked": "asked: written apart from the generator", "asked_tools": "eve
          "recall_prose_2k": "recall in 2000 tokens of a style never trained", "recall_prose_6k": "recall in 6000 tokens of it"}
 OF_TOOLS = {"catalog": "of these: called a function of the catalog", "made-up": "of these: called a made-up one",
             "none fits": "of these: no function fits", "lacking": "of these: asked back for a missing value"}
-TARGETS = {"tools": 0.98, "recall_1k": 0.99, "recall_4k": 0.99, "recall_8k": 0.97, "recall_16k": 0.95}
 DRAFTED = {"asked": "asked", "greeting": "greeting", "identity": "what it is", "manual": "questions about Tessera",
            "arithmetic": "arithmetic", "lists": "lists", "reference": '"and the second one?"', "json": "JSON", "facts": "pasted facts",
            "refusal": "refusals", "tools": "tools", "absent": "keys that are not there", "recall_1k": "recall in 1000 tokens",
            "recall_4k": "recall in 4000 tokens", "recall_8k": "recall in 8000 tokens", "recall_16k": "recall in 15600 tokens",
            "recall_prose_2k": "recall in another style, 2000 tokens", "recall_prose_6k": "the same, 6000 tokens"}
 MEASURED = ["scores.json", "acceptance.json", "served.json", "agreement.json", "routing.json"]
-FORMATS = {"q4": "experts Q4_K", "q45": "experts Q4_K with Q5_K down projections", "q5": "experts Q5_K", "q6": "experts Q6_K",
+FORMATS = {"q4": "experts Q4_K", "q45": "experts Q4_K with Q5_K down projections", "q5": "experts Q5_K",
+           "q56": "experts Q5_K with Q6_K down projections", "q6": "experts Q6_K",
            "q8": "experts Q8_0"}
 
 
@@ -46,7 +47,7 @@ def scores_table(scores: dict, served: dict) -> list:
     """A task's row: with PyTorch in F32 and from this file's weights, and as `tessera serve` answers."""
     rows = []
     for name, label in TASKS.items():
-        target = f"{TARGETS[name]:.0%}".replace("%", " %") if name in TARGETS else ""
+        target = f"{AIMS[name]:.0%}".replace("%", " %") if name in AIMS else ""
         both = scores["scores"][name]
         rows.append([label, share(*both["full"]), share(*both["quantised"]), share(*served["scores"][name]), target])
         if name == "tools":

@@ -27,11 +27,11 @@ from model import Config, Model
 from routing import report as routing_report
 from text.bpe import Tokenizer
 from text.chat import each_answer, prompt_of
-from text.corpus import LONG, TESTS, test_set
+from text.corpus import AIMS, LONG, TESTS, test_set
 from text.judged import JUDGED, is_right, judged
 from text.tools import by_kind
 
-MIXES = ["q4", "q45", "q5", "q6", "q8"]  # smallest first
+MIXES = ["q4", "q45", "q5", "q56", "q6", "q8"]  # smallest first
 MOST_KL, MOST_LOST = 0.01, 0.005  # of a task's conversations, by quantisation; in small sets one
 TOKENS_A_BATCH = 65536
 # Of the usual number of conversations. Two of 500 decide whether 98 % is reached, and chance moves five.
@@ -227,12 +227,13 @@ def main() -> None:
         print(mix, report["mixes"][mix], report["kl"][mix], f"{time.time() - begin:.0f} s", flush=True)
     of_full = {name: score(model, full, conversations) for name, conversations in sets.items()}
     print(f"scored in F32, {time.time() - begin:.0f} s", flush=True)
-    for chosen in [m for m in MIXES if report["kl"][m]["all"] <= MOST_KL] or MIXES[-1:]:  # the smallest that costs no task much
+    for chosen in [m for m in MIXES if report["kl"][m]["all"] <= MOST_KL] or MIXES[-1:]:  # the smallest that costs no task much, and no aim
         small, of_small = load_gguf(out / f"{chosen}.gguf"), {}
         for name, conversations in sets.items():
             of_small[name] = score(model, small, conversations)
-            lost = (sum(of_full[name][0]) - sum(of_small[name][0])) / len(conversations)
-            if lost > max(MOST_LOST, 1 / len(conversations)):
+            before, after = (sum(of[name][0]) / len(conversations) for of in (of_full, of_small))
+            lost = before - after
+            if lost > max(MOST_LOST, 1 / len(conversations)) or after < AIMS.get(name, 0) <= before:
                 print(f"{chosen} loses {lost:.2%} in {name}, {time.time() - begin:.0f} s", flush=True)
                 if chosen != MIXES[-1]:
                     break

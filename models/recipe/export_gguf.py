@@ -10,7 +10,7 @@ from gguf import I32, U32
 from text import bpe
 
 HERE = Path(__file__).parent
-FILE_TYPE = {"f32": 0, "q8": 7, "q6": 18, "q5": 17, "q45": 15, "q4": 15}
+FILE_TYPE = {"f32": 0, "q8": 7, "q6": 18, "q56": 17, "q5": 17, "q45": 15, "q4": 15}
 
 
 def kind_of(name: str, shape: tuple, mix: str) -> str:
@@ -20,11 +20,8 @@ def kind_of(name: str, shape: tuple, mix: str) -> str:
         return "F32"
     if mix == "q8":
         return "Q8_0"
-    if mix in ("q4", "q45", "q5") and "_exps" in name:
-        if mix == "q45":
-            return "Q5_K" if "down" in name else "Q4_K"
-        return {"q4": "Q4_K", "q5": "Q5_K"}[mix]
-    return "Q6_K"
+    of_experts = {"q4": ("Q4_K", "Q4_K"), "q45": ("Q4_K", "Q5_K"), "q5": ("Q5_K", "Q5_K"), "q56": ("Q5_K", "Q6_K")}
+    return of_experts[mix]["down" in name] if "_exps" in name and mix in of_experts else "Q6_K"
 
 
 def tokenizer_keys(tokenizer: bpe.Tokenizer) -> dict:

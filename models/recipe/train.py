@@ -30,6 +30,8 @@ HARD, HARD_LONG = Shape(32, 2048, 1400, 0.05, "hard"), Shape(4, 16384, 15400, 0.
 LAST, LAST_LONG = Shape(32, 2048, 1400, 0.05, "last"), Shape(4, 16384, 15400, 0.15, "last")
 FINISH, FINISH_HALF, FINISH_LONG = (Shape(32, 2048, 1400, 0.1, "finish"), Shape(4, 16384, 6000, 0.25, "finish"),
                                     Shape(4, 16384, 15400, 0.15, "finish"))
+CALLS, CALLS_HALF, CALLS_LONG = (Shape(32, 2048, 1400, 0.1, "calls"), Shape(4, 16384, 6000, 0.25, "calls"),
+                                 Shape(4, 16384, 15400, 0.15, "calls"))
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 SAVE_SECONDS = 120  # between two checkpoints
 
@@ -53,7 +55,8 @@ PHASES = {
     "polish": Phase([(5800, [HARD] * 4 + [HARD_LONG])], 1e-3, 30, 1.0, 0.0, [(1.0, 0.0003)]),
     "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)]),
     # What misses the aims then, at a rate that what is known survives; it can begin with a file, which is all that is kept of a run.
-    "finish": Phase([(8000, [FINISH] * 7 + [FINISH_HALF] * 2 + [FINISH_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}
+    "finish": Phase([(8000, [FINISH] * 7 + [FINISH_HALF] * 2 + [FINISH_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)]),
+    "calls": Phase([(7500, [CALLS] * 8 + [CALLS_HALF] + [CALLS_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:

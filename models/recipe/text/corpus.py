@@ -23,8 +23,8 @@ SEEDS = {"dev": 51001, "test": 73003}  # a part's sets: tune on dev, report test
 REPEATS = 300  # draws without a new prompt after which a set is complete
 
 # What a phase learns from, by shares. Even text leaves mistakes, of which the second mix has more: functions that do not
-# fit, longer lists, bare questions after a text. What is still missed after it are functions and pasted sentences; and then long lists of
-# functions, and what is looked for in a text.
+# fit, longer lists, bare questions after a text. What is still missed after it are functions and pasted sentences; then long lists of
+# functions, and what is looked for in a text; and last functions that are made up, and values that a request leaves out.
 MIXES = {
     "even": [(manual, 0.195), (identity, 0.05), (arithmetic, 0.10), (lists, 0.14), (reference, 0.05), (extraction, 0.07), (facts, 0.06),
              (refusal, 0.05), (recall_of_facts, 0.025), (lambda rng: tools(rng, practice=True), 0.26)],
@@ -34,7 +34,11 @@ MIXES = {
              (refusal, 0.03), (recall_of_facts, 0.01), (lambda rng: tools(rng, unfit=0.2, practice=True), 0.38)],
     "finish": [(manual, 0.15), (identity, 0.05), (arithmetic, 0.015), (lists, 0.17), (reference, 0.02), (extraction, 0.045), (facts, 0.09),
                (refusal, 0.025), (recall_of_facts, 0.025), (lambda rng: tools(rng, practice=True), 0.24),
-               (lambda rng: tools(rng, practice=True, counts=MANY), 0.17)]}
+               (lambda rng: tools(rng, practice=True, counts=MANY), 0.17)],
+    "calls": [(manual, 0.12), (identity, 0.04), (arithmetic, 0.015), (lists, 0.125), (reference, 0.02), (extraction, 0.045), (facts, 0.075),
+              (refusal, 0.02), (recall_of_facts, 0.02), (lambda rng: tools(rng, practice=True, made_up_share=0.5), 0.24),
+              (lambda rng: tools(rng, practice=True, counts=MANY), 0.18),
+              (lambda rng: tools(rng, unfit=0.1, practice=True, lacks_share=0.25), 0.1)]}
 
 
 def draw(rng: Dice, task) -> Conversation:
@@ -71,6 +75,7 @@ OF_HELD_STYLE = ("recall_prose_2k", "recall_prose_6k")  # in a style that is nev
 # "asked": written one by one and never drawn, the nearest to what people ask.
 TESTS = ["asked", "greeting", "identity", "manual", "arithmetic", "lists", "reference", "json", "facts", "refusal", "tools", "absent", "recall_1k",
          "recall_4k", "recall_8k", "recall_16k", "recall_prose_2k", "recall_prose_6k"]
+AIMS = {"tools": 0.98, "recall_1k": 0.99, "recall_4k": 0.99, "recall_8k": 0.97, "recall_16k": 0.95}  # shares that are right
 LONG = [name for name in TESTS if name in LENGTHS]
 
 

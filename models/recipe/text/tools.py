@@ -26,6 +26,7 @@ CATALOG_SHARE, OWN_RESULTS, ALMOST_RESULTS, FOLLOW_SHARE = 0.6, 0.58, 0.07, 0.4
 OFFERED = (1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 5, 5, 6, 7, 8, 10, 12)  # functions of a list
 MANY = (6, 7, 8, 9, 10, 11, 12, 12)
 PLAIN_SHARE, LACKING_SHARE, BOTH_SHARE, SHORT_SHARE = 0.3, 0.05, 0.15, 0.2
+MADE_UP_SHARE = 0.35  # of practice that has a made-up function: conversations that call no others
 KINDS = ("catalog", "made-up", "none fits", "lacking")
 # What a function of the catalog may be for, if it is there, is not asked for as something that no function does.
 SERVED = re.compile(r"""hotel|news|what time|weather|remind|translat|recipe|trip|order|book|flight|restaurant|music|price|cost|capital|
@@ -129,10 +130,11 @@ def looked_through(offered: list, chosen: Tool | None) -> str:
     return "".join(f"{name}: no. " for name in names[:names.index(chosen.name)]) + f"{chosen.name}: yes.{needs(chosen)}"
 
 
-def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False, counts: tuple = OFFERED) -> Conversation:
-    """One or two requests with calls, results and answers; the share `unfit` of them fits no function, and a few leave out
-    what the function requires. Practice has more requests for one list, which is most of the text, and more for functions
-    that are made up. `counts`: of the functions of a list, to draw from.
+def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False, counts: tuple = OFFERED, lacks_share: float = LACKING_SHARE,
+          made_up_share: float = MADE_UP_SHARE) -> Conversation:
+    """One or two requests with calls, results and answers; the share `unfit` of them fits no function, and `lacks_share` of the first
+    ones (twice that in practice) leave out what the function requires. Practice has more requests for one list, which is most of the text,
+    and more for functions that are made up. `counts`: of the functions of a list, to draw from.
 
     What is wanted is said first, thinking or not: in one form whatever the request's wording and the functions' names,
     it is then found by going through them name by name."""
@@ -142,7 +144,7 @@ def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False, counts
     kind = "none fits"
     before: Tool | None = None  # the tool of the last call, if that had one argument
     dense = practice and rng.random() < 0.5
-    made_up = [tool for tool in offered if tool.made_up] if practice and rng.random() < 0.35 else []
+    made_up = [tool for tool in offered if tool.made_up] if practice and rng.random() < made_up_share else []
     for _ in range(rng.choice((2, 3, 3, 4)) + len(offered) // 4 if dense else rng.choice((1, 1, 1, 2))):
         fits, elsewhere = rng.random() >= unfit, rng.random() < 0.35
         again = before is not None and before.follow is not None and rng.random() < FOLLOW_SHARE
@@ -150,7 +152,7 @@ def tools(rng: random.Random, unfit: float = 0.2, practice: bool = False, counts
         fits = fits or again
         twice = fits and not again and tool.both is not None and rng.random() < BOTH_SHARE
         short = fits and not again and tool.short is not None and rng.random() < SHORT_SHARE and alone(tool, offered)
-        lacks = fits and not twice and not short and not turns and rng.random() < LACKING_SHARE * (2 if practice else 1) and bool(tool.parameters["required"])
+        lacks = fits and not twice and not short and not turns and rng.random() < lacks_share * (2 if practice else 1) and bool(tool.parameters["required"])
 
         def ask() -> tuple:
             if again:
