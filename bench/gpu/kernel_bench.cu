@@ -3,6 +3,7 @@
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
 //   kernel_bench [layers [d][p][s]]           # decode, prompts; s: without chained launches
+//   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 #include <cstring>
 
@@ -334,6 +335,9 @@ class Bench {
           [&](const Layer& l) { GPU_OK(ffn_branches(runner_.launch, ffn_args(l, rows))); });
     block("ffn finish", rows, -1, r * kEmbd * 4 * 11, 0,
           [&](const Layer& l) { GPU_OK(ffn_finish(runner_.launch, ffn_args(l, rows))); });
+    whole_prompt(s, rows, context);
+  }
+  void whole_prompt(const Step& s, int rows, int context) {
     const double us = time(
         [&] {
           for (const Layer& l : model_.layers) layer(l, s);
@@ -343,6 +347,8 @@ class Bench {
                 us * 1e-3, 1e6 * rows / us);
     std::fflush(stdout);
   }
+
+  void whole_prompt(int rows) { whole_prompt(Step(rows, 0, true), rows, 0); }
 
  private:
   Model model_;
@@ -370,4 +376,6 @@ int main(int argc, char** argv) {
     bench.prefill(512, 0);
     bench.prefill(4096, 0);
   }
+  if (std::strchr(only, 'q') != nullptr) bench.whole_prompt(512);
+  if (std::strchr(only, 'w') != nullptr) bench.whole_prompt(4096);
 }
