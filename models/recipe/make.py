@@ -15,12 +15,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
-TRAININGS = ["target", "polish", "settle", "finish", "calls"]
+TRAININGS = ["target", "polish", "settle", "finish"]
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "calls": 150, "scores": 210, "drafter": 300}
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "scores": 210, "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -60,8 +60,7 @@ def main() -> None:
         "polish": lambda: train("polish", "--start", weights["target"]),
         "settle": lambda: train("settle", "--start", weights["polish"]),
         "finish": lambda: train("finish", "--start", weights["settle"]),
-        "calls": lambda: train("calls", "--start", weights["finish"]),
-        "scores": lambda: run("evaluate.py", weights["calls"], *uses, "--out", out / "scores", "--count", options.count),
+        "scores": lambda: run("evaluate.py", weights["finish"], *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
     ends = weights | {"tokenizer": tokenizer, "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
