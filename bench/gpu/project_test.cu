@@ -3,6 +3,7 @@
 #include <memory>
 #include <utility>
 
+#include "device/gpu/kernels/sizes.h"
 #include "harness.h"
 
 namespace tessera::gpu::bench {
@@ -72,6 +73,18 @@ void run(const Case& c, std::uint64_t seed) {
   }
   const bool f32 = c.type == BlockType::F32 || (is_plain(c.type) && c.batch <= kDecodeRows);
   compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
+  if (c.batch > kNarrowTokens && !is_plain(c.type)) {  // tiles of few tokens give the same bits
+    const int few = 50;
+    out.poison();
+    args.rows = few;
+    args.input.x = dx.data() + std::size_t(c.batch - few) * c.cols;
+    args.input.gate = dgate.data() + std::size_t(c.batch - few) * c.cols;
+    GPU_OK(project(runner.launch, args));
+    runner.sync();
+    check(name + ": the last rows apart",
+          std::memcmp(out.get().data(), got.data() + std::size_t(c.batch - few) * c.rows,
+                      sizeof(float) * std::size_t(few * c.rows)) == 0);
+  }
   if (c.batch > kDecodeRows || c.batch == 1) return;
   // A row alone gives the same bits.
   for (int b = 0; b < c.batch; ++b) {
@@ -91,7 +104,8 @@ void run(const Case& c, std::uint64_t seed) {
 using Shapes = std::vector<std::pair<BlockType, int>>;
 
 // Matrices of several types side by side, plain ones among them: a row as among others, bit by bit,
-// and `apart` as each of them alone (a large matrix is cut by what stands beside it).
+// and `apart` as each of them alone (a large matrix is cut by what stands beside it). Of many rows
+// all at once.
 void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uint64_t seed) {
   Random random(seed);
   const std::vector<float> host_x = random.normals(std::size_t(batch) * std::size_t(cols));
@@ -116,6 +130,8 @@ void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uin
   }
   GPU_OK(project(runner.launch, args));
   runner.sync();
+  const bool decode = batch <= kDecodeRows;
+  const int each = decode ? 1 : batch;
   std::vector<std::vector<float>> together;
   for (std::size_t i = 0; i < shapes.size(); ++i) {
     together.push_back(outs[i]->get());
@@ -123,18 +139,21 @@ void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uin
     for (int b = 0; b < batch; ++b) {
       std::vector<float> row =
           rms_normed(host_x.data() + std::size_t(b * cols), host_weight.data(), 1e-6f, cols);
-      if (!is_plain(shapes[i].first)) row = rounded(row);
+      if (decode && !is_plain(shapes[i].first)) row = rounded(row);
       for (int r = 0; r < shapes[i].second; ++r)
         want.push_back(dot(matrices[i]->row(r), row.data(), cols));
     }
     compare("several of " + std::to_string(cols) + " columns, matrix " + std::to_string(i),
-            together[i], want, is_plain(shapes[i].first) ? 1e-5 : 1e-3);
+            together[i], want,
+            is_plain(shapes[i].first) ? 1e-5
+            : decode                  ? 1e-3
+                                      : 1.2e-2);
   }
-  for (int b = 0; b < batch; ++b)
+  for (int b = 0; b < batch; b += each)
     for (std::size_t first = 0; first < (apart ? shapes.size() : 1); ++first) {
       const std::size_t count = apart ? 1 : shapes.size();
       ProjectArgs one = args;
-      one.rows = 1, one.n_outputs = int(count), one.input.x = x.data() + std::size_t(b * cols);
+      one.rows = each, one.n_outputs = int(count), one.input.x = x.data() + std::size_t(b * cols);
       for (std::size_t i = 0; i < count; ++i) {
         one.outputs[i] = args.outputs[first + i];
         outs[first + i]->poison();
@@ -146,7 +165,7 @@ void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uin
         check("several of " + std::to_string(cols) + " columns, row " + std::to_string(b) + " of " +
                   std::to_string(batch) + ", matrix " + std::to_string(i),
               std::memcmp(outs[i]->get().data(), together[i].data() + std::size_t(b) * rows,
-                          rows * 4) == 0);
+                          rows * std::size_t(each) * 4) == 0);
       }
     }
 }
@@ -201,6 +220,12 @@ void test_projections() {
       run({type, 100, k_quant ? 768 : 352, batch, InputKind::rms_norm}, seed++);
       run({type, 272, k_quant ? 2048 : 704, batch, InputKind::gated_rms}, seed++);
     }
+    // Tiles of many tokens, one after another in each block.
+    for (const int multiprocessors : {0, 3}) {
+      pretended_multiprocessors() = multiprocessors;
+      run({type, 300, k_quant ? 768 : 352, 333, InputKind::plain}, seed++);
+    }
+    pretended_multiprocessors() = 0;
     test_embed(type, 100, k_quant ? 512 : 96);
   }
   run({BlockType::Q4_K, 64, 17408, 8, InputKind::plain}, seed++);
@@ -213,6 +238,10 @@ void test_projections() {
                  {BlockType::Q4_K, 1500},
                  {BlockType::F16, 33}},
                 2048, batch, true, seed += 10);
+  for (const int batch : {40, 300})  // two of plain weights in one launch, and one apart
+    run_several(
+        {{BlockType::Q4_K, 70}, {BlockType::F32, 32}, {BlockType::F32, 32}, {BlockType::F32, 50}},
+        512, batch, true, seed += 10);
   test_dense(seed += 10);
 }
 

@@ -47,6 +47,10 @@ inline __half2 __lows2half2(__half2 a, __half2 b) {
 inline __half2 __highs2half2(__half2 a, __half2 b) {
   return {a.y, b.y};
 }
+inline __half2 __hneg2(__half2 h) {
+  const float2 u = __half22float2(h);
+  return __floats2half2_rn(-u.x, -u.y);
+}
 inline __half2 __hmul2(__half2 a, __half2 b) {
   const float2 u = __half22float2(a), v = __half22float2(b);
   return __floats2half2_rn(u.x * v.x, u.y * v.y);

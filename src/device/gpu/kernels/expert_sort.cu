@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kMaxExperts)
     tile_table_kernel(const std::int32_t* first, int n_expert, const std::byte* const* table,
-                      ExpertTile* tiles, std::int32_t* n_tiles) {
+                      int most, ExpertTile* tiles, std::int32_t* n_tiles) {
   __shared__ int sums[kMaxExperts / kWarp];
   chain_wait();
   chain_trigger();
@@ -68,11 +68,11 @@ __global__ void __launch_bounds__(kMaxExperts)
     begin = first[expert];
     count = first[expert + 1] - begin;
   }
-  const int own = (count + kTileTokens - 1) / kTileTokens;
+  const int own = (count + most - 1) / most;
   int all = 0;
   int at = block_prefix(own, sums, &all);
-  for (int done = 0; done < count; done += kTileTokens)
-    tiles[at++] = {expert, begin + done, min(kTileTokens, count - done)};
+  for (int done = 0; done < count; done += most)
+    tiles[at++] = {expert, begin + done, min(most, count - done)};
   if (threadIdx.x == 0) *n_tiles = all;
 }
 
@@ -86,7 +86,8 @@ GpuError sort_pairs(const Launch& launch, const FfnArgs& args, const TilesScratc
 
 GpuError cover_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch) {
   return launch_kernel(launch, tile_table_kernel, dim3(1), dim3(kMaxExperts), 0, scratch.first,
-                       args.moe.n_expert, args.moe.table, scratch.tiles, scratch.n_tiles);
+                       args.moe.n_expert, args.moe.table, expert_tile_tokens(args), scratch.tiles,
+                       scratch.n_tiles);
 }
 
 }  // namespace tessera::gpu

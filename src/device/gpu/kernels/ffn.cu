@@ -143,7 +143,7 @@ GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch&
                           false};
   }
   if (args.rows > kDecodeRows)
-    return project_plain(launch, product.input, product.outputs[0], args.rows);
+    return project_plain(launch, product.input, product.outputs[0], {}, args.rows);
   const bool leave = fusable(args) && has_hidden_supers(args, args.dense.gate.data != nullptr);
   return project_decode(launch, product, {.rows = scratch.x_rounded, .leave = leave});
 }
@@ -193,7 +193,7 @@ GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_o
     stage(expert_norm(args));
     if (error == GpuError{}) error = sort_pairs(launch, args, tiles);
     const int pairs = args.rows * args.moe.n_used;
-    const int most = std::min(pairs, pairs / kTileTokens + args.moe.n_expert);
+    const int most = std::min(pairs, pairs / kNarrowTokens + args.moe.n_expert);
     if (error == GpuError{}) error = expert_tiles(launch, args, tiles, most);
   } else if (moe && error == GpuError{}) {
     error = expert_hidden(launch, args, scratch, false, false);

@@ -10,30 +10,13 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int kHiddenTiles = kTileWarps / 2;  // row tiles of gate (and of up) a block
-
-struct BranchArgs {
-  Planes a, b;  // gate and up, or down and nothing; of an expert: data unused
-  std::int64_t a_offset, b_offset;
-  const std::byte* const* table;  // null: a and b themselves
-  const ExpertTile* tiles;        // null: consecutive tokens
-  const std::int32_t* n_tiles;
-  const std::int32_t* list;
-  int rows;     // tokens without a list
-  int divisor;  // of the list's entries
-  const __half* x;
-  std::int64_t x_stride;
-  bool x_by_list;  // tokens are rows of x that the list names, else places
-  Activation activation;
-  __half* h;   // gate and up: [place][h_stride]
-  float* out;  // down: [pair or row][out_stride]
-  std::int64_t stride;
-  bool add;
-};
+// Row tiles of gate (and of up) a block.
+template <int kMost>
+constexpr int kHiddenTiles = kTileWarps<kMost> / 2;
 
 // This block's tokens and matrices; false where there is nothing to do.
 template <int kColumns>
-__device__ __forceinline__ bool find_work(const BranchArgs& args, Planes& a, Planes& b,
+__device__ __forceinline__ bool find_work(const TileProduct& args, Planes& a, Planes& b,
                                           ExpertTile& work) {
   a = args.a;
   b = args.b;
@@ -51,19 +34,19 @@ __device__ __forceinline__ bool find_work(const BranchArgs& args, Planes& a, Pla
 }
 
 // The up warps hand their sums to the gate warps, which store the activations.
-template <int kColumns>
-__device__ void store_hidden(const BranchArgs& args, int row_tile, const ExpertTile& work,
+template <int kColumns, int kMost>
+__device__ void store_hidden(const TileProduct& args, int row_tile, const ExpertTile& work,
                              float* acc, char* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const int g = lane / 4, t = lane % 4;
   float* exchange =
-      reinterpret_cast<float*>(shared) + (warp % kHiddenTiles) * kColumns * kTileRows + lane;
-  if (warp >= kHiddenTiles)
+      reinterpret_cast<float*>(shared) + (warp % kHiddenTiles<kMost>)*kColumns * kTileRows + lane;
+  if (warp >= kHiddenTiles<kMost>)
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) exchange[i * kWarp] = acc[i];
   __syncthreads();
-  if (warp >= kHiddenTiles || row_tile * kTileRows >= args.stride) return;
+  if (warp >= kHiddenTiles<kMost> || row_tile * kTileRows >= args.stride) return;
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
     const int token = i / 4 * 8 + 2 * t + i % 2, row = row_tile * kTileRows + g + i % 4 / 2 * 8;
@@ -74,26 +57,30 @@ __device__ void store_hidden(const BranchArgs& args, int row_tile, const ExpertT
   }
 }
 
-template <BlockType kType, int kColumns>
-__device__ void hidden_work(const BranchArgs& args, const Planes& a, const Planes& b,
+template <BlockType kType, int kColumns, int kMost>
+__device__ void hidden_work(const TileProduct& args, const Planes& a, const Planes& b,
                             const ExpertTile& work, char* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int row_tile = static_cast<int>(blockIdx.x) * kHiddenTiles + warp % kHiddenTiles;
-  const TokenTile tokens{args.x, args.x_stride, args.list, args.divisor, work.first, work.n};
+  constexpr int kTiles = kHiddenTiles<kMost>;
+  const int row_tile = static_cast<int>(blockIdx.x) * kTiles + warp % kTiles;
+  const TokenTile tokens{args.x,       args.x_stride, args.gather ? args.list : nullptr,
+                         args.divisor, work.first,    work.n};
+  Planes w = a;  // up is of the same type and shape
+  if (warp >= kTiles) w.data = b.data;
   float acc[kColumns / 2];
-  multiply_tiles<kType, kColumns>(warp < kHiddenTiles ? a : b, row_tile, tokens, shared, acc);
-  store_hidden<kColumns>(args, row_tile, work, acc, shared);
+  multiply_tiles<kType, kColumns, kMost>(w, row_tile, tokens, shared, acc);
+  store_hidden<kColumns, kMost>(args, row_tile, work, acc, shared);
 }
 
-template <BlockType kType, int kColumns>
-__device__ void output_work(const BranchArgs& args, const Planes& a, const ExpertTile& work,
+template <BlockType kType, int kColumns, int kMost>
+__device__ void output_work(const TileProduct& args, const Planes& a, const ExpertTile& work,
                             char* shared) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
   const int row_tile =
-      static_cast<int>(blockIdx.x) * kTileWarps + static_cast<int>(threadIdx.x) / kWarp;
+      static_cast<int>(blockIdx.x) * kTileWarps<kMost> + static_cast<int>(threadIdx.x) / kWarp;
   const TokenTile tokens{args.x, args.x_stride, nullptr, 1, work.first, work.n};
   float acc[kColumns / 2];
-  multiply_tiles<kType, kColumns>(a, row_tile, tokens, shared, acc);
+  multiply_tiles<kType, kColumns, kMost>(a, row_tile, tokens, shared, acc);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
     const int token = i / 4 * 8 + 2 * t + i % 2, row = row_tile * kTileRows + g + i % 4 / 2 * 8;
@@ -103,37 +90,37 @@ __device__ void output_work(const BranchArgs& args, const Planes& a, const Exper
   }
 }
 
+template <BlockType kType, int kColumns, int kMost, bool kGateUp>
+__device__ __forceinline__ void expert_work(const TileProduct& args, const Planes& a,
+                                            const Planes& b, const ExpertTile& work, char* shared) {
+  if constexpr (kGateUp)
+    hidden_work<kType, kColumns, kMost>(args, a, b, work, shared);
+  else
+    output_work<kType, kColumns, kMost>(args, a, work, shared);
+}
+
 // kGateUp: hidden activations, else down. An expert's tile takes the narrowest code that holds it.
-template <BlockType kType, bool kGateUp>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    expert_kernel(const TESSERA_GRID_CONSTANT BranchArgs args) {
+template <BlockType kType, int kMost, bool kGateUp>
+__global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
+    expert_kernel(const TESSERA_GRID_CONSTANT TileProduct args) {
   TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
   chain_trigger();
   Planes a, b;
   ExpertTile work{};
-  if (!find_work<kTileTokens>(args, a, b, work)) return;
-  if constexpr (kGateUp) {
-    if (work.n <= 32)
-      hidden_work<kType, 32>(args, a, b, work, shared);
-    else if (work.n <= 64)
-      hidden_work<kType, 64>(args, a, b, work, shared);
-    else
-      hidden_work<kType, 128>(args, a, b, work, shared);
-  } else {
-    if (work.n <= 32)
-      output_work<kType, 32>(args, a, work, shared);
-    else if (work.n <= 64)
-      output_work<kType, 64>(args, a, work, shared);
-    else
-      output_work<kType, 128>(args, a, work, shared);
-  }
+  if (!find_work<kMost>(args, a, b, work)) return;
+  if (work.n <= 32)
+    expert_work<kType, 32, kMost, kGateUp>(args, a, b, work, shared);
+  else if (kMost == 64 || work.n <= 64)
+    expert_work<kType, 64, kMost, kGateUp>(args, a, b, work, shared);
+  else
+    expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
 }
 
 template <BlockType kType, int kColumns>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    dense_kernel(const TESSERA_GRID_CONSTANT BranchArgs args) {
+__global__ void __launch_bounds__(kTileThreads<kColumns>, kTileBlocks<kColumns>)
+    dense_kernel(const TESSERA_GRID_CONSTANT TileProduct args) {
   TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
@@ -141,45 +128,55 @@ __global__ void __launch_bounds__(kTileThreads, 1)
   Planes a, b;
   ExpertTile work{};
   find_work<kColumns>(args, a, b, work);
-  hidden_work<kType, kColumns>(args, a, b, work, shared);
+  hidden_work<kType, kColumns, kColumns>(args, a, b, work, shared);
+}
+
+template <BlockType kType, int kColumns>
+GpuError launch_dense_columns(const Launch& launch, const TileProduct& args) {
+  const int each = kHiddenTiles<kColumns>;
+  const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
+                  static_cast<unsigned>((args.rows + kColumns - 1) / kColumns));
+  return launch_kernel(launch, dense_kernel<kType, kColumns>, grid, dim3(kTileThreads<kColumns>),
+                       kTileShared<kColumns>, args);
 }
 
 template <BlockType kType>
-GpuError launch_dense(const Launch& launch, const BranchArgs& args) {
-  const int row_blocks = (args.a.row_tiles + kHiddenTiles - 1) / kHiddenTiles;
-  const auto grid = [&](int tokens) {
-    return dim3(static_cast<unsigned>(row_blocks),
-                static_cast<unsigned>((args.rows + tokens - 1) / tokens));
-  };
-  if (args.rows <= 32 || row_blocks * ((args.rows + 63) / 64) < launch.multiprocessors)
-    return launch_kernel(launch, dense_kernel<kType, 32>, grid(32), dim3(kTileThreads), kTileShared,
-                         args);
-  return launch_kernel(launch, dense_kernel<kType, 128>, grid(128), dim3(kTileThreads), kTileShared,
-                       args);
+GpuError launch_dense(const Launch& launch, const TileProduct& args) {
+  const int each = kHiddenTiles<64>;
+  const int blocks = (args.a.row_tiles + each - 1) / each * ((args.rows + 63) / 64);
+  if (args.rows <= 32 || blocks < launch.multiprocessors)
+    return launch_dense_columns<kType, 32>(launch, args);
+  if (args.rows <= 64) return launch_dense_columns<kType, 64>(launch, args);
+  return launch_dense_columns<kType, 128>(launch, args);
 }
 
-template <BlockType kType, bool kGateUp>
-GpuError launch_experts(const Launch& launch, const BranchArgs& args, int max_tiles) {
-  const int each = kGateUp ? kHiddenTiles : kTileWarps;
+template <BlockType kType, int kMost, bool kGateUp>
+GpuError launch_experts(const Launch& launch, const TileProduct& args, int max_tiles) {
+  const int each = kGateUp ? kHiddenTiles<kMost> : kTileWarps<kMost>;
   const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
                   static_cast<unsigned>(max_tiles));
-  return launch_kernel(launch, expert_kernel<kType, kGateUp>, grid, dim3(kTileThreads), kTileShared,
-                       args);
+  return launch_kernel(launch, expert_kernel<kType, kMost, kGateUp>, grid,
+                       dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
 }
 
-GpuError hidden_of_type(const Launch& launch, const BranchArgs& args, int max_tiles) {
-#define TESSERA_HIDDEN(TYPE)                                      \
-  return args.tiles == nullptr ? launch_dense<TYPE>(launch, args) \
-                               : launch_experts<TYPE, true>(launch, args, max_tiles)
-  TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_HIDDEN)
-#undef TESSERA_HIDDEN
+// `tokens`: of a tile at most.
+GpuError product_of_experts(const Launch& launch, const TileProduct& args, int max_tiles,
+                            int tokens) {
+#define TESSERA_EXPERTS(TYPE)                                                       \
+  if (args.h != nullptr)                                                            \
+    return tokens == 64 ? launch_experts<TYPE, 64, true>(launch, args, max_tiles)   \
+                        : launch_experts<TYPE, 128, true>(launch, args, max_tiles); \
+  return tokens == 64 ? launch_experts<TYPE, 64, false>(launch, args, max_tiles)    \
+                      : launch_experts<TYPE, 128, false>(launch, args, max_tiles)
+  TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_EXPERTS)
+#undef TESSERA_EXPERTS
   return TESSERA_GPU_API(ErrorInvalidValue);
 }
 
-GpuError output_of_type(const Launch& launch, const BranchArgs& args, int max_tiles) {
-#define TESSERA_OUTPUT(TYPE) return launch_experts<TYPE, false>(launch, args, max_tiles)
-  TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_OUTPUT)
-#undef TESSERA_OUTPUT
+GpuError dense_hidden_product(const Launch& launch, const TileProduct& args) {
+#define TESSERA_HIDDEN(TYPE) return launch_dense<TYPE>(launch, args)
+  TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_HIDDEN)
+#undef TESSERA_HIDDEN
   return TESSERA_GPU_API(ErrorInvalidValue);
 }
 
@@ -211,7 +208,7 @@ bool experts_have_tiles(const FfnArgs& args) {
 
 GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
                      float* out, bool add) {
-  BranchArgs args{};
+  TileProduct args{};
   args.a = planes_of(ffn.dense.gate);
   args.b = planes_of(ffn.dense.up);
   args.rows = ffn.rows;
@@ -221,7 +218,7 @@ GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratc
   args.activation = ffn.dense.activation;
   args.h = scratch.dense_h;
   args.stride = ffn_shape(ffn).dense_pad;
-  const GpuError error = hidden_of_type(launch, args, 0);
+  const GpuError error = dense_hidden_product(launch, args);
   if (error != GpuError{}) return error;
   return project_tiles(launch, {ffn.dense.down, out, ffn.n_embd, add}, scratch.dense_h, ffn.rows);
 }
@@ -231,7 +228,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   GpuError error = cover_pairs(launch, ffn, scratch);
   if (error != GpuError{}) return error;
   const MoeArgs& moe = ffn.moe;
-  BranchArgs args{};
+  TileProduct args{};
   args.a = planes_of(moe.shape.gate);
   args.b = planes_of(moe.shape.up);
   args.b_offset = moe.shape.up_offset;
@@ -239,21 +236,25 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.tiles = scratch.tiles;
   args.n_tiles = scratch.n_tiles;
   args.list = scratch.list;
+  args.gather = true;
   args.divisor = moe.n_used;
   args.x = scratch.x;
   args.x_stride = std::int64_t{args.a.col_tiles} * kTileCols;
   args.activation = moe.activation;
   args.h = scratch.h;
   args.stride = ffn_shape(ffn).expert_pad;
-  error = hidden_of_type(launch, args, most);
+  const int tokens = expert_tile_tokens(ffn);
+  error = product_of_experts(launch, args, most, tokens);
   if (error != GpuError{}) return error;
   args.a = planes_of(moe.shape.down);
   args.a_offset = moe.shape.down_offset;
+  args.gather = false;
   args.x = scratch.h;
   args.x_stride = args.stride;
+  args.h = nullptr;
   args.out = ffn.pair_out;
   args.stride = ffn.n_embd;
-  return output_of_type(launch, args, most);
+  return product_of_experts(launch, args, most, tokens);
 }
 
 }  // namespace tessera::gpu

@@ -3,13 +3,9 @@
 
 #include "device/gpu/kernels/ffn.cuh"
 #include "device/gpu/kernels/halves.cuh"
+#include "device/gpu/kernels/tile_product.cuh"
 
 namespace tessera::gpu {
-
-// One tile of an expert's (or the dense branch's) tokens.
-struct ExpertTile {
-  std::int32_t expert, first, n;
-};
 
 struct TilesScratch {
   __half* x = nullptr;            // [rows][padded n_embd]

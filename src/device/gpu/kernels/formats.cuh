@@ -89,46 +89,57 @@ struct Tile {
   static constexpr bool kHasMinimum = !(kEight || kLinear || kType == BlockType::MXFP4);
   static constexpr int kQuantWords = kEight ? 8 : kTwo ? 2 : 4;
   static constexpr int kScaleWords = kWideScale ? 4 : kByteScale ? 1 : 2;
+  static constexpr int kQuantBytes = kEight ? 1024 : kTwo ? 256 : 512;  // of a tile
+  static constexpr int kExtraBytes = kSixth ? 256 : kFifthBit ? 128 : 0;
 
   std::uint32_t q[kQuantWords];
   std::uint32_t x[2];
   std::uint32_t s[kScaleWords];
   std::uint32_t d[2];
 
-  __device__ __forceinline__ void load(const Planes& p, int row_tile, int col_tile, int lane) {
-    const std::int64_t tile = static_cast<std::int64_t>(row_tile) * p.col_tiles + col_tile;
-    if constexpr (kEight) {
-      const auto* at = reinterpret_cast<const uint4*>(p.data + tile * 1024) + lane;
-      put(q, load_stream(at));
-      put(q + 4, load_stream(at + 32));
-    } else if constexpr (kTwo) {
-      put(q, load_stream(reinterpret_cast<const uint2*>(p.data + tile * 256) + lane));
-    } else {
-      put(q, load_stream(reinterpret_cast<const uint4*>(p.data + tile * 512) + lane));
-    }
-    if constexpr (kFifthBit)
-      x[0] =
-          load_stream(reinterpret_cast<const std::uint32_t*>(p.data + p.extra + tile * 128) + lane);
-    if constexpr (kSixth)
-      put(x, load_stream(reinterpret_cast<const uint2*>(p.data + p.extra + tile * 256) + lane));
+  // Where a lane's parts of a row tile begin, for a loop over its column tiles.
+  struct At {
+    const std::byte *quants, *extra, *scales, *supers;
+  };
+  __device__ __forceinline__ static At at(const Planes& p, int row_tile, int lane) {
+    const std::int64_t tile = static_cast<std::int64_t>(row_tile) * p.col_tiles;
     const int g = lane / 4;
-    const std::byte* scales = p.data + p.scales + tile * (kScaleWords * 32);
-    if constexpr (kScaleWords == 4)
-      put(s, __ldg(reinterpret_cast<const uint4*>(scales) + g));
-    else if constexpr (kScaleWords == 2)
-      put(s, __ldg(reinterpret_cast<const uint2*>(scales) + g));
-    else
-      s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales) + g);
-    if constexpr (kPairSuper || kSingleSuper) {
-      const std::byte* supers =
-          p.data + p.supers +
-          (static_cast<std::int64_t>(row_tile) * p.supers_a_row + col_tile / 4) *
-              (kPairSuper ? 64 : 32);
-      if constexpr (kPairSuper)
-        put(d, __ldg(reinterpret_cast<const uint2*>(supers) + g));
-      else
-        d[0] = __ldg(reinterpret_cast<const std::uint32_t*>(supers) + g);
+    return {
+        p.data + tile * kQuantBytes + lane * (kTwo ? 8 : 16),
+        p.data + p.extra + tile * kExtraBytes + lane * (kSixth ? 8 : 4),
+        p.data + p.scales + tile * (kScaleWords * 32) + g * (kScaleWords * 4),
+        p.data + p.supers +
+            (static_cast<std::int64_t>(row_tile) * p.supers_a_row * 8 + g) * (kPairSuper ? 8 : 4)};
+  }
+
+  __device__ __forceinline__ void load(const At& from, int col_tile) {
+    const std::byte* quants = from.quants + col_tile * kQuantBytes;
+    if constexpr (kEight) {
+      put(q, load_stream(reinterpret_cast<const uint4*>(quants)));
+      put(q + 4, load_stream(reinterpret_cast<const uint4*>(quants + 512)));
+    } else if constexpr (kTwo) {
+      put(q, load_stream(reinterpret_cast<const uint2*>(quants)));
+    } else {
+      put(q, load_stream(reinterpret_cast<const uint4*>(quants)));
     }
+    const std::byte* extra = from.extra + col_tile * kExtraBytes;
+    if constexpr (kFifthBit) x[0] = load_stream(reinterpret_cast<const std::uint32_t*>(extra));
+    if constexpr (kSixth) put(x, load_stream(reinterpret_cast<const uint2*>(extra)));
+    const std::byte* scales = from.scales + col_tile * (kScaleWords * 32);
+    if constexpr (kScaleWords == 4)
+      put(s, __ldg(reinterpret_cast<const uint4*>(scales)));
+    else if constexpr (kScaleWords == 2)
+      put(s, __ldg(reinterpret_cast<const uint2*>(scales)));
+    else
+      s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales));
+    const std::byte* supers = from.supers + col_tile / 4 * (kPairSuper ? 64 : 32);
+    if constexpr (kPairSuper)
+      put(d, __ldg(reinterpret_cast<const uint2*>(supers)));
+    else if constexpr (kSingleSuper)
+      d[0] = __ldg(reinterpret_cast<const std::uint32_t*>(supers));
+  }
+  __device__ __forceinline__ void load(const Planes& p, int row_tile, int col_tile, int lane) {
+    load(at(p, row_tile, lane), col_tile);
   }
 
   __device__ __forceinline__ void levels(int group, std::uint32_t (&a)[4]) const {

@@ -14,7 +14,10 @@ GpuError project(const Launch& launch, const ProjectArgs& args) {
     const Output& output = args.outputs[static_cast<std::size_t>(i)];
     GpuError error{};
     if (is_plain(output.w.type)) {
-      error = project_plain(launch, args.input, output, args.rows);
+      const bool both = i + 1 < args.n_outputs &&
+                        shares_plain(output, args.outputs[static_cast<std::size_t>(i) + 1]);
+      const Output second = both ? args.outputs[static_cast<std::size_t>(++i)] : Output{};
+      error = project_plain(launch, args.input, output, second, args.rows);
     } else if (!has_tiles(output.w)) {
       ProjectArgs one = args;
       one.n_outputs = 1;

@@ -14,16 +14,23 @@ namespace {
 constexpr int kRows = 64, kDepth = 32;
 constexpr int kThreads = 256, kGroups = 4, kGroupThreads = kThreads / kGroups;
 
-struct PlainArgs {
+struct PlainOutput {
   Planes w;
-  Input in;
-  int tokens;
   float* out;
   std::int64_t stride;
   bool add;
 };
+// Rows of one matrix, then those of another of the same columns.
+struct PlainArgs {
+  PlainOutput first, second;
+  Input in;
+  int tokens;
+};
 
-__device__ __forceinline__ float4 weight_four(const Planes& w, int row, int column) {
+__device__ __forceinline__ float4 weight_four(const PlainArgs& args, int row, int column) {
+  const bool later = row >= args.first.w.rows;
+  const Planes& w = later ? args.second.w : args.first.w;
+  if (later) row -= args.first.w.rows;
   const std::int64_t at = static_cast<std::int64_t>(row) * w.cols + column;
   if (w.type == BlockType::F32) return *reinterpret_cast<const float4*>(w.data + at * 4);
   const uint2 raw = *reinterpret_cast<const uint2*>(w.data + at * 2);
@@ -67,16 +74,16 @@ __global__ void __launch_bounds__(kThreads)
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   GroupRoom<kTokens>& room = rooms[group];
-  const int steps = (args.w.cols / kDepth + kGroups - 1) / kGroups;  // of each group, at most
-  const int begin = group * steps * kDepth, end = min(args.w.cols, begin + steps * kDepth);
+  const int cols = args.first.w.cols, rows = args.first.w.rows + args.second.w.rows;
+  const int steps = (cols / kDepth + kGroups - 1) / kGroups;  // of each group, at most
+  const int begin = group * steps * kDepth, end = min(cols, begin + steps * kDepth);
   const int column = thread % 8 * 4;
   float4 w_next[kWeights], x_next[kInputs];
   const auto fetch = [&](int start) {
     if (start >= end) return;
 #pragma unroll
     for (int i = 0; i < kWeights; ++i)
-      w_next[i] =
-          weight_four(args.w, min(first_row + i * 8 + thread / 8, args.w.rows - 1), start + column);
+      w_next[i] = weight_four(args, min(first_row + i * 8 + thread / 8, rows - 1), start + column);
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
       const int token = min(i * 8 + thread / 8, n - 1);
@@ -123,17 +130,20 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTokens; i += kThreads) {
     const int r = i % kRows, t = i / kRows;
-    if (first_row + r >= args.w.rows || t >= n) continue;
+    if (first_row + r >= rows || t >= n) continue;
     float all = 0;
     for (int g = 0; g < kGroups; ++g) all += rooms[g].sums[r][t];
-    float* at = args.out + (first + t) * args.stride + first_row + r;
-    *at = args.add ? *at + all : all;
+    const bool later = first_row + r >= args.first.w.rows;
+    const PlainOutput& to = later ? args.second : args.first;
+    float* at = to.out + (first + t) * to.stride + first_row + r - (later ? args.first.w.rows : 0);
+    *at = to.add ? *at + all : all;
   }
 }
 
 template <int kTokens>
 GpuError launch_plain(const Launch& launch, const PlainArgs& args) {
-  const dim3 grid(static_cast<unsigned>((args.w.rows + kRows - 1) / kRows),
+  const int rows = args.first.w.rows + args.second.w.rows;
+  const dim3 grid(static_cast<unsigned>((rows + kRows - 1) / kRows),
                   static_cast<unsigned>((args.tokens + kTokens - 1) / kTokens));
   const std::size_t shared =
       kGroups * sizeof(GroupRoom<kTokens>) +
@@ -141,13 +151,23 @@ GpuError launch_plain(const Launch& launch, const PlainArgs& args) {
   return launch_kernel(launch, plain_kernel<kTokens>, grid, dim3(kThreads), shared, args);
 }
 
+PlainOutput plain_output(const Output& output) {
+  return {planes_of(output.w), output.out, output.stride, output.add};
+}
+
 }  // namespace
 
-GpuError project_plain(const Launch& launch, const Input& input, const Output& output, int rows) {
-  const PlainArgs args{planes_of(output.w), input, rows, output.out, output.stride, output.add};
-  const int wide = (output.w.rows + kRows - 1) / kRows * ((rows + 31) / 32);
+GpuError project_plain(const Launch& launch, const Input& input, const Output& output,
+                       const Output& second, int rows) {
+  const PlainArgs args{plain_output(output), plain_output(second), input, rows};
+  const int wide = (output.w.rows + second.w.rows + kRows - 1) / kRows * ((rows + 31) / 32);
   return wide < launch.multiprocessors ? launch_plain<8>(launch, args)
                                        : launch_plain<32>(launch, args);
+}
+
+bool shares_plain(const Output& output, const Output& second) {
+  return is_plain(second.w.type) && output.w.cols == second.w.cols &&
+         output.w.rows % kRows + second.w.rows <= kRows;
 }
 
 }  // namespace tessera::gpu

@@ -1,6 +1,4 @@
 // Projections of many rows through tensor-core tiles (tiles.cuh).
-#include <algorithm>
-
 #include "device/gpu/kernels/halves.cuh"
 
 namespace tessera::gpu {
@@ -21,63 +19,54 @@ __global__ void __launch_bounds__(kDecodeThreads)
   }
 }
 
-struct TilesArgs {
-  Planes w;
-  const __half* x;
-  std::int64_t x_stride;
-  int rows;
-  float* out;
-  std::int64_t stride;
-  bool add;
-};
-
 template <int kColumns>
-__device__ __forceinline__ void store_tile(const TilesArgs& args, int row_tile, int first, int n,
+__device__ __forceinline__ void store_tile(const TileProduct& args, int row_tile, int first, int n,
                                            const float* acc) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) {
     const int token = i / 4 * 8 + 2 * t + i % 2, row = row_tile * kTileRows + g + i % 4 / 2 * 8;
-    if (token >= n || row >= args.w.rows) continue;
-    float* at = args.out + (first + token) * args.stride + row;
-    *at = args.add ? *at + acc[i] : acc[i];
+    if (token >= n || row >= args.a.rows) continue;
+    put_sum(args.out + (first + token) * args.stride + row, acc[i], args.add);
   }
 }
 
 template <BlockType kType, int kColumns>
-__global__ void __launch_bounds__(kTileThreads, 1)
-    tiles_kernel(const TESSERA_GRID_CONSTANT TilesArgs args) {
+__global__ void __launch_bounds__(kTileThreads<kColumns>, kTileBlocks<kColumns>)
+    tiles_kernel(const TESSERA_GRID_CONSTANT TileProduct args) {
   TESSERA_DYNAMIC_SHARED(char, raw);
   char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
   chain_wait();
   chain_trigger();
   const int row_tile =
-      static_cast<int>(blockIdx.x) * kTileWarps + static_cast<int>(threadIdx.x) / kWarp;
+      static_cast<int>(blockIdx.x) * kTileWarps<kColumns> + static_cast<int>(threadIdx.x) / kWarp;
   const int first = static_cast<int>(blockIdx.y) * kColumns;
   const TokenTile tokens{args.x, args.x_stride, nullptr,
                          1,      first,         min(kColumns, args.rows - first)};
   float acc[kColumns / 2];
-  multiply_tiles<kType, kColumns>(args.w, row_tile, tokens, shared, acc);
+  multiply_tiles<kType, kColumns, kColumns>(args.a, row_tile, tokens, shared, acc);
   store_tile<kColumns>(args, row_tile, first, tokens.n, acc);
 }
 
+template <BlockType kType, int kColumns>
+GpuError launch_columns(const Launch& launch, const TileProduct& args) {
+  const int each = kTileWarps<kColumns>;
+  const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
+                  static_cast<unsigned>((args.rows + kColumns - 1) / kColumns));
+  return launch_kernel(launch, tiles_kernel<kType, kColumns>, grid, dim3(kTileThreads<kColumns>),
+                       kTileShared<kColumns>, args);
+}
+
 template <BlockType kType>
-GpuError launch_tiles(const Launch& launch, const TilesArgs& args) {
-  const int row_blocks = (args.w.row_tiles + kTileWarps - 1) / kTileWarps;
-  const auto blocks = [&](int tokens) { return row_blocks * ((args.rows + tokens - 1) / tokens); };
-  const auto grid = [&](int tokens) {
-    return dim3(static_cast<unsigned>(row_blocks),
-                static_cast<unsigned>((args.rows + tokens - 1) / tokens));
-  };
+GpuError launch_tiles(const Launch& launch, const TileProduct& args) {
   // Narrow tiles where wide ones would leave multiprocessors idle.
-  if (args.rows <= 32 || blocks(64) < launch.multiprocessors)
-    return launch_kernel(launch, tiles_kernel<kType, 32>, grid(32), dim3(kTileThreads), kTileShared,
-                         args);
-  if (args.rows <= 64 || blocks(128) < launch.multiprocessors)
-    return launch_kernel(launch, tiles_kernel<kType, 64>, grid(64), dim3(kTileThreads), kTileShared,
-                         args);
-  return launch_kernel(launch, tiles_kernel<kType, 128>, grid(128), dim3(kTileThreads), kTileShared,
-                       args);
+  const auto idle = [&](int tokens, int warps) {
+    return (args.a.row_tiles + warps - 1) / warps * ((args.rows + tokens - 1) / tokens) <
+           launch.multiprocessors;
+  };
+  if (args.rows <= 32 || idle(64, kTileWarps<64>)) return launch_columns<kType, 32>(launch, args);
+  if (args.rows <= 64 || idle(128, kTileWarps<128>)) return launch_columns<kType, 64>(launch, args);
+  return launch_columns<kType, 128>(launch, args);
 }
 
 }  // namespace
@@ -89,10 +78,10 @@ GpuError halve_rows(const Launch& launch, const Input& in, int rows, int padded,
 }
 
 GpuError project_tiles(const Launch& launch, const Output& output, const __half* tokens, int rows) {
-  TilesArgs args{};
-  args.w = planes_of(output.w);
+  TileProduct args{};
+  args.a = planes_of(output.w);
   args.x = tokens;
-  args.x_stride = std::int64_t{args.w.col_tiles} * kTileCols;
+  args.x_stride = std::int64_t{args.a.col_tiles} * kTileCols;
   args.rows = rows;
   args.out = output.out;
   args.stride = output.stride;

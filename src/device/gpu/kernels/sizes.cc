@@ -113,7 +113,7 @@ TilesLayout tiles_layout(const FfnArgs& args) {
   place(at.dense_h, rows * static_cast<std::size_t>(shape.dense_pad) * 2);
   place(at.list, pairs * 4);
   place(at.first, (experts + 1) * 4);
-  place(at.tiles, (pairs / kTileTokens + experts) * 12);
+  place(at.tiles, (pairs / kNarrowTokens + experts) * 12);
   place(at.n_tiles, 4);
   at.bytes = bytes;
   return at;

@@ -66,9 +66,11 @@ TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
          (std::int64_t{cols / kSuperCols} * 4 + 127) / 128 * 128;
 }
 
-inline constexpr int kTileTokens = 128;  // of the widest tensor-core tile
+// Tokens of a tensor-core tile: few to a matrix, and many, where the device has no wider ones.
+inline constexpr int kNarrowTokens = 64, kTileTokens = 128;
+// No expert's pairs make more tiles than this, whichever are taken.
 constexpr int expert_tiles_of(int pairs) {
-  return (pairs + kTileTokens - 1) / kTileTokens;
+  return (pairs + kNarrowTokens - 1) / kNarrowTokens;
 }
 
 }  // namespace tessera::gpu

@@ -1,34 +1,58 @@
-// Tensor-core products for many rows: 16 warps compute 256 weight rows times up to 128 tokens, the
+// Tensor-core products for many rows: a warp computes 16 weight rows times up to 128 tokens, the
 // weights decoded to f16 in the registers in which the matrix instruction takes them, the tokens
 // through a ring of shared-memory tiles filled by asynchronous copies.
+//
+// A block has 16 warps. Where its tiles have 64 tokens at most it has 8, and three such blocks
+// stand on a multiprocessor: few tokens mean that it decodes most of the time, and some blocks
+// decode while others wait for weights or at their barrier.
 //
 // Tokens are f16 rows with the columns of each 16 in the order 0, 2, ..., 14, 1, 3, ..., 15
 // (half_place()): what a 32-bit word of levels decodes to without moving bytes. A column of the
 // result depends on nothing but that token, and its sum runs over the columns in rising order.
 //
 // Floor: 2 * rows * cols * tokens operations at the tensor rate (790 TFLOP/s measured for f16 on an
-// H200). A block reads 0.57 bytes of weights and 128 / 256 of its token bytes a product of 256 x
-// 128.
+// H200); with few tokens a matrix's bytes at the memory's rate. A block reads 0.57 bytes of weights
+// and 128 / 256 of its token bytes a product of 256 x 128.
 #pragma once
 
 #include "device/gpu/kernels/formats.cuh"
 #include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/shared_memory.cuh"
-#include "device/gpu/kernels/sizes.h"
+#include "device/gpu/kernels/tile_product.cuh"
 #include "device/gpu/kernels/warpgroup.cuh"
 
 namespace tessera::gpu {
 
-inline constexpr int kTileWarps = 16;
-inline constexpr int kTileThreads = kTileWarps * kWarp;
+// Of a block whose tiles have up to kMost tokens, and how many such blocks a multiprocessor holds.
+template <int kMost>
+inline constexpr int kTileWarps = kMost <= kNarrowTokens ? 8 : 16;
+template <int kMost>
+inline constexpr int kTileThreads = kTileWarps<kMost>* kWarp;
+template <int kMost>
+inline constexpr int kTileBlocks = kMost <= kNarrowTokens ? 3 : 1;
 // Tiles of tokens that are on their way, and stages: products of the last two tiles may still read.
 inline constexpr int kTilesAhead = 3, kTileStages = kTilesAhead + 2;
-inline constexpr int kStageBytes = kTileTokens * kTileCols * 2;
-inline constexpr int kTileShared = kTileStages * kStageBytes + 1024;
+template <int kMost>
+inline constexpr int kStageBytes = kMost* kTileCols * 2;
+template <int kMost>
+inline constexpr int kTileShared = kTileStages* kStageBytes<kMost> + 1024;
 
 // Where column c of a row of halves stands.
 __host__ __device__ constexpr int half_place(int c) {
   return c / 16 * 16 + (c % 2) * 8 + c % 16 / 2;
+}
+
+// Stores a result or adds it to what is there: without reading it, which a thread that has many
+// would wait for one by one. Nobody else adds to it.
+__device__ __forceinline__ void put_sum(float* at, float value, bool add) {
+  if (!add)
+    *at = value;
+  else
+#ifdef TESSERA_GPU_PTX
+    asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
+#else
+    *at += value;
+#endif
 }
 
 // Four signed or unsigned bytes as halves: (0, 2) and (1, 3), less `zero`.
@@ -38,6 +62,58 @@ __device__ __forceinline__ void bytes_to_halves(std::uint32_t bytes, __half2 zer
   const std::uint32_t raised = kSigned ? bytes ^ 0x80808080u : bytes;
   even = __hsub2(as_half2(permute(raised, 0x64646464u, 0x4240u)), zero);
   odd = __hsub2(as_half2(permute(raised, 0x64646464u, 0x4341u)), zero);
+}
+
+// The low nibbles (group 0) or the high ones of four bytes as halves: (0, 2) and (1, 3).
+__device__ __forceinline__ void nibbles_to_halves(std::uint32_t word, int group, __half2& even,
+                                                  __half2& odd) {
+  const std::uint32_t mask = group == 0 ? 0x000f000fu : 0x00f000f0u;
+  const __half2 x = as_half2((word & mask) | 0x64006400u),
+                y = as_half2(((word >> 8) & mask) | 0x64006400u);
+  if (group == 0) {
+    even = __hsub2(x, __float2half2_rn(1024));
+    odd = __hsub2(y, __float2half2_rn(1024));
+  } else {  // sixteenfold
+    even = __hfma2(x, __float2half2_rn(1.0f / 16), __float2half2_rn(-1024.0f / 16));
+    odd = __hfma2(y, __float2half2_rn(1.0f / 16), __float2half2_rn(-1024.0f / 16));
+  }
+}
+
+// The factors of one group as halves: [step of 16 columns][low or high row].
+template <BlockType kType>
+__device__ __forceinline__ void half_factors(const Tile<kType>& tile, int group,
+                                             __half2 (&scale)[2][2], __half2 (&minimum)[2][2]) {
+  using T = Tile<kType>;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    // A product of a half and a small whole number is rounded once, as by way of f32.
+    if constexpr (kType == BlockType::Q4_K || kType == BlockType::Q5_K) {
+      const __half2 both = __hmul2(
+          as_half2(tile.d[half]),
+          __hsub2(as_half2(permute(tile.s[group], 0x64646464u, half == 0 ? 0x4140u : 0x4342u)),
+                  __float2half2_rn(1024)));
+      scale[0][half] = scale[1][half] = __lows2half2(both, both);
+      minimum[0][half] = minimum[1][half] = __hneg2(__highs2half2(both, both));
+    } else if constexpr (kType == BlockType::Q6_K || kType == BlockType::Q3_K) {
+      const __half2 supers = as_half2(tile.d[0]);
+      const __half2 d = half == 0 ? __lows2half2(supers, supers) : __highs2half2(supers, supers);
+      const __half2 both =
+          __hmul2(d, __hsub2(as_half2(permute(tile.s[group] ^ 0x80808080u, 0x64646464u,
+                                              half == 0 ? 0x4140u : 0x4342u)),
+                             __float2half2_rn(1024 + 128)));
+      scale[0][half] = __lows2half2(both, both);
+      scale[1][half] = __highs2half2(both, both);
+    } else {
+      float scales[T::kParts][2], minimums[T::kParts][2];
+      tile.factors(group, scales, minimums);
+#pragma unroll
+      for (int step = 0; step < 2; ++step) {
+        const int part = T::kParts == 1 ? 0 : step;
+        scale[step][half] = __float2half2_rn(scales[part][half]);
+        minimum[step][half] = __float2half2_rn(-minimums[part][half]);
+      }
+    }
+  }
 }
 
 // The A operands of the two 16-column steps of one group of 32.
@@ -54,25 +130,26 @@ __device__ __forceinline__ void decode_group(const Tile<kType>& tile, int group,
                                                      : 0;
   constexpr bool kAffine = T::kHasMinimum && kZero == 0;
   std::uint32_t levels[4];
-  tile.levels(group, levels);
-  float scale[T::kParts][2], minimum[T::kParts][2];
-  tile.factors(group, scale, minimum);
+  if constexpr (kType != BlockType::Q4_K) tile.levels(group, levels);
+  __half2 scale[2][2], minimum[2][2];
+  half_factors(tile, group, scale, minimum);
   const __half2 zero = __float2half2_rn(1024.0f + kZero + (kSigned ? 128.0f : 0.0f));
 #pragma unroll
   for (int half = 0; half < 2; ++half)
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
-      const int part = T::kParts == 1 ? 0 : step;
-      const __half2 s = __float2half2_rn(scale[part][half]);
       __half2 even, odd;
-      bytes_to_halves<kSigned>(levels[2 * step + half], zero, even, odd);
-      if constexpr (kAffine) {
-        const __half2 m = __float2half2_rn(-minimum[part][half]);
-        even = __hfma2(even, s, m);
-        odd = __hfma2(odd, s, m);
+      if constexpr (kType == BlockType::Q4_K) {
+        nibbles_to_halves(tile.q[2 * step + half], group, even, odd);
       } else {
-        even = __hmul2(even, s);
-        odd = __hmul2(odd, s);
+        bytes_to_halves<kSigned>(levels[2 * step + half], zero, even, odd);
+      }
+      if constexpr (kAffine) {
+        even = __hfma2(even, scale[step][half], minimum[step][half]);
+        odd = __hfma2(odd, scale[step][half], minimum[step][half]);
+      } else {
+        even = __hmul2(even, scale[step][half]);
+        odd = __hmul2(odd, scale[step][half]);
       }
       a[step][half] = as_bits(even);
       a[step][2 + half] = as_bits(odd);
@@ -92,16 +169,28 @@ struct TokenTile {
   }
 };
 
-// Copies column tile `tile` of the tokens into one stage. Each thread brings two pieces of 16
-// bytes, always of the same rows: `rows` holds their addresses.
-__device__ __forceinline__ void copy_stage(char* stage, const __half* const (&rows)[2], int n,
+// The tokens that this thread brings a piece of 16 bytes of, in every stage: each 32nd or 64th.
+template <int kMost>
+struct TokenRows {
+  static constexpr int kApart = kTileThreads<kMost> / 8, kCount = kMost / kApart;
+  const __half* at[kCount];
+
+  __device__ static int token(int i) { return static_cast<int>(threadIdx.x) / 8 + kApart * i; }
+  __device__ explicit TokenRows(const TokenTile& tokens) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) at[i] = tokens.row(min(token(i), tokens.n - 1));
+  }
+};
+
+// Copies column tile `tile` of the tokens into one stage.
+template <int kMost>
+__device__ __forceinline__ void copy_stage(char* stage, const TokenRows<kMost>& rows, int n,
                                            int tile) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int token = static_cast<int>(threadIdx.x) / 8 + 64 * i,
-              piece = static_cast<int>(threadIdx.x) % 8;
+  for (int i = 0; i < rows.kCount; ++i) {
+    const int token = rows.token(i), piece = static_cast<int>(threadIdx.x) % 8;
     copy_async(stage + token * 128 + (piece ^ (token % 8)) * 16,
-               rows[i] + tile * kTileCols + piece * 8, token < n);
+               rows.at[i] + tile * kTileCols + piece * 8, token < n);
   }
 }
 
@@ -163,27 +252,25 @@ __device__ __forceinline__ void end_products(float*) {}
 
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
 // `row_tile` may lie past the matrix: then the warp computes with what is there and stores nothing.
-template <BlockType kType, int kColumns>
+template <BlockType kType, int kColumns, int kMost>
 __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& tokens, char* shared,
                                float* acc) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   row_tile = min(row_tile, w.row_tiles - 1);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
-  const __half* rows[2];
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    rows[i] = tokens.row(min(static_cast<int>(threadIdx.x) / 8 + 64 * i, tokens.n - 1));
+  const TokenRows<kMost> rows(tokens);
   const int n = w.col_tiles;
 #pragma unroll
   for (int s = 0; s < kTilesAhead; ++s) {
-    if (s < n) copy_stage(shared + s * kStageBytes, rows, tokens.n, s);
+    if (s < n) copy_stage(shared + s * kStageBytes<kMost>, rows, tokens.n, s);
     copy_commit();
   }
+  const auto from = Tile<kType>::at(w, row_tile, lane);
   Tile<kType> current, next;
-  current.load(w, row_tile, 0, lane);
+  current.load(from, 0);
   for (int tile = 0; tile < n; ++tile) {
-    next.load(w, row_tile, min(tile + 1, n - 1), lane);
+    next.load(from, min(tile + 1, n - 1));
     copy_wait<kTilesAhead - 1>();
 #ifdef TESSERA_GPU_WGMMA
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
@@ -191,10 +278,10 @@ __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& t
     __syncthreads();
     // Over the tile before the last one, whose products every warp has waited for.
     if (tile + kTilesAhead < n)
-      copy_stage(shared + (tile + kTilesAhead) % kTileStages * kStageBytes, rows, tokens.n,
+      copy_stage(shared + (tile + kTilesAhead) % kTileStages * kStageBytes<kMost>, rows, tokens.n,
                  tile + kTilesAhead);
     copy_commit();
-    multiply_stage<kType, kColumns>(current, shared + tile % kTileStages * kStageBytes, acc);
+    multiply_stage<kType, kColumns>(current, shared + tile % kTileStages * kStageBytes<kMost>, acc);
     current = next;
   }
   end_products<kColumns>(acc);

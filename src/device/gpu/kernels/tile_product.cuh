@@ -1,0 +1,42 @@
+// One product of many rows on the tensor cores, of a matrix or of each expert's: what its kernels
+// (project_tiles.cu, ffn_tiles.cu) are told.
+#pragma once
+
+#include "device/gpu/kernels/formats.cuh"
+#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/sizes.h"
+
+namespace tessera::gpu {
+
+// One tile of an expert's tokens: places first .. first + n - 1 of the list.
+struct ExpertTile {
+  std::int32_t expert, first, n;
+};
+
+struct TileProduct {
+  Planes a, b;  // gate and up, or one matrix and nothing; of an expert: data unused
+  std::int64_t a_offset = 0, b_offset = 0;
+  const std::byte* const* table = nullptr;  // experts; null: a and b themselves
+  const ExpertTile* tiles = nullptr;        // null: consecutive tokens
+  const std::int32_t* n_tiles = nullptr;
+  const std::int32_t* list = nullptr;  // pair ids in expert order
+  int rows = 0;                        // tokens without tiles
+  int divisor = 1;                     // of the list's entries: pair -> row
+  bool gather = false;                 // tokens are rows of x that the list names, else places
+  const __half* x = nullptr;
+  std::int64_t x_stride = 0;
+  Activation activation{};
+  __half* h = nullptr;   // gate and up: [place][stride], activation(gate) * up
+  float* out = nullptr;  // else [pair or row][stride]
+  std::int64_t stride = 0;
+  bool add = false;  // to out
+};
+
+// How many tokens a tile of an expert has at most. It depends on the step and the router alone, so
+// that experts that come in groups are cut as all at once.
+inline int expert_tile_tokens(const FfnArgs& args) {
+  const int mean = args.rows * args.moe.n_used / args.moe.n_expert;
+  return mean <= kNarrowTokens * 3 / 4 ? kNarrowTokens : kTileTokens;
+}
+
+}  // namespace tessera::gpu
