@@ -23,14 +23,6 @@ std::int64_t microseconds_since(std::chrono::steady_clock::time_point start) {
       .count();
 }
 
-int most_used(const ModelSpec& spec, const ShardLayout& layout) {
-  int used = 0;
-  for (int l = layout.first_layer; l < layout.end_layer; ++l)
-    if (const auto& moe = spec.layers[static_cast<std::size_t>(l)].moe)
-      used = std::max(used, moe->n_used);
-  return used;
-}
-
 // Of a job that a worker did not compute, though it may have taken it.
 WorkerFailure failure_of(const Error& error, bool taken) {
   switch (error.code) {
@@ -62,7 +54,7 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
   CHECK(parts.host != nullptr);
   for (const LayerExperts& layer : layout.experts) streamed_layers_.push_back(layer.streamed);
   const auto rows = static_cast<std::size_t>(layout.max_rows);
-  const std::size_t pairs = rows * static_cast<std::size_t>(most_used(spec, layout));
+  const std::size_t pairs = rows * static_cast<std::size_t>(most_experts_used(spec));
   split_.reserve(table_, pairs);
   for (int i = 0; i <= table_.workers(); ++i) {
     Group& group = *groups_.emplace_back(std::make_unique<Group>());
@@ -89,7 +81,7 @@ Dispatcher::~Dispatcher() {
 std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout) {
   const std::int64_t row = spec.n_embd * std::int64_t{sizeof(float) + sizeof(double)} +
                            sizeof(std::int32_t) + sizeof(Job);
-  const std::int64_t pair = 2 * std::int64_t{sizeof(RoutedPair)} * most_used(spec, layout);
+  const std::int64_t pair = 2 * std::int64_t{sizeof(RoutedPair)} * most_experts_used(spec);
   return (worker_count(layout) + 1) * layout.max_rows * (row + pair);
 }
 

@@ -15,13 +15,6 @@ LayerExperts only_owned(std::vector<bool> owned) {
   return experts;
 }
 
-int most_experts_used(const ModelSpec& spec) {
-  int used = 1;
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.moe) used = std::max(used, layer.moe->n_used);
-  return used;
-}
-
 ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
                                      ExpertHome worker, int max_rows) {
   ExpertSetLayout layout{.max_rows = max_rows, .max_pairs = max_rows * most_experts_used(spec)};

@@ -19,9 +19,6 @@ namespace tessera {
 ExpertSetLayout expert_worker_layout(const ModelSpec& spec, std::span<const LayerExperts> layers,
                                      ExpertHome worker, int max_rows);
 
-// The largest n_used of the model's layers, at least 1.
-int most_experts_used(const ModelSpec& spec);
-
 // What the worker is left with of a layer's experts.
 LayerExperts only_owned(std::vector<bool> owned);
 

@@ -1,5 +1,6 @@
 #include "model/spec.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "base/check.h"
@@ -19,6 +20,13 @@ std::vector<KvGroup> kv_groups(const ModelSpec& spec) {
     group->layers.push_back(layer);
   }
   return groups;
+}
+
+int most_experts_used(const ModelSpec& spec) {
+  int used = 1;
+  for (const LayerSpec& layer : spec.layers)
+    if (layer.moe) used = std::max(used, layer.moe->n_used);
+  return used;
 }
 
 const char* role_name(TensorRole role) {

@@ -137,6 +137,8 @@ struct KvGroup {
   std::vector<int> layers;  // layers that store KV (kv_source < 0)
 };
 std::vector<KvGroup> kv_groups(const ModelSpec& spec);
+// How many experts a token has in the layer that uses most of them; at least 1.
+int most_experts_used(const ModelSpec& spec);
 
 // What a tensor is to the forward pass. Layer tensors carry a layer index, the first three none.
 enum class TensorRole : std::uint8_t {

@@ -18,13 +18,6 @@ GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard)
 
 namespace tessera::gpu {
 
-int most_used(const ModelSpec& spec) {
-  int used = 1;
-  for (const LayerSpec& layer : spec.layers)
-    if (layer.moe) used = std::max(used, layer.moe->n_used);
-  return used;
-}
-
 std::vector<TensorSlice> expert_slices(std::span<const TensorSlice> tensors,
                                        const ShardLayout& shard) {
   std::vector<TensorSlice> slices;
@@ -39,7 +32,7 @@ std::int64_t carve_experts_scratch(const ModelSpec& spec, const ShardLayout& sha
                                    const WeightLayout& weights, std::byte* base,
                                    ExpertsScratch& out) {
   const std::int64_t rows = shard.max_rows, embd = spec.n_embd;
-  out.used = most_used(spec);
+  out.used = most_experts_used(spec);
   out.workspace_bytes = 0;
   for (int l = shard.first_layer; l < shard.end_layer; ++l) {
     const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
@@ -68,7 +61,7 @@ std::int64_t carve_experts_scratch(const ModelSpec& spec, const ShardLayout& sha
 }
 
 std::int64_t experts_staging_bytes(const ModelSpec& spec, const ShardLayout& shard) {
-  const std::int64_t row = spec.n_embd + 2 * std::int64_t{most_used(spec)};
+  const std::int64_t row = spec.n_embd + 2 * std::int64_t{most_experts_used(spec)};
   return saturated_mul(shard.max_rows * row, std::int64_t{sizeof(float)});
 }
 

@@ -72,9 +72,6 @@ inline constexpr std::size_t kRoles = static_cast<std::size_t>(TensorRole::count
 
 KvFormat kv_format(KvType type);
 
-// Of the model's layer that uses most, at least 1.
-int most_used(const ModelSpec& spec);
-
 // --- Weights ---
 
 enum class WeightForm : std::uint8_t { planes, planes_f32, vector, conv_taps, expert };

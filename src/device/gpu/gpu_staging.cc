@@ -8,7 +8,7 @@ namespace tessera {
 gpu::PostsLayout gpu::posts_layout(const ModelSpec& spec, const ShardLayout& shard) {
   PostsLayout layout{.rows = std::min(shard.max_rows, kDecodeRows),
                      .n_embd = spec.n_embd,
-                     .used = most_used(spec)};
+                     .used = most_experts_used(spec)};
   const std::int64_t layers = shard.end_layer - shard.first_layer;
   const std::int64_t word = sizeof(std::int32_t), rows = layout.rows;
   std::int64_t at = 0;

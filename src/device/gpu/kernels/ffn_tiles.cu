@@ -99,7 +99,7 @@ __device__ __forceinline__ void expert_work(const TileProduct& args, const Plane
     output_work<kType, kColumns, kMost>(args, a, work, shared);
 }
 
-// kGateUp: hidden activations, else down. An expert's tile takes the narrowest code that holds it.
+// kGateUp: hidden activations, else down. An expert's tile takes the narrower code that holds it.
 template <BlockType kType, int kMost, bool kGateUp>
 __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
     expert_kernel(const TESSERA_GRID_CONSTANT TileProduct args) {
@@ -112,8 +112,6 @@ __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
   if (!find_work<kMost>(args, a, b, work)) return;
   if (work.n <= 32)
     expert_work<kType, 32, kMost, kGateUp>(args, a, b, work, shared);
-  else if (kMost == 64 || work.n <= 64)
-    expert_work<kType, 64, kMost, kGateUp>(args, a, b, work, shared);
   else
     expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
 }
@@ -146,7 +144,6 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
   const int blocks = (args.a.row_tiles + each - 1) / each * ((args.rows + 63) / 64);
   if (args.rows <= 32 || blocks < launch.multiprocessors)
     return launch_dense_columns<kType, 32>(launch, args);
-  if (args.rows <= 64) return launch_dense_columns<kType, 64>(launch, args);
   return launch_dense_columns<kType, 128>(launch, args);
 }
 
