@@ -10,14 +10,24 @@
 namespace tessera::testing {
 namespace {
 
-// The second GPU of the first one's kind, or null.
-std::optional<DeviceName> second_gpu() {
-  if (!test_gpu().name) return std::nullopt;
-  DeviceName name = *test_gpu().name;
-  name.team = *name.team + 1;
-  const auto info = probe_gpu(device_kind_name(name.kind), *name.team, plugin_folder());
-  if (!info || info->refusal[0] != '\0') return std::nullopt;
-  return name;
+// The first `count` GPUs of the tested one's kind, from it on; nothing where there are fewer.
+std::vector<DeviceName> gpus(int count) {
+  std::vector<DeviceName> names;
+  if (!test_gpu().name) return names;
+  for (int i = 0; i < count; ++i) {
+    DeviceName name = *test_gpu().name;
+    name.team = *name.team + i;
+    const auto info = probe_gpu(device_kind_name(name.kind), *name.team, plugin_folder());
+    if (!info || info->refusal[0] != '\0') return {};
+    names.push_back(name);
+  }
+  return names;
+}
+
+std::vector<TokenId> some_tokens(int count) {
+  std::vector<TokenId> ids;
+  for (int i = 0; i < count; ++i) ids.push_back((i * 37 + 11) % 300);
+  return ids;
 }
 
 RunnerOptions on(const std::vector<DeviceName>& devices) {
@@ -28,32 +38,57 @@ RunnerOptions on(const std::vector<DeviceName>& devices) {
   return options;
 }
 
-// Steps of one row to many.
+// Steps of one row to many, over two GPUs and three.
 TEST(GpuPeers, HaveTheBitsOfOne) {
-  const auto second = second_gpu();
-  if (!second) GTEST_SKIP() << "no second GPU to test on";
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4"});
-  ModelRunner one(file.path(), on({*test_gpu().name}));
-  ModelRunner two(file.path(), on({*test_gpu().name, *second}));
-  ASSERT_TRUE(one.ready() && two.ready());
-  ASSERT_EQ(two.plan().shards.size(), 2u);
-  EXPECT_EQ(two.plan().shards[0].layout.kept_pieces, ring_pieces(2));
-  EXPECT_EQ(two.plan().shards[1].layout.kept_pieces, 0);
-  std::vector<TokenId> ids;
-  for (int i = 0; i < 40; ++i) ids.push_back((i * 37 + 11) % 300);
-  for (const int chunk : {1, 7, 40})
-    EXPECT_TRUE(two.logits(ids, chunk) == one.logits(ids, chunk)) << chunk;
+  const std::vector<TokenId> ids = some_tokens(24);
+  for (const int count : {2, 3}) {
+    const std::vector<DeviceName> devices = gpus(count);
+    if (devices.empty()) {
+      if (count == 2) GTEST_SKIP() << "no second GPU to test on";
+      break;
+    }
+    ModelRunner one(file.path(), on({devices[0]}));
+    ModelRunner all(file.path(), on(devices));
+    ASSERT_TRUE(one.ready() && all.ready());
+    ASSERT_EQ(all.plan().shards.size(), devices.size());
+    for (int i = 0; i < count; ++i)
+      EXPECT_EQ(all.plan().shards[static_cast<std::size_t>(i)].layout.kept_pieces,
+                i + 1 < count ? ring_pieces(count) : 0);
+    for (const int chunk : {1, 7, 24})
+      EXPECT_TRUE(all.logits(ids, chunk) == one.logits(ids, chunk)) << count << ", " << chunk;
+  }
+}
+
+// Each GPU asks the host for its layers' experts in the midst of a step, and has them cross in
+// longer ones, while rows pass between the two.
+TEST(GpuPeers, AskTheHostForExperts) {
+  const std::vector<DeviceName> devices = gpus(2);
+  if (devices.empty()) GTEST_SKIP() << "no second GPU to test on";
+  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=2", "expert_count=24"});
+  const std::vector<TokenId> ids = some_tokens(20);
+  for (const double percent : {0.0, 50.0}) {
+    RunnerOptions options = on({devices[0]});
+    options.expert_resident = percent;
+    ModelRunner one(file.path(), options);
+    options.placement.devices = devices;
+    ModelRunner two(file.path(), options);
+    ASSERT_TRUE(one.ready() && two.ready());
+    ASSERT_EQ(two.plan().shards.size(), 2u);
+    for (const int chunk : {1, 5, 20})
+      EXPECT_TRUE(two.logits(ids, chunk) == one.logits(ids, chunk)) << percent << ", " << chunk;
+  }
 }
 
 // Batches that ask for no logits follow each other: the first GPU is ahead, and what it keeps for
 // the second one must stay until that has it.
 TEST(GpuPeers, MayBeSeveralBatchesApart) {
-  const auto second = second_gpu();
-  if (!second) GTEST_SKIP() << "no second GPU to test on";
+  const std::vector<DeviceName> devices = gpus(2);
+  if (devices.empty()) GTEST_SKIP() << "no second GPU to test on";
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4"});
-  ModelRunner one(file.path(), on({*test_gpu().name}));
+  ModelRunner one(file.path(), on({devices[0]}));
   // Most of the work is the second one's.
-  RunnerOptions options = on({*test_gpu().name, *second});
+  RunnerOptions options = on(devices);
   options.placement.layer_weights = {1, 3};
   ModelRunner two(file.path(), options);
   ASSERT_TRUE(one.ready() && two.ready());
