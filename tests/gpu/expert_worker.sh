@@ -28,3 +28,16 @@ if "$tessera" plan "$folder/m.gguf" --target-devices cuda:1 --spawn-worker exper
   echo "cuda:1 may be named twice:" && cat "$folder/plan" && exit 1
 fi
 grep -q "cuda:1 is named twice" "$folder/plan"
+
+# A GPU that fails in the midst of an answer: where the worker is required, the request fails and says why; else the CPU
+# computes what the worker does not.
+faulty() { EMULATED_FAULT=1:5 answer --target-devices cpu --spawn-worker experts,device=cuda:1 --expert-resident 0% --log-level info "$@"; }
+if faulty --expert-ipc-required >"$folder/got" 2>"$folder/log"; then
+  echo "a required worker may be lost:" && cat "$folder/got" "$folder/log" && exit 1
+fi
+for said in cudaErrorIllegalAddress "worker:0"; do
+  grep -q "$said" "$folder/log" || { echo "a lost GPU, nothing of $said:" && cat "$folder/log" && exit 1; }
+done
+if ! faulty >"$folder/got" 2>"$folder/log" || ! cmp -s "$folder/got" "$folder/expected"; then
+  echo "a lost GPU changes the answer:" && cat "$folder/got" "$folder/log" && exit 1
+fi

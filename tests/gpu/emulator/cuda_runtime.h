@@ -174,6 +174,7 @@ enum cudaError_t : int {
   cudaErrorMemoryAllocation = 2,
   cudaErrorNoDevice = 100,
   cudaErrorNotReady = 600,
+  cudaErrorIllegalAddress = 700,
 };
 enum cudaMemcpyKind { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
@@ -268,8 +269,7 @@ cudaError_t cudaFuncSetAttribute(Function, cudaFuncAttribute, int) {
 template <typename... Params>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* config, void (*kernel)(Params...),
                                std::type_identity_t<Params>... args) {
-  emulated::launch(reinterpret_cast<emulated::Stream*>(config->stream), config->gridDim,
-                   config->blockDim, config->dynamicSmemBytes,
-                   [kernel, args...] { kernel(args...); });
-  return cudaSuccess;
+  return static_cast<cudaError_t>(emulated::launch(
+      reinterpret_cast<emulated::Stream*>(config->stream), config->gridDim, config->blockDim,
+      config->dynamicSmemBytes, [kernel, args...] { kernel(args...); }));
 }

@@ -35,8 +35,8 @@ const void* gather(const void* own, std::size_t bytes);
 int lane();
 void* dynamic_shared();
 
-// Enqueues a kernel; null is a stream that waits for its work.
-void launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
-            std::function<void()> kernel);
+// Enqueues a kernel; null is a stream that waits for its work. A cudaError_t.
+int launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+           std::function<void()> kernel);
 
 }  // namespace emulated

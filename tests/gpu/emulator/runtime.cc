@@ -1,6 +1,7 @@
 // The runtime's calls: memory that is the process's, and streams that are threads with a queue.
 #include <atomic>
 #include <condition_variable>
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -128,6 +129,23 @@ Stream* of(cudaStream_t stream) {
   return reinterpret_cast<Stream*>(stream);
 }
 
+// EMULATED_FAULT=INDEX:LAUNCHES makes that GPU fail for good when so many kernels were launched.
+cudaError_t fault(bool launches = false) {
+  struct Fault {
+    int index = -1, left = 0;
+  };
+  static const Fault told = [] {
+    Fault found;
+    if (const char* text = std::getenv("EMULATED_FAULT"); text != nullptr)
+      std::sscanf(text, "%d:%d", &found.index, &found.left);
+    return found;
+  }();
+  static std::atomic<int> left = told.left;
+  if (device != told.index) return cudaSuccess;
+  if (launches && left > 0) --left;
+  return left > 0 ? cudaSuccess : cudaErrorIllegalAddress;
+}
+
 void enqueue(Stream* stream, Work work) {
   if (stream == nullptr)
     work();
@@ -137,10 +155,12 @@ void enqueue(Stream* stream, Work work) {
 
 }  // namespace
 
-void launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
-            std::function<void()> kernel) {
+int launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
+           std::function<void()> kernel) {
+  if (const cudaError_t error = fault(true)) return error;
   enqueue(stream,
           [=, kernel = std::move(kernel)] { run_kernel(grid, block, shared_bytes, kernel); });
+  return cudaSuccess;
 }
 
 }  // namespace emulated
@@ -220,6 +240,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNoDevice";
     case cudaErrorNotReady:
       return "cudaErrorNotReady";
+    case cudaErrorIllegalAddress:
+      return "cudaErrorIllegalAddress";
   }
   return "unknown";
 }
@@ -275,7 +297,7 @@ cudaError_t cudaMemset(void* data, int byte, std::size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   enqueue(of(stream), [=] { std::memcpy(to, from, bytes); });
-  return cudaSuccess;
+  return fault();
 }
 
 cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
@@ -320,11 +342,11 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   if (stream != nullptr) of(stream)->wait();
-  return cudaSuccess;
+  return fault();
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return stream == nullptr || of(stream)->idle() ? cudaSuccess : cudaErrorNotReady;
+  return stream == nullptr || of(stream)->idle() ? fault() : cudaErrorNotReady;
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
@@ -345,6 +367,7 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsig
 }
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  if (const cudaError_t error = fault(true)) return error;
   for (const Work& work : exec->work) enqueue(of(stream), work);
   return cudaSuccess;
 }
@@ -384,12 +407,12 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Event::Counts& counts = *event->counts;
-  return counts.reached.load() >= counts.recorded.load() ? cudaSuccess : cudaErrorNotReady;
+  return counts.reached.load() >= counts.recorded.load() ? fault() : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   event->counts->wait(event->counts->recorded.load());
-  return cudaSuccess;
+  return fault();
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
