@@ -220,7 +220,7 @@ void test_projections() {
       run({type, 100, k_quant ? 768 : 352, batch, InputKind::rms_norm}, seed++);
       run({type, 272, k_quant ? 2048 : 704, batch, InputKind::gated_rms}, seed++);
     }
-    // Tiles of many tokens, one after another in each block.
+    // In narrow tiles, as a large GPU takes them of so few rows, and in wide ones.
     for (const int multiprocessors : {0, 3}) {
       pretended_multiprocessors() = multiprocessors;
       run({type, 300, k_quant ? 768 : 352, 333, InputKind::plain}, seed++);

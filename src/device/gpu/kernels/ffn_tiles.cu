@@ -129,11 +129,10 @@ __global__ void __launch_bounds__(kTileThreads<kColumns>, kTileBlocks<kColumns>)
 
 template <BlockType kType, int kColumns>
 GpuError launch_dense_columns(const Launch& launch, const TileProduct& args) {
-  const int each = kHiddenTiles<kColumns>;
-  const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
-                  static_cast<unsigned>((args.rows + kColumns - 1) / kColumns));
-  return launch_kernel(launch, dense_kernel<kType, kColumns>, grid, dim3(kTileThreads<kColumns>),
-                       kTileShared<kColumns>, args);
+  return launch_kernel(
+      launch, dense_kernel<kType, kColumns>,
+      tile_grid(args.a, kHiddenTiles<kColumns>, (args.rows + kColumns - 1) / kColumns),
+      dim3(kTileThreads<kColumns>), kTileShared<kColumns>, args);
 }
 
 template <BlockType kType>
@@ -148,10 +147,9 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
 template <BlockType kType, int kMost, bool kGateUp>
 GpuError launch_experts(const Launch& launch, const TileProduct& args, int max_tiles) {
   const int each = kGateUp ? kHiddenTiles<kMost> : kTileWarps<kMost>;
-  const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
-                  static_cast<unsigned>(max_tiles));
-  return launch_kernel(launch, expert_kernel<kType, kMost, kGateUp>, grid,
-                       dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
+  return launch_kernel(launch, expert_kernel<kType, kMost, kGateUp>,
+                       tile_grid(args.a, each, max_tiles), dim3(kTileThreads<kMost>),
+                       kTileShared<kMost>, args);
 }
 
 // `tokens`: of a tile at most.

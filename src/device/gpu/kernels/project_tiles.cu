@@ -50,11 +50,10 @@ __global__ void __launch_bounds__(kTileThreads<kColumns>, kTileBlocks<kColumns>)
 
 template <BlockType kType, int kColumns>
 GpuError launch_columns(const Launch& launch, const TileProduct& args) {
-  const int each = kTileWarps<kColumns>;
-  const dim3 grid(static_cast<unsigned>((args.a.row_tiles + each - 1) / each),
-                  static_cast<unsigned>((args.rows + kColumns - 1) / kColumns));
-  return launch_kernel(launch, tiles_kernel<kType, kColumns>, grid, dim3(kTileThreads<kColumns>),
-                       kTileShared<kColumns>, args);
+  return launch_kernel(
+      launch, tiles_kernel<kType, kColumns>,
+      tile_grid(args.a, kTileWarps<kColumns>, (args.rows + kColumns - 1) / kColumns),
+      dim3(kTileThreads<kColumns>), kTileShared<kColumns>, args);
 }
 
 template <BlockType kType>

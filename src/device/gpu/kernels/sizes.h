@@ -66,7 +66,7 @@ TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
          (std::int64_t{cols / kSuperCols} * 4 + 127) / 128 * 128;
 }
 
-// Tokens of a tensor-core tile: few to a matrix, and many, where the device has no wider ones.
+// Tokens of a tensor-core tile at most, where matrices have few and where they have many.
 inline constexpr int kNarrowTokens = 64, kTileTokens = 128;
 // No expert's pairs make more tiles than this, whichever are taken.
 constexpr int expert_tiles_of(int pairs) {

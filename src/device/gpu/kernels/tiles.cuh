@@ -37,6 +37,11 @@ inline constexpr int kStageBytes = kMost* kTileCols * 2;
 template <int kMost>
 inline constexpr int kTileShared = kTileStages* kStageBytes<kMost> + 1024;
 
+// The blocks of a product: `each` row tiles a block, by tiles of tokens.
+inline dim3 tile_grid(const Planes& w, int each, int tiles) {
+  return dim3(static_cast<unsigned>((w.row_tiles + each - 1) / each), static_cast<unsigned>(tiles));
+}
+
 // Where column c of a row of halves stands.
 __host__ __device__ constexpr int half_place(int c) {
   return c / 16 * 16 + (c % 2) * 8 + c % 16 / 2;
