@@ -18,7 +18,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--share", type=float, default=0.5, help="of the second file's weights; default: 0.5")
     options = parser.parse_args()
-    a, b = torch.load(options.a), torch.load(options.b)
+    a, b = (torch.load(file, map_location="cpu") for file in (options.a, options.b))
     assert a.keys() == b.keys(), "the files are not of one model"
     save_whole({name: torch.lerp(a[name].float(), b[name].float(), options.share) for name in a}, options.out)
 

@@ -1,8 +1,8 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training in phases, files and scores, drafter; then DIR/files holds what `models/` ships: the files, measured/
-and recipe/tokenizer.json, the tokenizer that every stage of this run reads from DIR. Finished stages are not done
-again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
+Tokenizer, training in phases, the mean of the last two's weights, files and scores, drafter; then DIR/files holds what
+`models/` ships: the files, measured/ and recipe/tokenizer.json, the tokenizer that every stage of this run reads from
+DIR. Finished stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
 """
 
 import argparse
@@ -15,12 +15,13 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
-TRAININGS = ["target", "polish", "settle", "finish"]
+TRAININGS = ["target", "polish", "settle", "finish", "calls"]
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "scores": 210, "drafter": 300}
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "calls": 150, "mean": 60, "scores": 210,
+         "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
 
@@ -49,6 +50,7 @@ def main() -> None:
     tokenizer = out / "tokenizer.json"
     scale, uses = ["--scale", options.scale], ["--tokenizer", tokenizer]
     weights = {phase: out / phase / "weights.pt" for phase in TRAININGS}
+    mean = out / "mean.pt"
     mini = out / "scores/tessera-mini.gguf"
 
     def train(phase: str, *start) -> None:
@@ -60,9 +62,11 @@ def main() -> None:
         "polish": lambda: train("polish", "--start", weights["target"]),
         "settle": lambda: train("settle", "--start", weights["polish"]),
         "finish": lambda: train("finish", "--start", weights["settle"]),
-        "scores": lambda: run("evaluate.py", weights["finish"], *uses, "--out", out / "scores", "--count", options.count),
+        "calls": lambda: train("calls", "--start", weights["finish"]),
+        "mean": lambda: run("average.py", weights["finish"], weights["calls"], mean),
+        "scores": lambda: run("evaluate.py", mean, *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
-    ends = weights | {"tokenizer": tokenizer, "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
+    ends = weights | {"tokenizer": tokenizer, "mean": mean, "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():
         seconds = json.loads(spent.read_text()) if spent.exists() else {}
         done = out / f"{name}.done"
