@@ -85,13 +85,27 @@ struct EarlyChannels {
   float taps[kRounds][kEarlyWidth], past[kRounds][kEarlyWidth - 1];
 };
 
+// Of a decode block: its head and columns, and which row of the ring the step's inputs go to. Made
+// once: divisions are dear.
+struct BlockPlace {
+  int head, key_head, column;  // the block's first column
+  int newest;                  // row of the ring
+  bool writes_keys;            // the first value head that reads its key head
+};
+__device__ __forceinline__ BlockPlace block_place(const DeltaShape& s, const Sequence& sequence,
+                                                  int head, int column) {
+  const int key_head = key_head_of(s, head);
+  const int first = s.grouped ? key_head * (s.value_heads / s.key_heads) : key_head;
+  return {head, key_head, column, sequence.first_position % s.width, column == 0 && head == first};
+}
+
 // Channel i of the block's 2 * dim_k + kBlockColumns; -1: past the head's columns.
-__device__ __forceinline__ int channel_of(const DeltaShape& s, int head, int column, int i) {
-  const int key_head = key_head_of(s, head), keys = s.key_heads * s.dim_k;
-  if (i < s.dim_k) return key_head * s.dim_k + i;
-  if (i < 2 * s.dim_k) return keys + key_head * s.dim_k + i - s.dim_k;
-  const int v = column + i - 2 * s.dim_k;
-  return i < 2 * s.dim_k + kBlockColumns && v < s.dim_v ? 2 * keys + head * s.dim_v + v : -1;
+__device__ __forceinline__ int channel_of(const DeltaShape& s, const BlockPlace& at, int i) {
+  const int keys = s.key_heads * s.dim_k;
+  if (i < s.dim_k) return at.key_head * s.dim_k + i;
+  if (i < 2 * s.dim_k) return keys + at.key_head * s.dim_k + i - s.dim_k;
+  const int v = at.column + i - 2 * s.dim_k;
+  return i < 2 * s.dim_k + kBlockColumns && v < s.dim_v ? 2 * keys + at.head * s.dim_v + v : -1;
 }
 
 __device__ __forceinline__ bool early_channels(const DeltaShape& s) {
@@ -99,65 +113,65 @@ __device__ __forceinline__ bool early_channels(const DeltaShape& s) {
 }
 
 __device__ __forceinline__ void load_early(const DeltaArgs& args, const DeltaShape& s,
-                                           const Sequence& sequence, const float* ring, int head,
-                                           int column, EarlyChannels& early) {
+                                           const BlockPlace& at, const float* ring,
+                                           EarlyChannels& early) {
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
-    const int c = channel_of(s, head, column, round * kThreads + static_cast<int>(threadIdx.x));
+    const int c = channel_of(s, at, round * kThreads + static_cast<int>(threadIdx.x));
     if (c < 0) continue;
 #pragma unroll
     for (int j = 0; j < kEarlyWidth; ++j) early.taps[round][j] = args.taps[j * s.channels + c];
 #pragma unroll
     for (int j = 0; j + 1 < kEarlyWidth; ++j)
-      early.past[round][j] = ring[(sequence.first_position + 1 + j) % kEarlyWidth * s.channels + c];
+      early.past[round][j] = ring[(at.newest + 1 + j) % kEarlyWidth * s.channels + c];
   }
 }
 
-__device__ __forceinline__ void put_channel(const DeltaArgs& args, const DeltaShape& s,
-                                            const Sequence& sequence, float* ring, int head,
-                                            int column, int i, int c, float x, float value,
-                                            Convolved& out) {
-  (i < s.dim_k ? out.q[i] : i < 2 * s.dim_k ? out.k[i - s.dim_k] : out.v[i - 2 * s.dim_k]) = value;
-  // The blocks of the first value head that reads this key head write its part of the ring.
-  const bool first_reader =
-      column == 0 && (s.grouped ? head % (s.value_heads / s.key_heads) == 0 : head < s.key_heads);
-  if (i >= 2 * s.dim_k || first_reader)
-    ring[sequence.first_position % s.width * s.channels + c] = x;
+// Called, not copied: few instructions to fetch (select.cuh).
+static __device__ __noinline__ float opened(float x) {
+  return silu(x);
 }
 
-__device__ __forceinline__ void convolve_early(const DeltaArgs& args, const DeltaShape& s,
-                                               const Sequence& sequence, float* ring, int head,
-                                               int column, const EarlyChannels& early,
-                                               Convolved& out) {
-  const float* row = args.qkv + static_cast<std::int64_t>(sequence.first_row) * s.channels;
+__device__ __forceinline__ void put_channel(const DeltaShape& s, const BlockPlace& at, float* ring,
+                                            int i, int c, float x, float value, Convolved& out) {
+  (i < s.dim_k ? out.q[i] : i < 2 * s.dim_k ? out.k[i - s.dim_k] : out.v[i - 2 * s.dim_k]) = value;
+  if (i >= 2 * s.dim_k || at.writes_keys) ring[at.newest * s.channels + c] = x;
+}
+
+__device__ __forceinline__ void convolve_early(const DeltaShape& s, const BlockPlace& at,
+                                               const float* row, float* ring,
+                                               const EarlyChannels& early, Convolved& out) {
   float x[kRounds];
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
-    const int c = channel_of(s, head, column, round * kThreads + static_cast<int>(threadIdx.x));
+    const int c = channel_of(s, at, round * kThreads + static_cast<int>(threadIdx.x));
     x[round] = c < 0 ? 0.0f : row[c];
   }
 #pragma unroll
   for (int round = 0; round < kRounds; ++round) {
-    const int i = round * kThreads + static_cast<int>(threadIdx.x);
-    const int c = channel_of(s, head, column, i);
+    const int i = round * kThreads + static_cast<int>(threadIdx.x), c = channel_of(s, at, i);
     if (c < 0) continue;
     float sum = 0;
 #pragma unroll
     for (int j = 0; j + 1 < kEarlyWidth; ++j)
       sum = fmaf(early.taps[round][j], early.past[round][j], sum);
     sum = fmaf(early.taps[round][kEarlyWidth - 1], x[round], sum);
-    put_channel(args, s, sequence, ring, head, column, i, c, x[round], silu(sum), out);
+    put_channel(s, at, ring, i, c, x[round], opened(sum), out);
   }
 }
 
-__device__ void convolve_one(const DeltaArgs& args, const DeltaShape& s, const Sequence& sequence,
-                             float* ring, int head, int column, Convolved& out) {
+// Any width. Finds its place for itself: what is handed to a call would take registers of all.
+static __device__ __noinline__ void convolve_one(const DeltaArgs& args, Convolved& out) {
+  const DeltaShape s = shape_of(args.spec);
+  const Sequence sequence = args.step.sequences[blockIdx.z];
+  const BlockPlace at = block_place(s, sequence, static_cast<int>(blockIdx.y),
+                                    static_cast<int>(blockIdx.x) * kBlockColumns);
+  float* ring = args.state + sequence.slot * args.slot_stride;
+  const float* row = args.qkv + static_cast<std::int64_t>(sequence.first_row) * s.channels;
   for (int i = static_cast<int>(threadIdx.x); i < 2 * s.dim_k + kBlockColumns; i += kThreads) {
-    const int c = channel_of(s, head, column, i);
-    if (c < 0) continue;
-    const float value = convolved(args, s, sequence, ring, 0, c);
-    const float x = args.qkv[static_cast<std::int64_t>(sequence.first_row) * s.channels + c];
-    put_channel(args, s, sequence, ring, head, column, i, c, x, value, out);
+    const int c = channel_of(s, at, i);
+    if (c >= 0)
+      put_channel(s, at, ring, i, c, row[c], convolved(args, s, sequence, ring, 0, c), out);
   }
 }
 
@@ -245,8 +259,10 @@ __global__ void __launch_bounds__(kThreads)
   DeltaGates first_gates{};
   if constexpr (kDecode) {
     const bool ahead = early_channels(s);
+    const BlockPlace at = block_place(s, sequence, head, first_column);
+    const float* row = args.qkv + static_cast<std::int64_t>(sequence.first_row) * s.channels;
     EarlyChannels early;
-    if (ahead) load_early(args, s, sequence, ring, head, first_column, early);
+    if (ahead) load_early(args, s, at, ring, early);
     const float a = args.a[head], bias = args.dt_bias[head];
     chain_wait();
     chain_trigger();
@@ -254,10 +270,10 @@ __global__ void __launch_bounds__(kThreads)
     float* gate = gate_of(args, s, sequence, head, first_column);
     const float z = gate == nullptr ? 0.0f : *gate;
     if (ahead)
-      convolve_early(args, s, sequence, ring, head, first_column, early, shared);
+      convolve_early(s, at, row, ring, early, shared);
     else
-      convolve_one(args, s, sequence, ring, head, first_column, shared);
-    if (gate != nullptr) *gate = silu(z);
+      convolve_one(args, shared);
+    if (gate != nullptr) *gate = opened(z);
     first_gates = gates_of(a, bias, inputs.alpha, inputs.beta);
     __syncthreads();
   } else {

@@ -32,6 +32,12 @@ __device__ __forceinline__ std::uint32_t ordered(float x) {
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
+// What few models or few threads go through is called, not copied into each kernel and loop: a
+// kernel of a token runs every instruction once, so that its time is also that of fetching them.
+static __device__ __noinline__ float soft_capped(float x, float cap) {
+  return cap * tanhf(x / cap);
+}
+
 // An expert's logit as the gate sees it; -inf past the last expert.
 __device__ __forceinline__ float router_logit(const MoeArgs& moe, const float* logits, float factor,
                                               int e) {
@@ -39,7 +45,7 @@ __device__ __forceinline__ float router_logit(const MoeArgs& moe, const float* l
   float x = logits[e] * factor;
   x = isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
   const float cap = moe.router.logit_softcap;
-  return cap > 0 ? cap * tanhf(x / cap) : x;
+  return cap > 0 ? soft_capped(x, cap) : x;
 }
 
 // What a softmax over all experts needs: every lane gets it.
@@ -50,7 +56,8 @@ struct SoftmaxBase {
   }
 };
 // By each warp for itself.
-__device__ inline SoftmaxBase softmax_base(const MoeArgs& moe, const float* logits, float factor) {
+static __device__ __noinline__ SoftmaxBase softmax_base(const MoeArgs& moe, const float* logits,
+                                                        float factor) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   SoftmaxBase base;
 #pragma unroll 8
