@@ -231,7 +231,7 @@ __device__ __forceinline__ void store_column(float* to, int dim_k, int lane,
 
 // kParts: elements of dim_k a lane.
 template <int kParts, bool kDecode>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kParts <= 4 ? 3 : 1)
     recurrent_kernel(const TESSERA_GRID_CONSTANT DeltaArgs args, const float* conv) {
   __shared__ Convolved shared;
   const DeltaShape s = shape_of(args.spec);

@@ -1,10 +1,11 @@
-// Products of many rows with F32, F16 and BF16 weights in f32 arithmetic: routers and the delta
-// net's gates, whose results may not see rounded activations.
+// Products of many rows with F32, F16 and BF16 weights, as exact as in f32 arithmetic: routers and
+// the delta net's gates, whose results may not see rounded activations. Each operand goes to the
+// tensor units in two parts, three products in all (multiply_split).
 //
 // A block computes 64 weight rows times 32 tokens, or 8 where that would leave the machine idle.
-// Its four groups of 64 threads take a quarter of the columns each, in rising order, a thread 8 x 4
-// (8 x 1); the quarters are added in their order. Floor: 2 * rows * cols * tokens operations at the
-// f32 rate (a router of 256 x 2048 and 4,096 tokens: 4.3 GFLOP, 0.07 ms at 60 TFLOP/s).
+// Its four groups of two warps take a quarter of the columns each, in rising order, a warp 32 x 32
+// (32 x 8); the quarters are added in their order. Floor: 6 * rows * cols * tokens operations at
+// the TF32 rate (a router of 256 x 2048 and 4,096 tokens: 12.9 GFLOP, 0.04 ms at 300 TFLOP/s).
 #include "device/gpu/kernels/dot.cuh"
 #include "device/gpu/kernels/halves.cuh"
 
@@ -38,29 +39,57 @@ __device__ __forceinline__ float4 weight_four(const PlainArgs& args, int row, in
   return {a.x, a.y, b.x, b.y};
 }
 
-// Four columns of one row each, turned: tile[column][row].
-template <int kStride>
-__device__ __forceinline__ void put_turned(float (*tile)[kStride], int column, int row, float4 v) {
-  tile[column][row] = v.x;
-  tile[column + 1][row] = v.y;
-  tile[column + 2][row] = v.z;
-  tile[column + 3][row] = v.w;
-}
-
-// One group's share of shared memory: tiles of weights and tokens, then the group's sums.
+// One group's share of shared memory: tiles of weights and tokens, then the group's sums. The four
+// columns between rows keep a warp's reads of operands in different banks.
 template <int kTokens>
 union GroupRoom {
   struct {
-    float w[kDepth][kRows + 4], x[kDepth][kTokens + 4];
+    float w[kRows][kDepth + 4], x[kTokens][kDepth + 4];
   } tile;
   float sums[kRows][kTokens + 1];
+};
+
+// A warp's sums of 32 weight rows and kTokens tokens: [16 rows][8 tokens][of the instruction].
+template <int kTokens>
+struct WarpSums {
+  float of[2][kTokens / 8][4] = {};
+
+  __device__ __forceinline__ void add(const GroupRoom<kTokens>& room, int row, int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int start = 0; start < kDepth; start += 8) {
+      const int k = start + t;
+      Split a[2][4];
+#pragma unroll
+      for (int i = 0; i < 2; ++i)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          a[i][j] = split(room.tile.w[row + 16 * i + g + j % 2 * 8][k + j / 2 * 4]);
+#pragma unroll
+      for (int n = 0; n < kTokens / 8; ++n) {
+        const float* x = room.tile.x[8 * n + g];
+        const Split b[2] = {split(x[k]), split(x[k + 4])};
+#pragma unroll
+        for (int i = 0; i < 2; ++i) multiply_split(of[i][n], a[i], b);
+      }
+    }
+  }
+  __device__ __forceinline__ void store(GroupRoom<kTokens>& room, int row, int lane) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+#pragma unroll
+      for (int n = 0; n < kTokens / 8; ++n)
+#pragma unroll
+        for (int j = 0; j < 4; ++j)
+          room.sums[row + 16 * i + lane / 4 + j / 2 * 8][8 * n + lane % 4 * 2 + j % 2] =
+              of[i][n][j];
+  }
 };
 
 template <int kTokens>
 __global__ void __launch_bounds__(kThreads)
     plain_kernel(const TESSERA_GRID_CONSTANT PlainArgs args) {
   constexpr int kWeights = kRows * kDepth / 4 / kGroupThreads;  // pieces a thread brings
-  constexpr int kEach = kTokens / 8;                            // tokens a thread
   constexpr int kInputs = kTokens * kDepth / 4 / kGroupThreads;
   TESSERA_DYNAMIC_SHARED(char, shared);
   auto* rooms = reinterpret_cast<GroupRoom<kTokens>*>(shared);
@@ -91,8 +120,8 @@ __global__ void __launch_bounds__(kThreads)
                              input_row(args.in, first + token), inverse);
     }
   };
-  const int row = thread / 8 * 8, token = thread % 8 * kEach;
-  float sum[8][kEach] = {};
+  const int row = thread / kWarp * 32, lane = thread % kWarp;
+  WarpSums<kTokens> sums;
   fetch(begin);
   for (int step = 0; step < steps; ++step) {
     const int start = begin + step * kDepth;
@@ -100,39 +129,24 @@ __global__ void __launch_bounds__(kThreads)
     if (start < end) {
 #pragma unroll
       for (int i = 0; i < kWeights; ++i)
-        put_turned(room.tile.w, column, i * 8 + thread / 8, w_next[i]);
+        *reinterpret_cast<float4*>(&room.tile.w[i * 8 + thread / 8][column]) = w_next[i];
 #pragma unroll
       for (int i = 0; i < kInputs; ++i)
-        put_turned(room.tile.x, column, i * 8 + thread / 8, x_next[i]);
+        *reinterpret_cast<float4*>(&room.tile.x[i * 8 + thread / 8][column]) = x_next[i];
     }
     __syncthreads();
     if (start >= end) continue;
     fetch(start + kDepth);
-#pragma unroll 8
-    for (int k = 0; k < kDepth; ++k) {
-      float a[8], b[kEach];
-      *reinterpret_cast<float4*>(a) = *reinterpret_cast<const float4*>(&room.tile.w[k][row]);
-      *reinterpret_cast<float4*>(a + 4) =
-          *reinterpret_cast<const float4*>(&room.tile.w[k][row + 4]);
-#pragma unroll
-      for (int j = 0; j < kEach; ++j) b[j] = room.tile.x[k][token + j];
-#pragma unroll
-      for (int i = 0; i < 8; ++i)
-#pragma unroll
-        for (int j = 0; j < kEach; ++j) sum[i][j] = fmaf(a[i], b[j], sum[i][j]);
-    }
+    sums.add(room, row, lane);
   }
   __syncthreads();
-#pragma unroll
-  for (int i = 0; i < 8; ++i)
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) room.sums[row + i][token + j] = sum[i][j];
+  sums.store(room, row, lane);
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTokens; i += kThreads) {
     const int r = i % kRows, t = i / kRows;
     if (first_row + r >= rows || t >= n) continue;
     float all = 0;
-    for (int g = 0; g < kGroups; ++g) all += rooms[g].sums[r][t];
+    for (int part = 0; part < kGroups; ++part) all += rooms[part].sums[r][t];
     const bool later = first_row + r >= args.first.w.rows;
     const PlainOutput& to = later ? args.second : args.first;
     float* at = to.out + (first + t) * to.stride + first_row + r - (later ? args.first.w.rows : 0);
