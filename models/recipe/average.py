@@ -1,4 +1,4 @@
-"""The mean of two phases' weights: python3 average.py A.pt B.pt OUT.pt [--share OF_B]
+"""The mean of two phases' weights: python3 average.py A.pt B.pt OUT.pt
 
 A phase that practises one thing moves away from others; half the way keeps most of both.
 """
@@ -16,11 +16,10 @@ def main() -> None:
     parser.add_argument("a")
     parser.add_argument("b")
     parser.add_argument("out", type=Path)
-    parser.add_argument("--share", type=float, default=0.5, help="of the second file's weights; default: 0.5")
     options = parser.parse_args()
     a, b = (torch.load(file, map_location="cpu") for file in (options.a, options.b))
     assert a.keys() == b.keys(), "the files are not of one model"
-    save_whole({name: torch.lerp(a[name].float(), b[name].float(), options.share) for name in a}, options.out)
+    save_whole({name: (a[name].float() + b[name].float()) / 2 for name in a}, options.out)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Puts a run's files in place, and the numbers of models/measured in the card: python3 card.py [DIR/files]
+"""Puts a run's files in place: python3 card.py DIR/files. Then, when what is measured with the files in place has been
+measured anew, the numbers of models/measured in the card: python3 card.py
 
-Without a folder only the card is written anew: tessera-mini.toml whole, and of README.md the two tables of scores and
-of acceptance lengths. The paragraphs around them are written by hand, and this says which numbers to look at.
+tessera-mini.toml is written whole, of README.md the two tables of scores and of acceptance lengths. The paragraphs
+around them are written by hand, and this says which numbers to look at.
 """
 
 import json
@@ -103,21 +104,29 @@ tokens = {scores["routing"]["profile_tokens"]}
 """
 
 
+def place(files: Path) -> None:
+    shutil.copytree(files, MODELS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("recipe"))
+    shutil.copy(files / "recipe/tokenizer.json", MODELS / "recipe/tokenizer.json")
+    print("now agreement.py, routing.py and served.py (README.md has the commands), then card.py without a folder")
+
+
+def check_digests() -> None:
+    for name in MEASURED:
+        for file, digest in measured(name)["sha256"].items():
+            assert digests(MODELS / file)[file] == digest, f"measured/{name} is of another {file}"
+
+
 def main() -> None:
     if len(sys.argv) > 1:
-        shutil.copytree(sys.argv[1], MODELS, dirs_exist_ok=True, ignore=shutil.ignore_patterns("recipe"))
-        shutil.copy(Path(sys.argv[1]) / "recipe/tokenizer.json", MODELS / "recipe/tokenizer.json")
+        return place(Path(sys.argv[1]))
+    check_digests()
     scores = measured("scores.json")
     (MODELS / "tessera-mini.toml").write_text(data(scores))
     card = MODELS / "README.md"
     text = replace_table(card.read_text(), scores_table(scores, measured("served.json")))
     card.write_text(replace_table(text, acceptance_table(measured("acceptance.json"))))
-    for name in MEASURED:
-        for file, digest in measured(name)["sha256"].items():
-            assert digests(MODELS / file)[file] == digest, f"measured/{name} is of another {file}"
-    routing = scores["routing"]
     print("look at in README.md:", json.dumps({"bytes": scores["mixes"], "kl": scores["kl"], "chosen": scores["chosen"],
-                                               "seconds": measured("seconds.json"), "routing": routing}, indent=1))
+                                               "seconds": measured("seconds.json"), "routing": scores["routing"]}, indent=1))
 
 
 if __name__ == "__main__":

@@ -83,7 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("weights")
     parser.add_argument("out")
-    parser.add_argument("--mix", default="q4", choices=FILE_TYPE)
+    parser.add_argument("--mix", default="q5", choices=FILE_TYPE)
     parser.add_argument("--tokenizer", default=HERE / "tokenizer.json", help="the one that the weights were trained with")
     options = parser.parse_args()
     weights = {name: w.float().numpy() for name, w in torch.load(options.weights).items()}

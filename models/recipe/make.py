@@ -1,6 +1,6 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training in phases, the mean of the last two's weights, files and scores, drafter; then DIR/files holds what
+Tokenizer, training in phases (the last one begins with the mean of the two before), files and scores, drafter; then DIR/files holds what
 `models/` ships: the files, measured/ and recipe/tokenizer.json, the tokenizer that every stage of this run reads from
 DIR. Finished stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
 """
@@ -15,12 +15,12 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SHIPPED = {"scores": ["tessera-mini.gguf", "tessera-mini.spark.csv"], "drafter": ["tessera-mini-dflash.gguf"]}
-TRAININGS = ["target", "polish", "settle", "finish", "calls"]
+TRAININGS = ["target", "polish", "settle", "finish", "calls", "wide"]
 MEASURED = {"seconds.json": "seconds.json", "scores/scores.json": "scores.json", "drafter/acceptance.json": "acceptance.json",
             "drafter/drafter_log.jsonl": "drafter.jsonl"}
 MEASURED |= {f"{name}/training.json": f"{name}.json" for name in TRAININGS} | {f"{name}/log.jsonl": f"{name}.jsonl" for name in TRAININGS}
 # Seconds that a stage is not begun without
-NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "calls": 150, "mean": 60, "scores": 210,
+NEEDS = {"tokenizer": 60, "target": 150, "polish": 150, "settle": 150, "finish": 150, "calls": 150, "mean": 60, "wide": 150, "scores": 210,
          "drafter": 300}
 SPARE = 40  # seconds to save a checkpoint and leave
 
@@ -64,7 +64,8 @@ def main() -> None:
         "finish": lambda: train("finish", "--start", weights["settle"]),
         "calls": lambda: train("calls", "--start", weights["finish"]),
         "mean": lambda: run("average.py", weights["finish"], weights["calls"], mean),
-        "scores": lambda: run("evaluate.py", mean, *uses, "--out", out / "scores", "--count", options.count),
+        "wide": lambda: train("wide", "--start", mean),
+        "scores": lambda: run("evaluate.py", weights["wide"], *uses, "--out", out / "scores", "--count", options.count),
         "drafter": lambda: run("train_drafter.py", mini, "--out", out / "drafter", *scale, "--tests", out / "scores/tests.pickle")}
     ends = weights | {"tokenizer": tokenizer, "mean": mean, "scores": out / "scores/scores.json", "drafter": out / "drafter/acceptance.json"}
     for name, stage in stages.items():

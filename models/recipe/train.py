@@ -32,6 +32,8 @@ FINISH, FINISH_HALF, FINISH_LONG = (Shape(32, 2048, 1400, 0.1, "finish"), Shape(
                                     Shape(4, 16384, 15400, 0.15, "finish"))
 CALLS, CALLS_HALF, CALLS_LONG = (Shape(32, 2048, 1400, 0.1, "calls"), Shape(4, 16384, 6000, 0.25, "calls"),
                                  Shape(4, 16384, 15400, 0.15, "calls"))
+WIDE, WIDE_HALF, WIDE_LONG = (Shape(32, 2048, 1400, 0.15, "wide"), Shape(4, 16384, 6000, 0.25, "wide"),
+                              Shape(4, 16384, 15400, 0.15, "wide"))
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 SAVE_SECONDS = 120  # between two checkpoints
 
@@ -58,7 +60,9 @@ PHASES = {
     "finish": Phase([(8000, [FINISH] * 7 + [FINISH_HALF] * 2 + [FINISH_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)]),
     # More functions that are made up, and more requests that leave a value out. It moves away from everyday requests, so the
     # mean of its weights and those before is what is kept (average.py).
-    "calls": Phase([(7000, [CALLS] * 8 + [CALLS_HALF] + [CALLS_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}
+    "calls": Phase([(7000, [CALLS] * 8 + [CALLS_HALF] + [CALLS_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)]),
+    # From that mean: what came into the text last, lists in more words and texts of mere words.
+    "wide": Phase([(5000, [WIDE] * 8 + [WIDE_HALF] + [WIDE_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}
 
 
 def shapes(phase: Phase, scale: float = 1.0) -> list:

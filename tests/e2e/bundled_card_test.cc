@@ -14,6 +14,8 @@
 #include <set>
 #include <string>
 
+#include "tests/cli/program.h"
+
 namespace tessera::testing {
 namespace {
 
@@ -45,6 +47,42 @@ TEST(BundledCard, NamesFilesOfItsSizes) {
     EXPECT_EQ(static_cast<std::uintmax_t>(c.card[part]["bytes"].value_or<std::int64_t>(0)),
               std::filesystem::file_size(kModels / *name));
   }
+}
+
+nlohmann::json inspected(const std::string& file) {
+  const Outcome outcome = run_program({{"inspect", kModels / file, "--json"}});
+  EXPECT_EQ(outcome.code, 0) << outcome.err;
+  return nlohmann::json::parse(outcome.out, nullptr, false);
+}
+
+// What the recipe's own writer wrote, read back by the program.
+TEST(BundledCard, IsReadAsWritten) {
+  const Card c;
+  const auto model = inspected("tessera-mini.gguf"),
+             drafter = inspected("tessera-mini-dflash.gguf");
+  EXPECT_EQ(model["metadata"]["general.architecture"],
+            c.card["model"]["architecture"].value_or(""));
+  EXPECT_EQ(model["metadata"]["qwen35moe.context_length"], c.card["model"]["context"].value_or(0));
+  std::int64_t parameters = 0;
+  std::map<std::string, int> formats;
+  for (const auto& tensor : model["tensors"]) {
+    std::int64_t n = 1;
+    for (const auto& size : tensor["shape"]) n *= size.get<std::int64_t>();
+    parameters += n;
+    ++formats[tensor["type"].get<std::string>()];
+  }
+  EXPECT_EQ(parameters, c.card["model"]["parameters"].value_or<std::int64_t>(0));
+  for (const auto& [format, count] : formats)
+    EXPECT_NE(c.card["model"]["formats"].value_or(std::string()).find(format), std::string::npos)
+        << format;
+
+  EXPECT_EQ(drafter["metadata"]["general.architecture"],
+            c.card["drafter"]["architecture"].value_or(""));
+  EXPECT_EQ(drafter["metadata"]["dflash.block_size"], c.card["drafter"]["block"].value_or(0));
+  // The file counts a layer by its input, the card by its output.
+  for (const std::size_t i : {0U, 1U, 2U})
+    EXPECT_EQ(drafter["metadata"]["dflash.target_layers"][i],
+              c.card["drafter"]["captures"][i].value_or(0) + 1);
 }
 
 TEST(BundledCard, WhatWasMeasuredIsOfTheseFiles) {

@@ -1,4 +1,5 @@
 // The model that comes with Tessera, asked as a person asks it. Nothing here depends on time.
+#include <array>
 #include <fstream>
 #include <iterator>
 #include <regex>
@@ -100,6 +101,7 @@ TEST_F(BundledModel, KnowsTheProgram) {
 
 TEST_F(BundledModel, CountsWithItsStepsWrittenDown) {
   const std::string said = text(answer(user("What is 4738 + 2964?")));
+  EXPECT_NE(said.find("8 + 4 + 0 = 12, write 2, carry 1"), std::string::npos) << said;
   EXPECT_NE(said.find("The result is 7702."), std::string::npos) << said;
 }
 
@@ -109,13 +111,25 @@ TEST_F(BundledModel, SaysThatItCannot) {
 }
 
 TEST_F(BundledModel, KnowsWhatTheSecondOneIs) {
-  json messages = user("My list: pear, lamp, fig\nWhat is the first one?");
-  const std::string first = text(answer(messages, {{"enable_thinking", false}}));
-  EXPECT_NE(first.find("The first one is pear."), std::string::npos) << first;
-  messages.push_back({{"role", "assistant"}, {"content", first}});
-  messages.push_back({{"role", "user"}, {"content", "And the second one?"}});
-  const std::string second = text(answer(messages, {{"enable_thinking", false}}));
-  EXPECT_NE(second.find("The second one is lamp."), std::string::npos) << second;
+  const std::vector<std::array<std::string, 3>> lists = {
+      {"My list: pear, lamp, fig\nWhat is the first one?", "The first one is pear.",
+       "The second one is lamp."},
+      {"Options: red, blue, green. What is the first one?", "The first one is red.",
+       "The second one is blue."},
+      {"I bought milk, bread and eggs. What is the last one?", "The last one is eggs.",
+       "The second one is bread."},
+      {"Sort this list: 30, 10, 20", "10, 20, 30", "The second one is 20."}};
+  for (const auto& [question, first, second] : lists)
+    for (const bool thinking : {false, true}) {
+      const json options = {{"enable_thinking", thinking}};
+      json messages = user(question);
+      const std::string said = text(answer(messages, options));
+      EXPECT_NE(said.find(first), std::string::npos) << said;
+      messages.push_back({{"role", "assistant"}, {"content", first}});
+      messages.push_back({{"role", "user"}, {"content", "And the second one?"}});
+      const std::string then = text(answer(messages, options));
+      EXPECT_NE(then.find(second), std::string::npos) << question << ": " << then;
+    }
 }
 
 TEST_F(BundledModel, CallsAToolAndUsesItsResult) {

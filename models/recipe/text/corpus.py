@@ -14,7 +14,8 @@ from .lists import lists
 from .manual import manual
 from .paraphrases import paraphrases
 from .reasoning import arithmetic
-from .recall import recall, recall_of_facts, reference
+from .recall import recall, recall_of_facts
+from .reference import reference
 from .system import introduced
 from .tools import MANY, tools
 from .words import Dice, Redraw, core_of, dice
@@ -24,7 +25,8 @@ REPEATS = 300  # draws without a new prompt after which a set is complete
 
 # What a phase learns from, by shares. Even text leaves mistakes, of which the second mix has more: functions that do not
 # fit, longer lists, bare questions after a text. What is still missed after it are functions and pasted sentences; then long lists of
-# functions, and what is looked for in a text; and last functions that are made up, and values that a request leaves out.
+# functions, and what is looked for in a text; then functions that are made up, and values that a request leaves out; and last what came
+# into the text last: lists in more words than before, and texts of mere words.
 MIXES = {
     "even": [(manual, 0.195), (identity, 0.05), (arithmetic, 0.10), (lists, 0.14), (reference, 0.05), (extraction, 0.07), (facts, 0.06),
              (refusal, 0.05), (recall_of_facts, 0.025), (lambda rng: tools(rng, practice=True), 0.26)],
@@ -38,7 +40,11 @@ MIXES = {
     "calls": [(manual, 0.12), (identity, 0.04), (arithmetic, 0.015), (lists, 0.125), (reference, 0.02), (extraction, 0.045), (facts, 0.075),
               (refusal, 0.02), (recall_of_facts, 0.02), (lambda rng: tools(rng, practice=True, made_up_share=0.5), 0.24),
               (lambda rng: tools(rng, practice=True, counts=MANY), 0.18),
-              (lambda rng: tools(rng, unfit=0.1, practice=True, lacks_share=0.25), 0.1)]}
+              (lambda rng: tools(rng, unfit=0.1, practice=True, lacks_share=0.25), 0.1)],
+    "wide": [(manual, 0.11), (identity, 0.04), (arithmetic, 0.02), (lists, 0.11), (reference, 0.12), (extraction, 0.06), (facts, 0.07),
+             (refusal, 0.025), (recall_of_facts, 0.03), (lambda rng: tools(rng, practice=True, made_up_share=0.5), 0.17),
+             (lambda rng: tools(rng, practice=True), 0.1), (lambda rng: tools(rng, practice=True, counts=MANY), 0.085),
+             (lambda rng: tools(rng, unfit=0.1, practice=True, lacks_share=0.25), 0.06)]}
 
 
 def draw(rng: Dice, task) -> Conversation:

@@ -52,7 +52,9 @@ ASKS = ["Extract {} as JSON: {}", "Give me {} from this text as JSON: {}", "Turn
         "Extract {}: {}", "Get {} out of this: {}", "{1} -> JSON: {0}",
         "Return JSON with the fields {0}.\n\n{1}", "Read {0} from this text. Answer in JSON.\n\n{1}", "{1}\n\nReturn {0} in JSON format.",
         "What are {} here? Answer in JSON.\n{}", "Fields: {0}\nText: {1}", "Convert to JSON with the keys {0}:\n{1}", "Extract {} to JSON:\n{}",
-        "Here is a text:\n{1}\n\nExtract {0} as JSON.", "{1}\n\nJSON, keys {0}.", "{1}\n\nExtract {0}."]
+        "Here is a text:\n{1}\n\nExtract {0} as JSON.", "{1}\n\nJSON, keys {0}.", "{1}\n\nExtract {0}.",
+        "Extract as JSON: {}. {}", "As JSON: {}. {}", "Extract {} as JSON. {}", "JSON please, {}: {}", "Give me JSON with {}. {}",
+        "Extract as JSON: {}\n{}"]
 BLOCK_ASKS = ["Extract these fields as JSON:\n{0}\n\n{1}", "{1}\n\nGive me JSON with these keys:\n{0}",
               "Fill this in from the text as JSON:\n{0}\n\nText: {1}",
               "{1}\n\nAnswer in JSON with these fields:\n{0}", "Text: {1}\n\nReturn JSON:\n{0}",

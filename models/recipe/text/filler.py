@@ -94,6 +94,20 @@ def noise(rng: Dice):
         yield text.rstrip() + rng.choice((" ", ". ", "\n"))
 
 
+def words(rng: Dice):
+    """Ordinary words in no order, as in a test of recall that somebody made in a minute; sentences, or no marks at all."""
+    pool = rng.choice((NOUNS, EVERYDAY, THINGS, ADJECTIVES + NOUNS, SMALL + NOUNS, NOUNS + EVERYDAY + THINGS + ADJECTIVES + COLORS))
+    form = rng.random()
+    while True:
+        text = " ".join([rng.choice(pool) for _ in range(rng.randint(5, 15))])
+        if form < 0.35:
+            yield text + " "
+        elif form < 0.5:
+            yield text + rng.choice(("\n", ". ", ", "))
+        else:
+            yield text[0].upper() + text[1:] + (". " if form < 0.85 else ".\n")
+
+
 def option_line(rng: Dice) -> str:
     option = rng.choice(OPTIONS)
     return f"  --{rng.choice(EVERYDAY)}-{rng.choice(EVERYDAY)} {option['value']}".ljust(rng.choice((24, 30))) + option["help"] + "\n"
@@ -199,10 +213,10 @@ class Style:
 STYLES = {"plain": Style(plain, 4.2, "plain"), "prose": Style(prose("story", "story", "report", "lexicon", "howto", "opinion"), 3.55, "prose"),
           "document": Style(document, 3.0, "both"), "mails": Style(mails, 3.2, "both"), "dialogue": Style(dialogue, 2.9, "prose"),
           "log": Style(log, 1.7, "both"), "table": Style(table, 1.45, "lines"), "settings": Style(settings, 2.1, "lines"),
-          "others": Style(others, 3.2, "both"), "noise": Style(noise, 2.9, "both"), "objects": Style(objects, 1.9, "lines"),
+          "others": Style(others, 3.2, "both"), "noise": Style(noise, 2.9, "both"), "words": Style(words, 5.0, "both"), "objects": Style(objects, 1.9, "lines"),
           "held": Style(prose("heldsay"), 2.9, "prose", "heldcarrier")}
 SHARES = {"plain": 0.17, "prose": 0.3, "document": 0.16, "mails": 0.08, "dialogue": 0.07, "log": 0.05, "table": 0.03, "settings": 0.03,
-          "others": 0.05, "noise": 0.04, "objects": 0.02}
+          "others": 0.05, "noise": 0.04, "words": 0.1, "objects": 0.02}
 LONG = 8000  # tokens from which a text is of a style whose length in tokens is known well
 LONG_STYLES = ("plain", "prose", "document", "mails", "others")
 KEY_PER_TOKEN = 2.2  # characters of what is hidden

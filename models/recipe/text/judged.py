@@ -1,5 +1,5 @@
 """Hand-written tests whose answers are judged by what matters: asked_tools.tsv (the call alone, functions in asked_tools.jsonl) and
-asked_other.tsv (the end of the answer, or its JSON). Nothing of them is ever drawn (words.KEPT).
+asked_other.tsv (the end of the answer, or its JSON). The first turn of each is never drawn (words.KEPT).
 
     asked_tools.tsv: request, functions that are offered, the calls in JSON ([] for none; a list of values where several are right;
                      "?" after what may be left out), then perhaps what comes next: a result, the answer to it, another request, its calls

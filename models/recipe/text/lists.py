@@ -239,8 +239,8 @@ THOUGHTS = {"copy": "Copy the list.", "reverse": "Reverse the list.", "sort": "S
             "largest": "Look for the largest.", "smallest": "Look for the smallest."}
 
 
-def lists(rng: random.Random) -> Conversation:
-    kind = rng.choice(KINDS)
+def lists(rng: random.Random, kinds: tuple = KINDS) -> Conversation:
+    kind = rng.choice(kinds)
     asked, result, items, of_numbers = rng.user(lambda: longer(rng, kind))
     thinking = rng.random() < 0.5
     if kind == "length":  # an item and its number, or the number is not known

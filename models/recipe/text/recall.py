@@ -1,4 +1,4 @@
-"""Facts planted in a long text, and questions that refer to earlier turns."""
+"""Facts planted in a long text."""
 
 import random
 
@@ -39,7 +39,9 @@ def key(rng: random.Random) -> str:
     if kind < 0.45:
         return f"{rng.choice(ADJECTIVES)} {rng.choice(NOUNS)}"
     if kind < 0.6:
-        return f"{rng.choice(SERVICES) if rng.random() < 0.6 else new_word(rng)}{rng.choice('- _')}{rng.randint(1, 99)}"
+        stem = rng.random()
+        return (f"{rng.choice(SERVICES) if stem < 0.4 else any_word(rng) if stem < 0.7 else new_word(rng)}"
+                f"{rng.choice('- _')}{rng.randint(1, 99)}")
     if kind < 0.7:
         return person(rng) if rng.random() < 0.5 else f"{person(rng)} {rng.choice(SURNAMES) if rng.random() < 0.5 else new_name(rng)}"
     if kind < 0.82:
@@ -187,46 +189,3 @@ def recall(rng: random.Random, tokens: int, questions: int | None = None, hard: 
         turns += [Turn("user", asked), answer_for(k, known)]
     many = not questions and rng.random() < 0.75
     return Conversation("recall", turns, thinking=rng.random() < 0.5, dense=many)
-
-
-ORDINALS = ["first", "second", "third", "fourth", "fifth", "sixth"]
-
-
-SHORT_ORDINALS = ["1st", "2nd", "3rd", "4th", "5th", "6th"]
-FOLLOW = ["{} the {} one?", "{} the {}?", "{} what about the {} one?", "{} what is the {} one?", "{} the {} one, please.",
-          "{} tell me the {} one.", "{} which is the {}?", "{} I also need the {} one."]
-JOINTS = ["And", "and", "Now", "OK, and", "Thanks, and", "Then", "Good, and", "Next:", "Well,", "Also:", "Yes, and", "Fine. And"]
-
-
-def reference(rng: random.Random) -> Conversation:
-    """A list in the first turn; later turns name its entries by place."""
-    count = rng.randint(3, 6)
-    items = distinct(rng, count, lambda r: any_word(r) if r.random() < 0.7 else key(r))
-    kind = rng.random()
-    if kind < 0.5:
-        values = [value(rng) for _ in items]
-        mark = rng.choice((" ", ": ", ": ")) if all(" " not in k + v for k, v in zip(items, values)) else ": "
-        listing = rng.choice(("\n", "; ", ", ")).join(f"{k}{mark}{v}" for k, v in zip(items, values))
-        heads = ["Here are some codes", "These are my codes", "Codes", "Keep these values"]
-        answers = [f"The code of {k} is {v}." for k, v in zip(items, values)]
-        wanted = ["What is the {} code?", "Which is the {} code?", "Tell me the {} one."]
-    else:
-        listing = rng.choice((", ", "\n", "; ")).join(items)
-        heads = ["Here is my list", "These are my things", "My list", "I have these items"]
-        answers = [f"The {{}} one is {k}." for k in items]
-        wanted = ["What is the {} item?", "Which one is {}?", "What comes {}?", "Name the {} one."]
-    turns: list = []
-    left = list(range(count))
-    for n in range(rng.randint(2, min(4, count))):
-
-        def ask() -> tuple:
-            i = rng.choice(left)
-            place = "last" if i == count - 1 and rng.random() < 0.5 else ORDINALS[i]
-            shown = SHORT_ORDINALS[i] if place != "last" and rng.random() < 0.15 else place
-            text = f"{rng.choice(heads)}:{rng.choice((' ', chr(10)))}{listing}\n{rng.choice(wanted).format(shown)}"
-            return text if n == 0 else rng.choice(FOLLOW).format(rng.choice(JOINTS), shown), i, place
-
-        asked, i, place = rng.user(ask)
-        left.remove(i)
-        turns += [Turn("user", asked), Turn("assistant", answers[i].replace("{}", place), f"The {place} is entry {i + 1}.")]
-    return Conversation("reference", turns, thinking=rng.random() < 0.6)
