@@ -154,9 +154,11 @@ GpuError select(const Launch& launch, const FfnArgs& args, const AwayArgs& away)
   if (args.moe.n_expert == 0) return GpuError{};
   const GpuError error = ffn_logits(launch, args, ffn_scratch(args, launch.workspace));
   if (error != GpuError{}) return error;
+  // A thread an expert: more would keep other rows' blocks away.
+  const int threads = std::min(kDecodeThreads, (args.moe.n_expert + kWarp - 1) / kWarp * kWarp);
   return launch_kernel(launch, select_kernel, dim3(static_cast<unsigned>(args.rows)),
-                       dim3(kDecodeThreads), 0, args.moe, router_factor(args), away, args.hidden,
-                       args.n_embd);
+                       dim3(static_cast<unsigned>(threads)), 0, args.moe, router_factor(args), away,
+                       args.hidden, args.n_embd);
 }
 
 GpuError finish(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {

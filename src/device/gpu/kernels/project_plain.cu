@@ -99,7 +99,9 @@ __global__ void __launch_bounds__(kThreads)
   const int first_row = static_cast<int>(blockIdx.x) * kRows;
   const int first = static_cast<int>(blockIdx.y) * kTokens;
   const int n = min(kTokens, args.tokens - first);
-  if (args.in.kind != InputKind::plain) inverse_rms(args.in, first, n, inverse);
+  // A factor of the whole row is applied to the sums: its squares are added up on the way.
+  const bool normed = args.in.kind == InputKind::rms_norm;
+  if (args.in.kind == InputKind::gated_rms) inverse_rms(args.in, first, n, inverse);
   const int group = static_cast<int>(threadIdx.x) / kGroupThreads;
   const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
   GroupRoom<kTokens>& room = rooms[group];
@@ -107,7 +109,8 @@ __global__ void __launch_bounds__(kThreads)
   const int steps = (cols / kDepth + kGroups - 1) / kGroups;  // of each group, at most
   const int begin = group * steps * kDepth, end = min(cols, begin + steps * kDepth);
   const int column = thread % 8 * 4;
-  float4 w_next[kWeights], x_next[kInputs];
+  float4 w_next[kWeights], x_next[kInputs], norm_next = {};
+  float squares[kInputs] = {};
   const auto fetch = [&](int start) {
     if (start >= end) return;
 #pragma unroll
@@ -116,9 +119,11 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
     for (int i = 0; i < kInputs; ++i) {
       const int token = min(i * 8 + thread / 8, n - 1);
-      x_next[i] = input_four(args.in, first, token, start + column,
-                             input_row(args.in, first + token), inverse);
+      const float* x = input_row(args.in, first + token);
+      x_next[i] = normed ? *reinterpret_cast<const float4*>(x + start + column)
+                         : input_four(args.in, first, token, start + column, x, inverse);
     }
+    if (normed) norm_next = *reinterpret_cast<const float4*>(args.in.weight + start + column);
   };
   const int row = thread / kWarp * 32, lane = thread % kWarp;
   WarpSums<kTokens> sums;
@@ -131,8 +136,14 @@ __global__ void __launch_bounds__(kThreads)
       for (int i = 0; i < kWeights; ++i)
         *reinterpret_cast<float4*>(&room.tile.w[i * 8 + thread / 8][column]) = w_next[i];
 #pragma unroll
-      for (int i = 0; i < kInputs; ++i)
-        *reinterpret_cast<float4*>(&room.tile.x[i * 8 + thread / 8][column]) = x_next[i];
+      for (int i = 0; i < kInputs; ++i) {
+        float4 x = x_next[i];
+        if (normed) {
+          squares[i] += sum_squares(x);
+          x.x *= norm_next.x, x.y *= norm_next.y, x.z *= norm_next.z, x.w *= norm_next.w;
+        }
+        *reinterpret_cast<float4*>(&room.tile.x[i * 8 + thread / 8][column]) = x;
+      }
     }
     __syncthreads();
     if (start >= end) continue;
@@ -141,12 +152,22 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   sums.store(room, row, lane);
+#pragma unroll
+  for (int i = 0; i < kInputs; ++i) {
+    for (int mask = 4; mask > 0; mask /= 2) squares[i] += shuffle_xor(squares[i], mask);
+    if (normed && thread % 8 == 0) inverse[group * kTokens + i * 8 + thread / 8] = squares[i];
+  }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < kRows * kTokens; i += kThreads) {
     const int r = i % kRows, t = i / kRows;
     if (first_row + r >= rows || t >= n) continue;
     float all = 0;
     for (int part = 0; part < kGroups; ++part) all += rooms[part].sums[r][t];
+    if (normed) {
+      float square = 0;
+      for (int part = 0; part < kGroups; ++part) square += inverse[part * kTokens + t];
+      all *= 1.0f / sqrtf(square / static_cast<float>(cols) + args.in.eps);
+    }
     const bool later = first_row + r >= args.first.w.rows;
     const PlainOutput& to = later ? args.second : args.first;
     float* at = to.out + (first + t) * to.stride + first_row + r - (later ? args.first.w.rows : 0);
