@@ -19,7 +19,7 @@
 #define __device__
 #define __host__
 #define __forceinline__ inline
-#define __noinline__ // also inside __attribute__((...)) of the library
+#define __noinline__  // also inside __attribute__((...)) of the library
 #define __launch_bounds__(...)
 #define __grid_constant__
 #define __shared__ static  // blocks run one after the other
