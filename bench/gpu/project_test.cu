@@ -71,7 +71,7 @@ void run(const Case& c, std::uint64_t seed) {
     if (decode) row = rounded(row);
     for (int r = 0; r < c.rows; ++r) want.push_back(dot(w.row(r), row.data(), c.cols));
   }
-  const bool f32 = c.type == BlockType::F32 || (is_plain(c.type) && c.batch <= kDecodeRows);
+  const bool f32 = is_plain(c.type);
   compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
   if (c.batch > kNarrowTokens) {  // tiles of few tokens give the same bits
     const int few = 50;

@@ -1,8 +1,9 @@
 """The whole recipe: python3 make.py --out DIR [--limit SECONDS]
 
-Tokenizer, training in phases (the last one begins with the mean of the two before), files and scores, drafter; then DIR/files holds what
-`models/` ships: the files, measured/ and recipe/tokenizer.json, the tokenizer that every stage of this run reads from
-DIR. Finished stages are not done again. With a limit, a call ends in time and the next one goes on where it stopped; the result is the same.
+Tokenizer, training in phases (the last one begins with the mean of the two before), files and scores, drafter; then
+DIR/files holds what `models/` ships: the files, measured/ and recipe/tokenizer.json, the tokenizer that every stage of
+this run reads from DIR. Finished stages are not done again. With a limit, a call ends in time and the next one goes on
+where it stopped; the result is the same.
 """
 
 import argparse

@@ -58,8 +58,8 @@ PHASES = {
     "settle": Phase([(4800, [LAST] * 4 + [LAST_LONG])], 6e-4, 30, 1.0, 0.0, [(1.0, 0.0003)]),
     # What misses the aims then, at a rate that what is known survives; it can begin with a file, which is all that is kept of a run.
     "finish": Phase([(8000, [FINISH] * 7 + [FINISH_HALF] * 2 + [FINISH_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)]),
-    # More functions that are made up, and more requests that leave a value out. It moves away from everyday requests, so the
-    # mean of its weights and those before is what is kept (average.py).
+    # More functions that are made up, and more requests that leave a value out. It moves away from everyday requests, so what
+    # goes on is the mean of its weights and those before (average.py).
     "calls": Phase([(7000, [CALLS] * 8 + [CALLS_HALF] + [CALLS_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)]),
     # From that mean: what came into the text last, lists in more words and texts of mere words.
     "wide": Phase([(5000, [WIDE] * 8 + [WIDE_HALF] + [WIDE_LONG])], 5e-4, 100, 1.0, 0.0, [(1.0, 0.0003)])}

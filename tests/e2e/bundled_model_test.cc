@@ -3,6 +3,8 @@
 #include <fstream>
 #include <iterator>
 #include <regex>
+#include <string>
+#include <vector>
 
 #include "tests/e2e/served_model.h"
 
@@ -124,11 +126,13 @@ TEST_F(BundledModel, KnowsWhatTheSecondOneIs) {
       const json options = {{"enable_thinking", thinking}};
       json messages = user(question);
       const std::string said = text(answer(messages, options));
-      EXPECT_NE(said.find(first), std::string::npos) << said;
+      EXPECT_NE(said.find(first), std::string::npos)
+          << question << " thinking " << thinking << ": " << said;
       messages.push_back({{"role", "assistant"}, {"content", first}});
       messages.push_back({{"role", "user"}, {"content", "And the second one?"}});
       const std::string then = text(answer(messages, options));
-      EXPECT_NE(then.find(second), std::string::npos) << question << ": " << then;
+      EXPECT_NE(then.find(second), std::string::npos)
+          << question << " thinking " << thinking << ": " << then;
     }
 }
 

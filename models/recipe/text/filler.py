@@ -215,6 +215,7 @@ STYLES = {"plain": Style(plain, 4.2, "plain"), "prose": Style(prose("story", "st
           "log": Style(log, 1.7, "both"), "table": Style(table, 1.45, "lines"), "settings": Style(settings, 2.1, "lines"),
           "others": Style(others, 3.2, "both"), "noise": Style(noise, 2.9, "both"), "words": Style(words, 5.0, "both"), "objects": Style(objects, 1.9, "lines"),
           "held": Style(prose("heldsay"), 2.9, "prose", "heldcarrier")}
+# Weights, which need not add up to one
 SHARES = {"plain": 0.17, "prose": 0.3, "document": 0.16, "mails": 0.08, "dialogue": 0.07, "log": 0.05, "table": 0.03, "settings": 0.03,
           "others": 0.05, "noise": 0.04, "words": 0.1, "objects": 0.02}
 LONG = 8000  # tokens from which a text is of a style whose length in tokens is known well

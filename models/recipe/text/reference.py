@@ -49,10 +49,10 @@ def follow_up(rng: random.Random, shown: str) -> str:
     return rng.choice(FOLLOW).format(rng.choice(JOINTS), shown) if rng.random() < 0.6 else rng.choice(ALONE).format(shown)
 
 
-def asked_after(rng: random.Random, turns: list, answers: list, first, most: int) -> list:
-    """Turns behind `turns` that ask for entries, each once; `first` writes the question of the first where nothing came before."""
+def asked_after(rng: random.Random, turns: list, answers: list, first, count: int) -> list:
+    """So many turns behind `turns` that ask for entries, each once; `first` writes the question of the first where nothing came before."""
     left = list(range(len(answers)))
-    for _ in range(most):
+    for _ in range(count):
 
         def ask() -> tuple:
             i = rng.choice(left)

@@ -90,7 +90,7 @@ struct EarlyChannels {
 struct BlockPlace {
   int head, key_head, column;  // the block's first column
   int newest;                  // row of the ring
-  bool writes_keys;            // the first value head that reads its key head
+  bool writes_keys;            // the first block of the first value head that reads its key head
 };
 __device__ __forceinline__ BlockPlace block_place(const DeltaShape& s, const Sequence& sequence,
                                                   int head, int column) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ void load_early(const DeltaArgs& args, const DeltaSha
 }
 
 // Called, not copied: few instructions to fetch (select.cuh).
-static __device__ __noinline__ float opened(float x) {
+static __device__ __noinline__ float silu_called(float x) {
   return silu(x);
 }
 
@@ -156,7 +156,7 @@ __device__ __forceinline__ void convolve_early(const DeltaShape& s, const BlockP
     for (int j = 0; j + 1 < kEarlyWidth; ++j)
       sum = fmaf(early.taps[round][j], early.past[round][j], sum);
     sum = fmaf(early.taps[round][kEarlyWidth - 1], x[round], sum);
-    put_channel(s, at, ring, i, c, x[round], opened(sum), out);
+    put_channel(s, at, ring, i, c, x[round], silu_called(sum), out);
   }
 }
 
@@ -273,7 +273,7 @@ __global__ void __launch_bounds__(kThreads, kParts <= 4 ? 3 : 1)
       convolve_early(s, at, row, ring, early, shared);
     else
       convolve_one(args, shared);
-    if (gate != nullptr) *gate = opened(z);
+    if (gate != nullptr) *gate = silu_called(z);
     first_gates = gates_of(a, bias, inputs.alpha, inputs.beta);
     __syncthreads();
   } else {

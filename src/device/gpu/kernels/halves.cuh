@@ -30,8 +30,8 @@ inline bool has_tiles(const Matrix& m) {
 // out = (or +=) w * tokens; tokens are [rows][padded columns of w] halves.
 GpuError project_tiles(const Launch& launch, const Output& output, const __half* tokens, int rows);
 
-// The same for plain weights, in f32, with a second matrix (or {}) in the same launch. in.cols is a
-// multiple of 32.
+// The same for plain weights and f32 inputs, with a second matrix (or {}) in the same launch.
+// in.cols is a multiple of 32.
 GpuError project_plain(const Launch& launch, const Input& input, const Output& output,
                        const Output& second, int rows);
 // Whether a second matrix fits beside the last rows of the first, whose blocks then take both.

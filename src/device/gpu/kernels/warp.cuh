@@ -312,23 +312,19 @@ __device__ __forceinline__ void multiply_f16(float (&d)[4], const std::uint32_t 
 #endif
 }
 
+#ifdef TESSERA_GPU_PTX
 // An f32 value in two parts of the 11 bits that the tensor units take (TF32): high + low, but for
-// 2^-22 of it. Elsewhere `high` has all of it.
+// 2^-22 of it. Of an infinity the low part is NaN, and so is what it is multiplied to.
 struct Split {
   std::uint32_t high, low;
 };
 __device__ __forceinline__ Split split(float x) {
-#ifdef TESSERA_GPU_PTX
   Split parts;
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(parts.high) : "f"(x));
   asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(parts.low) : "f"(x - __uint_as_float(parts.high)));
   return parts;
-#else
-  return {__float_as_uint(x), 0};
-#endif
 }
 
-#ifdef TESSERA_GPU_PTX
 __device__ __forceinline__ void multiply_tf32(float (&d)[4], std::uint32_t a0, std::uint32_t a1,
                                               std::uint32_t a2, std::uint32_t a3, std::uint32_t b0,
                                               std::uint32_t b1) {
@@ -337,31 +333,15 @@ __device__ __forceinline__ void multiply_tf32(float (&d)[4], std::uint32_t a0, s
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
-#endif
 
 // d += A B of f32 values, without the product of both low parts: A 16 x 8 (a[0] row g k t; a[1] row
 // g + 8; a[2], a[3] k + 4), B 8 x 8 (b[0] column g k t; b[1] k + 4).
 __device__ __forceinline__ void multiply_split(float (&d)[4], const Split (&a)[4],
                                                const Split (&b)[2]) {
-#ifdef TESSERA_GPU_PTX
   multiply_tf32(d, a[0].low, a[1].low, a[2].low, a[3].low, b[0].high, b[1].high);
   multiply_tf32(d, a[0].high, a[1].high, a[2].high, a[3].high, b[0].low, b[1].low);
   multiply_tf32(d, a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high);
-#else
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const std::uint32_t own[6] = {a[0].high, a[1].high, a[2].high, a[3].high, b[0].high, b[1].high};
-  const Operand<6> all(own);
-  for (int part = 0; part < 2; ++part)
-    for (int k = 0; k < 4; ++k) {
-      const float low = __uint_as_float(all.of(4 * g + k, 2 * part));
-      const float high = __uint_as_float(all.of(4 * g + k, 2 * part + 1));
-      for (int column = 0; column < 2; ++column) {
-        const float x = __uint_as_float(all.of(4 * (2 * t + column) + k, 4 + part));
-        d[column] = fmaf(low, x, d[column]);
-        d[2 + column] = fmaf(high, x, d[2 + column]);
-      }
-    }
-#endif
 }
+#endif
 
 }  // namespace tessera::gpu
