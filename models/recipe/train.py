@@ -28,12 +28,16 @@ from text.bpe import Tokenizer
 SHORT, MEDIUM, LONG = Shape(32, 2048, 400, 0.3), Shape(32, 2048, 1400, 0.12), Shape(4, 16384, 15400, 0.2)
 HARD, HARD_LONG = Shape(32, 2048, 1400, 0.05, "hard"), Shape(4, 16384, 15400, 0.15, "hard")
 LAST, LAST_LONG = Shape(32, 2048, 1400, 0.05, "last"), Shape(4, 16384, 15400, 0.15, "last")
-FINISH, FINISH_HALF, FINISH_LONG = (Shape(32, 2048, 1400, 0.1, "finish"), Shape(4, 16384, 6000, 0.25, "finish"),
-                                    Shape(4, 16384, 15400, 0.15, "finish"))
-CALLS, CALLS_HALF, CALLS_LONG = (Shape(32, 2048, 1400, 0.1, "calls"), Shape(4, 16384, 6000, 0.25, "calls"),
-                                 Shape(4, 16384, 15400, 0.15, "calls"))
-WIDE, WIDE_HALF, WIDE_LONG = (Shape(32, 2048, 1400, 0.15, "wide"), Shape(4, 16384, 6000, 0.25, "wide"),
-                              Shape(4, 16384, 15400, 0.15, "wide"))
+
+
+def late_shapes(mix: str, recall_share: float) -> tuple:
+    """Of the later phases: short texts, long ones, the longest."""
+    return (Shape(32, 2048, 1400, recall_share, mix), Shape(4, 16384, 6000, 0.25, mix), Shape(4, 16384, 15400, 0.15, mix))
+
+
+FINISH, FINISH_HALF, FINISH_LONG = late_shapes("finish", 0.1)
+CALLS, CALLS_HALF, CALLS_LONG = late_shapes("calls", 0.1)
+WIDE, WIDE_HALF, WIDE_LONG = late_shapes("wide", 0.15)
 LOOK = 25  # steps between two looks at loss and time, for which the host waits
 SAVE_SECONDS = 120  # between two checkpoints
 

@@ -213,7 +213,8 @@ class Style:
 STYLES = {"plain": Style(plain, 4.2, "plain"), "prose": Style(prose("story", "story", "report", "lexicon", "howto", "opinion"), 3.55, "prose"),
           "document": Style(document, 3.0, "both"), "mails": Style(mails, 3.2, "both"), "dialogue": Style(dialogue, 2.9, "prose"),
           "log": Style(log, 1.7, "both"), "table": Style(table, 1.45, "lines"), "settings": Style(settings, 2.1, "lines"),
-          "others": Style(others, 3.2, "both"), "noise": Style(noise, 2.9, "both"), "words": Style(words, 5.0, "both"), "objects": Style(objects, 1.9, "lines"),
+          "others": Style(others, 3.2, "both"), "noise": Style(noise, 2.9, "both"), "words": Style(words, 5.0, "both"),
+          "objects": Style(objects, 1.9, "lines"),
           "held": Style(prose("heldsay"), 2.9, "prose", "heldcarrier")}
 # Weights, which need not add up to one
 SHARES = {"plain": 0.17, "prose": 0.3, "document": 0.16, "mails": 0.08, "dialogue": 0.07, "log": 0.05, "table": 0.03, "settings": 0.03,

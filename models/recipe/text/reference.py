@@ -21,7 +21,8 @@ HEADS = [("Here is my list", None), ("These are my things", None), ("My list", N
          ("Shopping", VEGETABLES), ("Ingredients", VEGETABLES), ("Animals", ANIMALS), ("Pets", ANIMALS), ("Days", DAYS), ("Topics", EVERYDAY),
          ("Steps", EVERYDAY), ("Order", NAMES), ("Tools", THINGS)]
 SAID = [("I bought {}.", FRUIT + VEGETABLES), ("We need {}.", FRUIT + VEGETABLES), ("I like {}.", FRUIT), ("I have {}.", None),
-        ("My favourite colors are {}.", COLORS), ("My favorite colors are {}.", COLORS), ("The colors are {}.", COLORS), ("My options are {}.", EVERYDAY),
+        ("My favourite colors are {}.", COLORS), ("My favorite colors are {}.", COLORS), ("The colors are {}.", COLORS),
+        ("My options are {}.", EVERYDAY),
         ("You can choose {}.", COLORS), ("The winners are {}.", NAMES), ("My friends are {}.", NAMES), ("The runners came in as {}.", NAMES),
         ("We visited {}.", CITIES), ("The train stops in {}.", CITIES), ("I was in {}.", COUNTRIES), ("At the zoo we saw {}.", ANIMALS),
         ("My list is {}.", None), ("The list is {}.", None), ("There are {}.", None), ("On the table are {}.", THINGS), ("Pack {}.", THINGS),
@@ -35,8 +36,8 @@ WANTED_CODES = ["What is the {} code?", "Which is the {} code?", "Tell me the {}
 FOLLOW = ["{} the {} one?", "{} the {}?", "{} what about the {} one?", "{} what is the {} one?", "{} the {} one, please.",
           "{} tell me the {} one.", "{} which is the {}?", "{} I also need the {} one."]
 JOINTS = ["And", "and", "Now", "OK, and", "Thanks, and", "Then", "Good, and", "Next:", "Well,", "Also:", "Yes, and", "Fine. And"]
-ALONE = ["What is the {} one?", "Which is the {}?", "Which is the {} one?", "What is the {}?", "The {} one?", "Which one is {}?", "What was the {} one?",
-         "What about the {} one?", "Tell me the {} one.", "Give me the {} one.", "Name the {} one."]  # without a joint
+ALONE = ["What is the {} one?", "Which is the {}?", "Which is the {} one?", "What is the {}?", "The {} one?", "Which one is {}?",
+         "What was the {} one?", "What about the {} one?", "Tell me the {} one.", "Give me the {} one.", "Name the {} one."]  # without a joint
 
 
 def place_of(rng: random.Random, i: int, count: int) -> tuple:
