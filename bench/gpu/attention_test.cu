@@ -199,6 +199,19 @@ void test_attention() {
   run({12, 1, 48, 80, 48, KvFormat::f16, 0, 0, none, false, false, false}, mixed, 7);
   run({24, 4, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false},
       {{600}, {1}, {2}, {33}}, 8);
+  // Prompts: sequences that begin and end within pages, alone and side by side, rows that share no
+  // KV head and eight heads that do, windows and caps over many pages.
+  const std::vector<std::vector<int>> prompts = {{1, 37, 64}, {210, 3, 65}, {17, 129, 1}};
+  run({8, 1, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false},
+      {{333}, {67}, {130}}, 9);
+  run({2, 2, 256, 256, 64, KvFormat::f16, 100, 20, softplus_per_element, true, false, false},
+      prompts, 10);
+  run({3, 1, 256, 256, 64, KvFormat::f16, 0, 30, none, true, false, false}, prompts, 11);
+  run({8, 1, 128, 128, 64, KvFormat::f16, 0, 0, softplus_per_element, true, false, false}, prompts,
+      12);
+  run({2, 2, 128, 128, 64, KvFormat::f16, 65, 15, none, true, true, true}, prompts, 13);
+  run({1, 1, 64, 64, 64, KvFormat::f16, 0, 0, none, true, false, false}, {{5}, {700}, {131}}, 14);
+  run({8, 1, 64, 64, 32, KvFormat::f16, 70, 25, sigmoid_in_query, true, false, false}, prompts, 15);
 }
 
 }  // namespace tessera::gpu::bench

@@ -188,6 +188,7 @@ struct Runner {
     GPU_OK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 #endif
     launch.multiprocessors = pretended_multiprocessors() > 0 ? pretended_multiprocessors() : count;
+    launch.gemm = has_gemm();
     launch.workspace = workspace.data();
     launch.workspace_bytes = workspace_bytes;
   }

@@ -46,7 +46,7 @@ void run(const Case& c, std::uint64_t seed) {
     for (float& z : factors) z = float(silu(double(z)));
   DeviceArray<float> dx(x), dgate(factors), dweight(weight);
   DeviceArray<float> out(std::size_t(c.batch) * std::size_t(c.rows));
-  Runner runner(project_workspace(c.batch, c.cols) + 256);
+  Runner runner(project_workspace(c.batch, c.cols, 2 * c.rows) + 256);
   ProjectArgs args{.input = {.kind = c.kind,
                              .x = dx.data(),
                              .stride = c.cols,
@@ -73,7 +73,8 @@ void run(const Case& c, std::uint64_t seed) {
   }
   const bool f32 = is_plain(c.type);
   compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
-  if (c.batch > kNarrowTokens) {  // tiles of few tokens give the same bits
+  const bool by_gemm = runner.launch.gemm && c.batch >= kGemmRows;
+  if (c.batch > kNarrowTokens && !(by_gemm && f32)) {  // tiles of few tokens give the same bits
     const int few = 50;
     if (is_plain(c.type)) runner.launch.multiprocessors = 1;  // of plain weights the large ones
     out.poison();
@@ -112,7 +113,9 @@ void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uin
   const std::vector<float> host_x = random.normals(std::size_t(batch) * std::size_t(cols));
   const std::vector<float> host_weight = random.normals(std::size_t(cols), 0.2f);
   DeviceArray<float> x(host_x), weight(host_weight);
-  Runner runner(project_workspace(batch, cols) + 256);
+  int all_rows = 0;
+  for (const auto& [type, rows] : shapes) all_rows += (rows + 15) / 16 * 32;
+  Runner runner(project_workspace(batch, cols, all_rows) + 256);
   std::vector<std::unique_ptr<TestMatrix>> matrices;
   std::vector<std::unique_ptr<DeviceArray<float>>> outs;
   ProjectArgs args{.input = {.kind = InputKind::rms_norm,
@@ -192,6 +195,51 @@ void test_dense(std::uint64_t seed) {
   pretended_multiprocessors() = 0;
 }
 
+// Long prompts on a device that decodes their weights once: odd numbers of token tiles, several
+// matrices at once.
+void test_long(std::uint64_t seed) {
+  for (const BlockType type : all_block_types()) {
+    const bool k_quant = block_format(type).elems == 256;
+    run({type, 300, k_quant ? 768 : 352, 1100, InputKind::plain}, seed++);
+    run({type, 561, k_quant ? 512 : 480, 1025, InputKind::rms_norm}, seed++);
+  }
+  run({BlockType::Q4_K, 2300, 512, 1290, InputKind::gated_rms}, seed++);
+  run({BlockType::F32, 700, 2048, 1290, InputKind::rms_norm}, seed++);
+  for (const int multiprocessors : {0, 2, 9}) {
+    pretended_multiprocessors() = multiprocessors;
+    run_several(
+        {{BlockType::Q6_K, 340}, {BlockType::F32, 32}, {BlockType::Q4_K, 270}, {BlockType::F32, 9}},
+        512, 1300, false, seed += 10);
+  }
+  pretended_multiprocessors() = 0;
+}
+
+// Added to what is there; with room for all of the matrix's rows and for a part of them.
+void test_long_parts(std::uint64_t seed) {
+  Random random(seed);
+  const int cols = 512, batch = 1100, rows = 1500;
+  TestMatrix w(BlockType::Q4_K, rows, cols, seed);
+  const std::vector<float> x = random.normals(std::size_t(batch) * std::size_t(cols));
+  DeviceArray<float> dx(x);
+  std::vector<std::vector<float>> got;
+  for (const int room_rows : {rows, 700}) {
+    DeviceArray<float> out(std::vector<float>(std::size_t(batch) * std::size_t(rows), 0.5f));
+    Runner runner(project_workspace(batch, cols, room_rows));
+    GPU_OK(project(runner.launch, {.input = {.x = dx.data(), .stride = cols, .cols = cols},
+                                   .rows = batch,
+                                   .n_outputs = 1,
+                                   .outputs = {{{w.matrix, out.data(), rows, true}}}}));
+    runner.sync();
+    got.push_back(out.get());
+  }
+  std::vector<double> want;
+  for (int b = 0; b < batch; ++b)
+    for (int r = 0; r < rows; ++r)
+      want.push_back(0.5 + dot(w.row(r), x.data() + std::size_t(b) * cols, cols));
+  compare("a long prompt, added", got[0], want, 1.2e-2);
+  check("a long prompt, in parts", got[0] == got[1]);
+}
+
 void test_embed(BlockType type, int rows, int cols) {
   TestMatrix table(type, rows, cols, 77);
   const std::vector<std::int32_t> tokens = {0, rows - 1, rows / 2, 7 % rows};
@@ -244,6 +292,9 @@ void test_projections() {
         {{BlockType::Q4_K, 70}, {BlockType::F32, 32}, {BlockType::F32, 32}, {BlockType::F32, 50}},
         512, batch, true, seed += 10);
   test_dense(seed += 10);
+  if (!has_gemm()) return;
+  test_long(seed += 10);
+  test_long_parts(seed += 1000);
 }
 
 void test_elementwise() {

@@ -16,8 +16,11 @@ struct Widths {
 
   static void raise(std::int64_t& width, std::int64_t to) { width = std::max(width, to); }
   void work(std::size_t bytes) { raise(workspace, static_cast<std::int64_t>(bytes)); }
+  void products(int rows, std::int64_t cols, std::int64_t weight_rows) {
+    work(project_workspace(rows, static_cast<int>(cols), static_cast<int>(weight_rows)));
+  }
 
-  void add(const AttentionSpec& a, const ShardLayout& shard) {
+  void add(const ModelSpec& spec, const AttentionSpec& a, const ShardLayout& shard) {
     const std::int64_t out = std::int64_t{a.n_head} * a.head_dim_v;
     const std::int64_t q = std::int64_t{a.n_head} * a.head_dim_k;
     raise(wide, a.gate == OutputGate::sigmoid_in_query ? 2 * q : q);
@@ -36,16 +39,19 @@ struct Widths {
     args.gate = a.gate;
     args.max_context = static_cast<int>(std::min(table_stride(shard) * kPageTokens, kMostContext));
     work(attention_workspace(args));
-    work(project_workspace(shard.max_rows, static_cast<int>(out)));
+    const std::int64_t kv = std::int64_t{a.n_kv_head} * (a.head_dim_k + a.head_dim_v);
+    products(shard.max_rows, spec.n_embd, 2 * q + kv);
+    products(shard.max_rows, out, spec.n_embd);
   }
 
-  void add(const GatedDeltaSpec& g, const ShardLayout& shard) {
+  void add(const ModelSpec& spec, const GatedDeltaSpec& g, const ShardLayout& shard) {
     raise(wide, g.conv_channels());
     raise(side, g.value_width());
     raise(side_v, g.value_width());
     raise(heads, g.n_value_head);
     work(delta_workspace(g, shard.max_rows));
-    work(project_workspace(shard.max_rows, g.value_width()));
+    products(shard.max_rows, spec.n_embd, g.conv_channels() + g.value_width());
+    products(shard.max_rows, g.value_width(), spec.n_embd);
   }
 
   void add(const ModelSpec& spec, const LayerSpec& layer, const ExpertArena& layer_experts,
@@ -168,15 +174,14 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   Widths w;
   const std::int64_t rows = shard.max_rows;
   const std::int64_t embd = spec.n_embd;
-  w.work(project_workspace(shard.max_rows, spec.n_embd));
   for (int l = shard.first_layer; l < shard.end_layer; ++l) {
     const LayerSpec& layer = spec.layers[static_cast<std::size_t>(l)];
-    if (const AttentionSpec* a = layer.attention()) w.add(*a, shard);
-    if (const GatedDeltaSpec* g = layer.gated_delta()) w.add(*g, shard);
+    if (const AttentionSpec* a = layer.attention()) w.add(spec, *a, shard);
+    if (const GatedDeltaSpec* g = layer.gated_delta()) w.add(spec, *g, shard);
     w.add(spec, layer, weights.experts[static_cast<std::size_t>(l - shard.first_layer)], shard);
   }
   if (shard.head) {
-    w.work(project_workspace(shard.max_logit_rows, spec.n_embd));
+    w.products(shard.max_logit_rows, spec.n_embd, spec.n_vocab);
     w.work(choose_workspace(shard.max_logit_rows));
   }
 

@@ -142,6 +142,9 @@ inline float __fmul_rn(float a, float b) {
 inline float __fmaf_rn(float a, float b, float c) {
   return std::fma(a, b, c);
 }
+inline float __fdividef(float x, float y) {
+  return x / y;
+}
 inline float __expf(float x) {
   return std::exp(x);
 }

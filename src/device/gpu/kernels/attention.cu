@@ -15,7 +15,12 @@ int span_count(const AttentionArgs& args) {
 
 AttentionScratch attention_scratch(const AttentionArgs& args, void* workspace) {
   auto* floats = static_cast<float*>(workspace);
-  return {.q = floats, .partials = floats + q_floats(args), .spans = span_count(args)};
+  AttentionScratch scratch{.partials = floats + q_floats(args), .spans = span_count(args)};
+  if (has_prefill_attention(args))
+    scratch.half_q = static_cast<__half*>(workspace);
+  else
+    scratch.q = floats;
+  return scratch;
 }
 
 GpuError attention(const Launch& launch, const AttentionArgs& args) {

@@ -9,7 +9,10 @@
 namespace tessera::gpu {
 
 struct AttentionScratch {
-  float* q = nullptr;         // [rows][n_head][head_dim_k]: normed, rotated, scaled
+  // [rows][n_head][head_dim_k]: normed, rotated, scaled. Where has_prefill_attention() they are
+  // halves, in the same place.
+  float* q = nullptr;
+  __half* half_q = nullptr;
   float* partials = nullptr;  // [rows][n_head][spans][head_dim_v + 2]: sums, then top and weight
   int spans = 0;
 };
@@ -33,25 +36,33 @@ __device__ __forceinline__ int first_seen(const AttentionArgs& args, int positio
   return args.window > 0 ? max(0, position - args.window + 1) : 0;
 }
 
-__device__ __forceinline__ const std::byte* page_of(const AttentionArgs& args, int sequence,
-                                                    int page) {
-  const std::int64_t id = args.page_table[sequence * args.table_stride + page];
+__device__ __forceinline__ const std::byte* page_at(const AttentionArgs& args, std::int32_t id) {
   return args.pool + id * args.page_stride + args.layer_offset;
 }
+__device__ __forceinline__ const std::byte* page_of(const AttentionArgs& args, int sequence,
+                                                    int page) {
+  return page_at(args, args.page_table[sequence * args.table_stride + page]);
+}
 
+// Gates that each element has for itself: whether there are any, those of a head, and the factor
+// that one makes.
+__device__ __forceinline__ bool has_element_gates(OutputGate gate) {
+  return gate == OutputGate::sigmoid_in_query || gate == OutputGate::softplus_per_element;
+}
+__device__ __forceinline__ const float* element_gates(const AttentionArgs& args, int row,
+                                                      int head) {
+  return args.gate == OutputGate::sigmoid_in_query
+             ? args.q + row * args.q_stride + head * args.q_head_stride + args.kv.head_dim_k
+             : args.gate_logits + row * args.gate_stride + head * args.kv.head_dim_v;
+}
+__device__ __forceinline__ float opened(OutputGate gate, float x) {
+  return gate == OutputGate::sigmoid_in_query ? sigmoid(x) : softplus(x);
+}
 // The gate's factor of element d of a head.
 __device__ __forceinline__ float gate_factor(const AttentionArgs& args, int row, int head, int d) {
-  switch (args.gate) {
-    case OutputGate::none:
-      break;
-    case OutputGate::sigmoid_in_query:
-      return sigmoid(
-          args.q[row * args.q_stride + head * args.q_head_stride + args.kv.head_dim_k + d]);
-    case OutputGate::softplus_per_head:
-      return softplus(args.gate_logits[row * args.gate_stride + head]);
-    case OutputGate::softplus_per_element:
-      return softplus(args.gate_logits[row * args.gate_stride + head * args.kv.head_dim_v + d]);
-  }
+  if (has_element_gates(args.gate)) return opened(args.gate, element_gates(args, row, head)[d]);
+  if (args.gate == OutputGate::softplus_per_head)
+    return softplus(args.gate_logits[row * args.gate_stride + head]);
   return 1.0f;
 }
 

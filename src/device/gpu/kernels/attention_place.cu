@@ -1,5 +1,6 @@
 // Head norms, rotation, and the step's keys and values into their pages. One warp a head of a row.
-// Floor: the launch; a decode row is some 40 KB.
+// Floor: the launch; a decode row is some 40 KB. Of a prompt the bytes: 31 KB a row of 16 + 2 heads
+// of 256 (4,096 rows: 127 MB, 41 us at 3,100 GB/s).
 #include "device/gpu/kernels/attention.cuh"
 
 namespace tessera::gpu {
@@ -84,12 +85,24 @@ __device__ void store_head(KvFormat format, const float* values, int dims, int t
   }
 }
 
+// A head's query, scaled, as floats or as halves.
+__device__ __forceinline__ void store_query(const AttentionScratch& scratch, const float* values,
+                                            float scale, std::int64_t head, int dims) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (scratch.half_q == nullptr) {
+    for (int d = lane; d < dims; d += kWarp) scratch.q[head * dims + d] = values[d] * scale;
+    return;
+  }
+  for (int d = 2 * lane; d < dims; d += 2 * kWarp)
+    *reinterpret_cast<__half2*>(scratch.half_q + head * dims + d) =
+        __floats2half2_rn(values[d] * scale, values[d + 1] * scale);
+}
+
 __global__ void __launch_bounds__(kWarps* kWarp)
-    place_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, float* q_out) {
+    place_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, AttentionScratch scratch) {
   __shared__ float values[kWarps][kMaxHeadDim];
   const int row = static_cast<int>(blockIdx.x);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int at = static_cast<int>(blockIdx.y) * kWarps + warp;
   const KvGeometry& kv = args.kv;
   float* own = values[warp];
@@ -112,8 +125,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   if (is_query) {
     const float* x = args.q + row * args.q_stride + at * args.q_head_stride;
     norm_and_turn(args, row, x, early, args.q_norm != nullptr, true, kv.head_dim_k, own);
-    float* to = q_out + (static_cast<std::int64_t>(row) * args.n_head + at) * kv.head_dim_k;
-    for (int d = lane; d < kv.head_dim_k; d += kWarp) to[d] = own[d] * args.scale;
+    store_query(scratch, own, args.scale, std::int64_t{row} * args.n_head + at, kv.head_dim_k);
     return;
   }
   if (page == nullptr) return;
@@ -137,7 +149,7 @@ GpuError place_rows(const Launch& launch, const AttentionArgs& args,
   const int heads = args.n_head + (args.k == nullptr ? 0 : 2 * args.kv.kv_heads);
   const dim3 grid(static_cast<unsigned>(args.step.rows),
                   static_cast<unsigned>((heads + kWarps - 1) / kWarps));
-  return launch_kernel(launch, place_kernel, grid, dim3(kWarps * kWarp), 0, args, scratch.q);
+  return launch_kernel(launch, place_kernel, grid, dim3(kWarps * kWarp), 0, args, scratch);
 }
 
 }  // namespace tessera::gpu

@@ -30,8 +30,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
 // 1 / rms of a row in shared memory.
 __device__ float row_factor(const float* x, int n, float eps, float* partial) {
   float sum = 0;
-  for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-    sum = fmaf(x[c], x[c], sum);
+  for (int c = 4 * static_cast<int>(threadIdx.x); c < n; c += 4 * kDecodeThreads)
+    sum += sum_squares(*reinterpret_cast<const float4*>(x + c));
   sum = block_sum(sum, partial);
   __syncthreads();
   return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
@@ -39,22 +39,46 @@ __device__ float row_factor(const float* x, int n, float eps, float* partial) {
 
 __device__ void norm_row(float* x, const float* weight, int n, float eps, float* partial) {
   const float factor = row_factor(x, n, eps, partial);
-  for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-    x[c] *= factor * weight[c];
+  for (int c = 4 * static_cast<int>(threadIdx.x); c < n; c += 4 * kDecodeThreads)
+    for (int i = c; i < c + 4; ++i) x[i] *= factor * weight[i];
 }
 
 // sigmoid(scalar_gate . rms_norm(hidden row))
 __device__ float dense_gate_of(const FfnArgs& args, const float* hidden, float* partial) {
-  const float factor = row_factor(hidden, args.n_embd, args.eps, partial);
-  float sum = 0;
-  for (int c = static_cast<int>(threadIdx.x); c < args.n_embd; c += kDecodeThreads)
-    sum = fmaf(hidden[c] * factor * args.norm[c], args.dense.scalar_gate[c], sum);
+  float squares = 0, sum = 0;
+  for (int c = 4 * static_cast<int>(threadIdx.x); c < args.n_embd; c += 4 * kDecodeThreads) {
+    const auto four = [c](const float* at) { return *reinterpret_cast<const float4*>(at + c); };
+    const float4 x = four(hidden), norm = four(args.norm), gate = four(args.dense.scalar_gate);
+    squares += sum_squares(x);
+    sum = fmaf(x.x * norm.x, gate.x, sum), sum = fmaf(x.y * norm.y, gate.y, sum);
+    sum = fmaf(x.z * norm.z, gate.z, sum), sum = fmaf(x.w * norm.w, gate.w, sum);
+  }
+  squares = block_sum(squares, partial);
+  __syncthreads();
   sum = block_sum(sum, partial);
   __syncthreads();
-  return sigmoid(sum);
+  return sigmoid(sum / sqrtf(squares / static_cast<float>(args.n_embd) + args.eps));
 }
 
-// Every thread keeps to its own columns, so the row needs no barrier but those of the sums.
+// Columns c..c+3 of a row's weighted sum over its experts, but those in `lacks`.
+__device__ __forceinline__ float4 expert_sum(const FfnArgs& args, std::int64_t row, int c,
+                                             std::uint32_t lacks) {
+  float4 sum = {0, 0, 0, 0};
+#pragma unroll 4
+  for (int slot = 0; slot < args.moe.n_used; ++slot) {
+    if ((lacks >> slot & 1) != 0) continue;
+    const std::int64_t pair = row * args.moe.n_used + slot;
+    const float4 v = *reinterpret_cast<const float4*>(args.pair_out + pair * args.n_embd + c);
+    const float weight = args.moe.weights[pair];
+    sum.x = fmaf(v.x, weight, sum.x), sum.y = fmaf(v.y, weight, sum.y);
+    sum.z = fmaf(v.z, weight, sum.z), sum.w = fmaf(v.w, weight, sum.w);
+  }
+  return sum;
+}
+
+// Every thread keeps to its own columns, four at a time, so the row needs no barrier but those of
+// the sums. The experts' outputs are most of what is read (8 of 11 rows of f32): they come first,
+// so that nobody waits for a sum before asking for them.
 __global__ void __launch_bounds__(kDecodeThreads)
     finish_kernel(const TESSERA_GRID_CONSTANT FfnArgs args,
                   const TESSERA_GRID_CONSTANT AwayArgs away) {
@@ -62,49 +86,58 @@ __global__ void __launch_bounds__(kDecodeThreads)
   __shared__ float partial[kDecodeWarps];
   chain_wait();
   chain_trigger();
-  const int n = args.n_embd;
+  const int n = args.n_embd, own = 4 * static_cast<int>(threadIdx.x);
+  constexpr int kStep = 4 * kDecodeThreads;
   const std::int64_t row = blockIdx.x;
   float* hidden = args.hidden + row * n;
   const bool dense = args.dense.gate.data != nullptr, moe = args.moe.n_expert > 0;
   float* moe_sum = dense ? branch + n : branch;
-  if (dense) {
-    const float gate =
-        args.dense.scalar_gate == nullptr ? 1.0f : dense_gate_of(args, hidden, partial);
-    for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-      branch[c] = args.dense_out[row * n + c] * gate;
-    if (args.dense.post_norm != nullptr)
-      norm_row(branch, args.dense.post_norm, n, args.eps, partial);
-  }
+  const auto four = [](float* at) -> float4& { return *reinterpret_cast<float4*>(at); };
   if (moe) {
     const std::uint32_t lacks =
         away.step == nullptr ? 0 : slots_away(args.moe, args.moe.ids + row * args.moe.n_used);
-    for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads) {
-      float sum = 0;
-      for (int slot = 0; slot < args.moe.n_used; ++slot) {
-        if ((lacks >> slot & 1) != 0) continue;
-        const std::int64_t pair = row * args.moe.n_used + slot;
-        sum = fmaf(args.pair_out[pair * n + c], args.moe.weights[pair], sum);
-      }
-      moe_sum[c] = sum;
-    }
+    for (int c = own; c < n; c += kStep) four(moe_sum + c) = expert_sum(args, row, c, lacks);
     if (lacks != 0 && await_sums(away, row))
-      for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-        moe_sum[c] += static_cast<const volatile float*>(away.sums)[row * n + c];
+      for (int c = own; c < n; c += kStep)
+        for (int i = c; i < c + 4; ++i)
+          moe_sum[i] += static_cast<const volatile float*>(away.sums)[row * n + i];
     if (args.moe.post_norm != nullptr) norm_row(moe_sum, args.moe.post_norm, n, args.eps, partial);
-    if (dense)
-      for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-        branch[c] += moe_sum[c];
+  }
+  if (dense) {
+    const float gate =
+        args.dense.scalar_gate == nullptr ? 1.0f : dense_gate_of(args, hidden, partial);
+    for (int c = own; c < n; c += kStep) {
+      const float4 v = four(args.dense_out + row * n + c);
+      four(branch + c) = {v.x * gate, v.y * gate, v.z * gate, v.w * gate};
+    }
+    if (args.dense.post_norm != nullptr)
+      norm_row(branch, args.dense.post_norm, n, args.eps, partial);
+    if (moe)
+      for (int c = own; c < n; c += kStep)
+        for (int i = c; i < c + 4; ++i) branch[i] += moe_sum[i];
   }
   if (args.post_norm != nullptr) norm_row(branch, args.post_norm, n, args.eps, partial);
   const float scale = args.layer_scale == nullptr ? 1.0f : *args.layer_scale;
-  for (int c = static_cast<int>(threadIdx.x); c < n; c += kDecodeThreads)
-    hidden[c] = (hidden[c] + branch[c]) * scale;
+  for (int c = own; c < n; c += kStep) {
+    const float4 x = four(hidden + c), y = four(branch + c);
+    four(hidden + c) = {(x.x + y.x) * scale, (x.y + y.y) * scale, (x.z + y.z) * scale,
+                        (x.w + y.w) * scale};
+  }
 }
 
 bool fusable(const FfnArgs& args) {
   return args.rows <= kDecodeRows && args.dense.post_norm == nullptr &&
          args.moe.post_norm == nullptr && args.post_norm == nullptr && args.moe.norm == nullptr &&
          !args.moe.router.own_input && args.moe.n_expert > 0;
+}
+
+bool routes_by_gemm(const Launch& launch, const FfnArgs& args) {
+  return args.moe.n_expert > 0 && goes_by_gemm(launch, args.rows, args.n_embd,
+                                               tiles_scratch(args, launch.workspace).weights);
+}
+// Whether the route's rows, as tiles_scratch() has them, are those that the experts read.
+bool leaves_halves(const Launch& launch, const FfnArgs& args) {
+  return routes_by_gemm(launch, args) && !args.moe.router.own_input;
 }
 
 GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
@@ -142,6 +175,13 @@ GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch&
                           1,
                           false};
   }
+  if (routes_by_gemm(launch, args)) {
+    const TilesScratch tiles = tiles_scratch(args, launch.workspace);
+    const GpuError error = halve_rows(launch, product.input, args.rows, tiles.x, tiles.x_rest);
+    if (error != GpuError{}) return error;
+    return gemm(launch, {product.outputs.data(), 1}, tiles.x, tiles.x_rest, args.rows,
+                tiles.weights);
+  }
   if (args.rows > kDecodeRows)
     return project_plain(launch, product.input, product.outputs[0], {}, args.rows);
   const bool leave = fusable(args) && has_hidden_supers(args, args.dense.gate.data != nullptr);
@@ -168,19 +208,21 @@ GpuError finish(const Launch& launch, const FfnArgs& args, const AwayArgs& away)
                        dim3(kDecodeThreads), shared, args, away);
 }
 
-// Branches of many rows: each through tiles where its types allow.
-GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_out, bool add) {
+// Branches of many rows: each through tiles where its types allow. `routed`: nothing but the route
+// was computed since the layer began.
+GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_out, bool add,
+                       bool routed) {
   const FfnScratch scratch = ffn_scratch(args, launch.workspace);
   const TilesScratch tiles = tiles_scratch(args, launch.workspace);
-  const int padded = (args.n_embd + kTileCols - 1) / kTileCols * kTileCols;
   GpuError error{};
   const bool dense = args.dense.gate.data != nullptr, moe = args.moe.n_expert > 0;
   const bool moe_tiles = experts_have_tiles(args);
-  bool any = false;
-  const float* staged = nullptr;  // the norm of what tiles.x holds, where it holds any
+  // The norm of what tiles.x holds, where it holds any.
+  bool any = routed && leaves_halves(launch, args);
+  const float* staged = any ? expert_norm(args) : nullptr;
   const auto stage = [&](const float* norm) {
     if ((any && staged == norm) || error != GpuError{}) return;
-    error = halve_rows(launch, ffn_input(args, norm), args.rows, padded, tiles.x);
+    error = halve_rows(launch, ffn_input(args, norm), args.rows, tiles.x, {});
     staged = norm;
     any = true;
   };
@@ -188,6 +230,7 @@ GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_o
     stage(args.norm);
     if (error == GpuError{}) error = dense_tiles(launch, args, tiles, dense_out, add);
   } else if (dense) {
+    any = false;  // its rounded rows may take their place
     error = dense_hidden(launch, args, scratch);
     if (error == GpuError{}) error = dense_output(launch, args, scratch, dense_out, add);
   }
@@ -207,7 +250,7 @@ GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_o
 }  // namespace
 
 GpuError ffn_branches(const Launch& launch, const FfnArgs& args) {
-  if (args.rows > kDecodeRows) return many_branches(launch, args, args.dense_out, false);
+  if (args.rows > kDecodeRows) return many_branches(launch, args, args.dense_out, false, false);
   const FfnScratch scratch = ffn_scratch(args, launch.workspace);
   GpuError error{};
   if (args.dense.gate.data != nullptr) {
@@ -249,12 +292,14 @@ GpuError ffn_all(const Launch& launch, const FfnArgs& args) {
   if (args.moe.n_expert == 0 && args.dense.post_norm == nullptr && args.post_norm == nullptr &&
       args.dense.scalar_gate == nullptr && args.layer_scale == nullptr) {
     // Nothing between the branch and the residual.
-    if (args.rows > kDecodeRows) return many_branches(launch, args, args.hidden, true);
+    if (args.rows > kDecodeRows) return many_branches(launch, args, args.hidden, true, false);
     const GpuError error = dense_hidden(launch, args, scratch);
     return error != GpuError{} ? error : dense_output(launch, args, scratch, args.hidden, true);
   }
   GpuError error = ffn_route(launch, args);
-  if (error == GpuError{}) error = ffn_branches(launch, args);
+  if (error == GpuError{})
+    error = args.rows > kDecodeRows ? many_branches(launch, args, args.dense_out, false, true)
+                                    : ffn_branches(launch, args);
   if (error == GpuError{}) error = ffn_finish(launch, args);
   return error;
 }

@@ -5,6 +5,8 @@
 // columns: 232 GFLOP a layer with down, 0.3 ms at 790 TFLOP/s.
 #include "device/gpu/kernels/ffn_tiles.cuh"
 
+#include <algorithm>
+
 namespace tessera::gpu {
 namespace {
 
@@ -44,14 +46,22 @@ __device__ void store_hidden(const TileProduct& args, int row_tile, const Expert
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) exchange[i * kWarp] = acc[i];
   __syncthreads();
-  if (warp >= kHiddenTiles<kMost> || row_tile * kTileRows >= args.stride) return;
+  if (warp >= kHiddenTiles<kMost> || row_tile * kTileRows >= args.h.col_tiles * kTileCols) return;
+  // Columns g and g + 8 of 16 stand in the same piece.
+  __half* column = args.h.at + row_tile / 4 * kHalfTile + half_place(g) % kPieceHalves;
+  const int piece = row_tile % 4 * 2 + g % 2;
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * t + i % 2, row = row_tile * kTileRows + g + i % 4 / 2 * 8;
+  for (int i = 0; i < kColumns / 2; i += i % 4 == 0 ? 1 : 3) {
+    const int token = i / 4 * 8 + 2 * t + i % 2;
     if (token >= work.n) continue;
-    const float value =
-        row < args.a.rows ? activated(args.activation, acc[i], exchange[i * kWarp]) : 0.0f;
-    args.h[(work.first + token) * args.stride + half_place(row)] = to_half(value);
+    __half* at = column + (args.h.piece(work.first + token, piece) - args.h.at);
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int row = row_tile * kTileRows + g + 8 * half, a = i + 2 * half;
+      const float value =
+          row < args.a.rows ? activated(args.activation, acc[a], exchange[a * kWarp]) : 0.0f;
+      at[4 * half] = to_half(value);
+    }
   }
 }
 
@@ -61,8 +71,8 @@ __device__ void hidden_work(const TileProduct& args, const Planes& a, const Plan
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   constexpr int kTiles = kHiddenTiles<kMost>;
   const int row_tile = static_cast<int>(blockIdx.x) * kTiles + warp % kTiles;
-  const TokenTile tokens{args.x,       args.x_stride, args.gather ? args.list : nullptr,
-                         args.divisor, work.first,    work.n};
+  const TokenTile tokens{args.x, args.gather ? args.list : nullptr, args.divisor, work.first,
+                         work.n};
   Planes w = a;  // up is of the same type and shape
   if (warp >= kTiles) w.data = b.data;
   float acc[kColumns / 2];
@@ -70,21 +80,72 @@ __device__ void hidden_work(const TileProduct& args, const Planes& a, const Plan
   store_hidden<kColumns, kMost>(args, row_tile, work, acc, shared);
 }
 
+// A column of the tile: the sums of its rows, to the pair that it stands for.
+template <int kColumns>
+__device__ __forceinline__ void store_output(const TileProduct& args, int row_tile, int n,
+                                             const std::int32_t* pairs, const float* acc) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int row = row_tile * kTileRows + lane / 4;
+#pragma unroll
+  for (int i = 0; i < kColumns / 2; i += i % 4 == 0 ? 1 : 3) {
+    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
+    if (token >= n) continue;
+    float* at = args.out + pairs[token] * args.stride + row;
+    if (row < args.a.rows) at[0] = acc[i];
+    if (row + 8 < args.a.rows) at[8] = acc[i + 2];
+  }
+}
+
+// Several blocks of rows with the same tokens. Where all column tiles fit shared memory
+// (args.stages), they stay there: from the second block of rows on no warp waits for another.
 template <BlockType kType, int kColumns, int kMost>
 __device__ void output_work(const TileProduct& args, const Planes& a, const ExpertTile& work,
                             char* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const int row_tile =
-      static_cast<int>(blockIdx.x) * kTileWarps<kMost> + static_cast<int>(threadIdx.x) / kWarp;
-  const TokenTile tokens{args.x, args.x_stride, nullptr, 1, work.first, work.n};
-  float acc[kColumns / 2];
-  multiply_tiles<kType, kColumns, kMost>(a, row_tile, tokens, shared, acc);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const TokenTile tokens{args.x, nullptr, 1, work.first, work.n};
+  const TokenRows<kMost> rows(tokens);
+  const int n = a.col_tiles;
+  int free = 0, stage = 0;  // where copies go next, and the products' tile stands
+  const auto step = [&](int& at) { at = at + 1 == args.stages ? 0 : at + 1; };
+  const auto copy = [&](int tile) {
+    if (tile < n) copy_stage(shared + free * kStageBytes<kMost>, rows, tokens.n, tile);
+    step(free);
+    copy_commit();
+  };
+  for (int tile = 0; tile < kTilesAhead; ++tile) copy(tile);
+  auto* pairs = reinterpret_cast<std::int32_t*>(shared + args.stages * kStageBytes<kMost>);
+  for (int i = static_cast<int>(threadIdx.x); i < work.n; i += kTileThreads<kMost>)
+    pairs[i] = args.list[work.first + i];
+  const int begin = static_cast<int>(blockIdx.x) * args.row_blocks;
+  const auto row_tile = [&](int block) { return (begin + block) * kTileWarps<kMost> + warp; };
+  const auto at = [&](int block) {
+    return Tile<kType>::at(a, min(row_tile(block), a.row_tiles - 1), lane);
+  };
+  Tile<kType> current, next;
+  auto from = at(0);
+  current.load(from, 0);
+  for (int block = 0; block < args.row_blocks; ++block) {
+    float acc[kColumns / 2];
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; ++i) {
-    const int token = i / 4 * 8 + 2 * t + i % 2, row = row_tile * kTileRows + g + i % 4 / 2 * 8;
-    if (token >= work.n || row >= args.a.rows) continue;
-    const int place = work.first + token;
-    args.out[(args.list == nullptr ? place : args.list[place]) * args.stride + row] = acc[i];
+    for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
+    for (int tile = 0; tile < n; ++tile) {
+      if (tile + 1 == n) from = at(block + 1);
+      next.load(from, tile + 1 < n ? tile + 1 : 0);
+      if (block == 0) {
+        copy_wait<kTilesAhead - 1>();
+#ifdef TESSERA_GPU_WGMMA
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+        __syncthreads();
+        copy(tile + kTilesAhead);
+      }
+      multiply_stage<kType, kColumns>(current, shared + stage * kStageBytes<kMost>, acc);
+      step(stage);
+      current = next;
+    }
+    end_products<kColumns>(acc);
+    store_output<kColumns>(args, row_tile(block), work.n, pairs, acc);
   }
 }
 
@@ -144,19 +205,33 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
   return launch_dense_columns<kType, 128>(launch, args);
 }
 
+// Column tiles of a tile's tokens that stay in shared memory at once, and blocks of rows that then
+// meet them.
+template <int kMost>
+constexpr int kMostHeld = (227 * 1024 / kTileBlocks<kMost> - 3072) / kStageBytes<kMost>;
+constexpr int kHeldRowBlocks = 4;
+
 template <BlockType kType, int kMost, bool kGateUp>
-GpuError launch_experts(const Launch& launch, const TileProduct& args, int max_tiles) {
-  const int each = kGateUp ? kHiddenTiles<kMost> : kTileWarps<kMost>;
-  return launch_kernel(launch, expert_kernel<kType, kMost, kGateUp>,
-                       tile_grid(args.a, each, max_tiles), dim3(kTileThreads<kMost>),
-                       kTileShared<kMost>, args);
+GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
+  const auto kernel = expert_kernel<kType, kMost, kGateUp>;
+  if constexpr (kGateUp)
+    return launch_kernel(launch, kernel, tile_grid(args.a, kHiddenTiles<kMost>, max_tiles),
+                         dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
+  const bool held = args.a.col_tiles <= kMostHeld<kMost> && shared_limit() >= 227 * 1024;
+  args.stages = held ? args.a.col_tiles : kTileStages;
+  args.row_blocks = held ? kHeldRowBlocks : 1;
+  const std::size_t shared = static_cast<std::size_t>(args.stages) * kStageBytes<kMost> + 1024 +
+                             kMost * sizeof(std::int32_t);
+  return launch_kernel(launch, kernel,
+                       tile_grid(args.a, args.row_blocks * kTileWarps<kMost>, max_tiles),
+                       dim3(kTileThreads<kMost>), shared, args);
 }
 
 // `tokens`: of a tile at most.
 GpuError product_of_experts(const Launch& launch, const TileProduct& args, int max_tiles,
                             int tokens) {
 #define TESSERA_EXPERTS(TYPE)                                                       \
-  if (args.h != nullptr)                                                            \
+  if (args.h.at != nullptr)                                                         \
     return tokens == 64 ? launch_experts<TYPE, 64, true>(launch, args, max_tiles)   \
                         : launch_experts<TYPE, 128, true>(launch, args, max_tiles); \
   return tokens == 64 ? launch_experts<TYPE, 64, false>(launch, args, max_tiles)    \
@@ -178,9 +253,15 @@ GpuError dense_hidden_product(const Launch& launch, const TileProduct& args) {
 TilesScratch tiles_scratch(const FfnArgs& args, void* workspace) {
   const TilesLayout at = tiles_layout(args);
   auto* base = static_cast<std::byte*>(workspace);
-  return {.x = reinterpret_cast<__half*>(base + at.x),
-          .h = reinterpret_cast<__half*>(base + at.h),
-          .dense_h = reinterpret_cast<__half*>(base + at.dense_h),
+  const FfnShape shape = ffn_shape(args);
+  const auto rows = [base](std::size_t offset, int cols) {
+    return HalfRows{reinterpret_cast<__half*>(base + offset), (cols + kTileCols - 1) / kTileCols};
+  };
+  return {.x = rows(at.x, args.n_embd),
+          .x_rest = rows(at.x_rest, args.n_embd),
+          .h = rows(at.h, shape.expert_pad),
+          .dense_h = rows(at.dense_h, shape.dense_pad),
+          .weights = {base + at.weights, at.bytes - at.weights},
           .list = reinterpret_cast<std::int32_t*>(base + at.list),
           .first = reinterpret_cast<std::int32_t*>(base + at.first),
           .tiles = reinterpret_cast<ExpertTile*>(base + at.tiles),
@@ -201,19 +282,25 @@ bool experts_have_tiles(const FfnArgs& args) {
 
 GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
                      float* out, bool add) {
+  const DenseArgs& dense = ffn.dense;
+  const Output down{dense.down, out, ffn.n_embd, add};
+  if (goes_by_gemm(launch, ffn.rows, std::max(ffn.n_embd, dense.down.cols), scratch.weights)) {
+    const GpuError error = gemm_hidden(launch, dense.gate, dense.up, dense.activation, scratch.x,
+                                       ffn.rows, scratch.dense_h, scratch.weights);
+    if (error != GpuError{}) return error;
+    return gemm(launch, {&down, 1}, scratch.dense_h, {}, ffn.rows, scratch.weights);
+  }
   TileProduct args{};
   args.a = planes_of(ffn.dense.gate);
   args.b = planes_of(ffn.dense.up);
   args.rows = ffn.rows;
   args.divisor = 1;
   args.x = scratch.x;
-  args.x_stride = std::int64_t{args.a.col_tiles} * kTileCols;
   args.activation = ffn.dense.activation;
   args.h = scratch.dense_h;
-  args.stride = ffn_shape(ffn).dense_pad;
   const GpuError error = dense_hidden_product(launch, args);
   if (error != GpuError{}) return error;
-  return project_tiles(launch, {ffn.dense.down, out, ffn.n_embd, add}, scratch.dense_h, ffn.rows);
+  return project_tiles(launch, down, scratch.dense_h, ffn.rows);
 }
 
 GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
@@ -232,10 +319,8 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.gather = true;
   args.divisor = moe.n_used;
   args.x = scratch.x;
-  args.x_stride = std::int64_t{args.a.col_tiles} * kTileCols;
   args.activation = moe.activation;
   args.h = scratch.h;
-  args.stride = ffn_shape(ffn).expert_pad;
   const int tokens = expert_tile_tokens(ffn);
   error = product_of_experts(launch, args, most, tokens);
   if (error != GpuError{}) return error;
@@ -243,8 +328,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.a_offset = moe.shape.down_offset;
   args.gather = false;
   args.x = scratch.h;
-  args.x_stride = args.stride;
-  args.h = nullptr;
+  args.h = {};
   args.out = ffn.pair_out;
   args.stride = ffn.n_embd;
   return product_of_experts(launch, args, most, tokens);

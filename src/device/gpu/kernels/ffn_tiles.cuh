@@ -2,15 +2,18 @@
 #pragma once
 
 #include "device/gpu/kernels/ffn.cuh"
+#include "device/gpu/kernels/gemm.cuh"
 #include "device/gpu/kernels/halves.cuh"
 #include "device/gpu/kernels/tile_product.cuh"
 
 namespace tessera::gpu {
 
 struct TilesScratch {
-  __half* x = nullptr;            // [rows][padded n_embd]
-  __half* h = nullptr;            // [pairs][expert_pad], places in expert order
-  __half* dense_h = nullptr;      // [rows][dense_pad]
+  HalfRows x;        // the rows
+  HalfRows x_rest;   // what halves leave of them; of long prompts alone
+  HalfRows h;        // of the pairs, places in expert order
+  HalfRows dense_h;  // of the rows
+  GemmRoom weights;
   std::int32_t* list = nullptr;   // [pairs]: pair ids in expert order
   std::int32_t* first = nullptr;  // [n_expert + 1]: where each expert's begin
   ExpertTile* tiles = nullptr;

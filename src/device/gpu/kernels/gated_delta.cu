@@ -373,13 +373,17 @@ GpuError delta_recurrent(const Launch& launch, const DeltaArgs& args, const floa
 
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args) {
   if (args.step.max_sequence_rows == 1) return delta_recurrent(launch, args, nullptr);
-  auto* conv = static_cast<float*>(launch.workspace);
-  const GpuError error = delta_convolve(launch, args, conv);
-  if (error != GpuError{}) return error;
-  if (!goes_in_chunks(args.spec, args.step)) return delta_recurrent(launch, args, conv);
-  return delta_chunked(launch, args, conv,
-                       static_cast<std::byte*>(launch.workspace) +
-                           delta_convolution_bytes(args.spec, args.step.rows));
+  const bool in_chunks = goes_in_chunks(args.spec, args.step);
+  float* conv = nullptr;
+  if (!in_chunks || !chunks_convolve(args.spec)) {
+    conv = static_cast<float*>(launch.workspace);
+    const GpuError error = delta_convolve(launch, args, conv);
+    if (error != GpuError{}) return error;
+  }
+  if (!in_chunks) return delta_recurrent(launch, args, conv);
+  return delta_chunked(
+      launch, args, conv,
+      static_cast<std::byte*>(launch.workspace) + delta_chunks_at(args.spec, args.step.rows));
 }
 
 }  // namespace tessera::gpu

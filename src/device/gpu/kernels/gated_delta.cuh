@@ -70,7 +70,7 @@ __device__ __forceinline__ void update_ring(const DeltaArgs& args, const DeltaSh
 
 GpuError delta_convolve(const Launch& launch, const DeltaArgs& args, float* conv);
 GpuError delta_recurrent(const Launch& launch, const DeltaArgs& args, const float* conv);
-// `memory`: delta_chunk_bytes of the workspace.
+// `conv`: null where chunks_convolve(); `memory`: the workspace from delta_chunks_at() on.
 GpuError delta_chunked(const Launch& launch, const DeltaArgs& args, const float* conv,
                        void* memory);
 

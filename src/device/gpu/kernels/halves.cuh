@@ -1,21 +1,11 @@
-// Rows of f32 as rows of f16 in the column order of the tile kernels, normed as asked.
+// Products of many rows in tiles: of quantised matrices with rows of halves, of plain ones with
+// f32.
 #pragma once
 
-#include "device/gpu/kernels/input.cuh"
-#include "device/gpu/kernels/launch.h"
+#include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/tiles.cuh"
 
 namespace tessera::gpu {
-
-// Columns c..c+3 of a row, c a multiple of 4.
-__device__ __forceinline__ void store_halves(__half* row, int c, float4 v) {
-  __half2* at = reinterpret_cast<__half2*>(row + half_place(c));
-  at[0] = __halves2half2(to_half(v.x), to_half(v.z));
-  at[4] = __halves2half2(to_half(v.y), to_half(v.w));
-}
-
-// out: [rows][padded], padded a multiple of 64; the columns past in.cols become zeros.
-GpuError halve_rows(const Launch& launch, const Input& in, int rows, int padded, __half* out);
 
 // Whether a matrix can meet tokens in tiles.
 inline bool has_tiles(const Matrix& m) {
@@ -27,8 +17,9 @@ inline bool has_tiles(const Matrix& m) {
 #endif
 }
 
-// out = (or +=) w * tokens; tokens are [rows][padded columns of w] halves.
-GpuError project_tiles(const Launch& launch, const Output& output, const __half* tokens, int rows);
+// out = (or +=) w * tokens.
+GpuError project_tiles(const Launch& launch, const Output& output, const HalfRows& tokens,
+                       int rows);
 
 // The same for plain weights and f32 inputs, with a second matrix (or {}) in the same launch.
 // in.cols is a multiple of 32.

@@ -47,7 +47,11 @@ struct Launch {
   void* workspace = nullptr;  // scratch of one call; calls on one stream may share it
   std::size_t workspace_bytes = 0;
   int multiprocessors = 0;
+  bool gemm = false;  // has_gemm() of the device
 };
+
+// Whether the current device runs the products of long prompts that only Hopper has (gemm.cuh).
+bool has_gemm();
 
 // --- Matrices ---
 
@@ -144,7 +148,8 @@ struct ProjectArgs {
   std::array<Output, kMaxOutputs> outputs{};
 };
 GpuError project(const Launch& launch, const ProjectArgs& args);
-std::size_t project_workspace(int rows, int cols);
+// `weight_rows`: of all the matrices. With less a long prompt takes more passes.
+std::size_t project_workspace(int rows, int cols, int weight_rows);
 
 // hidden += rms(branch) * weight
 struct AddNormedArgs {

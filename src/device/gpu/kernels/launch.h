@@ -22,6 +22,17 @@ inline std::size_t shared_limit() {
   return static_cast<std::size_t>(bytes);
 }
 
+// The major number of the current device's compute capability; 0 where there is none.
+inline int compute_major() {
+  int major = 0;
+#ifndef TESSERA_GPU_HIP
+  int device = 0;
+  if (cudaGetDevice(&device) != cudaSuccess) return 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+#endif
+  return major;
+}
+
 // At most `most` blocks (of those that stand side by side) for `units` of work, so that each takes
 // the same number one after another.
 inline int even_blocks(int units, int most) {

@@ -33,6 +33,13 @@ __device__ inline void __syncwarp() {
 #endif
 #endif
 
+// Blocks that start together, next to one another, and reach each other's shared memory.
+#ifdef TESSERA_GPU_SM90
+#define TESSERA_CLUSTER(blocks) __cluster_dims__(blocks, 1, 1)
+#else
+#define TESSERA_CLUSTER(blocks)
+#endif
+
 // A block's shared memory of the size that the launch asks for.
 #ifndef TESSERA_DYNAMIC_SHARED
 #define TESSERA_DYNAMIC_SHARED(type, name) extern __shared__ __align__(128) type name[]

@@ -4,21 +4,6 @@
 namespace tessera::gpu {
 namespace {
 
-__global__ void __launch_bounds__(kDecodeThreads)
-    halve_kernel(const TESSERA_GRID_CONSTANT Input in, int padded, __half* out) {
-  TESSERA_DYNAMIC_SHARED(float, inverse);
-  chain_wait();
-  chain_trigger();
-  const int row = static_cast<int>(blockIdx.x);
-  if (in.kind != InputKind::plain) inverse_rms(in, row, 1, inverse);
-  const float* x = input_row(in, row);
-  for (int c = static_cast<int>(threadIdx.x) * 4; c < padded; c += kDecodeThreads * 4) {
-    float4 v = {0, 0, 0, 0};
-    if (c < in.cols) v = input_four(in, row, 0, c, x, inverse);
-    store_halves(out + static_cast<std::int64_t>(row) * padded, c, v);
-  }
-}
-
 template <int kColumns>
 __device__ __forceinline__ void store_tile(const TileProduct& args, int row_tile, int first, int n,
                                            const float* acc) {
@@ -41,8 +26,7 @@ __global__ void __launch_bounds__(kTileThreads<kColumns>, kTileBlocks<kColumns>)
   const int row_tile =
       static_cast<int>(blockIdx.x) * kTileWarps<kColumns> + static_cast<int>(threadIdx.x) / kWarp;
   const int first = static_cast<int>(blockIdx.y) * kColumns;
-  const TokenTile tokens{args.x, args.x_stride, nullptr,
-                         1,      first,         min(kColumns, args.rows - first)};
+  const TokenTile tokens{args.x, nullptr, 1, first, min(kColumns, args.rows - first)};
   float acc[kColumns / 2];
   multiply_tiles<kType, kColumns, kColumns>(args.a, row_tile, tokens, shared, acc);
   store_tile<kColumns>(args, row_tile, first, tokens.n, acc);
@@ -70,17 +54,11 @@ GpuError launch_tiles(const Launch& launch, const TileProduct& args) {
 
 }  // namespace
 
-GpuError halve_rows(const Launch& launch, const Input& in, int rows, int padded, __half* out) {
-  const std::size_t shared = sizeof(float) * static_cast<std::size_t>(staged_scratch_floats(in, 1));
-  return launch_kernel(launch, halve_kernel, dim3(static_cast<unsigned>(rows)),
-                       dim3(kDecodeThreads), shared, in, padded, out);
-}
-
-GpuError project_tiles(const Launch& launch, const Output& output, const __half* tokens, int rows) {
+GpuError project_tiles(const Launch& launch, const Output& output, const HalfRows& tokens,
+                       int rows) {
   TileProduct args{};
   args.a = planes_of(output.w);
   args.x = tokens;
-  args.x_stride = std::int64_t{args.a.col_tiles} * kTileCols;
   args.rows = rows;
   args.out = output.out;
   args.stride = output.stride;

@@ -60,11 +60,14 @@ bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step) {
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows) {
   const std::size_t convolution = delta_convolution_bytes(spec, rows);
   if (!has_delta_chunks(spec)) return convolution;
-  // Of a row and head: W, U, Q, K and P in halves, and a decay.
-  const std::size_t cell =
-      2 * (4 * static_cast<std::size_t>(spec.dim_k) + kDeltaChunk) + sizeof(float);
-  return convolution +
-         cell * static_cast<std::size_t>(rows) * static_cast<std::size_t>(spec.n_value_head);
+  // Of a row: W, U and P of each value head, Q and K of each key head, in halves; two decays.
+  const auto dim = static_cast<std::size_t>(spec.dim_k);
+  const std::size_t row = (2 * (2 * dim + kDeltaChunk) + 2 * sizeof(float)) *
+                              static_cast<std::size_t>(spec.n_value_head) +
+                          2 * (2 * dim) * static_cast<std::size_t>(spec.n_key_head);
+  const std::size_t chunks = row * static_cast<std::size_t>(rows);
+  // Sequences that do not go in chunks need their convolved rows.
+  return std::max(convolution, delta_chunks_at(spec, rows) + chunks);
 }
 
 ExpertShape expert_shape(BlockType gate, BlockType up, BlockType down, int n_embd, int n_ff) {
@@ -96,6 +99,17 @@ FfnShape ffn_shape(const FfnArgs& args) {
   return shape;
 }
 
+std::size_t half_rows_bytes(std::size_t rows, int cols) {
+  const std::size_t tiles = (rows + kHalfTileRows - 1) / kHalfTileRows;
+  return tiles * kHalfTileRows * static_cast<std::size_t>(padded(cols)) * 2;
+}
+
+std::size_t gemm_room(int rows, int weight_rows, int cols) {
+  if (rows < kGemmRows) return 0;
+  const auto tiles = (static_cast<std::size_t>(weight_rows) + kGemmTile - 1) / kGemmTile;
+  return std::min(kMostGemmRoom, tiles * kGemmTile * static_cast<std::size_t>(padded(cols)) * 2);
+}
+
 TilesLayout tiles_layout(const FfnArgs& args) {
   const FfnShape shape = ffn_shape(args);
   const auto rows = static_cast<std::size_t>(args.rows);
@@ -108,13 +122,18 @@ TilesLayout tiles_layout(const FfnArgs& args) {
     offset = (bytes + 255) / 256 * 256;
     bytes = offset + size;
   };
-  place(at.x, rows * static_cast<std::size_t>(padded(args.n_embd)) * 2);
-  place(at.h, pairs * static_cast<std::size_t>(shape.expert_pad) * 2);
-  place(at.dense_h, rows * static_cast<std::size_t>(shape.dense_pad) * 2);
+  place(at.x, half_rows_bytes(rows, args.n_embd));
+  place(at.x_rest, args.rows >= kGemmRows && experts > 0 ? half_rows_bytes(rows, args.n_embd) : 0);
+  place(at.h, half_rows_bytes(pairs, shape.expert_pad));
+  place(at.dense_h, half_rows_bytes(rows, shape.dense_pad));
   place(at.list, pairs * 4);
   place(at.first, (experts + 1) * 4);
   place(at.tiles, (pairs / kNarrowTokens + experts) * 12);
   place(at.n_tiles, 4);
+  // Of the router in two parts, or of a matrix of the dense branch.
+  place(at.weights, std::max({gemm_room(args.rows, 2 * args.moe.n_expert, args.n_embd),
+                              gemm_room(args.rows, 2 * shape.dense_pad, args.n_embd),
+                              gemm_room(args.rows, args.n_embd, shape.dense_pad)}));
   at.bytes = bytes;
   return at;
 }
@@ -123,8 +142,10 @@ std::size_t ffn_workspace(const FfnArgs& args) {
   return tiles_layout(args).bytes;
 }
 
-std::size_t project_workspace(int rows, int cols) {
-  return static_cast<std::size_t>(rows) * static_cast<std::size_t>(padded(cols)) * 2;
+// The rows as halves and what halves leave of them, then weights.
+std::size_t project_workspace(int rows, int cols, int weight_rows) {
+  const std::size_t tokens = half_rows_bytes(static_cast<std::size_t>(rows), cols);
+  return (rows < kGemmRows ? tokens : 2 * tokens) + gemm_room(rows, weight_rows, cols);
 }
 
 std::size_t choose_workspace(int rows) {

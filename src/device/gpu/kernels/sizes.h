@@ -40,6 +40,15 @@ inline bool goes_in_chunks(const GatedDeltaSpec& spec, const StepRows& step) {
   return step.max_sequence_rows >= kLeastChunkedRows && has_delta_chunks(spec);
 }
 std::size_t delta_convolution_bytes(const GatedDeltaSpec& spec, int rows);  // a multiple of 256
+// Convolutions of the usual width are part of the chunks' kernel, which then needs no convolved
+// rows; the buffers of the chunks begin where those end.
+inline constexpr int kDeltaTaps = 4;
+inline bool chunks_convolve(const GatedDeltaSpec& spec) {
+  return spec.conv_width == kDeltaTaps;
+}
+inline std::size_t delta_chunks_at(const GatedDeltaSpec& spec, int rows) {
+  return chunks_convolve(spec) ? 0 : delta_convolution_bytes(spec, rows);
+}
 
 struct FfnShape {
   int slots = 0;       // routed slots a row
@@ -53,7 +62,7 @@ FfnShape ffn_shape(const FfnArgs& args);
 // The FFN's workspace: first what the decode kernels use, then the tile kernels' buffers at these
 // offsets.
 struct TilesLayout {
-  std::size_t x, h, dense_h, list, first, tiles, n_tiles, bytes;
+  std::size_t x, x_rest, h, dense_h, list, first, tiles, n_tiles, weights, bytes;
 };
 TilesLayout tiles_layout(const FfnArgs& args);
 
@@ -65,6 +74,17 @@ TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
   return std::int64_t{cols / kSuperCols} * kSuperBytes +
          (std::int64_t{cols / kSuperCols} * 4 + 127) / 128 * 128;
 }
+
+// Rows of halves (half_rows.cuh): tiles of so many rows.
+inline constexpr int kHalfTileRows = 128;
+std::size_t half_rows_bytes(std::size_t rows, int cols);
+
+// Prompts of so many rows have their weights decoded once, to halves, where the device has a
+// product for it (gemm.cuh); that many bytes of them at a time at most. A step of wide tiles.
+inline constexpr int kGemmRows = 1024;
+inline constexpr int kGemmTile = 256;
+inline constexpr std::size_t kMostGemmRoom = std::size_t{96} << 20;
+std::size_t gemm_room(int rows, int weight_rows, int cols);
 
 // Tokens of a tensor-core tile at most, where matrices have few and where they have many.
 inline constexpr int kNarrowTokens = 64, kTileTokens = 128;

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "device/gpu/kernels/formats.cuh"
-#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/sizes.h"
 
 namespace tessera::gpu {
@@ -23,13 +23,14 @@ struct TileProduct {
   int rows = 0;                        // tokens without tiles
   int divisor = 1;                     // of the list's entries: pair -> row
   bool gather = false;                 // tokens are rows of x that the list names, else places
-  const __half* x = nullptr;
-  std::int64_t x_stride = 0;
+  HalfRows x;
   Activation activation{};
-  __half* h = nullptr;   // gate and up: [place][stride], activation(gate) * up
+  HalfRows h;            // gate and up: activation(gate) * up, by place
   float* out = nullptr;  // else [pair or row][stride]
   std::int64_t stride = 0;
   bool add = false;  // to out
+  // Of experts' down: column tiles of tokens in shared memory, and blocks of rows a block.
+  int stages = 0, row_blocks = 0;
 };
 
 // How many tokens a tile of an expert has at most. It depends on the step and the router alone, so

@@ -6,9 +6,8 @@
 // stand on a multiprocessor: few tokens mean that it decodes most of the time, and some blocks
 // decode while others wait for weights or at their barrier.
 //
-// Tokens are f16 rows with the columns of each 16 in the order 0, 2, ..., 14, 1, 3, ..., 15
-// (half_place()): what a 32-bit word of levels decodes to without moving bytes. A column of the
-// result depends on nothing but that token, and its sum runs over the columns in rising order.
+// Tokens are rows of halves (half_rows.cuh). A column of the result depends on nothing but that
+// token, and its sum runs over the columns in rising order.
 //
 // Floor: 2 * rows * cols * tokens operations at the tensor rate (790 TFLOP/s measured for f16 on an
 // H200); with few tokens a matrix's bytes at the memory's rate. A block reads 0.57 bytes of weights
@@ -16,7 +15,7 @@
 #pragma once
 
 #include "device/gpu/kernels/formats.cuh"
-#include "device/gpu/kernels/launch.h"
+#include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/shared_memory.cuh"
 #include "device/gpu/kernels/tile_product.cuh"
 #include "device/gpu/kernels/warpgroup.cuh"
@@ -40,11 +39,6 @@ inline constexpr int kTileShared = kTileStages* kStageBytes<kMost> + 1024;
 // The blocks of a product: `each` row tiles a block, by tiles of tokens.
 inline dim3 tile_grid(const Planes& w, int each, int tiles) {
   return dim3(static_cast<unsigned>((w.row_tiles + each - 1) / each), static_cast<unsigned>(tiles));
-}
-
-// Where column c of a row of halves stands.
-__host__ __device__ constexpr int half_place(int c) {
-  return c / 16 * 16 + (c % 2) * 8 + c % 16 / 2;
 }
 
 // Stores a result or adds it to what is there: without reading it, which a thread that has many
@@ -163,14 +157,13 @@ __device__ __forceinline__ void decode_group(const Tile<kType>& tile, int group,
 
 // The tokens of one block: rows of halves, given directly or through a list.
 struct TokenTile {
-  const __half* x;
-  std::int64_t stride;       // halves
+  HalfRows x;
   const std::int32_t* list;  // null: token i is row first + i
   int divisor;               // of the list's entries: pair -> row
   int first, n;              // tokens of this tile
 
-  __device__ const __half* row(int i) const {
-    return x + (list == nullptr ? first + i : list[first + i] / divisor) * stride;
+  __device__ const __half* piece(int i, int piece) const {
+    return x.piece(list == nullptr ? first + i : list[first + i] / divisor, piece);
   }
 };
 
@@ -181,9 +174,10 @@ struct TokenRows {
   const __half* at[kCount];
 
   __device__ static int token(int i) { return static_cast<int>(threadIdx.x) / 8 + kApart * i; }
+  __device__ static int piece() { return static_cast<int>(threadIdx.x) % 8; }
   __device__ explicit TokenRows(const TokenTile& tokens) {
 #pragma unroll
-    for (int i = 0; i < kCount; ++i) at[i] = tokens.row(min(token(i), tokens.n - 1));
+    for (int i = 0; i < kCount; ++i) at[i] = tokens.piece(min(token(i), tokens.n - 1), piece());
   }
 };
 
@@ -193,9 +187,9 @@ __device__ __forceinline__ void copy_stage(char* stage, const TokenRows<kMost>& 
                                            int tile) {
 #pragma unroll
   for (int i = 0; i < rows.kCount; ++i) {
-    const int token = rows.token(i), piece = static_cast<int>(threadIdx.x) % 8;
-    copy_async(stage + token * 128 + (piece ^ (token % 8)) * 16,
-               rows.at[i] + tile * kTileCols + piece * 8, token < n);
+    const int token = rows.token(i);
+    copy_async(stage + token * 128 + (rows.piece() ^ (token % 8)) * 16,
+               rows.at[i] + tile * kHalfTile, token < n);
   }
 }
 

@@ -1,7 +1,11 @@
 // The warpgroup matrix instruction of Hopper: d += A B with A 64 x 16 halves in registers (each
-// warp 16 rows, fragments as in multiply_f16), B 16 x kColumns in shared memory, [column][64
-// halves] rows of 128 bytes in the 128-byte swizzle. The accumulator's d[4 * j + i] is that of
-// multiply_f16 for the columns 8j..8j+7.
+// warp 16 rows, fragments as in multiply_f16) or in shared memory, B 16 x kColumns in shared
+// memory. The accumulator's d[4 * j + i] is that of multiply_f16 for the columns 8j..8j+7.
+//
+// Operands in shared memory are rows of 64 halves, 128 bytes, in the 128-byte swizzle: piece p of
+// row r, 16 bytes, stands at p ^ (r % 8), and tiles begin at multiples of 1024 bytes. A row is a
+// row of A or a column of B with 64 values of k; of a turned B it is one value of k with 64
+// columns.
 #pragma once
 
 #include "device/gpu/kernels/warp.cuh"
@@ -13,10 +17,20 @@ namespace tessera::gpu {
 #define TESSERA_GPU_WGMMA 1
 #endif
 
-// Where a tile of B begins: 8-row groups 1024 bytes apart, 128-byte swizzle.
+// Where a tile begins: 8-row groups 1024 bytes apart, 128-byte swizzle. 16 values of k are 32
+// bytes, an offset of 2.
 __device__ __forceinline__ std::uint64_t swizzled_tile(std::uint32_t shared_address) {
   return static_cast<std::uint64_t>((shared_address & 0x3ffff) >> 4) | std::uint64_t{1} << 16 |
          std::uint64_t{64} << 32 | std::uint64_t{1} << 62;
+}
+// Where a turned tile begins: the "leading" distance is that from 64 columns to the next 64, the
+// "stride" that from 8 values of k to the next 8. 16 values of k are 2048 bytes, an offset of 128.
+__device__ __forceinline__ std::uint64_t turned_tile(std::uint32_t shared_address, int apart) {
+  constexpr int kGroup = 8 * 128;
+  const int leading = apart, stride = kGroup;
+  return static_cast<std::uint64_t>((shared_address & 0x3ffff) >> 4) |
+         static_cast<std::uint64_t>(leading / 16) << 16 |
+         static_cast<std::uint64_t>(stride / 16) << 32 | std::uint64_t{1} << 62;
 }
 
 __device__ __forceinline__ void group_fence() {
@@ -45,66 +59,75 @@ __device__ __forceinline__ void group_results(float* d) {
 #endif
 }
 
-template <int kColumns>
+#ifdef TESSERA_GPU_WGMMA
+// The sums of an instruction: their names in the text, and what they are bound to.
+#define TESSERA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define TESSERA_NAMES_32 \
+  TESSERA_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TESSERA_NAMES_64                                             \
+  TESSERA_NAMES_32                                                   \
+  ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
+  ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define TESSERA_NAMES_128                                                        \
+  TESSERA_NAMES_64                                                               \
+  ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"             \
+  ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"             \
+  ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
+  ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
+#define TESSERA_SUMS_4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define TESSERA_SUMS_16(d, i)                                               \
+  TESSERA_SUMS_4(d, i), TESSERA_SUMS_4(d, i + 4), TESSERA_SUMS_4(d, i + 8), \
+      TESSERA_SUMS_4(d, i + 12)
+#define TESSERA_SUMS_32(d, i) TESSERA_SUMS_16(d, i), TESSERA_SUMS_16(d, i + 16)
+#define TESSERA_SUMS_64(d, i) TESSERA_SUMS_32(d, i), TESSERA_SUMS_32(d, i + 32)
+#define TESSERA_SUMS_128(d, i) TESSERA_SUMS_64(d, i), TESSERA_SUMS_64(d, i + 64)
+
+// `sums` is half the columns; `left`, `right` and `turned` name the operands that follow them.
+#define TESSERA_GROUP_MULTIPLY(columns, sums, left, right, turned)                 \
+  asm volatile(                                                                    \
+      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\n"                                   \
+      "wgmma.mma_async.sync.aligned.m64n" #columns                                 \
+      "k16.f32.f16.f16 "                                                           \
+      "{" TESSERA_NAMES_##sums "}, {" left "}, " right ", p, 1, 1, " turned ";\n}" \
+      : TESSERA_SUMS_##sums(d, 0)                                                  \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "n"(kTurned ? 1 : 0))
+#define TESSERA_GROUP_MULTIPLY_SHARED(columns, sums, left, right, added)            \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, " added                            \
+               ", 0;\n"                                                             \
+               "wgmma.mma_async.sync.aligned.m64n" #columns                         \
+               "k16.f32.f16.f16 "                                                   \
+               "{" TESSERA_NAMES_##sums "}, " left ", " right ", p, 1, 1, 0, 0;\n}" \
+               : TESSERA_SUMS_##sums(d, 0)                                          \
+               : "l"(a), "l"(b), "r"(add ? 1 : 0))
+#endif
+
+// A from registers.
+template <int kColumns, bool kTurned = false>
 __device__ __forceinline__ void group_multiply(float* d, const std::uint32_t (&a)[4],
-                                               std::uint64_t b);
-
-template <>
-__device__ __forceinline__ void group_multiply<32>(float* d, const std::uint32_t (&a)[4],
-                                                   std::uint64_t b) {
+                                               std::uint64_t b) {
 #ifdef TESSERA_GPU_WGMMA
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
-      "}, {%16,%17,%18,%19}, %20, p, 1, 1, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128 || kColumns == 256);
+  if constexpr (kColumns == 32)
+    TESSERA_GROUP_MULTIPLY(32, 16, "%16,%17,%18,%19", "%20", "%21");
+  else if constexpr (kColumns == 64)
+    TESSERA_GROUP_MULTIPLY(64, 32, "%32,%33,%34,%35", "%36", "%37");
+  else if constexpr (kColumns == 128)
+    TESSERA_GROUP_MULTIPLY(128, 64, "%64,%65,%66,%67", "%68", "%69");
+  else
+    TESSERA_GROUP_MULTIPLY(256, 128, "%128,%129,%130,%131", "%132", "%133");
 #endif
 }
 
-template <>
-__device__ __forceinline__ void group_multiply<64>(float* d, const std::uint32_t (&a)[4],
-                                                   std::uint64_t b) {
+// A from shared memory; without `add` d = A B.
+template <int kColumns>
+__device__ __forceinline__ void group_multiply_shared(float* d, std::uint64_t a, std::uint64_t b,
+                                                      bool add) {
 #ifdef TESSERA_GPU_WGMMA
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-      "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
-#endif
-}
-
-template <>
-__device__ __forceinline__ void group_multiply<128>(float* d, const std::uint32_t (&a)[4],
-                                                    std::uint64_t b) {
-#ifdef TESSERA_GPU_WGMMA
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.eq.u32 p, 0, 0;\nwgmma.mma_async.sync.aligned.m64n128k16.f32.f16.f16 "
-      "{"
-      "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-      "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-      "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-      "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
-      "}, {%64,%65,%66,%67}, %68, p, 1, 1, 0;\n}"
-      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3]), "+f"(d[4]), "+f"(d[5]), "+f"(d[6]),
-        "+f"(d[7]), "+f"(d[8]), "+f"(d[9]), "+f"(d[10]), "+f"(d[11]), "+f"(d[12]), "+f"(d[13]),
-        "+f"(d[14]), "+f"(d[15]), "+f"(d[16]), "+f"(d[17]), "+f"(d[18]), "+f"(d[19]), "+f"(d[20]),
-        "+f"(d[21]), "+f"(d[22]), "+f"(d[23]), "+f"(d[24]), "+f"(d[25]), "+f"(d[26]), "+f"(d[27]),
-        "+f"(d[28]), "+f"(d[29]), "+f"(d[30]), "+f"(d[31]), "+f"(d[32]), "+f"(d[33]), "+f"(d[34]),
-        "+f"(d[35]), "+f"(d[36]), "+f"(d[37]), "+f"(d[38]), "+f"(d[39]), "+f"(d[40]), "+f"(d[41]),
-        "+f"(d[42]), "+f"(d[43]), "+f"(d[44]), "+f"(d[45]), "+f"(d[46]), "+f"(d[47]), "+f"(d[48]),
-        "+f"(d[49]), "+f"(d[50]), "+f"(d[51]), "+f"(d[52]), "+f"(d[53]), "+f"(d[54]), "+f"(d[55]),
-        "+f"(d[56]), "+f"(d[57]), "+f"(d[58]), "+f"(d[59]), "+f"(d[60]), "+f"(d[61]), "+f"(d[62]),
-        "+f"(d[63])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+  static_assert(kColumns == 64 || kColumns == 256);
+  if constexpr (kColumns == 64)
+    TESSERA_GROUP_MULTIPLY_SHARED(64, 32, "%32", "%33", "%34");
+  else
+    TESSERA_GROUP_MULTIPLY_SHARED(256, 128, "%128", "%129", "%130");
 #endif
 }
 

@@ -117,6 +117,7 @@ Status wait_for(GpuStream stream, const Event& event, double seconds, const char
 struct GpuTraits {
   int multiprocessors = 0;
   bool chained = false;  // programmatic dependent launch
+  bool gemm = false;     // products of long prompts (kernels/gemm.cuh)
 };
 
 // A captured run of a stream's work, to be launched again and again.

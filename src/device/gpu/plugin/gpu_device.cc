@@ -59,7 +59,8 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .chained = traits_.chained && options_.chained,
                                            .workspace = scratch_.workspace,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
-                                           .multiprocessors = traits_.multiprocessors});
+                                           .multiprocessors = traits_.multiprocessors,
+                                           .gemm = traits_.gemm});
   return {};
 }
 

@@ -106,7 +106,8 @@ Status GpuExpertSet::run(const GpuExpertsJob& job, std::span<float> sums) {
                       .chained = traits_.chained && options_.chained,
                       .workspace = scratch_.workspace,
                       .workspace_bytes = as_size(scratch_.workspace_bytes),
-                      .multiprocessors = traits_.multiprocessors};
+                      .multiprocessors = traits_.multiprocessors,
+                      .gemm = traits_.gemm};
   TESSERA_TRY(status_of(expert_sums(launch, args(job), scratch_.sums), "experts"));
   TESSERA_TRY(status_of(GPU(MemcpyAsync)(host, scratch_.sums, sums.size_bytes(),
                                          GPU(MemcpyDeviceToHost), stream_.get()),

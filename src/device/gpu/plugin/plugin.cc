@@ -101,9 +101,11 @@ Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
     put(info.refusal, why, why_bytes);
     return nullptr;
   }
-  return std::make_unique<Made>(
-             fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index), *options, *host,
-             GpuTraits{.multiprocessors = info.multiprocessors, .chained = chains(options->index)})
+  return std::make_unique<Made>(fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index), *options,
+                                *host,
+                                GpuTraits{.multiprocessors = info.multiprocessors,
+                                          .chained = chains(options->index),
+                                          .gemm = has_gemm()})
       .release();
 }
 
