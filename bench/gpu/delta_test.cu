@@ -137,6 +137,13 @@ void test_gated_delta() {
   run({2, 6, 128, 128, 4, true}, {{130}, {1}, {47}}, 8);
   run({1, 8, 64, 64, 4, true}, {{50, 3}, {1, 80}}, 9);
   run({2, 4, 128, 128, 3, false}, {{35, 70}, {66, 1}, {1, 1}}, 10);
+  // As on a GPU whose blocks get 99 KB of shared memory (compute capability 8.6 and 8.9), or 160.
+  for (const std::size_t bytes : {99 * 1024, 160 * 1024}) {
+    pretended_shared() = bytes;
+    run({2, 4, 128, 128, 4, false}, {{70, 130}, {1, 1}, {64, 200}}, 20);
+    run({1, 3, 64, 64, 4, true}, {{33, 150}}, 21);
+  }
+  pretended_shared() = 0;
 }
 
 }  // namespace tessera::gpu::bench

@@ -2,6 +2,7 @@
 // call and in parts, for few rows and many.
 #include <cstring>
 
+#include "device/gpu/kernels/sizes.h"
 #include "harness.h"
 
 namespace tessera::gpu::bench {
@@ -247,6 +248,8 @@ void test_ffn() {
   std::vector<int> all_rows = {1, 5, 8, 40, 150, 600};
   if (has_gemm()) all_rows.push_back(1100);  // weights are decoded once
   for (const int rows : all_rows) {
+    const int pretended = rows >= kPlainGemmRows ? 9 : 0;  // small matrices count as large ones
+    pretended_multiprocessors() = pretended;
     run({"qwen",           rows,  512,   32,    8,     256,   256,  Q4_K,  Q4_K,  Q6_K, Q4_K,
          Activation::silu, plain, false, false, false, false, true, false, false, false},
         seed++);
@@ -262,6 +265,12 @@ void test_ffn() {
          own,     false, true, true, true, false,
          true,    true,  true},
         seed++);
+    // Down's tokens fit shared memory in wide tiles alone, and in none.
+    for (const int n_ff : {640, 928})
+      if (rows > kDecodeRows)
+        run({"long down",      rows,  256,   8,     2,     n_ff,  0,     Q8_0,  Q8_0,  Q8_0, Q8_0,
+             Activation::silu, plain, false, false, false, false, false, false, false, false},
+            seed + 5000);
     run({"mixed",          rows,   256,   40,    4,     96,    0,     IQ4_XS, Q3_K,  MXFP4, F32,
          Activation::silu, capped, false, false, false, false, false, false,  false, false},
         seed++);
@@ -284,11 +293,12 @@ void test_ffn() {
            Activation::silu, plain, false, false, false, false, false, false, false, false},
           seed + 4000);
     }
-    pretended_multiprocessors() = 0;
+    pretended_multiprocessors() = pretended;
     run({"f32", rows,  96,    8,     2,     32,   96,    F32,   F32,  F32, F32, Activation::silu,
          plain, false, false, false, false, true, false, false, false},
         seed++);
   }
+  pretended_multiprocessors() = 0;
 }
 
 }  // namespace tessera::gpu::bench

@@ -12,7 +12,7 @@
 
 #include <algorithm>
 
-#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/portable.h"
 
 namespace tessera::gpu::bench {
@@ -92,13 +92,14 @@ class Random {
 
 // A random matrix: as f32 on the host, repacked on the device.
 struct TestMatrix {
-  TestMatrix(BlockType type, int rows, int cols, std::uint64_t seed, bool host = true)
+  TestMatrix(BlockType type, int rows, int cols, std::uint64_t seed, bool host = true,
+             float size = 1.0f)
       : planes(static_cast<std::size_t>(plane_layout(type, rows, cols).bytes)),
         matrix{type, rows, cols, planes.data()} {
     const std::int64_t bytes = row_bytes(type, cols);
     std::vector<std::byte> file(static_cast<std::size_t>(bytes * rows));
     const std::int64_t blocks = std::int64_t{rows} * cols / block_format(type).elems;
-    random_blocks(type, seed, 0, blocks, 1.0f / std::sqrt(static_cast<float>(cols)), file.data());
+    random_blocks(type, seed, 0, blocks, size / std::sqrt(static_cast<float>(cols)), file.data());
     std::vector<std::byte> packed(planes.size(), std::byte{0xff});
     repack_rows(type, file.data(), rows, cols, 0, row_tiles(rows), packed.data());
     planes.put(packed);
@@ -176,6 +177,12 @@ inline int& pretended_multiprocessors() {
   return count;
 }
 
+// Other than 0: the shared memory that launches are told of, as of a smaller GPU.
+inline std::size_t& pretended_shared() {
+  static std::size_t bytes = 0;
+  return bytes;
+}
+
 // A launch over a workspace that is poisoned anew.
 struct Runner {
   explicit Runner(std::size_t workspace_bytes) : workspace(workspace_bytes) {
@@ -188,6 +195,8 @@ struct Runner {
     GPU_OK(cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
 #endif
     launch.multiprocessors = pretended_multiprocessors() > 0 ? pretended_multiprocessors() : count;
+    launch.shared_bytes = pretended_shared();
+    launch.chained = compute_major() >= 9;
     launch.gemm = has_gemm();
     launch.workspace = workspace.data();
     launch.workspace_bytes = workspace_bytes;

@@ -3,7 +3,7 @@
 #include <memory>
 #include <utility>
 
-#include "device/gpu/kernels/sizes.h"
+#include "device/gpu/kernels/gemm.cuh"
 #include "harness.h"
 
 namespace tessera::gpu::bench {
@@ -73,8 +73,9 @@ void run(const Case& c, std::uint64_t seed) {
   }
   const bool f32 = is_plain(c.type);
   compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
-  const bool by_gemm = runner.launch.gemm && c.batch >= kGemmRows;
-  if (c.batch > kNarrowTokens && !(by_gemm && f32)) {  // tiles of few tokens give the same bits
+  // Tiles of few tokens give the same bits; plain weights are cut otherwise in long prompts.
+  const bool cut = f32 && runner.launch.gemm && c.batch >= kPlainGemmRows;
+  if (c.batch > kNarrowTokens && !cut) {
     const int few = 50;
     if (is_plain(c.type)) runner.launch.multiprocessors = 1;  // of plain weights the large ones
     out.poison();
@@ -196,8 +197,9 @@ void test_dense(std::uint64_t seed) {
 }
 
 // Long prompts on a device that decodes their weights once: odd numbers of token tiles, several
-// matrices at once.
+// matrices at once. For few multiprocessors, so that small matrices go this way.
 void test_long(std::uint64_t seed) {
+  pretended_multiprocessors() = 9;
   for (const BlockType type : all_block_types()) {
     const bool k_quant = block_format(type).elems == 256;
     run({type, 300, k_quant ? 768 : 352, 1100, InputKind::plain}, seed++);
@@ -205,7 +207,11 @@ void test_long(std::uint64_t seed) {
   }
   run({BlockType::Q4_K, 2300, 512, 1290, InputKind::gated_rms}, seed++);
   run({BlockType::F32, 700, 2048, 1290, InputKind::rms_norm}, seed++);
-  for (const int multiprocessors : {0, 2, 9}) {
+  run({BlockType::Q4_K, 1100, 512, 515, InputKind::rms_norm}, seed++);
+  for (const int rows : {8, 600})
+    for (const BlockType type : {BlockType::F32, BlockType::F16, BlockType::Q8_0})
+      run({type, rows, 64, 1100, InputKind::plain}, seed++);  // a step a product
+  for (const int multiprocessors : {2, 9}) {
     pretended_multiprocessors() = multiprocessors;
     run_several(
         {{BlockType::Q6_K, 340}, {BlockType::F32, 32}, {BlockType::Q4_K, 270}, {BlockType::F32, 9}},
@@ -214,30 +220,101 @@ void test_long(std::uint64_t seed) {
   pretended_multiprocessors() = 0;
 }
 
+// Plain weights and rows that are small: neither's parts may be lost.
+void test_small_values(std::uint64_t seed) {
+  const int cols = 1024, batch = 1030, rows = 70;
+  Random random(seed);
+  for (const BlockType type : {BlockType::F32, BlockType::BF16})
+    for (const auto& [x_size, w_size] : {std::pair{1e-3f, 1.0f}, {1.0f, 0.004f}, {1e-3f, 0.03f}}) {
+      TestMatrix w(type, rows, cols, ++seed, true, w_size);
+      const std::vector<float> x = random.normals(std::size_t(batch) * std::size_t(cols), x_size);
+      DeviceArray<float> dx(x), out(std::size_t(batch) * std::size_t(rows));
+      Runner runner(project_workspace(batch, cols, 2 * rows));
+      GPU_OK(project(runner.launch, {.input = {.x = dx.data(), .stride = cols, .cols = cols},
+                                     .rows = batch,
+                                     .n_outputs = 1,
+                                     .outputs = {{{w.matrix, out.data(), rows, false}}}}));
+      runner.sync();
+      std::vector<double> want;
+      for (int b = 0; b < batch; ++b)
+        for (int r = 0; r < rows; ++r)
+          want.push_back(dot(w.row(r), x.data() + std::size_t(b) * cols, cols));
+      compare("small values of " + std::string(block_type_name(type)), out.get(), want, 2e-6);
+    }
+}
+
+// Hidden activations with room for all rows of gate and up and for a part of them.
+void test_hidden_parts(std::uint64_t seed) {
+  const int cols = 512, batch = 1100, n_ff = 700;
+  Random random(seed);
+  const TestMatrix gate(BlockType::Q4_K, n_ff, cols, seed),
+      up(BlockType::Q4_K, n_ff, cols, seed + 1);
+  const std::vector<float> x = random.normals(std::size_t(batch) * std::size_t(cols));
+  DeviceArray<float> dx(x);
+  DeviceArray<std::byte> tokens(half_rows_bytes(batch, cols));
+  DeviceArray<std::byte> hidden(half_rows_bytes(batch, n_ff)), room(std::size_t(6) << 18);
+  const HalfRows in{reinterpret_cast<__half*>(tokens.data()), cols / kTileCols};
+  const HalfRows h{reinterpret_cast<__half*>(hidden.data()), (n_ff + kTileCols - 1) / kTileCols};
+  Runner runner(256);
+  GPU_OK(halve_rows(runner.launch, {.x = dx.data(), .stride = cols, .cols = cols}, batch, in, {}));
+  std::vector<std::vector<std::byte>> got;
+  for (const std::size_t tiles : {6, 2, 3}) {  // of 256 rows
+    hidden.poison();
+    GPU_OK(gemm_hidden(runner.launch, gate.matrix, up.matrix, Activation::silu, in, batch, h,
+                       {room.data(), tiles << 18}));
+    runner.sync();
+    got.push_back(hidden.get());
+    check("hidden activations in parts", got.back() == got.front());
+  }
+  const HalfRows host{reinterpret_cast<__half*>(got[0].data()), h.col_tiles};
+  std::vector<float> values;
+  std::vector<double> want;
+  for (int b = 0; b < batch; ++b)
+    for (int c = 0; c < n_ff; ++c) {
+      const int place = half_place(c);
+      values.push_back(__half2float(host.piece(
+          b,
+          place % kTileCols / kPieceHalves)[place / kTileCols * kHalfTile + place % kPieceHalves]));
+      const float* row = x.data() + std::size_t(b) * cols;
+      want.push_back(
+          activated(Activation::silu, dot(gate.row(c), row, cols), dot(up.row(c), row, cols)));
+    }
+  compare("hidden activations", values, want, 1.2e-2);
+}
+
 // Added to what is there; with room for all of the matrix's rows and for a part of them.
 void test_long_parts(std::uint64_t seed) {
   Random random(seed);
+  pretended_multiprocessors() = 9;
   const int cols = 512, batch = 1100, rows = 1500;
   TestMatrix w(BlockType::Q4_K, rows, cols, seed);
   const std::vector<float> x = random.normals(std::size_t(batch) * std::size_t(cols));
   DeviceArray<float> dx(x);
-  std::vector<std::vector<float>> got;
+  std::vector<std::vector<float>> got, second;
   for (const int room_rows : {rows, 700}) {
     DeviceArray<float> out(std::vector<float>(std::size_t(batch) * std::size_t(rows), 0.5f));
+    DeviceArray<float> again(std::size_t(batch) * std::size_t(rows));
     Runner runner(project_workspace(batch, cols, room_rows));
-    GPU_OK(project(runner.launch, {.input = {.x = dx.data(), .stride = cols, .cols = cols},
-                                   .rows = batch,
-                                   .n_outputs = 1,
-                                   .outputs = {{{w.matrix, out.data(), rows, true}}}}));
+    ProjectArgs args{.input = {.x = dx.data(), .stride = cols, .cols = cols},
+                     .rows = batch,
+                     .n_outputs = 1,
+                     .outputs = {{{w.matrix, out.data(), rows, true}}}};
+    GPU_OK(project(runner.launch, args));
+    args.outputs[0] = {w.matrix, again.data(), rows, false};  // right behind, in the same room
+    GPU_OK(project(runner.launch, args));
     runner.sync();
     got.push_back(out.get());
+    second.push_back(again.get());
   }
-  std::vector<double> want;
+  std::vector<double> sums, want;
   for (int b = 0; b < batch; ++b)
     for (int r = 0; r < rows; ++r)
-      want.push_back(0.5 + dot(w.row(r), x.data() + std::size_t(b) * cols, cols));
+      sums.push_back(dot(w.row(r), x.data() + std::size_t(b) * cols, cols));
+  for (const double sum : sums) want.push_back(0.5 + sum);
   compare("a long prompt, added", got[0], want, 1.2e-2);
-  check("a long prompt, in parts", got[0] == got[1]);
+  compare("a long prompt, behind another", second[0], sums, 1.2e-2);
+  check("a long prompt, in parts", got[0] == got[1] && second[0] == second[1]);
+  pretended_multiprocessors() = 0;
 }
 
 void test_embed(BlockType type, int rows, int cols) {
@@ -295,6 +372,8 @@ void test_projections() {
   if (!has_gemm()) return;
   test_long(seed += 10);
   test_long_parts(seed += 1000);
+  test_hidden_parts(seed += 10);
+  test_small_values(seed += 10);
 }
 
 void test_elementwise() {

@@ -2,6 +2,8 @@
 // depend on their neighbours, layers split between CPU and GPU, and faults.
 #include <gtest/gtest.h>
 
+#include <array>
+
 #include "device/gpu/gpu_layout.h"
 #include "sampling/choose.h"
 #include "tests/golden_data.h"
@@ -270,37 +272,49 @@ TEST_P(GpuGolden, AShardWithoutTheHeadIgnoresChoices) {
   EXPECT_TRUE(next({.rows = changed, .changes = changes}) == expected);
 }
 
-// Mean KL divergence of a quantised model on the GPU against the same weights in f32 on the CPU.
+// Mean KL divergence of a quantised model on the GPU, in steps of `chunks` rows, to the same
+// weights in f32 on the CPU.
+void expect_close_to_twin(const char* family, std::size_t tokens, std::span<const int> chunks) {
+  const std::string path =
+      (std::filesystem::path(::testing::TempDir()) / "tessera_gpu_kl.gguf").string();
+  ASSERT_TRUE(write_synthetic_model({.family = family, .preset = "tiny", .types = "q4_k_m"}, path));
+  const int context = static_cast<int>(tokens);
+  ModelRunner exact(path, {.threads = 4, .context = context, .kv_type = KvType::f32});
+  RunnerOptions options = on_gpu();
+  options.kv_type = KvType::f16;
+  options.context = context;
+  options.prefill_chunk = options.logit_rows = *std::max_element(chunks.begin(), chunks.end());
+  ModelRunner quantised(path, options);
+  std::filesystem::remove(path);
+  ASSERT_TRUE(exact.ready() && quantised.ready());
+  std::vector<TokenId> ids;
+  for (std::size_t i = 0; i < tokens; ++i)
+    ids.push_back(static_cast<TokenId>((i * 37 + 11 + i / 300) % 300));
+  const auto vocab = static_cast<std::size_t>(exact.spec().n_vocab);
+  const std::vector<float> reference = exact.logits(ids, 512);
+  for (const int chunk : chunks) {
+    const std::vector<float> got = quantised.logits(ids, chunk);
+    double kl = 0.0;
+    for (std::size_t row = 0; row < ids.size(); ++row) {
+      const auto p = log_softmax(std::span(reference).subspan(row * vocab, vocab));
+      const auto q = log_softmax(std::span(got).subspan(row * vocab, vocab));
+      for (std::size_t i = 0; i < vocab; ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
+    }
+    kl /= static_cast<double>(ids.size());
+    std::printf("%s, %d rows a step: mean KL to the CPU %.2e\n", family, chunk, kl);
+    EXPECT_LT(kl, 1e-3) << family;
+  }
+}
+
 TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
   GPU_OR_SKIP();
-  for (const char* family : kModels) {
-    const std::string path =
-        (std::filesystem::path(::testing::TempDir()) / "tessera_gpu_kl.gguf").string();
-    ASSERT_TRUE(
-        write_synthetic_model({.family = family, .preset = "tiny", .types = "q4_k_m"}, path));
-    ModelRunner exact(path, {.threads = 4, .kv_type = KvType::f32});
-    RunnerOptions options = on_gpu();
-    options.kv_type = KvType::f16;
-    ModelRunner quantised(path, options);
-    std::filesystem::remove(path);
-    ASSERT_TRUE(exact.ready() && quantised.ready());
-    std::vector<TokenId> ids;
-    for (int i = 0; i < 200; ++i) ids.push_back((i * 37 + 11) % 300);
-    const auto vocab = static_cast<std::size_t>(exact.spec().n_vocab);
-    const std::vector<float> reference = exact.logits(ids, 512);
-    for (const int chunk : {1, 512}) {
-      const std::vector<float> got = quantised.logits(ids, chunk);
-      double kl = 0.0;
-      for (std::size_t row = 0; row < ids.size(); ++row) {
-        const auto p = log_softmax(std::span(reference).subspan(row * vocab, vocab));
-        const auto q = log_softmax(std::span(got).subspan(row * vocab, vocab));
-        for (std::size_t i = 0; i < vocab; ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
-      }
-      kl /= static_cast<double>(ids.size());
-      std::printf("%s, %d rows a step: mean KL to the CPU %.2e\n", family, chunk, kl);
-      EXPECT_LT(kl, 1e-3) << family;
-    }
-  }
+  for (const char* family : kModels) expect_close_to_twin(family, 200, std::array{1, 512});
+}
+
+// Steps of at least 1,024 rows have products of their own.
+TEST(GpuQuantised, LongStepsStayCloseToo) {
+  GPU_OR_SKIP();
+  for (const char* family : kModels) expect_close_to_twin(family, 1300, std::array{1100, 2048});
 }
 
 // --- Faults ---

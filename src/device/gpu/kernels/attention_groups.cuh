@@ -143,14 +143,17 @@ __device__ __forceinline__ void attend_in_groups(const AttentionArgs& args, cons
     group_wait<0>();
     group_results<kDim>(&out[0][0]);
     // Often no row of the warp has a new highest score.
-    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) shrink<kDim>(factor, out);
+    if (__any_sync(0xffffffffu, factor[0] != 1.0f || factor[1] != 1.0f)) {
+      shrink<kDim>(factor, out);
+      group_results<kDim>(&out[0][0]);
+    }
     halve_weights(scores, weights);
   }
   await_copies<0>();
   start_values<kDim>(weights, tiles.value(turn), out);
   group_wait<0>();
   group_results<kDim>(&out[0][0]);
-  store_pairs<kDim>(args, block, p, out, queries);
+  store_pairs<kDim>(args, block, p, out, static_cast<int>(threadIdx.x) / kWarp * 16, queries);
 }
 
 #endif

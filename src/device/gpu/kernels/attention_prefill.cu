@@ -53,52 +53,74 @@ __device__ __forceinline__ void add_values(const char* values, const float (&wei
   }
 }
 
+// `narrow`: keys and values take turns in one place, since two do not fit.
 template <int kDim>
 __device__ __forceinline__ void attend_in_warps(const AttentionArgs& args, const __half* q,
-                                                char* queries) {
+                                                char* queries, bool narrow) {
   char* keys = queries + kQueryBytes<kDim>;
-  char* values = keys + kPageBytes<kDim>;
+  char* values = narrow ? keys : keys + kPageBytes<kDim>;
   const PrefillBlock block(args);
   if (block.pairs <= 0) return;
   const auto page_start = [&](int page) { return page_of(args, block.index, page); };
   const int first = static_cast<int>(threadIdx.x) / kWarp * 16;
   Pairs p(block);
   float out[kDim / 8][4] = {};
+  const auto copy_keys = [&](int page) {
+    if (page < block.end)
+      copy_page<kDim>(keys, page_start(page) + block.place.k, block.valid(page));
+  };
+  const auto copy_values = [&](int page) {
+    copy_page<kDim>(values, page_start(page) + block.place.v, block.valid(page));
+  };
   copy_queries<kDim>(queries, args, block, q);
-  copy_page<kDim>(keys, page_start(block.begin) + block.place.k, block.valid(block.begin));
+  copy_keys(block.begin);
   copy_commit();
   for (int page = block.begin; page < block.end; ++page) {
-    copy_page<kDim>(values, page_start(page) + block.place.v, block.valid(page));
+    if (!narrow) copy_values(page);
     copy_commit();
     copy_wait<1>();
     __syncthreads();
     float scores[8][4], factor[2];
     score_page<kDim>(queries, first, keys, scores);
     __syncthreads();
-    if (page + 1 < block.end)
-      copy_page<kDim>(keys, page_start(page + 1) + block.place.k, block.valid(page + 1));
+    if (narrow)
+      copy_values(page);
+    else
+      copy_keys(page + 1);
     copy_commit();
     weigh_page(args, block, page, p, scores, factor);
     shrink<kDim>(factor, out);
-    copy_wait<1>();
+    if (narrow)
+      copy_wait<0>();
+    else
+      copy_wait<1>();
     __syncthreads();
     add_values<kDim>(values, scores, out);
     __syncthreads();
+    if (narrow) {
+      copy_keys(page + 1);
+      copy_commit();
+    }
   }
   copy_wait<0>();
-  store_pairs<kDim>(args, block, p, out, queries);
+  // Half of the warps at a time, where not all of their sums fit.
+  for (int turn = 0; turn < (narrow ? 2 : 1); ++turn) {
+    if (!narrow || first / (kPairs / 2) == turn)
+      store_pairs<kDim>(args, block, p, out, narrow ? first % (kPairs / 2) : first, queries);
+    if (narrow) __syncthreads();
+  }
 }
 
 template <int kDim>
 __global__ void __launch_bounds__(kPrefillThreads, 1)
-    prefill_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, const __half* q) {
+    prefill_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, const __half* q, bool narrow) {
   TESSERA_DYNAMIC_SHARED(char, shared);
   chain_wait();
   chain_trigger();
 #ifdef TESSERA_GPU_WGMMA
   attend_in_groups<kDim>(args, q, shared);
 #else
-  attend_in_warps<kDim>(args, q, shared);
+  attend_in_warps<kDim>(args, q, shared, narrow);
 #endif
 }
 
@@ -111,10 +133,13 @@ GpuError launch_prefill(const Launch& launch, const AttentionArgs& args,
       static_cast<unsigned>((args.step.max_sequence_rows * heads + kPairs - 1) / kPairs),
       static_cast<unsigned>(args.step.n_sequences));
   // Code with the warpgroup instruction runs on compute capability 9 alone.
-  const int shared =
-      compute_major() == 9 ? kGroupsShared<kDim> : kQueryBytes<kDim> + 2 * kPageBytes<kDim>;
+  constexpr int kWide = kQueryBytes<kDim> + 2 * kPageBytes<kDim>;
+  const bool narrow = shared_limit(launch) < kWide;
+  const int shared = compute_major() == 9 ? kGroupsShared<kDim>
+                     : narrow             ? kWide - kPageBytes<kDim>
+                                          : kWide;
   return launch_kernel(launch, prefill_kernel<kDim>, grid, dim3(kPrefillThreads),
-                       static_cast<std::size_t>(shared), args, scratch.half_q);
+                       static_cast<std::size_t>(shared), args, scratch.half_q, narrow);
 }
 
 }  // namespace

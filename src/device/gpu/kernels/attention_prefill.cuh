@@ -226,17 +226,18 @@ __device__ __forceinline__ float4 gated_by(OutputGate gate, float4 x, float4 z) 
           x.w * opened(gate, z.w)};
 }
 
-// What the block leaves in args.out. It goes by way of shared memory, 64 * kDim bytes a warp that
-// nobody reads any more, so that a warp reads gates and writes sums in whole lines.
+// What the warp leaves in args.out. It goes by way of shared memory, 64 * kDim bytes from the place
+// of row `at_row` on, which nobody reads any more, so that a warp reads gates and writes sums in
+// whole lines.
 template <int kDim>
 __device__ __forceinline__ void store_pairs(const AttentionArgs& args, const PrefillBlock& block,
                                             const Pairs& p, const float (&out)[kDim / 8][4],
-                                            char* shared) {
+                                            int at_row, char* shared) {
   constexpr int kPieces = kDim / 4, kAtOnce = 8;
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   const bool gated = has_element_gates(args.gate);
-  char* sums = shared + warp * 16 * kDim * 4;
+  char* sums = shared + at_row * kDim * 4;
   put_sums<kDim>(args, block, p, out, sums);
   __syncwarp();
 #pragma unroll 1

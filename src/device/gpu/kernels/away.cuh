@@ -55,4 +55,19 @@ __device__ inline bool await_sums(const AwayArgs& args, std::int64_t row) {
   return came != 0;
 }
 
+// Four of the host's sums, past all caches: a warp reads whole lines of the link.
+__device__ __forceinline__ float4 answered_four(const AwayArgs& args, std::int64_t at) {
+#ifdef TESSERA_GPU_PTX
+  float4 v;
+  asm volatile("ld.volatile.global.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+               : "l"(args.sums + at)
+               : "memory");
+  return v;
+#else
+  const auto* from = static_cast<const volatile float*>(args.sums) + at;
+  return {from[0], from[1], from[2], from[3]};
+#endif
+}
+
 }  // namespace tessera::gpu

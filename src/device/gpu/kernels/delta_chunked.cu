@@ -291,12 +291,16 @@ __global__ void __launch_bounds__(kScanThreads, 1)
   store_decay(m.decays[0], load_decay(all, at, 0));
   for (int round = 0; round <= at.chunks; ++round) {
     const ScanStage<D>& stage = m.stage[round % kStages];
-    copy_wait<kStages - 2>();
+    if constexpr (kStages == 1) {
+      __syncthreads();
+      if (reader) fetch_round(all, at, round, m.stage[0], fetcher);
+    }
+    copy_wait<kStages == 1 ? 0 : kStages - 2>();
     __syncthreads();
     const float next_decay = load_decay(all, at, round + 1);
     if (reader) {
       const int later = round + kStages - 1, chunk = round - 1;
-      fetch_round(all, at, later, m.stage[later % kStages], fetcher);
+      if constexpr (kStages > 1) fetch_round(all, at, later, m.stage[later % kStages], fetcher);
       if (chunk >= 0)
         read_chunk(stage, m.decays[chunk % 3][0], m.s[chunk % 2][group], m.d[chunk % 2][group],
                    out + static_cast<std::int64_t>(chunk) * kChunk * stride, stride,
@@ -331,8 +335,11 @@ GpuError run(const Launch& launch, const DeltaArgs& args, const float* conv, voi
   const GpuError error = launch_kernel(launch, prepare_kernel<D>, grid, dim3(kThreads),
                                        sizeof(PrepareShared<D>), args, conv, memory);
   if (error != GpuError{}) return error;
-  return shared_limit() >= sizeof(ScanShared<D, 3>) ? scan<D, 3>(launch, args, memory)
-                                                    : scan<D, 2>(launch, args, memory);
+  // One stage fits the 99 KB of compute capability 8.6 and 8.9.
+  const std::size_t limit = shared_limit(launch);
+  return limit >= sizeof(ScanShared<D, 3>)   ? scan<D, 3>(launch, args, memory)
+         : limit >= sizeof(ScanShared<D, 2>) ? scan<D, 2>(launch, args, memory)
+                                             : scan<D, 1>(launch, args, memory);
 }
 
 }  // namespace

@@ -93,16 +93,10 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const bool dense = args.dense.gate.data != nullptr, moe = args.moe.n_expert > 0;
   float* moe_sum = dense ? branch + n : branch;
   const auto four = [](float* at) -> float4& { return *reinterpret_cast<float4*>(at); };
-  if (moe) {
-    const std::uint32_t lacks =
-        away.step == nullptr ? 0 : slots_away(args.moe, args.moe.ids + row * args.moe.n_used);
+  const std::uint32_t lacks =
+      !moe || away.step == nullptr ? 0 : slots_away(args.moe, args.moe.ids + row * args.moe.n_used);
+  if (moe)
     for (int c = own; c < n; c += kStep) four(moe_sum + c) = expert_sum(args, row, c, lacks);
-    if (lacks != 0 && await_sums(away, row))
-      for (int c = own; c < n; c += kStep)
-        for (int i = c; i < c + 4; ++i)
-          moe_sum[i] += static_cast<const volatile float*>(away.sums)[row * n + i];
-    if (args.moe.post_norm != nullptr) norm_row(moe_sum, args.moe.post_norm, n, args.eps, partial);
-  }
   if (dense) {
     const float gate =
         args.dense.scalar_gate == nullptr ? 1.0f : dense_gate_of(args, hidden, partial);
@@ -112,7 +106,17 @@ __global__ void __launch_bounds__(kDecodeThreads)
     }
     if (args.dense.post_norm != nullptr)
       norm_row(branch, args.dense.post_norm, n, args.eps, partial);
-    if (moe)
+  }
+  if (moe) {
+    // Last, so that all of the above is done while the host computes.
+    if (lacks != 0 && await_sums(away, row))
+      for (int c = own; c < n; c += kStep) {
+        const float4 v = answered_four(away, row * n + c);
+        float4& sum = four(moe_sum + c);
+        sum = {sum.x + v.x, sum.y + v.y, sum.z + v.z, sum.w + v.w};
+      }
+    if (args.moe.post_norm != nullptr) norm_row(moe_sum, args.moe.post_norm, n, args.eps, partial);
+    if (dense)
       for (int c = own; c < n; c += kStep)
         for (int i = c; i < c + 4; ++i) branch[i] += moe_sum[i];
   }
@@ -132,7 +136,8 @@ bool fusable(const FfnArgs& args) {
 }
 
 bool routes_by_gemm(const Launch& launch, const FfnArgs& args) {
-  return args.moe.n_expert > 0 && goes_by_gemm(launch, args.rows, args.n_embd,
+  const Output router{.w = args.moe.router_weight};
+  return args.moe.n_expert > 0 && goes_by_gemm(launch, args.rows, {&router, 1},
                                                tiles_scratch(args, launch.workspace).weights);
 }
 // Whether the route's rows, as tiles_scratch() has them, are those that the experts read.

@@ -209,7 +209,7 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
 // meet them.
 template <int kMost>
 constexpr int kMostHeld = (227 * 1024 / kTileBlocks<kMost> - 3072) / kStageBytes<kMost>;
-constexpr int kHeldRowBlocks = 4;
+constexpr int kMostRowBlocks = 4;
 
 template <BlockType kType, int kMost, bool kGateUp>
 GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
@@ -219,7 +219,10 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
                          dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
   const bool held = args.a.col_tiles <= kMostHeld<kMost> && shared_limit() >= 227 * 1024;
   args.stages = held ? args.a.col_tiles : kTileStages;
-  args.row_blocks = held ? kHeldRowBlocks : 1;
+  // No more than leaves every multiprocessor something to do.
+  const int blocks = (args.a.row_tiles + kTileWarps<kMost> - 1) / kTileWarps<kMost> * max_tiles;
+  const int places = std::max(1, launch.multiprocessors) * kTileBlocks<kMost>;
+  args.row_blocks = held ? std::clamp(blocks / places, 1, kMostRowBlocks) : 1;
   const std::size_t shared = static_cast<std::size_t>(args.stages) * kStageBytes<kMost> + 1024 +
                              kMost * sizeof(std::int32_t);
   return launch_kernel(launch, kernel,
@@ -230,12 +233,12 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
 // `tokens`: of a tile at most.
 GpuError product_of_experts(const Launch& launch, const TileProduct& args, int max_tiles,
                             int tokens) {
-#define TESSERA_EXPERTS(TYPE)                                                       \
-  if (args.h.at != nullptr)                                                         \
-    return tokens == 64 ? launch_experts<TYPE, 64, true>(launch, args, max_tiles)   \
-                        : launch_experts<TYPE, 128, true>(launch, args, max_tiles); \
-  return tokens == 64 ? launch_experts<TYPE, 64, false>(launch, args, max_tiles)    \
-                      : launch_experts<TYPE, 128, false>(launch, args, max_tiles)
+#define TESSERA_EXPERTS(TYPE)                                                                  \
+  if (args.h.at != nullptr)                                                                    \
+    return tokens == kNarrowTokens ? launch_experts<TYPE, 64, true>(launch, args, max_tiles)   \
+                                   : launch_experts<TYPE, 128, true>(launch, args, max_tiles); \
+  return tokens == kNarrowTokens ? launch_experts<TYPE, 64, false>(launch, args, max_tiles)    \
+                                 : launch_experts<TYPE, 128, false>(launch, args, max_tiles)
   TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_EXPERTS)
 #undef TESSERA_EXPERTS
   return TESSERA_GPU_API(ErrorInvalidValue);
@@ -246,6 +249,18 @@ GpuError dense_hidden_product(const Launch& launch, const TileProduct& args) {
   TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_HIDDEN)
 #undef TESSERA_HIDDEN
   return TESSERA_GPU_API(ErrorInvalidValue);
+}
+
+GpuError dense_hidden_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch) {
+  TileProduct args{};
+  args.a = planes_of(ffn.dense.gate);
+  args.b = planes_of(ffn.dense.up);
+  args.rows = ffn.rows;
+  args.divisor = 1;
+  args.x = scratch.x;
+  args.activation = ffn.dense.activation;
+  args.h = scratch.dense_h;
+  return dense_hidden_product(launch, args);
 }
 
 }  // namespace
@@ -283,24 +298,16 @@ bool experts_have_tiles(const FfnArgs& args) {
 GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
                      float* out, bool add) {
   const DenseArgs& dense = ffn.dense;
-  const Output down{dense.down, out, ffn.n_embd, add};
-  if (goes_by_gemm(launch, ffn.rows, std::max(ffn.n_embd, dense.down.cols), scratch.weights)) {
-    const GpuError error = gemm_hidden(launch, dense.gate, dense.up, dense.activation, scratch.x,
-                                       ffn.rows, scratch.dense_h, scratch.weights);
-    if (error != GpuError{}) return error;
-    return gemm(launch, {&down, 1}, scratch.dense_h, {}, ffn.rows, scratch.weights);
-  }
-  TileProduct args{};
-  args.a = planes_of(ffn.dense.gate);
-  args.b = planes_of(ffn.dense.up);
-  args.rows = ffn.rows;
-  args.divisor = 1;
-  args.x = scratch.x;
-  args.activation = ffn.dense.activation;
-  args.h = scratch.dense_h;
-  const GpuError error = dense_hidden_product(launch, args);
+  const Output pair[2] = {{.w = dense.gate}, {.w = dense.up}};
+  const GpuError error = goes_by_gemm(launch, ffn.rows, pair, scratch.weights)
+                             ? gemm_hidden(launch, dense.gate, dense.up, dense.activation,
+                                           scratch.x, ffn.rows, scratch.dense_h, scratch.weights)
+                             : dense_hidden_tiles(launch, ffn, scratch);
   if (error != GpuError{}) return error;
-  return project_tiles(launch, down, scratch.dense_h, ffn.rows);
+  const Output down{dense.down, out, ffn.n_embd, add};
+  return goes_by_gemm(launch, ffn.rows, {&down, 1}, scratch.weights)
+             ? gemm(launch, {&down, 1}, scratch.dense_h, {}, ffn.rows, scratch.weights)
+             : project_tiles(launch, down, scratch.dense_h, ffn.rows);
 }
 
 GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,

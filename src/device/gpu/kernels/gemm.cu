@@ -23,6 +23,11 @@ int whole_tiles(int rows, int tile) {
   return tiles_in(rows, tile) * tile;
 }
 
+std::size_t tile_bytes(int tile, int cols) {
+  return static_cast<std::size_t>(tile) * static_cast<std::size_t>(whole_tiles(cols, kTileCols)) *
+         2;
+}
+
 // Where weights stand in the room, for one launch after another.
 struct Room {
   HalfWeights weights, rest;
@@ -43,8 +48,9 @@ struct Room {
       const int even = most * pairs / clusters * clusters / pairs;
       if (even > 0) tiles = even;
     }
+    if (!split) return;
     rest = weights;
-    if (split) rest.at += tiles * each;
+    rest.at += tiles * each;
   }
 };
 
@@ -107,7 +113,7 @@ GpuError multiply_all(const Launch& launch, std::span<const Output> outputs, con
                       const HalfRows& rest, int rows, int products, const GemmRoom& room) {
   int all = 0;
   for (const Output& output : outputs) all += whole_tiles(output.w.rows, kBegin<kTile>);
-  const Room weights(launch, room, rows, tokens.col_tiles, kTile, all, products > 1);
+  const Room weights(launch, room, rows, tokens.col_tiles, kTile, all, products > 2);
   GemmArgs args = gemm_args(weights, tokens, rest, rows);
   args.products = products;
   Side<kTile> side(launch, weights, args);
@@ -127,13 +133,22 @@ bool has_gemm() {
   cudaFuncAttributes attributes{};
   const auto kernel = gemm_kernel<kGemmTile, false>;
   return cudaFuncGetAttributes(&attributes, kernel) == cudaSuccess &&
-         attributes.binaryVersion == 90 && attributes.ptxVersion >= 90;
+         attributes.binaryVersion == 90 && attributes.sharedSizeBytes > 0;
 #endif
 }
 
-bool goes_by_gemm(const Launch& launch, int rows, int cols, const GemmRoom& room) {
-  const auto columns = static_cast<std::size_t>(whole_tiles(cols, kTileCols));
-  return launch.gemm && rows >= kGemmRows && room.bytes >= 2 * kGemmTile * columns * 2;
+bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
+                  const GemmRoom& room) {
+  if (!launch.gemm || rows < kGemmRows || outputs.empty()) return false;
+  const Matrix& first = outputs.front().w;
+  if (std::min(room.bytes, kMostGemmRoom) < 2 * tile_bytes(kGemmTile, first.cols)) return false;
+  // With one step a product sums were wrong on an H100, for no reason found yet
+  // (docs/gpu-prompts.md).
+  if (is_plain(first.type)) return rows >= kPlainGemmRows && first.cols > kTileCols;
+  int row_tiles = 0;
+  for (const Output& output : outputs) row_tiles += tiles_in(output.w.rows, kGemmTile);
+  const int clusters = std::max(1, launch.multiprocessors / 2);
+  return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
 }
 
 GpuError gemm(const Launch& launch, std::span<const Output> outputs, const HalfRows& tokens,
@@ -141,8 +156,9 @@ GpuError gemm(const Launch& launch, std::span<const Output> outputs, const HalfR
   int all = 0, products = 1;
   for (const Output& output : outputs) {
     all += output.w.rows;
-    if (is_plain(output.w.type))  // halves leave nothing of 16 bits
-      products = std::max(products, output.w.type == BlockType::F32 ? 3 : 2);
+    // Halves leave nothing of F16.
+    if (is_plain(output.w.type))
+      products = std::max(products, output.w.type == BlockType::F16 ? 2 : 3);
   }
   // Of few rows small tiles, so that more blocks have some.
   return all > kFewRows

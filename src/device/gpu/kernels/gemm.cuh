@@ -20,8 +20,10 @@ struct GemmRoom {
   std::size_t bytes = 0;
 };
 
-// Whether so many rows of `cols` columns go this way.
-bool goes_by_gemm(const Launch& launch, int rows, int cols, const GemmRoom& room);
+// Whether these matrices, all quantised or all plain, go this way with so many tokens. Quantised
+// ones do where their tiles keep most multiprocessors busy; few tokens leave too few of them.
+bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
+                  const GemmRoom& room);
 
 // outputs[i] = (or +=) w_i * tokens. All are quantised, or all plain: then `rest` is what halves
 // leave of the tokens.

@@ -129,9 +129,17 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, std::uint32_t sta
     if (thread % kWarp == 0 && thread / kWarp < 2)
       barrier_arrive(empty + stage * 8, thread / kWarp);
   };
-  const int steps = args.tokens.col_tiles * args.products;
+  const int columns = args.tokens.col_tiles, steps = columns * args.products;
+  const int high = steps - columns;  // the steps before multiply low parts
   int before = 0;
   for (int step = 0; step < steps; ++step, turn.next()) {
+    if (step == high && step > 0) {
+      group_wait<0>();
+      group_results<kTile>(acc);
+#pragma unroll
+      for (int i = 0; i < kTile / 2; ++i) acc[i] *= 1.0f / kRestScale;
+      group_results<kTile>(acc);  // written before the fence that lets the products on
+    }
     barrier_wait(full + turn.stage * 8, turn.phase);
     const std::uint32_t at = stages + turn.stage * kStage<kTile>;
     const std::uint64_t a = swizzled_tile(at + own), b = swizzled_tile(at + kTokenBytes);
@@ -258,6 +266,8 @@ __global__ void TESSERA_CLUSTER(2) __launch_bounds__(kThreads, 1)
     }
   }
   cluster_sync();  // nobody's barriers go while the other block may arrive there
+#else
+  __trap();  // has_gemm() says no
 #endif
 }
 

@@ -93,6 +93,7 @@ __global__ void __launch_bounds__(kWarps* kWarp)
     store_halves(rows.row(to_row, c / kTileCols), row_swizzle(to_row), c % kTileCols / 16, v);
   };
   store(to);
+  if (rest.at == nullptr) return;
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] = half_rest(v[i]);
   store(rest);

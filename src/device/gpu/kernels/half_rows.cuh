@@ -53,14 +53,16 @@ __device__ __forceinline__ void store_halves(__half* row, int swizzle, int sixte
         {two(v[0].y, v[0].w), two(v[1].y, v[1].w), two(v[2].y, v[2].w), two(v[3].y, v[3].w)});
 }
 
-// What rounding to halves leaves of a value: both together have 22 bits.
+// What rounding to halves leaves of a value, times kRestScale: so that it is about as large as the
+// value and both together have 22 bits wherever the half itself has 11.
+inline constexpr float kRestScale = 2048.0f;
 __device__ __forceinline__ float4 half_rest(float4 v) {
-  const auto rest = [](float x) { return x - __half2float(to_half(x)); };
+  const auto rest = [](float x) { return (x - __half2float(to_half(x))) * kRestScale; };
   return {rest(v.x), rest(v.y), rest(v.z), rest(v.w)};
 }
 
 // The input's rows as halves, normed as asked; columns past the input's become zeros. `rest` may be
-// {}; else it gets what `out` leaves.
+// {}; else it gets half_rest() of them.
 GpuError halve_rows(const Launch& launch, const Input& in, int rows, const HalfRows& out,
                     const HalfRows& rest);
 

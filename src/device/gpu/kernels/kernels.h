@@ -10,7 +10,8 @@
 //
 // Formulas are those of model/spec.h; the CPU device is the reference. Quantised weights meet
 // activations rounded to 8 bits per 32 columns (decode) or to f16 (tiles); F32 weights always meet
-// f32 activations. Everything is summed in f32 in an order that the shapes alone fix.
+// activations of at least 22 bits. Everything is summed in f32 in an order that the shapes fix, and
+// for plain weights in long prompts whether they go by GEMM.
 //
 // Preconditions are the caller's (supported() below answers for a model). Errors: each function
 // returns the launch's error code.
@@ -47,7 +48,8 @@ struct Launch {
   void* workspace = nullptr;  // scratch of one call; calls on one stream may share it
   std::size_t workspace_bytes = 0;
   int multiprocessors = 0;
-  bool gemm = false;  // has_gemm() of the device
+  std::size_t shared_bytes = 0;  // of shared memory a block may take; 0: what the device allows
+  bool gemm = false;             // has_gemm() of the device
 };
 
 // Whether the current device runs the products of long prompts that only Hopper has (gemm.cuh).
@@ -148,7 +150,8 @@ struct ProjectArgs {
   std::array<Output, kMaxOutputs> outputs{};
 };
 GpuError project(const Launch& launch, const ProjectArgs& args);
-// `weight_rows`: of all the matrices. With less a long prompt takes more passes.
+// `weight_rows`: of all the matrices. With less a long prompt takes more passes, and with too
+// little for two tiles of weights the way of shorter ones.
 std::size_t project_workspace(int rows, int cols, int weight_rows);
 
 // hidden += rms(branch) * weight
@@ -197,6 +200,7 @@ struct AttentionArgs {
   bool v_norm = false;
   float eps = 0.0f;
   int n_rot = 0;
+  // Like the step's tables not written by the kernel just before, which they do not wait for.
   const float* cos = nullptr;  // [rows][n_rot / 2]
   const float* sin = nullptr;
   float scale = 1.0f;

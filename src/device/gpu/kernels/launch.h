@@ -22,6 +22,10 @@ inline std::size_t shared_limit() {
   return static_cast<std::size_t>(bytes);
 }
 
+inline std::size_t shared_limit(const Launch& launch) {
+  return launch.shared_bytes > 0 ? launch.shared_bytes : shared_limit();
+}
+
 // The major number of the current device's compute capability; 0 where there is none.
 inline int compute_major() {
   int major = 0;

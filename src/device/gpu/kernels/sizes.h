@@ -34,6 +34,9 @@ inline int attention_spans(int rows, int max_context) {
 inline constexpr int kLeastChunkedRows = 32;
 inline constexpr int kDeltaChunk = 64;
 inline bool has_delta_chunks(const GatedDeltaSpec& spec) {
+#ifdef TESSERA_HIP
+  if (spec.dim_k > 64) return false;  // a chunk of such heads does not fit 64 KB
+#endif
   return spec.dim_k == spec.dim_v && (spec.dim_k == 64 || spec.dim_k == 128);
 }
 inline bool goes_in_chunks(const GatedDeltaSpec& spec, const StepRows& step) {
@@ -79,9 +82,10 @@ TESSERA_HOST_DEVICE constexpr std::int64_t rounded_row_bytes(int cols) {
 inline constexpr int kHalfTileRows = 128;
 std::size_t half_rows_bytes(std::size_t rows, int cols);
 
-// Prompts of so many rows have their weights decoded once, to halves, where the device has a
-// product for it (gemm.cuh); that many bytes of them at a time at most. A step of wide tiles.
-inline constexpr int kGemmRows = 1024;
+// Prompts of so many rows may have their weights decoded once, to halves, where the device has a
+// product for it (gemm.cuh), and from more on their plain ones; that many bytes of them at a time
+// at most. The rows of weights in a tile.
+inline constexpr int kGemmRows = 512, kPlainGemmRows = 1024;
 inline constexpr int kGemmTile = 256;
 inline constexpr std::size_t kMostGemmRoom = std::size_t{96} << 20;
 std::size_t gemm_room(int rows, int weight_rows, int cols);

@@ -50,7 +50,8 @@ __device__ __forceinline__ void group_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 #endif
 }
-// Keeps the compiler from reading sums ahead of the wait for them.
+// Keeps the compiler from reading sums ahead of the wait for them, and from writing them behind the
+// fence ahead of the next products: that must stand between for all four warps.
 template <int kColumns>
 __device__ __forceinline__ void group_results(float* d) {
 #ifdef TESSERA_GPU_WGMMA
