@@ -9,6 +9,9 @@ option(TESSERA_CUDA "Build the CUDA plug-in where nvcc is found" ON)
 option(TESSERA_HIP "Build the HIP plug-in where hipcc is found" OFF)
 option(TESSERA_HIP_CHECK "Build it only to see that it compiles and links: at -O1 with hardly a loop unrolled, a tenth of the time, into checked/" OFF)
 set(TESSERA_CUDA_TARGETS "80;90a" CACHE STRING "Compute capabilities to build the CUDA plug-in for")
+if("90" IN_LIST TESSERA_CUDA_TARGETS)
+  message(FATAL_ERROR "TESSERA_CUDA_TARGETS: give 90a for Hopper; 90 lacks its matrix instruction")
+endif()
 set(TESSERA_HIP_TARGETS "gfx906;gfx1030" CACHE STRING "Processors to build the HIP plug-in for")
 
 # What both sides of the plug-in interface must agree on: the compiler, and the headers whose types

@@ -266,7 +266,7 @@ __global__ void TESSERA_CLUSTER(2) __launch_bounds__(kThreads, 1)
     }
   }
   cluster_sync();  // nobody's barriers go while the other block may arrive there
-#else
+#elif defined(TESSERA_GPU_PTX)
   __trap();  // has_gemm() says no
 #endif
 }
