@@ -22,10 +22,6 @@ constexpr int kBlock = 16;
 constexpr int kLaneColumns = 8, kLaneRows = kWarp / kLaneColumns;
 static_assert(kWarps == 2 * (kChunk / kBlock));
 
-__device__ __forceinline__ float4 four_of(const float* at) {
-  return *reinterpret_cast<const float4*>(at);
-}
-
 // The 16 x 16 block at `a`, of which what stands below the diagonal counts. A lane solves for one
 // column, the upper half of the warp for the same ones.
 __device__ __forceinline__ void invert_block(float* a) {
@@ -36,7 +32,7 @@ __device__ __forceinline__ void invert_block(float* a) {
     float sum[2] = {row == column ? 1.0f : 0.0f, 0.0f};
 #pragma unroll
     for (int i = 0; i < row; i += 4) {
-      const float4 v = four_of(a + row * kSystemStride + i);
+      const float4 v = four_at(a + row * kSystemStride + i);
       sum[0] = fmaf(-v.x, x[i], sum[0]);
       if (i + 1 < row) sum[1] = fmaf(-v.y, x[i + 1], sum[1]);
       if (i + 2 < row) sum[0] = fmaf(-v.z, x[i + 2], sum[0]);
@@ -63,7 +59,7 @@ __device__ __forceinline__ void add_products(const float* left, const float* rig
     for (int i = 0; i < 4; ++i) x[i] = right[(k + i) * kSystemStride];
 #pragma unroll
     for (int r = kFirst; r < kRows; ++r) {
-      const float4 v = four_of(left + r * kLaneRows * kSystemStride + k);
+      const float4 v = four_at(left + r * kLaneRows * kSystemStride + k);
       sum[r] = fmaf(v.x, x[0], fmaf(v.y, x[1], fmaf(v.z, x[2], fmaf(v.w, x[3], sum[r]))));
     }
   }

@@ -47,11 +47,6 @@ __device__ __forceinline__ void store_channels(const float (&x)[kParts], __half*
     *reinterpret_cast<std::uint32_t*>(to) = two_halves(x[0], x[1]);
 }
 
-// silu with the fast exponential and division: the result becomes a half.
-__device__ __forceinline__ float quick_silu(float x) {
-  return __fdividef(x, 1.0f + __expf(-x));
-}
-
 // Rows first .. first + kWarpRows - 1 of the chunk from channel c on, convolved.
 template <int kParts>
 __device__ __forceinline__ void convolve_rows(const DeltaArgs& args, const DeltaShape& s,

@@ -138,6 +138,18 @@ __device__ __forceinline__ float2 plain_pair(BlockType type, std::uint32_t word)
   return __half22float2(as_half2(word));
 }
 
+// Four neighbours from number `at` of a plain matrix on, read once.
+__device__ __forceinline__ float4 plain_four(const Planes& w, std::int64_t at) {
+  if (w.type == BlockType::F32) {
+    const uint4 raw = load_stream(reinterpret_cast<const uint4*>(w.data + at * 4));
+    return {__uint_as_float(raw.x), __uint_as_float(raw.y), __uint_as_float(raw.z),
+            __uint_as_float(raw.w)};
+  }
+  const uint2 raw = load_stream(reinterpret_cast<const uint2*>(w.data + at * 2));
+  const float2 a = plain_pair(w.type, raw.x), b = plain_pair(w.type, raw.y);
+  return {a.x, a.y, b.x, b.y};
+}
+
 // The columns [begin, end) of one plain row times every staged column: out[column] in every lane.
 template <int kCols>
 __device__ __forceinline__ void dot_plain(const Planes& w, int row, int begin, int end,

@@ -63,14 +63,6 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
 }
 
-__device__ __forceinline__ float4 plain_four(const Planes& w, int row, int column) {
-  const std::int64_t at = static_cast<std::int64_t>(row) * w.cols + column;
-  if (w.type == BlockType::F32) return *reinterpret_cast<const float4*>(w.data + at * 4);
-  const uint2 raw = *reinterpret_cast<const uint2*>(w.data + at * 2);
-  const float2 a = plain_pair(w.type, raw.x), b = plain_pair(w.type, raw.y);
-  return {a.x, a.y, b.x, b.y};
-}
-
 // A thread a row and sixteen columns; zeros past the matrix.
 __global__ void __launch_bounds__(kWarps* kWarp)
     plain_kernel(const TESSERA_GRID_CONSTANT Planes w, const TESSERA_GRID_CONSTANT WeightPart part,
@@ -81,11 +73,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const int index = at / sixteens, c = at % sixteens * 16;
   const int row = part.first * kTileRows + index, to_row = part.to_row + index;
   if (index >= part.n * kTileRows || row >= w.rows) return;
+  const std::int64_t first = static_cast<std::int64_t>(row) * w.cols + c;
   float4 v[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     v[i] = {0, 0, 0, 0};
-    if (c + 4 * i < w.cols) v[i] = plain_four(w, row, c + 4 * i);
+    if (c + 4 * i < w.cols) v[i] = plain_four(w, first + 4 * i);
   }
   chain_wait();
   chain_trigger();

@@ -115,16 +115,6 @@ __device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int
 
 // --- Plain rows ---
 
-__device__ __forceinline__ float4 plain_four(const Planes& w, std::int64_t at) {
-  if (w.type == BlockType::F32) {
-    const uint4 raw = load_stream(reinterpret_cast<const uint4*>(w.data + at * 4));
-    return {__uint_as_float(raw.x), __uint_as_float(raw.y), __uint_as_float(raw.z),
-            __uint_as_float(raw.w)};
-  }
-  const uint2 raw = load_stream(reinterpret_cast<const uint2*>(w.data + at * 2));
-  const float2 a = plain_pair(w.type, raw.x), b = plain_pair(w.type, raw.y);
-  return {a.x, a.y, b.x, b.y};
-}
 __device__ __forceinline__ Eight plain_eight(const Planes& w, int row, int super, int lane) {
   const std::int64_t at = static_cast<std::int64_t>(min(row, w.rows - 1)) * w.cols +
                           super * kSuperCols + eight_at(lane);
