@@ -272,6 +272,7 @@ void test_elementwise();
 void test_attention();
 void test_gated_delta();
 void test_ffn();
+void test_runs();
 void test_choices();
 
 }  // namespace tessera::gpu::bench

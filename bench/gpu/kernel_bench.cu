@@ -9,6 +9,7 @@
 
 #include "bench.h"
 #include "device/gpu/kernels/ffn.cuh"
+#include "device/gpu/kernels/run.h"
 
 namespace tessera::gpu::bench {
 namespace {
@@ -124,7 +125,7 @@ class Bench {
     runner_.launch.chained = chained;
   }
 
-  void mixer_in(const Layer& l, int rows) {
+  ProjectArgs in_args(const Layer& l, int rows) {
     ProjectArgs p{.input = {.kind = InputKind::rms_norm,
                             .x = b_.hidden,
                             .stride = kEmbd,
@@ -144,63 +145,68 @@ class Bench {
                     {l.in[1], b_.side, 512, false},
                     {l.in[2], b_.side2, 512, false}}};
     }
-    GPU_OK(project(runner_.launch, p));
+    return p;
+  }
+  void mixer_in(const Layer& l, int rows) { GPU_OK(project(runner_.launch, in_args(l, rows))); }
+  DeltaArgs delta_args(const Layer& l, const StepRows& step) {
+    return {.step = step,
+            .spec = kDelta,
+            .qkv = b_.wide,
+            .alpha = b_.heads,
+            .beta_logits = b_.heads + step.rows * 32,
+            .taps = model_.norm,
+            .dt_bias = model_.norm,
+            .a = model_.decay,
+            .state = l.state,
+            .slot_stride = delta_state_floats(kDelta),
+            .out = b_.mixed,
+            .gate = b_.side};
   }
   void mix(const Layer& l, const Step& s) {
     const StepRows& step = s.test.step;
-    if (l.delta) {
-      GPU_OK(gated_delta(runner_.launch, {.step = step,
-                                          .spec = kDelta,
-                                          .qkv = b_.wide,
-                                          .alpha = b_.heads,
-                                          .beta_logits = b_.heads + step.rows * 32,
-                                          .taps = model_.norm,
-                                          .dt_bias = model_.norm,
-                                          .a = model_.decay,
-                                          .state = l.state,
-                                          .slot_stride = delta_state_floats(kDelta),
-                                          .out = b_.mixed,
-                                          .gate = b_.side}));
-      return;
-    }
-    GPU_OK(attention(runner_.launch, {.step = step,
-                                      .kv = {kKv, kDim, kDim, KvFormat::f16},
-                                      .n_head = kHeads,
-                                      .q = b_.wide,
-                                      .q_stride = 8192,
-                                      .q_head_stride = 512,
-                                      .k = b_.side,
-                                      .v = b_.side2,
-                                      .k_stride = 512,
-                                      .v_stride = 512,
-                                      .q_norm = model_.norm,
-                                      .k_norm = model_.norm,
-                                      .eps = 1e-6f,
-                                      .n_rot = kRot,
-                                      .cos = b_.cosines,
-                                      .sin = b_.cosines,
-                                      .scale = 0.06f,
-                                      .gate = OutputGate::sigmoid_in_query,
-                                      .pool = l.pool,
-                                      .page_stride = std::int64_t(Model::page()),
-                                      .page_table = s.table.data(),
-                                      .table_stride = s.pages_a_row,
-                                      .max_context = s.context,
-                                      .out = b_.mixed,
-                                      .out_stride = 4096}));
+    if (l.delta)
+      GPU_OK(gated_delta(runner_.launch, delta_args(l, step)));
+    else
+      GPU_OK(attention(runner_.launch, attention_args(l, s)));
   }
-  void mixer_out(const Layer& l, int rows) {
+  AttentionArgs attention_args(const Layer& l, const Step& s) {
+    return {.step = s.test.step,
+            .kv = {kKv, kDim, kDim, KvFormat::f16},
+            .n_head = kHeads,
+            .q = b_.wide,
+            .q_stride = 8192,
+            .q_head_stride = 512,
+            .k = b_.side,
+            .v = b_.side2,
+            .k_stride = 512,
+            .v_stride = 512,
+            .q_norm = model_.norm,
+            .k_norm = model_.norm,
+            .eps = 1e-6f,
+            .n_rot = kRot,
+            .cos = b_.cosines,
+            .sin = b_.cosines,
+            .scale = 0.06f,
+            .gate = OutputGate::sigmoid_in_query,
+            .pool = l.pool,
+            .page_stride = std::int64_t(Model::page()),
+            .page_table = s.table.data(),
+            .table_stride = s.pages_a_row,
+            .max_context = s.context,
+            .out = b_.mixed,
+            .out_stride = 4096};
+  }
+  ProjectArgs out_args(const Layer& l, int rows) {
     Input in{.kind = InputKind::plain, .x = b_.mixed, .stride = 4096, .cols = 4096};
     if (l.delta) {
       in.kind = InputKind::gated_rms;
       in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = 4096,
       in.gate_open = rows <= 8, in.head_dim = 128;
     }
-    GPU_OK(project(runner_.launch, {.input = in,
-                                    .rows = rows,
-                                    .n_outputs = 1,
-                                    .outputs = {{{l.out, b_.hidden, kEmbd, true}}}}));
+    return {
+        .input = in, .rows = rows, .n_outputs = 1, .outputs = {{{l.out, b_.hidden, kEmbd, true}}}};
   }
+  void mixer_out(const Layer& l, int rows) { GPU_OK(project(runner_.launch, out_args(l, rows))); }
   FfnArgs ffn_args(const Layer& l, int rows) {
     FfnArgs f{
         .rows = rows, .n_embd = kEmbd, .eps = 1e-6f, .hidden = b_.hidden, .norm = model_.norm};
@@ -267,6 +273,44 @@ class Bench {
       print_reads(name, rows, us, bytes);
   }
 
+  void plan_runs(const Step& s) {
+    const std::size_t bytes = run_layer_bytes();
+    std::vector<std::byte> host(bytes * model_.layers.size());
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+      const Layer& l = model_.layers[i];
+      RunLayer calls{.in = in_args(l, 1), .out = out_args(l, 1), .ffn = ffn_args(l, 1)};
+      if (l.delta)
+        calls.delta = delta_args(l, s.test.step);
+      else
+        calls.attention = attention_args(l, s);
+      write_run_layer(calls, host.data() + i * bytes);
+    }
+    plans_ = DeviceArray<std::byte>(host);
+    passed_ = DeviceArray<std::byte>(run_passed_bytes(s.context));
+  }
+  // All layers of a step of one row as one kernel (run.h); `split`: each kind for itself.
+  void with_runs(const Step& s, bool split) {
+    const std::size_t n = model_.layers.size();
+    for (std::size_t i = 0, end = 0; i < n; i = end) {
+      for (end = i; end < n && end - i < std::size_t(kMostRunLayers); ++end)
+        if (split && model_.layers[end].delta != model_.layers[i].delta) break;
+      if (split && !model_.layers[i].delta) {
+        for (; i < end; ++i) layer(model_.layers[i], s);
+        continue;
+      }
+      GPU_OK(run_layers(runner_.launch, {.plans = plans_.data() + i * run_layer_bytes(),
+                                         .n_layers = int(end - i),
+                                         .hidden = b_.hidden,
+                                         .passed = passed_.data(),
+                                         .sequences = s.test.step.sequences}));
+    }
+  }
+  void print_step(const char* how, int rows, int context, double us) {
+    std::printf("== decode, context %d, rows %d%s: %.1f us a step, %.0f tokens/s\n", context, rows,
+                how, us, 1e6 * rows / us);
+    std::fflush(stdout);
+  }
+
   void decode(int rows, int context) {
     Step s(rows, context, false);
     const Layer& d = model_.layers[8];  // a layer without the wider types
@@ -305,13 +349,21 @@ class Bench {
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
-    const double us = time([&] {
-      for (const Layer& l : model_.layers) layer(l, s);
-      head(rows);
-    });
-    std::printf("== decode, context %d, rows %d: %.1f us a step, %.0f tokens/s\n", context, rows,
-                us, 1e6 * rows / us);
-    std::fflush(stdout);
+    const bool runs = rows == 1 && has_runs(runner_.launch);
+    if (runs) plan_runs(s);
+    for (int i = 0; i < (runs ? 2 : 1); ++i) {
+      print_step("", rows, context, time([&] {
+                   for (const Layer& l : model_.layers) layer(l, s);
+                   head(rows);
+                 }));
+      if (runs)
+        for (const bool split : {true, false})
+          print_step(split ? ", delta layers as runs" : ", all layers as a run", rows, context,
+                     time([&] {
+                       with_runs(s, split);
+                       head(rows);
+                     }));
+    }
   }
 
   void prefill(int rows, int context) {
@@ -354,6 +406,7 @@ class Bench {
   Model model_;
   Buffers b_;
   Runner runner_;
+  DeviceArray<std::byte> plans_, passed_;  // by layer; what runs pass
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Checks every kernel against scalar arithmetic on random inputs. Ends with a count of failures.
 //
-//   kernel_test [projections | elementwise | attention | delta | ffn | choices]
+//   kernel_test [projections | elementwise | attention | delta | ffn | runs | choices]
 #include <cstring>
 
 #include "harness.h"
@@ -21,6 +21,7 @@ int main(int argc, char** argv) {
   run("delta", test_gated_delta);
   run("attention", test_attention);
   run("ffn", test_ffn);
+  run("runs", test_runs);
   run("choices", test_choices);
   return failures() == 0 ? 0 : 1;
 }

@@ -206,7 +206,14 @@ struct Scratch {
 
   std::byte* workspace = nullptr;  // of one kernel call
   std::int64_t workspace_bytes = 0;
+
+  // Runs of layers (kernels/run.h); null: no layer of the shard may go in one.
+  std::byte* run_plans = nullptr;
+  std::byte* run_passed = nullptr;
 };
+
+// Whether a layer's shape is one of runs, and all of its experts are here.
+bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer);
 
 // Returns the bytes. `spec` must outlive `out`.
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "device/gpu/gpu_layout.h"
+#include "device/gpu/kernels/run.h"
 
 namespace tessera::gpu {
 namespace {
@@ -169,6 +170,11 @@ std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
   return InputSizes(spec, shard).all();
 }
 
+bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer) {
+  return may_run(spec, spec.layers[static_cast<std::size_t>(layer)]) &&
+         shard.layer_experts(layer) == nullptr;
+}
+
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
                            const WeightLayout& weights, std::byte* base, Scratch& out) {
   Widths w;
@@ -212,6 +218,13 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   carve_ropes(carve, spec, shard, out);
   out.workspace_bytes = w.workspace;
   carve.take(out.workspace, w.workspace);
+  std::int64_t run_layers = 0;
+  for (int l = shard.first_layer; l < shard.end_layer; ++l)
+    if (layer_may_run(spec, shard, l)) ++run_layers;
+  carve.take(out.run_plans, run_layers * static_cast<std::int64_t>(run_layer_bytes()));
+  const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
+  carve.take(out.run_passed,
+             run_layers > 0 ? static_cast<std::int64_t>(run_passed_bytes(context)) : 0);
   return carve.used();
 }
 

@@ -1,7 +1,7 @@
 // Head norms, rotation, and the step's keys and values into their pages. One warp a head of a row.
 // Floor: the launch; a decode row is some 40 KB. Of a prompt the bytes: 31 KB a row of 16 + 2 heads
 // of 256 (4,096 rows: 127 MB, 41 us at 3,100 GB/s).
-#include "device/gpu/kernels/attention.cuh"
+#include "device/gpu/kernels/attention_head.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -9,53 +9,24 @@ namespace {
 constexpr int kWarps = 4;
 constexpr int kMaxHeadDim = 512;
 
-// What is older than the kernel before: a lane's part of the norm's weights and of the first turns.
 constexpr int kEach = kMaxHeadDim / kWarp;
-struct Early {
-  float weight[kEach], cos, sin;
-};
-__device__ __forceinline__ Early load_early(const AttentionArgs& args, int row, const float* weight,
-                                            bool turn, int dims) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, half = args.n_rot / 2;
-  Early early;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const int d = i * kWarp + lane;
-    early.weight[i] = weight != nullptr && d < dims ? weight[d] : 1.0f;
-  }
-  const bool turns = turn && lane < half;
-  early.cos = turns ? args.cos[row * half + lane] : 0.0f;
-  early.sin = turns ? args.sin[row * half + lane] : 0.0f;
-  return early;
-}
+using Early = HeadConstants<kEach>;
 
-// values[d] = norm(x)[d], rotated where d < n_rot. All by one warp; ends with the warp in step.
+// values[d] = norm(x)[d], turned where asked. All by one warp; ends with the warp in step.
 __device__ __forceinline__ void norm_and_turn(const AttentionArgs& args, int row, const float* x,
                                               const Early& early, bool norm, bool turn, int dims,
                                               float* values) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float read[kEach], factor = 1.0f;
+  float read[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) read[i] = i * kWarp + lane < dims ? x[i * kWarp + lane] : 0.0f;
-  if (norm) {
-    float sum = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) sum = fmaf(read[i], read[i], sum);
-    factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dims) + args.eps);
-  }
-#pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    if (i * kWarp + lane < dims)
-      values[i * kWarp + lane] = norm ? read[i] * factor * early.weight[i] : read[i];
-  __syncwarp();
+  put_head<kEach>(read, early, norm, dims, args.eps, lane, values);
   if (!turn) return;
   const int half = args.n_rot / 2;
   for (int i = lane; i < half; i += kWarp) {
     const float c = i == lane ? early.cos : args.cos[row * half + i];
     const float s = i == lane ? early.sin : args.sin[row * half + i];
-    const float a = values[i], b = values[i + half];
-    values[i] = a * c - b * s;
-    values[i + half] = b * c + a * s;
+    turn_pair(values, i, half, c, s);
   }
   __syncwarp();
 }
@@ -69,9 +40,7 @@ __device__ void store_head(KvFormat format, const float* values, int dims, int t
     if (format == KvFormat::f32) {
       reinterpret_cast<float*>(head)[at + d] = x;
     } else if (format == KvFormat::f16) {
-      // An infinity would make NaN of the zero weight that other rows give it.
-      reinterpret_cast<__half*>(head)[at + d] =
-          __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));
+      reinterpret_cast<__half*>(head)[at + d] = page_half(x);
     } else {  // head dimensions are multiples of 32: a warp's step is one group
       const __half scale = __float2half_rn(warp_max(fabsf(x)) / 127.0f);
       const float stored = __half2float(scale);
@@ -109,8 +78,11 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const bool is_query = at < args.n_head;
   const bool is_key = !is_query && at - args.n_head < kv.kv_heads;
   const float* weight = is_query ? args.q_norm : is_key ? args.k_norm : nullptr;
-  const Early early = load_early(args, row, weight, is_query || is_key,
-                                 is_query || is_key ? kv.head_dim_k : kv.head_dim_v);
+  const bool turns = is_query || is_key;
+  const int half = turns ? args.n_rot / 2 : 0;
+  const Early early =
+      load_constants<kEach>(weight, turns ? kv.head_dim_k : kv.head_dim_v, args.cos + row * half,
+                            args.sin + row * half, half, static_cast<int>(threadIdx.x) % kWarp);
   const int head = is_query ? at : (at - args.n_head) % kv.kv_heads;
   int position = 0;
   std::byte* page = nullptr;

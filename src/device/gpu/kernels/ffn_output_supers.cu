@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kMaxItems* kWarp, 1)
             dot_either<kSix>(item.w.type, raw[i], at, 0, lane, sums[i]);
         } else {
           char* at = own + (super - item.begin) * kSuperBytes;
-          if (!staged) round_super(x, lane, at);
+          if (!staged) round_super(x, 1.0f, lane, at);
           __syncwarp();
           dot_either<kSix>(item.w.type, raw[0], at, 0, lane, sums[0]);
         }

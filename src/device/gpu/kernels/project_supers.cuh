@@ -163,8 +163,10 @@ __device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& 
 #pragma unroll
     for (int j = 0; j < kCols; ++j) {
       if (j >= n) break;
-      const Eight x =
+      Eight x =
           normed_input(args.in, load_input(args.in, first + j, super, lane), weight, square[j]);
+      if (args.in.kind == InputKind::gated_rms)
+        x = {times(x.low, square[j]), times(x.high, square[j])};
 #pragma unroll
       for (int r = 0; r < kPlainRows; ++r)
         sums.of[r * kCols + j] = dot_eight(w[r], x, sums.of[r * kCols + j]);

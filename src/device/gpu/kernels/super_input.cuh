@@ -2,7 +2,8 @@
 // and rounded into shared memory.
 //
 // Rounding does not see a factor of the whole row, so 1 / rms of a normed row is applied to the
-// result: no warp waits for the others' squares before its products.
+// result: no warp waits for the others' squares before its products. 1 / rms of a gated head is
+// applied to the scales of its groups: who rounds 32 of its columns need not see the others.
 #pragma once
 
 #include "device/gpu/kernels/supers.cuh"
@@ -37,20 +38,16 @@ __device__ __forceinline__ InputSuper load_input(const Input& in, int row, int s
   return read;
 }
 
-// The row's columns less the factor 1 / rms of rms_norm; the lane's part of the sum of squares is
-// left in `square`.
+// The row's columns less the factor 1 / rms: in `square` the lane's part of the row's sum of
+// squares (rms_norm), or 1 / rms of the lane's head (gated_rms).
 __device__ __forceinline__ Eight normed_input(const Input& in, const InputSuper& read,
                                               const Eight& weight, float& square) {
   if (in.kind == InputKind::plain) return read.x;
-  if (in.kind == InputKind::rms_norm) {
-    square = squares(read.x);
-    return times(read.x, weight);
-  }
-  float sum = squares(read.x);
-  for (int mask = in.head_dim / 16; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-  const float factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
-  const Eight y = times(read.x, weight);
-  return {times(times(y.low, factor), read.z.low), times(times(y.high, factor), read.z.high)};
+  square = squares(read.x);
+  if (in.kind == InputKind::rms_norm) return times(read.x, weight);
+  for (int mask = 1; mask <= in.head_dim / 16; mask *= 2) square += shuffle_xor(square, mask);
+  square = 1.0f / sqrtf(square / static_cast<float>(in.head_dim) + in.eps);
+  return times(times(read.x, weight), read.z);
 }
 
 // Where `n_cols` rounded rows stand in shared memory, counted in bytes.
@@ -73,7 +70,7 @@ __device__ __forceinline__ void put_input(const Input& in, const InputSuper& rea
   float sum = 0;
   const Eight v = normed_input(in, read, weight, sum);
   if (in.kind == InputKind::rms_norm) sum = warp_sum(sum);
-  round_super(v, lane, to);
+  round_super(v, in.kind == InputKind::gated_rms ? sum : 1.0f, lane, to);
   if (lane == 0) *square = sum;
 }
 __device__ __forceinline__ void stage_super(const Input& in, const SuperRoom& room, int row,

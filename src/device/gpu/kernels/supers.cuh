@@ -63,11 +63,15 @@ __device__ __forceinline__ std::uint32_t level_word(float4 v, float inverse) {
                  0x5410u);
 }
 
-// Rounds the 32 columns of a group held by four lanes, t = 0 .. 3, and writes them to their place
-// in the super-block `to`. A group with an infinity or a NaN gets the scale NaN and zeros. The
-// whole warp takes part.
-__device__ __forceinline__ void round_group(const Eight& v, int t, int group, bool stores,
-                                            char* to) {
+// A group's 32 columns, held by four lanes, t = 0 .. 3, as signed bytes: of each lane two words; of
+// all four the scale, and in one word the integer sums of the lower and the upper 16 columns. A
+// group with an infinity or a NaN gets the scale NaN and zeros. The whole warp takes part.
+struct RoundedGroup {
+  std::uint32_t low, high;
+  float scale;
+  int sums;
+};
+__device__ __forceinline__ RoundedGroup rounded_group(const Eight& v) {
   const auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffffu; };
   const auto most = [&](float4 u) {
     return max(max(bits(u.x), bits(u.y)), max(bits(u.z), bits(u.w)));
@@ -79,34 +83,44 @@ __device__ __forceinline__ void round_group(const Eight& v, int t, int group, bo
   const bool broken = top >= 0x7f800000u;
   const bool tiny = peak < 7.52316385e-37f;  // 2^-120
   const float inverse = broken || tiny ? 0.0f : 127.0f / peak;
-  float scale = tiny ? 0.0f : peak * (1.0f / 127.0f);
-  if (broken) scale = __uint_as_float(0x7fc00000u);
-  std::uint32_t low = level_word(v.low, inverse), high = level_word(v.high, inverse);
-  if (broken) low = high = 0;
-  // Both sums in one word: each is below 2^15 in size.
-  int sums = dot4(low, 0x01010101u, 0) + dot4(high, 0x01010101u, 0) * 65536;
-  sums += shuffle_xor(sums, 1);
-  sums += shuffle_xor(sums, 2);
-  if (stores) *reinterpret_cast<uint2*>(to + group * 32 + t * 8) = make_uint2(low, high);
-  if (!stores || t != 0) return;
-  const int of_low = static_cast<std::int16_t>(sums & 0xffff), of_high = (sums - of_low) >> 16;
+  RoundedGroup r;
+  r.scale = tiny ? 0.0f : peak * (1.0f / 127.0f);
+  if (broken) r.scale = __uint_as_float(0x7fc00000u);
+  r.low = level_word(v.low, inverse), r.high = level_word(v.high, inverse);
+  if (broken) r.low = r.high = 0;
+  // Each sum is below 2^15 in size.
+  r.sums = dot4(r.low, 0x01010101u, 0) + dot4(r.high, 0x01010101u, 0) * 65536;
+  r.sums += shuffle_xor(r.sums, 1);
+  r.sums += shuffle_xor(r.sums, 2);
+  return r;
+}
+// To its place in the super-block `to`, its scale times `factor`.
+__device__ __forceinline__ void put_group(const RoundedGroup& r, float factor, int t, int group,
+                                          char* to) {
+  *reinterpret_cast<uint2*>(to + group * 32 + t * 8) = make_uint2(r.low, r.high);
+  if (t != 0) return;
+  const int of_low = static_cast<std::int16_t>(r.sums & 0xffff);
+  const int of_high = (r.sums - of_low) >> 16;
   *reinterpret_cast<float2*>(to + kSuperFactors + group * 8) =
-      make_float2(scale, scale * static_cast<float>(of_low + of_high));
+      make_float2(r.scale * factor, r.scale * static_cast<float>(of_low + of_high) * factor);
   *reinterpret_cast<int2*>(to + kSuperOffsets + group * 8) = make_int2(-32 * of_low, -32 * of_high);
 }
 // A warp's 256 columns.
-__device__ __forceinline__ void round_super(const Eight& v, int lane, char* to) {
-  round_group(v, lane % 4, lane / 4, true, to);
+__device__ __forceinline__ void round_super(const Eight& v, float factor, int lane, char* to) {
+  put_group(rounded_group(v), factor, lane % 4, lane / 4, to);
 }
-// A warp's 32 columns, one a lane.
-__device__ __forceinline__ void round_lanes(float value, int lane, int group, char* to) {
+// Of a warp's 32 columns, one a lane, what lane t of four has of their group.
+__device__ __forceinline__ Eight group_of_lanes(float value, int lane) {
   const int t = lane % 4 * 4;
   const auto four = [&](int from) -> float4 {
     return {shuffle(value, from), shuffle(value, from + 1), shuffle(value, from + 2),
             shuffle(value, from + 3)};
   };
-  const Eight v{four(t), four(16 + t)};
-  round_group(v, lane % 4, group, lane < 4, to);
+  return {four(t), four(16 + t)};
+}
+__device__ __forceinline__ void round_lanes(float value, int lane, int group, char* to) {
+  const RoundedGroup r = rounded_group(group_of_lanes(value, lane));
+  if (lane < 4) put_group(r, 1.0f, lane, group, to);
 }
 
 // --- Weights ---

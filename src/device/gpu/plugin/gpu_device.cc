@@ -61,7 +61,8 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
                                            .multiprocessors = traits_.multiprocessors,
                                            .gemm = traits_.gemm});
-  return {};
+  run_claim_ = RunClaim::take(options_.index);
+  return run_claim_.held() ? step_->prepare_runs() : Status{};
 }
 
 // First what lies here, then what is to cross.
@@ -187,8 +188,7 @@ void GpuDevice::flush() {
 
 // The first of what was noted.
 Status GpuDevice::run_program(std::size_t calls) {
-  for (std::size_t i = 0; i < calls; ++i) TESSERA_TRY(step_->run(program_[i], shape_));
-  return {};
+  return step_->run({program_.data(), calls}, shape_);
 }
 
 Status GpuDevice::launch_program() {

@@ -18,6 +18,7 @@
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_step.h"
 #include "device/gpu/plugin/gpu_weights.h"
+#include "device/gpu/plugin/run_claim.h"
 #include "device/gpu/plugin/step_inputs.h"
 
 namespace tessera::gpu {
@@ -145,6 +146,7 @@ class GpuDevice final : public Device {
   const GpuDevice* next_ = nullptr;  // that takes what is kept here
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
+  RunClaim run_claim_;
 
   // The step under way.
   StepShape shape_;

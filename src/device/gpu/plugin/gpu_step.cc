@@ -33,6 +33,71 @@ const char* block_name(Block block) {
 
 }  // namespace
 
+GpuStep::GpuStep(StepMemory memory, const Launch& launch)
+    : memory_(std::move(memory)),
+      launch_(launch),
+      run_places_(static_cast<std::size_t>(memory_.shard.end_layer - memory_.shard.first_layer),
+                  -1) {}
+
+Status GpuStep::prepare_runs() {
+  const Scratch& s = memory_.scratch;
+  if (s.run_plans == nullptr || !has_runs(launch_)) return {};
+  const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
+  std::vector<std::byte> plans;
+  for (int layer = memory_.shard.first_layer; layer < memory_.shard.end_layer; ++layer) {
+    if (!layer_may_run(memory_.spec, memory_.shard, layer)) continue;
+    const AttentionSpec* a = layer_spec(layer).attention();
+    RunLayer l = a != nullptr ? attention_calls(layer, *a, shape)
+                              : delta_calls(layer, *layer_spec(layer).gated_delta(), shape);
+    l.ffn = ffn(layer, shape);
+    if (!fits_run(l)) continue;
+    run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)] =
+        static_cast<int>(plans.size() / run_layer_bytes());
+    plans.resize(plans.size() + run_layer_bytes());
+    write_run_layer(l, plans.data() + plans.size() - run_layer_bytes());
+  }
+  if (plans.empty()) return {};
+  return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
+                   "plans");
+}
+
+int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
+  int n = 0;
+  for (; shape.rows == 1 && n < kMostRunLayers; ++n) {
+    const std::size_t at = 2 * static_cast<std::size_t>(n);
+    const int layer = calls[0].layer + n;
+    if (at + 1 >= calls.size() || calls[at] != BlockCall{Block::mixer, layer} ||
+        calls[at + 1] != BlockCall{Block::ffn, layer} || run_place(layer) < 0 ||
+        run_place(layer) != run_place(calls[0].layer) + n)
+      break;
+  }
+  return n;
+}
+
+Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
+  while (!calls.empty()) {
+    const int layers = run_length(calls, shape);
+    if (layers == 0) {
+      TESSERA_TRY(run(calls[0], shape));
+      calls = calls.subspan(1);
+      continue;
+    }
+    const Scratch& s = memory_.scratch;
+    const int first = calls[0].layer;
+    const int error = run_layers(
+        launch_,
+        {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
+         .n_layers = layers,
+         .hidden = s.hidden,
+         .passed = s.run_passed,
+         .sequences = s.sequences});
+    if (error != 0)
+      return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
+    calls = calls.subspan(2 * static_cast<std::size_t>(layers));
+  }
+  return {};
+}
+
 Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
   int error = 0;
   switch (call.block) {
@@ -118,31 +183,40 @@ int GpuStep::embed_rows(const StepShape& shape) const {
 
 int GpuStep::mixer(int layer, const StepShape& shape) const {
   const LayerSpec& spec = layer_spec(layer);
-  if (const AttentionSpec* a = spec.attention()) return attend(layer, *a, shape);
-  return recur(layer, *spec.gated_delta(), shape);
+  const AttentionSpec* a = spec.attention();
+  const RunLayer calls = a != nullptr ? attention_calls(layer, *a, shape)
+                                      : delta_calls(layer, *spec.gated_delta(), shape);
+  int error = project(launch_, calls.in);
+  if (error == 0)
+    error = a != nullptr ? attention(launch_, calls.attention) : gated_delta(launch_, calls.delta);
+  return error != 0 ? error : output(layer, calls.out);
 }
 
 // The mixer's output projection, added to the residual rows.
-int GpuStep::output(int layer, const Input& input, const Matrix& matrix,
-                    const StepShape& shape) const {
+ProjectArgs GpuStep::output_args(int layer, const Input& input, const Matrix& matrix,
+                                 const StepShape& shape) const {
   const bool post_norm = layer_spec(layer).mixer_post_norm;
   const Scratch& s = memory_.scratch;
-  const int n = memory_.spec.n_embd;
   ProjectArgs args{.input = input, .rows = shape.rows};
-  add_output(args, matrix, post_norm ? s.branch : s.hidden, n);
+  add_output(args, matrix, post_norm ? s.branch : s.hidden, memory_.spec.n_embd);
   args.outputs[0].add = !post_norm;
+  return args;
+}
+
+int GpuStep::output(int layer, const ProjectArgs& args) const {
+  const Scratch& s = memory_.scratch;
   const int error = project(launch_, args);
-  if (error != 0 || !post_norm) return error;
+  if (error != 0 || !layer_spec(layer).mixer_post_norm) return error;
   return add_normed(launch_,
                     {.hidden = s.hidden,
                      .branch = s.branch,
                      .weight = memory_.weights.layer(layer).vector(TensorRole::mixer_post_norm),
                      .eps = memory_.spec.norm_eps,
-                     .rows = shape.rows,
-                     .cols = n});
+                     .rows = args.rows,
+                     .cols = memory_.spec.n_embd});
 }
 
-int GpuStep::attend(int layer, const AttentionSpec& a, const StepShape& shape) const {
+RunLayer GpuStep::attention_calls(int layer, const AttentionSpec& a, const StepShape& shape) const {
   const LayerWeights& w = memory_.weights.layer(layer);
   const Scratch& s = memory_.scratch;
   const std::int64_t q_head =
@@ -153,81 +227,78 @@ int GpuStep::attend(int layer, const AttentionSpec& a, const StepShape& shape) c
   const bool own_kv = a.kv_source < 0;
   const std::int64_t gate = a.gate == OutputGate::softplus_per_head ? a.n_head : out;
 
-  ProjectArgs in{.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
-  add_output(in, w.matrix(TensorRole::attn_q), s.wide, q);
-  if (own_kv) add_output(in, w.matrix(TensorRole::attn_k), s.side, k);
-  if (own_kv && !a.value_is_key) add_output(in, w.matrix(TensorRole::attn_v), s.side_v, v);
+  RunLayer l;
+  l.in = {.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
+  add_output(l.in, w.matrix(TensorRole::attn_q), s.wide, q);
+  if (own_kv) add_output(l.in, w.matrix(TensorRole::attn_k), s.side, k);
+  if (own_kv && !a.value_is_key) add_output(l.in, w.matrix(TensorRole::attn_v), s.side_v, v);
   const bool gate_matrix = w.matrix(TensorRole::attn_gate).data != nullptr;
-  if (gate_matrix) add_output(in, w.matrix(TensorRole::attn_gate), s.gate, gate);
-  if (const int error = project(launch_, in); error != 0) return error;
+  if (gate_matrix) add_output(l.in, w.matrix(TensorRole::attn_gate), s.gate, gate);
 
   const LayerKv& kv = memory_.state.kv[static_cast<std::size_t>(layer)];
   const auto group = static_cast<std::size_t>(kv.group);
   const int rope = s.rope_of_layer[static_cast<std::size_t>(layer)];
-  const AttentionArgs args{.step = step_rows(shape),
-                           .kv = kv.geometry,
-                           .n_head = a.n_head,
-                           .q = s.wide,
-                           .q_stride = q,
-                           .q_head_stride = q_head,
-                           .k = own_kv ? s.side : nullptr,
-                           .v = own_kv && !a.value_is_key ? s.side_v : nullptr,
-                           .k_stride = k,
-                           .v_stride = v,
-                           .q_norm = a.qk_norm ? w.vector(TensorRole::attn_q_norm) : nullptr,
-                           .k_norm = a.qk_norm ? w.vector(TensorRole::attn_k_norm) : nullptr,
-                           .v_norm = a.v_norm,
-                           .eps = memory_.spec.norm_eps,
-                           .n_rot = rope < 0 ? 0 : a.rope.n_rot,
-                           .cos = rope < 0 ? nullptr : s.cos[static_cast<std::size_t>(rope)],
-                           .sin = rope < 0 ? nullptr : s.sin[static_cast<std::size_t>(rope)],
-                           .scale = a.scale,
-                           .softcap = a.softcap,
-                           .window = a.window,
-                           .gate = a.gate,
-                           .gate_logits = gate_matrix ? s.gate : nullptr,
-                           .gate_stride = gate,
-                           .pool = memory_.pools[group],
-                           .page_stride = memory_.state.page_bytes[group],
-                           .layer_offset = kv.offset,
-                           .page_table = s.tables[group],
-                           .table_stride = s.table_stride,
-                           .max_context = shape.max_context,
-                           .out = s.wide_out,
-                           .out_stride = out};
-  if (const int error = attention(launch_, args); error != 0) return error;
+  l.attention = {.step = step_rows(shape),
+                 .kv = kv.geometry,
+                 .n_head = a.n_head,
+                 .q = s.wide,
+                 .q_stride = q,
+                 .q_head_stride = q_head,
+                 .k = own_kv ? s.side : nullptr,
+                 .v = own_kv && !a.value_is_key ? s.side_v : nullptr,
+                 .k_stride = k,
+                 .v_stride = v,
+                 .q_norm = a.qk_norm ? w.vector(TensorRole::attn_q_norm) : nullptr,
+                 .k_norm = a.qk_norm ? w.vector(TensorRole::attn_k_norm) : nullptr,
+                 .v_norm = a.v_norm,
+                 .eps = memory_.spec.norm_eps,
+                 .n_rot = rope < 0 ? 0 : a.rope.n_rot,
+                 .cos = rope < 0 ? nullptr : s.cos[static_cast<std::size_t>(rope)],
+                 .sin = rope < 0 ? nullptr : s.sin[static_cast<std::size_t>(rope)],
+                 .scale = a.scale,
+                 .softcap = a.softcap,
+                 .window = a.window,
+                 .gate = a.gate,
+                 .gate_logits = gate_matrix ? s.gate : nullptr,
+                 .gate_stride = gate,
+                 .pool = memory_.pools[group],
+                 .page_stride = memory_.state.page_bytes[group],
+                 .layer_offset = kv.offset,
+                 .page_table = s.tables[group],
+                 .table_stride = s.table_stride,
+                 .max_context = shape.max_context,
+                 .out = s.wide_out,
+                 .out_stride = out};
   const Input mixed{
       .kind = InputKind::plain, .x = s.wide_out, .stride = out, .cols = static_cast<int>(out)};
-  return output(layer, mixed, w.matrix(TensorRole::attn_output), shape);
+  l.out = output_args(layer, mixed, w.matrix(TensorRole::attn_output), shape);
+  return l;
 }
 
-int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) const {
+RunLayer GpuStep::delta_calls(int layer, const GatedDeltaSpec& g, const StepShape& shape) const {
   const LayerWeights& w = memory_.weights.layer(layer);
   const Scratch& s = memory_.scratch;
   float* alpha = s.heads;
   float* beta = s.heads + std::int64_t{memory_.shard.max_rows} * g.n_value_head;
 
-  ProjectArgs in{.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
-  add_output(in, w.matrix(TensorRole::gdn_qkv), s.wide, g.conv_channels());
-  add_output(in, w.matrix(TensorRole::gdn_gate), s.side, g.value_width());
-  add_output(in, w.matrix(TensorRole::gdn_alpha), alpha, g.n_value_head);
-  add_output(in, w.matrix(TensorRole::gdn_beta), beta, g.n_value_head);
-  if (const int error = project(launch_, in); error != 0) return error;
-
-  const DeltaArgs args{
-      .step = step_rows(shape),
-      .spec = g,
-      .qkv = s.wide,
-      .alpha = alpha,
-      .beta_logits = beta,
-      .taps = w.vector(TensorRole::gdn_conv),
-      .dt_bias = w.vector(TensorRole::gdn_dt_bias),
-      .a = w.vector(TensorRole::gdn_a),
-      .state = memory_.slots + memory_.state.slot_offset[static_cast<std::size_t>(layer)],
-      .slot_stride = memory_.state.slot_floats,
-      .out = s.side_v,
-      .gate = s.side};
-  if (const int error = gated_delta(launch_, args); error != 0) return error;
+  RunLayer l;
+  l.in = {.input = normed(w.vector(TensorRole::mixer_norm)), .rows = shape.rows};
+  add_output(l.in, w.matrix(TensorRole::gdn_qkv), s.wide, g.conv_channels());
+  add_output(l.in, w.matrix(TensorRole::gdn_gate), s.side, g.value_width());
+  add_output(l.in, w.matrix(TensorRole::gdn_alpha), alpha, g.n_value_head);
+  add_output(l.in, w.matrix(TensorRole::gdn_beta), beta, g.n_value_head);
+  l.delta = {.step = step_rows(shape),
+             .spec = g,
+             .qkv = s.wide,
+             .alpha = alpha,
+             .beta_logits = beta,
+             .taps = w.vector(TensorRole::gdn_conv),
+             .dt_bias = w.vector(TensorRole::gdn_dt_bias),
+             .a = w.vector(TensorRole::gdn_a),
+             .state = memory_.slots + memory_.state.slot_offset[static_cast<std::size_t>(layer)],
+             .slot_stride = memory_.state.slot_floats,
+             .out = s.side_v,
+             .gate = s.side};
   const Input mixed{.kind = InputKind::gated_rms,
                     .x = s.side_v,
                     .stride = g.value_width(),
@@ -236,9 +307,10 @@ int GpuStep::recur(int layer, const GatedDeltaSpec& g, const StepShape& shape) c
                     .eps = memory_.spec.norm_eps,
                     .gate = s.side,
                     .gate_stride = g.value_width(),
-                    .gate_open = opens_gate(g, args.step),
+                    .gate_open = opens_gate(g, l.delta.step),
                     .head_dim = g.dim_v};
-  return output(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
+  l.out = output_args(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
+  return l;
 }
 
 FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {

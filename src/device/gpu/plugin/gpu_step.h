@@ -2,7 +2,8 @@
 // the scratch, and turns each block into calls of kernels/kernels.h; GpuDevice decides when.
 //
 //   StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1, .max_context = 1024};
-//   TESSERA_TRY(step.run({Block::attention_or_delta, layer}, shape));
+//   TESSERA_TRY(step.run(calls, shape));   // {{Block::begin}, {Block::embed}, {Block::mixer, 0},
+//   ...
 //
 // A launch depends on the shape, on pointers and on what lies in device memory (Scratch's inputs),
 // never on the host's view of the batch, so that a captured run may be replayed for any batch of
@@ -11,7 +12,10 @@
 
 #include <compare>
 #include <memory>
+#include <span>
+#include <vector>
 
+#include "device/gpu/kernels/run.h"
 #include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_weights.h"
@@ -68,21 +72,34 @@ struct StepMemory {
 
 class GpuStep {
  public:
-  GpuStep(StepMemory memory, const Launch& launch) : memory_(std::move(memory)), launch_(launch) {}
+  GpuStep(StepMemory memory, const Launch& launch);
 
-  Status run(const BlockCall& call, const StepShape& shape) const;
+  // Once, before the first step: from then on layers of one row go as runs (kernels/run.h)
+  // where the device and their shape allow. Waits for the device.
+  Status prepare_runs();
+
+  Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
   // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.
   Status stream(int layer, const StepShape& shape, const StreamedGroup& group) const;
   // The logits as the head left them, where choosing has changed them.
   Status restore_logits(const StepShape& shape) const;
 
  private:
+  Status run(const BlockCall& call, const StepShape& shape) const;
+  // How many layers the calls begin with that go as one kernel.
+  int run_length(std::span<const BlockCall> calls, const StepShape& shape) const;
+  int run_place(int layer) const {
+    return run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
+  }
+  // What a layer's mixer calls; of the FFN nothing.
+  RunLayer attention_calls(int layer, const AttentionSpec& spec, const StepShape& shape) const;
+  RunLayer delta_calls(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
   int begin(const StepShape& shape) const;
   int embed_rows(const StepShape& shape) const;
   int mixer(int layer, const StepShape& shape) const;
-  int attend(int layer, const AttentionSpec& spec, const StepShape& shape) const;
-  int recur(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
-  int output(int layer, const Input& input, const Matrix& matrix, const StepShape& shape) const;
+  ProjectArgs output_args(int layer, const Input& input, const Matrix& matrix,
+                          const StepShape& shape) const;
+  int output(int layer, const ProjectArgs& args) const;
   int add_branch(const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
   AwayArgs away(int layer) const {
@@ -99,6 +116,7 @@ class GpuStep {
 
   StepMemory memory_;
   Launch launch_;
+  std::vector<int> run_places_;  // by layer of the shard: in scratch.run_plans; -1: none
 };
 
 }  // namespace tessera::gpu

@@ -1,0 +1,234 @@
+// Attention of one row over one span of f16 pages, by a block: what a row's own kernel
+// (attention_decode.cu) and a run of layers (run_attention.cuh) share, so that both make the same
+// bits.
+//
+// The query heads that share the KV head are the rows of a matrix instruction. Scores: the warps
+// divide the tokens, keys straight from the page in 16-byte pieces. Values: the warps divide the
+// head's width, all tokens each. The block waits for itself between the steps:
+//
+//   score_tokens<kDim, kWarps>(queries, heads, keys_at, softcap, tokens, s);
+//   weigh_span<kWarps>(heads, kDim, put, s);          // put(head, kDim or kDim + 1, value)
+//   sum_values<kDim, kWarps>(heads, values_at, tokens, put, s);   // put(head, column, value)
+#pragma once
+
+#include "device/gpu/kernels/attention.cuh"
+#include "device/gpu/kernels/halves.cuh"
+
+namespace tessera::gpu {
+
+inline constexpr int kSpanPages = kSpanTokens / kPageTokens;
+
+template <int kMostHeads>
+struct SpanShared {
+  float scores[kMostHeads][kSpanTokens + 4];
+  __half weights[kMostHeads][kSpanTokens + 8];
+  const std::byte* pages[kSpanPages];
+};
+// The span's first token, and those that the row sees.
+struct SpanTokens {
+  int start, begin, end;
+};
+
+// A's operands for dimensions 32i .. + 31 of the query heads: lane (g, t) has 8t .. + 7 of heads g
+// and g + 8.
+using QueryWords = std::uint32_t[2][4];
+
+// From f32, all at once.
+template <int kDim>
+struct QueryRegisters {
+  __device__ __forceinline__ QueryRegisters(const float* q, int heads, int lane) {
+    const int g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i)
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int head = g + 8 * half;
+        float4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
+        if (head < heads) {
+          const float4* at = reinterpret_cast<const float4*>(q + head * kDim + 32 * i + 8 * t);
+          low = at[0], high = at[1];
+        }
+        a[i][0][half] = as_bits(__floats2half2_rn(low.x, low.y));
+        a[i][0][2 + half] = as_bits(__floats2half2_rn(low.z, low.w));
+        a[i][1][half] = as_bits(__floats2half2_rn(high.x, high.y));
+        a[i][1][2 + half] = as_bits(__floats2half2_rn(high.z, high.w));
+      }
+  }
+  __device__ __forceinline__ void load(int i, QueryWords& to) const {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) to[j / 4][j % 4] = a[i][j / 4][j % 4];
+  }
+  std::uint32_t a[kDim / 32][2][4];
+};
+
+// Whether the row sees any of the warp's tokens.
+template <int kWarps>
+__device__ __forceinline__ bool has_scores(const SpanTokens& tokens) {
+  constexpr int kEach = kSpanTokens / kWarps;
+  const int first = tokens.start + static_cast<int>(threadIdx.x) / kWarp * kEach;
+  return first < tokens.end && first + kEach > tokens.begin;
+}
+// In place of their scores where it sees none.
+template <int kWarps, int kMostHeads>
+__device__ __forceinline__ void hide_scores(int heads, SpanShared<kMostHeads>& s) {
+  constexpr int kEach = kSpanTokens / kWarps;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int first = static_cast<int>(threadIdx.x) / kWarp * kEach;
+#pragma unroll 1
+  for (int head = 0; head < heads; ++head)
+    if (lane < kEach) s.scores[head][first + lane] = -INFINITY;
+}
+// Scores of the warp's tokens. `keys`: from a page to the head's.
+template <int kDim, int kWarps, int kMostHeads, typename Queries>
+__device__ __forceinline__ void score_tokens(const Queries& queries, int heads, std::int64_t keys,
+                                             float softcap, const SpanTokens& tokens,
+                                             SpanShared<kMostHeads>& s) {
+  constexpr int kEach = kSpanTokens / kWarps;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const int first = warp * kEach;
+  const auto* of_page = reinterpret_cast<const __half*>(s.pages[first / kPageTokens] + keys);
+#pragma unroll 2
+  for (int j = 0; j < kEach / 8; ++j) {
+    const int token = first + 8 * j;
+    const uint4* from =
+        reinterpret_cast<const uint4*>(of_page + (token % kPageTokens + g) * kDim + 8 * t);
+    uint4 k[kDim / 32];
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) k[i] = from[4 * i];
+    float d[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) {
+      QueryWords a;
+      queries.load(i, a);
+      multiply_f16(d, a[0], k[i].x, k[i].y);
+      multiply_f16(d, a[1], k[i].z, k[i].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i / 2 * 8, at = token + 2 * t + i % 2;
+      float score = d[i];
+      if (softcap > 0) score = softcap * tanhf(score / softcap);
+      const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
+      if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
+    }
+  }
+}
+
+// One warp a head: weights, their top and sum.
+template <int kWarps, int kMostHeads, typename Put>
+__device__ __forceinline__ void weigh_span(int heads, int dims, Put put,
+                                           SpanShared<kMostHeads>& s) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int head = warp; head < heads; head += kWarps) {
+    float x[kSpanTokens / kWarp], top = -INFINITY, sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSpanTokens / kWarp; ++i) {
+      x[i] = s.scores[head][i * kWarp + lane];
+      top = fmaxf(top, x[i]);
+    }
+    top = warp_max(top);
+#pragma unroll
+    for (int i = 0; i < kSpanTokens / kWarp; ++i) {
+      const __half w = __float2half_rn(expf(x[i] - top));
+      s.weights[head][i * kWarp + lane] = w;
+      sum += __half2float(w);
+    }
+    sum = warp_sum(sum);
+    if (lane < 2) put(head, dims + lane, lane == 0 ? top : sum);
+  }
+}
+
+// kN halves of one token's value.
+template <int kN>
+struct Values {
+  std::uint32_t words[kN == 1 ? 1 : kN / 2];
+  __device__ __forceinline__ void keep(bool valid) {
+#pragma unroll
+    for (std::uint32_t& word : words) word = valid ? word : 0;
+  }
+  __device__ __forceinline__ void load(const __half* at) {
+    if constexpr (kN == 1) {
+      words[0] = *reinterpret_cast<const std::uint16_t*>(at);
+    } else if constexpr (kN == 2) {
+      words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+    } else if constexpr (kN == 4) {
+      const uint2 v = *reinterpret_cast<const uint2*>(at);
+      words[0] = v.x, words[1] = v.y;
+    } else {
+      const uint4 v = *reinterpret_cast<const uint4*>(at);
+      words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    }
+  }
+};
+
+// The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
+// operands. `values`: from a page to the head's.
+template <int kDim, int kWarps, int kMostHeads, typename Put>
+__device__ __forceinline__ void sum_values(int heads, std::int64_t values, const SpanTokens& tokens,
+                                           Put put, const SpanShared<kMostHeads>& s) {
+  constexpr int kN = kDim / kWarps / 8;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const int column = warp * 8 * kN + g * kN;
+  const int first = max(tokens.begin - tokens.start, 0);
+  const int limit = min(tokens.end - tokens.start, kSpanTokens);
+  float acc[kN][4] = {};
+#pragma unroll 4
+  for (int step = first / 16; step < (limit + 15) / 16; ++step) {
+    const int token = step * 16 + 2 * t;
+    const auto* from = reinterpret_cast<const __half*>(s.pages[step / 4] + values) +
+                       (token % kPageTokens) * kDim + column;
+    Values<kN> v[4];
+    v[0].load(from);
+    v[1].load(from + kDim);
+    v[2].load(from + 8 * kDim);
+    v[3].load(from + 9 * kDim);
+    // Past the row nothing was written yet: a weight of zero would not undo a NaN.
+    if (step * 16 + 16 > limit) {
+      v[0].keep(token < limit);
+      v[1].keep(token + 1 < limit);
+      v[2].keep(token + 8 < limit);
+      v[3].keep(token + 9 < limit);
+    }
+    std::uint32_t a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i % 2 * 8;
+      a[i] = head < heads
+                 ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
+                 : 0;
+    }
+#pragma unroll
+    for (int m = 0; m < kN; ++m) {
+      const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
+      multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
+                   permute(v[2].words[m / 2], v[3].words[m / 2], select));
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kN; ++m)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i / 2 * 8;
+      if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
+    }
+}
+
+// Fetches the keys and values of the span's first `tokens` into L2, by kThreads threads.
+template <int kDim, int kThreads, int kMostHeads>
+__device__ __forceinline__ void prefetch_span(const KvHead& place, int tokens,
+                                              const SpanShared<kMostHeads>& s) {
+  constexpr int kLine = 128 / sizeof(__half);
+  for (int i = static_cast<int>(threadIdx.x) * kLine; i < tokens * kDim; i += kThreads * kLine) {
+    const int token = i / kDim;
+    const std::byte* page = s.pages[token / kPageTokens];
+    const int at =
+        (i - token / kPageTokens * kPageTokens * kDim) * static_cast<int>(sizeof(__half));
+    prefetch_line(page + place.k + at);
+    prefetch_line(page + place.v + at);
+  }
+}
+
+}  // namespace tessera::gpu

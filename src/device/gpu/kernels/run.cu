@@ -1,0 +1,126 @@
+#include "device/gpu/kernels/run.h"
+
+#include "device/gpu/kernels/run_attention.cuh"
+#include "device/gpu/kernels/run_ffn.cuh"
+
+namespace tessera::gpu {
+namespace run {
+namespace {
+
+constexpr std::size_t kSharedBytes = kRingBytes + sizeof(Shared);
+static_assert(kSharedBytes <= 227 * 1024);
+
+#ifdef TESSERA_GPU_WGMMA
+
+__device__ __forceinline__ void init(Shared* s, const Sequence& sequence) {
+  for (int i = 0; i < kSlots; ++i) {
+    barrier_init(shared_address(&s->full[i]), 1);
+    barrier_init(shared_address(&s->empty[i]), kReaders);
+  }
+  barrier_init(shared_address(&s->chosen), kExperts / kWarp);
+  barrier_init(shared_address(&s->weighed), 1);
+  for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
+  barriers_ready();
+  s->sequence = sequence;
+}
+
+// The weights, and the state, which nothing of this step writes but this run: ahead of what the
+// kernels before this one leave.
+__device__ __forceinline__ void feed_all(const RunArgs& args, Shared* s, char* ring, int lane) {
+  Feeder feeder(s, ring, lane);
+  const auto* plans = reinterpret_cast<const LayerPlans*>(args.plans);
+  feeder.describe(plans, 0);
+#pragma unroll 1
+  for (int i = 0; i < args.n_layers; ++i) {
+    const int at = i % kLayersAhead;
+    await_barrier(shared_address(&s->described[at]), (i / kLayersAhead) & 1);
+    if (lane < kTaps) {
+      // Bases of the sequence's state, then of the rows before this one, oldest first.
+      const Layer& l = s->layers[at];
+      const int row = lane == 0 ? 0 : (s->sequence.first_position + lane) % kTaps;
+      const std::int64_t floats = s->sequence.slot * l.slot_stride + row * l.channels;
+      s->base[kState + lane] = reinterpret_cast<const std::byte*>(floats * 4);
+    }
+    if (i == 0 && lane == kTaps) s->base[kAbsolute] = nullptr;
+    __syncwarp();
+    if (i + 1 < args.n_layers) feeder.describe(plans, i + 1);
+    feeder.feed(i);
+  }
+}
+
+__device__ __forceinline__ void read_all(const RunArgs& args, Shared* s, const char* ring, int warp,
+                                         int lane) {
+  chain_wait();
+  const Passed passed{args.passed};
+  const unsigned run = *passed.run();
+  Warp w{s, Reader(s, ring), passed, warp, lane, run * (kMostRunLayers + 1)};
+  const int i = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
+  const bool worker = block < kWorkers, owns = worker && i < kTileRows;
+  float* mine = args.hidden + block * kTileRows + i;
+  if (owns) {
+    s->mine[i] = *mine;
+    pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], w.number);
+  }
+#pragma unroll 1
+  for (int layer = 0; layer < args.n_layers; ++layer, ++w.number) {
+    const int at = layer % kLayersAhead;
+    const unsigned phase = layer & 1;
+    await_barrier(shared_address(&s->described[at]), (layer / kLayersAhead) & 1);
+    const Layer& l = s->layers[at];
+    if (l.attends != 0) prefetch_pages(w, l);
+    mixer_in(w, l);
+    if (l.attends != 0) {
+      attend(w, l);
+      if (worker) combine(w, l);
+    } else if (worker) {
+      delta(w, l);
+    }
+    if (worker) mixer_out(w, l);
+    route(w, l);
+    hidden(w, l, phase);
+    if (worker) down(w, l, phase);
+  }
+  if (owns) *mine = s->mine[i];
+  // Every block has contributed to what this one has read, and had read the number before.
+  if (block == 0 && i == 0) *passed.run() = run + 1;
+}
+
+#endif
+
+__global__ void __launch_bounds__(kThreads, 1)
+    run_kernel(const TESSERA_GRID_CONSTANT RunArgs args) {
+#ifdef TESSERA_GPU_WGMMA
+  TESSERA_DYNAMIC_SHARED(char, memory);
+  auto* s = reinterpret_cast<Shared*>(memory + kRingBytes);
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  if (threadIdx.x == 0) init(s, args.sequences[0]);
+  __syncthreads();
+  if (warp == kReaders)
+    feed_all(args, s, memory, lane);
+  else
+    read_all(args, s, memory, warp, lane);
+#endif
+}
+
+}  // namespace
+}  // namespace run
+
+bool has_runs(const Launch& launch) {
+#if defined(TESSERA_GPU_HIP) || defined(TESSERA_GPU_EMULATED)
+  (void)launch;
+  return false;
+#else
+  cudaFuncAttributes attributes{};
+  return launch.multiprocessors >= run::kBlocks && shared_limit(launch) >= run::kSharedBytes &&
+         cudaFuncGetAttributes(&attributes, run::run_kernel) == cudaSuccess &&
+         attributes.binaryVersion == 90;
+#endif
+}
+
+GpuError run_layers(const Launch& launch, const RunArgs& args) {
+  return launch_kernel(launch, run::run_kernel, dim3(run::kBlocks), dim3(run::kThreads),
+                       run::kSharedBytes, args);
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,60 @@
+// A run of layers of one row as one kernel that stays on the GPU: layers of the gated delta net
+// with experts and a dense branch, one after the other, every expert here.
+//
+// Six launches a layer wait for each other, and while they do memory idles. Here each
+// multiprocessor holds one block from the first layer to the last; what it will multiply with comes
+// into its shared memory ahead of time, and values pass between blocks without a barrier
+// (run_values.cuh). Results have the same bits as those of project(), gated_delta() and ffn_all().
+//
+//   if (has_runs(launch) && fits_run(layer)) write_run_layer(layer, host);  // once; then to
+//   `plans` run_layers(launch, {.plans = plans, .n_layers = 3, .hidden = hidden, .passed = passed,
+//                       .sequences = sequences});
+//
+// The kernel is made for one shape, that of Qwen3.5 and 3.6 35B-A3B: a residual of 2,048 columns,
+// 32 value heads of 128, 8 of 256 experts of 512, Q4_K and Q6_K; and for GPUs with Hopper's bulk
+// copies and 132 multiprocessors or more. All else goes layer by layer.
+//
+// Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
+// may run beside it, and no other run of the same process. A block that waits for a second ends the
+// program on the device with an error.
+#pragma once
+
+#include "device/gpu/kernels/kernels.h"
+
+namespace tessera::gpu {
+
+// One layer, as the calls would be given it; what they pass to each other stays unwritten.
+struct RunLayer {
+  ProjectArgs in;           // qkv, gate, alpha, beta; or queries with gates, keys, values
+  DeltaArgs delta;          // the one ...
+  AttentionArgs attention;  // ... or, where n_head is not 0, the other
+  ProjectArgs out;
+  FfnArgs ffn;
+};
+
+// Whether the current device can, and whether a layer's shape and types are those of the kernel.
+bool has_runs(const Launch& launch);
+bool fits_run(const RunLayer& layer);
+// The same of a model's layer whose types are not known yet.
+bool may_run(const ModelSpec& spec, const LayerSpec& layer);
+
+// Of a layer in `plans`; what write_run_layer() writes.
+std::size_t run_layer_bytes();
+void write_run_layer(const RunLayer& layer, std::byte* host);
+
+// What passes between blocks, of sequences of up to `context` tokens: device memory that runs on
+// one stream share, of any contents.
+std::size_t run_passed_bytes(std::int64_t context);
+inline constexpr int kMostRunLayers = 63;
+
+struct RunArgs {
+  const std::byte* plans = nullptr;  // [n_layers]
+  int n_layers = 0;                  // at most kMostRunLayers
+  float* hidden = nullptr;           // [2048], read and written
+  std::byte* passed = nullptr;
+  const Sequence* sequences = nullptr;  // the first is the row's
+};
+// Writes the layers' states and pages, and the last one's moe.ids and moe.weights.
+GpuError run_layers(const Launch& launch, const RunArgs& args);
+
+}  // namespace tessera::gpu

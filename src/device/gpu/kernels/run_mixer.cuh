@@ -1,0 +1,217 @@
+// The mixer of one layer in run.h's kernel, as a block's 16 reading warps see it: projections in,
+// the delta rule on 32 columns of a head (attention: run_attention.cuh), and the projection out to
+// a tile of the residual.
+#pragma once
+
+#include "device/gpu/kernels/run_products.cuh"
+
+namespace tessera::gpu::run {
+
+#ifdef TESSERA_GPU_WGMMA
+
+// Where what passes between blocks lies.
+struct Passed {
+  std::byte* memory;
+  static constexpr PassedLayout kAt = passed_layout();
+  __device__ __forceinline__ Value* values(std::int64_t at) const {
+    return reinterpret_cast<Value*>(memory + at);
+  }
+  __device__ __forceinline__ Record* records(std::int64_t at) const {
+    return reinterpret_cast<Record*>(memory + at);
+  }
+  __device__ __forceinline__ Value* hidden() const { return values(kAt.hidden); }
+  __device__ __forceinline__ Value* middle() const { return values(kAt.middle); }
+  __device__ __forceinline__ Value* in() const { return values(kAt.in); }
+  __device__ __forceinline__ Value* logits() const { return values(kAt.logits); }
+  __device__ __forceinline__ Record* heads() const { return records(kAt.heads); }
+  __device__ __forceinline__ Record* h() const { return records(kAt.h); }
+  __device__ __forceinline__ Value* partials() const { return values(kAt.partials); }
+  __device__ __forceinline__ unsigned* run() const {
+    return reinterpret_cast<unsigned*>(memory + kAt.run);
+  }
+};
+
+// What a reading warp has in hand.
+struct Warp {
+  Shared* s;
+  Reader reader;
+  Passed passed;
+  int warp, lane;
+  unsigned number;  // of the layer, for run_values.cuh
+
+  // Of two entries that belong together the one of this half of the warps.
+  __device__ __forceinline__ const char* half_entry() const { return reader.entry(warp / 8); }
+  // The sum of row lane % 16 of tile lane / 16 of a pair.
+  __device__ __forceinline__ float pair_total(int unit) const {
+    float sum = 0;
+#pragma unroll
+    for (int part = 0; part < kSupers; ++part)
+      sum += s->shares[unit][lane / 16 * kSupers + part][lane % 16];
+    return sum;
+  }
+};
+
+// The row rounds itself, alpha and beta are made of it as it is, then pairs of tiles: half the
+// warps a tile.
+__device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
+  Shared* s = w.s;
+  const int block = static_cast<int>(blockIdx.x);
+  const char* norm = w.reader.entry(0);
+  if (w.warp < kSupers) {
+    const int gates = block - kFirstGateBlock;
+    const bool plain = gates >= 0 && l.attends == 0;
+    Value* out = w.passed.in() + l.in_ends[2] * kGroup + gates * kGateRows;
+    take_row(s, w.passed.hidden(), norm, plain ? kGateRows : 0, out, s->squares[0], l.eps,
+             w.number);
+  }
+  w.reader.release(1, w.lane);
+  readers_sync();
+  int n = 0;
+#pragma unroll 1
+  for (int pair = block; pair < l.in_ends[2]; pair += kBlocks, ++n) {
+    const BlockType type = l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
+    const float2 sums = super_sums(type, w.half_entry(), 8, w.warp % 8,
+                                   s->row + w.warp % 8 * kSuperBytes, threadIdx.x);
+    put_sums(sums, w.lane, s->shares[n][w.warp]);
+    w.reader.release(2, w.lane);
+  }
+  readers_sync();
+  // Outputs stand one behind the other: pairs are places.
+  if (w.warp < n)
+    pass_value(w.passed.in() + (block + w.warp * kBlocks) * kGroup + w.lane,
+               w.pair_total(w.warp) * row_factor(s->squares[0], l.eps), w.number);
+}
+
+// Two columns of S a warp: 4 of their 128 values a lane and column.
+struct Columns {
+  float4 of[2];
+};
+
+// The convolution of channel `c`, of the block's channels number i; its newest input to the ring.
+__device__ __forceinline__ void convolve(const Warp& w, const Layer& l, int head, int first_column,
+                                         int i, int c, const float* entry) {
+  const float* taps = entry + kTapsAt / 4 + i;
+  const float* past = entry + kPastAt / 4 + i;
+  float sum = 0;
+#pragma unroll
+  for (int j = 0; j + 1 < kTaps; ++j) sum = fmaf(taps[j * kChannels], past[j * kChannels], sum);
+  const float newest = taps[(kTaps - 1) * kChannels];
+  const float x = await_value(w.passed.in() + c, w.number);
+  float* to = i < kDim ? w.s->q + i : i < 2 * kDim ? w.s->k + i - kDim : w.s->v + i - 2 * kDim;
+  *to = silu_called(fmaf(newest, x, sum));
+  // Keys and queries are several heads': the first one that reads them writes.
+  const int per_key = kHeads / l.key_heads;
+  const bool first = first_column == 0 && (l.grouped ? head % per_key == 0 : head < l.key_heads);
+  if (i >= 2 * kDim || first)
+    l.state[w.s->sequence.slot * l.slot_stride + w.s->sequence.first_position % kTaps * l.channels +
+            c] = x;
+}
+
+// S' = decay S + k (beta (v - k' decay S)); what the warp's columns read of it with q goes to
+// s->mixed.
+__device__ __forceinline__ void step_columns(Warp& w, Columns& S) {
+  Shared* s = w.s;
+  const float decay = s->decay, beta = s->beta;
+  float4 q = *reinterpret_cast<const float4*>(s->q + 4 * w.lane);
+  float4 k = *reinterpret_cast<const float4*>(s->k + 4 * w.lane);
+  const auto dot = [](const float4& a, const float4& b) {
+    return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, 0.0f))));
+  };
+  const float q_scale = 1.0f / sqrtf(static_cast<float>(kDim));
+  const float qf = over_root(q_scale, warp_sum(dot(q, q)) + kL2Eps);
+  const float kf = over_root(1.0f, warp_sum(dot(k, k)) + kL2Eps);
+  q = times(q, qf), k = times(k, kf);
+  float read[2];
+#pragma unroll
+  for (int j = 0; j < 2; ++j) read[j] = dot(S.of[j], k);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) read[j] = warp_sum(read[j]);
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    const float delta = beta * (s->v[w.warp * 2 + j] - decay * read[j]);
+    float4& c = S.of[j];
+    c = {fmaf(k.x, delta, c.x * decay), fmaf(k.y, delta, c.y * decay),
+         fmaf(k.z, delta, c.z * decay), fmaf(k.w, delta, c.w * decay)};
+    read[j] = dot(c, q);
+  }
+#pragma unroll
+  for (int j = 0; j < 2; ++j) read[j] = warp_sum(read[j]);
+  if (w.lane < 2) s->mixed[w.warp * 2 + w.lane] = w.lane == 0 ? read[0] : read[1];
+}
+
+// Workers.
+__device__ __forceinline__ void delta(Warp& w, const Layer& l) {
+  Shared* s = w.s;
+  const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
+  const int head = block / 4, first_column = block % 4 * kGroup;
+  const int key_head = l.grouped ? head / (kHeads / l.key_heads) : head % l.key_heads;
+  const int keys = l.key_heads * kDim;
+  const int c = i < kDim        ? key_head * kDim + i
+                : i < 2 * kDim  ? keys + key_head * kDim + i - kDim
+                : i < kChannels ? 2 * keys + head * kDim + first_column + i - 2 * kDim
+                                : -1;
+  const char* entry = w.reader.entry(0);
+  const auto* floats = reinterpret_cast<const float*>(entry);
+  Columns S;
+#pragma unroll
+  for (int j = 0; j < 2; ++j)
+    S.of[j] = *reinterpret_cast<const float4*>(entry + (w.warp * 2 + j) * (kDim * 4) + w.lane * 16);
+  const auto* norm = reinterpret_cast<const float4*>(entry + kNormAt) + w.lane % 4;
+  const Eight norms{norm[0], norm[4]};
+  constexpr int kGatesWarp = kChannels / kWarp, kGroupWarp = kReaders - 1;
+  if (c >= 0) {
+    convolve(w, l, head, first_column, i, c, floats);
+  } else if (w.warp == kGatesWarp) {
+    const Value* at = w.passed.in() + l.channels + kValues + head;
+    const float x = w.lane < 2 ? await_value(at + w.lane * kHeads, w.number) : 0.0f;
+    const DeltaGates gates =
+        gates_of(floats[kDecayAt / 4 + head % 4], floats[kDecayAt / 4 + 4 + head % 4],
+                 shuffle(x, 0), shuffle(x, 1));
+    if (w.lane == 0) s->decay = gates.decay, s->beta = gates.beta;
+  } else if (w.warp == kGroupWarp) {
+    s->z[w.lane] = silu_called(
+        await_value(w.passed.in() + l.channels + head * kDim + first_column + w.lane, w.number));
+  }
+  w.reader.release(1, w.lane);
+  readers_sync();
+  step_columns(w, S);
+  readers_sync();
+  if (w.warp == 0) {
+    const auto* x = reinterpret_cast<const float4*>(s->mixed) + w.lane % 4;
+    const auto* z = reinterpret_cast<const float4*>(s->z) + w.lane % 4;
+    const Eight mixed{x[0], x[4]};
+    float square = squares(mixed);
+    square += shuffle_xor(square, 1);
+    square += shuffle_xor(square, 2);
+    pass_group(times(times(mixed, norms), {z[0], z[4]}), square, w.number, w.lane,
+               w.passed.heads() + block * 4);
+  }
+  float* state = l.state + s->sequence.slot * l.slot_stride + kTaps * l.channels +
+                 (head * kDim + first_column + w.warp * 2) * kDim;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) *reinterpret_cast<float4*>(state + j * kDim + 4 * w.lane) = S.of[j];
+}
+
+// Workers: a warp a super-block of all heads' columns.
+__device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
+  Shared* s = w.s;
+  const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
+  const Record v = await_record(w.passed.heads() + w.warp * kWarp + w.lane, w.number);
+  __syncwarp();
+  char* row = s->row + w.warp * kSuperBytes;
+  put_records(v, w.lane, l.attends == 0, l.head_eps, row);
+  const float2 sums = super_sums(l.out, w.half_entry(), 8, w.warp % 8, row, threadIdx.x);
+  put_sums(sums, w.lane, s->shares[3][w.warp]);
+  w.reader.release(2, w.lane);
+  readers_sync();
+  if (i >= kTileRows) return;
+  float total = 0;
+#pragma unroll
+  for (int part = 0; part < kReaders; ++part) total += s->shares[3][part][i];
+  s->mine[i] += total;
+  pass_value(w.passed.middle() + block * kTileRows + i, s->mine[i], w.number);
+}
+
+#endif
+
+}  // namespace tessera::gpu::run

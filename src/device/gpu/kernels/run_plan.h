@@ -1,0 +1,157 @@
+// What a block of run.h's kernel is told of a layer: the constants of its shape, and which bytes it
+// copies to shared memory, in which order. The host writes it once: finding out on the GPU would
+// cost each block the instructions, which are bytes to fetch too.
+//
+// Work of a layer, by block (132 of them; the first 128 are workers, the last 16 have gates):
+//   in      pairs of tiles of the projections, block b those of b, b + 132, b + 264; of the delta
+//           net alpha and beta: 4 rows each block with gates
+//   mix     the delta net: worker w 32 columns of head w / 4
+//           attention: block u KV head u % 2 and span u / 2 of 256 tokens, then those of u + 132
+//           and so on; worker w 32 columns of head w / 8
+//   out     worker w: tile w of the residual
+//   route   worker w: experts 2w and 2w + 1; block 128: the dense branch's scalar gate
+//   hidden  worker w: a pair of tiles (32 activations), w % 16, of the expert chosen w / 16th;
+//           block 116 + i: pair i of the dense branch
+//   down    worker w: tile w of all nine branches
+#pragma once
+
+#include <cstdint>
+
+#include "device/gpu/kernels/weight_planes.h"
+
+namespace tessera::gpu::run {
+
+// The shape.
+inline constexpr int kCols = 2048, kSupers = kCols / kSuperCols;
+inline constexpr int kHeads = 32, kDim = 128, kValues = kHeads * kDim;
+inline constexpr int kMostChannels = 2 * kValues, kTaps = 4;
+inline constexpr int kQueryHeads = 16, kKvHeads = 2, kHeadDim = 256, kMostTurns = 32;
+inline constexpr int kGroupHeads = kQueryHeads / kKvHeads;  // that share keys and values
+inline constexpr int kKeysAt = kQueryHeads * 2 * kHeadDim;  // of what is projected: a query, a gate
+inline constexpr int kValuesAt = kKeysAt + kKvHeads * kHeadDim;
+inline constexpr int kProjected = kValuesAt + kKvHeads * kHeadDim;
+inline constexpr int kPartial = kHeadDim + 2;  // of a head and span: sums of values, top, weight
+inline constexpr int kExperts = 256, kUsed = 8, kHidden = 512;
+inline constexpr int kGroup = 32;  // columns rounded together: what one block makes at a time
+
+// Who does what.
+inline constexpr int kBlocks = 132, kWorkers = kCols / kTileRows;
+inline constexpr int kGateBlocks = 16, kFirstGateBlock = kBlocks - kGateBlocks;
+inline constexpr int kGateRows = 2 * kHeads / kGateBlocks;
+inline constexpr int kScalarGateBlock = kWorkers;
+inline constexpr int kPairs = kHidden / kGroup;  // of tiles, a branch
+inline constexpr int kMostInPairs = 3;           // a block
+static_assert(kHeads * kDim / kGroup == kWorkers && kUsed * kPairs == kWorkers);
+static_assert(2 * kWorkers == kExperts && kPairs == kGateBlocks && kScalarGateBlock < kBlocks);
+static_assert((kMostChannels + kValues) / kGroup <= kMostInPairs * kBlocks);
+static_assert(kQueryHeads * kHeadDim == kValues && kProjected <= kMostChannels + kValues);
+
+// A block's part of the delta net's state and constants, in bytes of its entry of the ring.
+inline constexpr int kChannels = 2 * kDim + kGroup;  // of q, k and v
+inline constexpr int kStateBytes = kGroup * kDim * 4;
+inline constexpr int kTapsAt = kStateBytes;                      // f32 [4][kChannels]
+inline constexpr int kPastAt = kTapsAt + kTaps * kChannels * 4;  // f32 [3][kChannels]
+inline constexpr int kNormAt = kPastAt + (kTaps - 1) * kChannels * 4;
+inline constexpr int kDecayAt = kNormAt + kGroup * 4;  // f32 a[4], dt_bias[4]: of heads around it
+inline constexpr int kStateEntry = kDecayAt + 32;
+
+// Bytes of 16 rows x 256 columns.
+constexpr int super_bytes(BlockType type) {
+  return type == BlockType::Q4_K ? 2048 + 256 + 64 : 2048 + 1024 + 256 + 32;
+}
+
+// Where a piece's address counts from.
+enum Base : std::uint32_t {
+  kAbsolute = 0,
+  kChosenExpert = 1,  // + which of the chosen
+  kState = 16,        // of the row's sequence
+  kPast = 17,         // + 0 .. 2: the rows of its ring before this one
+  kBases = 20
+};
+// A run of bytes to an entry of the ring.
+struct Piece {
+  std::int64_t from;
+  std::int32_t to;
+  std::uint32_t size;  // base << 24 | bytes
+};
+// What comes together, and is waited for together.
+struct Entry {
+  std::int32_t bytes;     // 0: the last one
+  std::int32_t first, n;  // pieces
+  std::int32_t chosen;    // 1: not before the experts are chosen
+};
+// With every matrix in Q6_K, which has four planes: norms and plain rows 2 + 2, in 24, state 25,
+// out 8, gate and up 16 and the dense branch's 16, down 36.
+inline constexpr int kMostEntries = 24, kMostPieces = 130;
+struct alignas(16) Plan {
+  Entry entries[kMostEntries];
+  Piece pieces[kMostPieces];
+};
+
+// What passes between blocks, in bytes: f32 with numbers of 8 bytes each, records of 16
+// (run_values.cuh).
+struct PassedLayout {
+  std::int64_t hidden;    // [2048]: a layer's input
+  std::int64_t middle;    // [2048]: behind its mixer
+  std::int64_t in;        // q, k, v; gate; alpha; beta. Or of each head query, gate; keys; values
+  std::int64_t logits;    // [256] of the experts, then the dense branch's
+  std::int64_t heads;     // records of gated heads: [worker][4]
+  std::int64_t h;         // of hidden activations: [branch][pair][4]
+  std::int64_t run;       // u32: the number of the next run
+  std::int64_t partials;  // [span][query head][kPartial]
+  std::int64_t bytes;     // without them
+};
+inline constexpr std::int64_t kSpanBytes = kQueryHeads * kPartial * 8;
+constexpr PassedLayout passed_layout() {
+  PassedLayout at{};
+  const auto place = [&at](std::int64_t& offset, std::int64_t bytes) {
+    offset = at.bytes;
+    at.bytes += (bytes + 255) / 256 * 256;
+  };
+  place(at.hidden, kCols * 8);
+  place(at.middle, kCols * 8);
+  place(at.in, (kMostChannels + kValues + 2 * kHeads) * 8);
+  place(at.logits, (kExperts + 1) * 8);
+  place(at.heads, kWorkers * 4 * 16);
+  place(at.h, (kUsed + 1) * kPairs * 4 * 16);
+  place(at.run, 4);
+  at.partials = at.bytes;
+  return at;
+}
+
+// The same for all blocks.
+struct alignas(16) Layer {
+  // Pairs of tiles of the projections in: those of each matrix and of the ones before it.
+  std::int32_t in_ends[3];
+  BlockType in[3];
+  std::int32_t attends;  // 0: the delta net
+
+  // The delta net.
+  std::int32_t channels, key_heads, grouped;
+  float* state;
+  std::int64_t slot_stride;
+  float head_eps;
+
+  // Attention.
+  std::int32_t turns;
+  const float *q_norm, *k_norm, *cos, *sin;
+  std::byte* pool;  // the layer's place in page 0
+  std::int64_t page_stride;
+  const std::int32_t* page_table;  // the sequence's
+  float scale;
+
+  // The FFN.
+  float weight_scale;
+  std::int32_t normalize;
+  const std::byte* const* table;
+  std::int32_t* ids;
+  float* weights;
+  BlockType out, gate, up, down, dense_gate, dense_up, dense_down;
+  float eps;
+};
+struct alignas(16) LayerPlans {
+  Layer layer;
+  Plan plans[kBlocks];
+};
+
+}  // namespace tessera::gpu::run

@@ -1,0 +1,188 @@
+// How the bytes of a run come to a block: one warp asks for what the plans say, entry after entry,
+// into a ring in shared memory, and 16 others read them and give the room back.
+//
+//   Feeder feeder{shared, ring, lane};  feeder.feed(plan, number of the layer);   // one warp
+//   const char* entry = reader.next();  ...  reader.release();                     // the others
+#pragma once
+
+#include <cstddef>
+
+#include "device/gpu/kernels/attention_span.cuh"
+#include "device/gpu/kernels/run_plan.h"
+#include "device/gpu/kernels/run_values.cuh"
+#include "device/gpu/kernels/select.cuh"
+#include "device/gpu/kernels/shared_memory.cuh"
+#include "device/gpu/kernels/supers.cuh"
+
+namespace tessera::gpu::run {
+
+inline constexpr int kReaders = 16;  // warps
+inline constexpr int kThreads = (kReaders + 1) * kWarp;
+inline constexpr int kRingBytes = 176 * 1024;
+inline constexpr int kSlots = 32;  // entries in the ring at most
+// Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
+// what another one waits for: 25 us a layer with 3, 28 without a limit.
+inline constexpr int kUnderWay = 3;
+inline constexpr int kLayersAhead = 3;  // descriptions in shared memory
+
+// Attention: one after the other in the same place, heads as they arrive, a span, and partial
+// results of spans.
+inline constexpr int kSpansAtOnce = 64;
+struct AttentionShared {
+  union {
+    float heads[kGroupHeads + 2][kHeadDim];  // a warp each
+    SpanShared<kGroupHeads> span;
+    struct {
+      float values[kSpansAtOnce][kGroup], top[kSpansAtOnce], weight[kSpansAtOnce];
+    } partials;
+  };
+  alignas(16) __half q[kGroupHeads][kHeadDim + 32];  // for the products, in rows of other banks
+  float tops[kReaders];
+};
+static_assert(offsetof(SpanShared<kGroupHeads>, pages) >= sizeof(AttentionShared::heads));
+
+// Shared memory behind the ring.
+struct Shared {
+  // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
+  // others.
+  alignas(16) std::uint64_t full[kSlots];
+  std::uint64_t empty[kSlots];
+  int offset[kSlots], taken[kSlots];
+  // Of the layer: its experts are chosen, weighed.
+  std::uint64_t chosen, weighed;
+  std::uint64_t described[kLayersAhead];
+  alignas(16) Layer layers[kLayersAhead];
+  alignas(16) Plan plans[kLayersAhead];
+  alignas(16) const std::byte* tables[kLayersAhead][kExperts];
+  const std::byte* base[kBases];
+  Sequence sequence;
+
+  // A warp's sums of 16 rows: [unit][warp][row].
+  alignas(16) float shares[6][kReaders][kTileRows];
+  float branch_shares[(kUsed + 1) * 2 * kTileRows];
+  float plain_shares[kGateRows][kSupers];
+  alignas(16) char row[(kUsed + 1) * 2 * kSuperBytes];  // rounded: the row, heads, or branches
+  float squares[2][kSupers];                            // of the layer's input, behind its mixer
+  Selection selection;
+  float logits[kExperts];
+  // The order of every expert's logit; the best of each 32 experts, and who they are.
+  alignas(16) std::uint32_t keys[kExperts];
+  alignas(16) std::uint32_t best[kExperts / kWarp * kUsed];
+  std::int32_t best_ids[kExperts / kWarp * kUsed];
+  alignas(16) float q[kDim], k[kDim], v[kGroup], z[kGroup], mixed[kGroup];
+  float decay, beta;
+  AttentionShared attention;
+  float mine[kTileRows];  // the residual of the block's tile
+};
+
+#ifdef TESSERA_GPU_WGMMA
+
+// What a run reads once shall not push out of L2 what passes between blocks.
+__device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, int bytes,
+                                          std::uint32_t barrier) {
+  constexpr std::uint64_t kEvictFirst = 0x12F0000000000000ull;
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
+      : "memory");
+}
+
+class Feeder {
+ public:
+  __device__ Feeder(Shared* shared, char* ring, int lane) : s(shared), ring_(ring), lane_(lane) {}
+
+  // Asks for the description of layer i of the run.
+  __device__ __forceinline__ void describe(const LayerPlans* plans, int i) {
+    if (lane_ != 0) return;
+    const int at = i % kLayersAhead;
+    const std::uint32_t barrier = shared_address(&s->described[at]);
+    constexpr int kTable = kExperts * static_cast<int>(sizeof(void*));
+    barrier_expect(barrier, static_cast<int>(sizeof(Layer) + sizeof(Plan)) + kTable);
+    copy_once(shared_address(&s->layers[at]), &plans[i].layer, sizeof(Layer), barrier);
+    copy_once(shared_address(&s->plans[at]), &plans[i].plans[blockIdx.x], sizeof(Plan), barrier);
+    copy_once(shared_address(&s->tables[at]), plans[i].layer.table, kTable, barrier);
+  }
+
+  __device__ __forceinline__ void feed(int i) {
+    const Plan& plan = s->plans[i % kLayersAhead];
+    bool chosen = false;
+#pragma unroll 1
+    for (const Entry* entry = plan.entries; entry->bytes > 0; ++entry) {
+      const int start = reserve(entry->bytes);
+      const std::uint32_t barrier = shared_address(&s->full[issued_ % kSlots]);
+      if (lane_ == 0) barrier_expect(barrier, entry->bytes);
+      if (entry->chosen != 0 && !chosen) {
+        await_barrier(shared_address(&s->chosen), i & 1);
+        if (lane_ < kUsed)
+          s->base[kChosenExpert + lane_] = s->tables[i % kLayersAhead][s->selection.ids[lane_]];
+        chosen = true;
+      }
+      __syncwarp();
+      const std::uint32_t to = shared_address(ring_) + static_cast<std::uint32_t>(start);
+#pragma unroll 1
+      for (int p = entry->first + lane_; p < entry->first + entry->n; p += kWarp) {
+        const Piece piece = plan.pieces[p];
+        copy_once(to + static_cast<std::uint32_t>(piece.to), s->base[piece.size >> 24] + piece.from,
+                  static_cast<int>(piece.size & 0xffffffu), barrier);
+      }
+      __syncwarp();
+      ++issued_;
+    }
+  }
+
+ private:
+  // Room for the next entry, in one piece: what is left at the ring's end stays empty.
+  __device__ __forceinline__ int reserve(int bytes) {
+    int need = bytes, start = head_;
+    if (start + bytes > kRingBytes) need += kRingBytes - start, start = 0;
+    while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) {
+      const int slot = freed_ % kSlots;
+      await_barrier(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
+      used_ -= s->taken[slot];
+      ++freed_;
+    }
+    if (issued_ >= kUnderWay) {
+      const int before = issued_ - kUnderWay;
+      await_barrier(shared_address(&s->full[before % kSlots]), (before / kSlots) & 1);
+    }
+    __syncwarp();
+    if (lane_ == 0) s->offset[issued_ % kSlots] = start, s->taken[issued_ % kSlots] = need;
+    used_ += need;
+    head_ = start + bytes;
+    return start;
+  }
+
+  Shared* s;
+  char* ring_;
+  int lane_;
+  int head_ = 0, used_ = 0, issued_ = 0, freed_ = 0;
+};
+
+// One of the 16 warps' places in the ring: all go through the same entries.
+class Reader {
+ public:
+  __device__ Reader(Shared* shared, const char* ring) : s(shared), ring_(ring) {}
+
+  // The entry `ahead` of the next one, when it is there.
+  __device__ __forceinline__ const char* entry(int ahead) const {
+    const int at = taken_ + ahead, slot = at % kSlots;
+    await_barrier(shared_address(&s->full[slot]), (at / kSlots) & 1);
+    return ring_ + s->offset[slot];
+  }
+  // This warp has read the next n entries, or leaves them to others.
+  __device__ __forceinline__ void release(int n, int lane) {
+    __syncwarp();
+    if (lane < n) arrive(shared_address(&s->empty[(taken_ + lane) % kSlots]));
+    taken_ += n;
+  }
+
+ private:
+  Shared* s;
+  const char* ring_;
+  int taken_ = 0;
+};
+
+#endif
+
+}  // namespace tessera::gpu::run
