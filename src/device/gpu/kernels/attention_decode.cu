@@ -47,14 +47,14 @@ __global__ void __launch_bounds__(kThreads)
   if (has_scores<kWarps>(tokens)) {
     const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
                                        static_cast<int>(threadIdx.x) % kWarp);
-    score_tokens<kDim, kWarps>(queries, heads, place.k, args.softcap, tokens, s);
+    score_tokens<kDim, kWarps, 2>(queries, heads, place.k, args.softcap, tokens, s);
   } else {
     hide_scores<kWarps>(heads, s);
   }
   __syncthreads();
   weigh_span<kWarps>(heads, kDim, put, s);
   __syncthreads();
-  sum_values<kDim, kWarps>(heads, place.v, tokens, put, s);
+  sum_values<kDim, kWarps, 4>(heads, place.v, tokens, put, s);
 }
 
 }  // namespace

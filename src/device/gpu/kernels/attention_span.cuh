@@ -6,9 +6,9 @@
 // divide the tokens, keys straight from the page in 16-byte pieces. Values: the warps divide the
 // head's width, all tokens each. The block waits for itself between the steps:
 //
-//   score_tokens<kDim, kWarps>(queries, heads, keys_at, softcap, tokens, s);
+//   score_tokens<kDim, kWarps, kUnroll>(queries, heads, keys_at, softcap, tokens, s);
 //   weigh_span<kWarps>(heads, kDim, put, s);          // put(head, kDim or kDim + 1, value)
-//   sum_values<kDim, kWarps>(heads, values_at, tokens, put, s);   // put(head, column, value)
+//   sum_values<kDim, kWarps, kUnroll>(heads, values_at, tokens, put, s);   // put(head, column, value)
 #pragma once
 
 #include "device/gpu/kernels/attention.cuh"
@@ -79,7 +79,7 @@ __device__ __forceinline__ void hide_scores(int heads, SpanShared<kMostHeads>& s
     if (lane < kEach) s.scores[head][first + lane] = -INFINITY;
 }
 // Scores of the warp's tokens. `keys`: from a page to the head's.
-template <int kDim, int kWarps, int kMostHeads, typename Queries>
+template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries>
 __device__ __forceinline__ void score_tokens(const Queries& queries, int heads, std::int64_t keys,
                                              float softcap, const SpanTokens& tokens,
                                              SpanShared<kMostHeads>& s) {
@@ -88,7 +88,7 @@ __device__ __forceinline__ void score_tokens(const Queries& queries, int heads, 
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
   const int first = warp * kEach;
   const auto* of_page = reinterpret_cast<const __half*>(s.pages[first / kPageTokens] + keys);
-#pragma unroll 2
+#pragma unroll kUnroll
   for (int j = 0; j < kEach / 8; ++j) {
     const int token = first + 8 * j;
     const uint4* from =
@@ -165,7 +165,7 @@ struct Values {
 
 // The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
 // operands. `values`: from a page to the head's.
-template <int kDim, int kWarps, int kMostHeads, typename Put>
+template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Put>
 __device__ __forceinline__ void sum_values(int heads, std::int64_t values, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
   constexpr int kN = kDim / kWarps / 8;
@@ -175,7 +175,7 @@ __device__ __forceinline__ void sum_values(int heads, std::int64_t values, const
   const int first = max(tokens.begin - tokens.start, 0);
   const int limit = min(tokens.end - tokens.start, kSpanTokens);
   float acc[kN][4] = {};
-#pragma unroll 4
+#pragma unroll kUnroll
   for (int step = first / 16; step < (limit + 15) / 16; ++step) {
     const int token = step * 16 + 2 * t;
     const auto* from = reinterpret_cast<const __half*>(s.pages[step / 4] + values) +

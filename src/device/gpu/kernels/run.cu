@@ -12,7 +12,8 @@ static_assert(kSharedBytes <= 227 * 1024);
 
 #ifdef TESSERA_GPU_WGMMA
 
-__device__ __forceinline__ void init(Shared* s, const Sequence& sequence) {
+__device__ __forceinline__ void init(const Sequence& sequence) {
+  Shared* s = shared();
   for (int i = 0; i < kSlots; ++i) {
     barrier_init(shared_address(&s->full[i]), 1);
     barrier_init(shared_address(&s->empty[i]), kReaders);
@@ -26,8 +27,9 @@ __device__ __forceinline__ void init(Shared* s, const Sequence& sequence) {
 
 // The weights, and the state, which nothing of this step writes but this run: ahead of what the
 // kernels before this one leave.
-__device__ __forceinline__ void feed_all(const RunArgs& args, Shared* s, char* ring, int lane) {
-  Feeder feeder(s, ring, lane);
+__device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
+  Shared* s = shared();
+  Feeder feeder(lane);
   const auto* plans = reinterpret_cast<const LayerPlans*>(args.plans);
   feeder.describe(plans, 0);
 #pragma unroll 1
@@ -48,37 +50,47 @@ __device__ __forceinline__ void feed_all(const RunArgs& args, Shared* s, char* r
   }
 }
 
-__device__ __forceinline__ void read_all(const RunArgs& args, Shared* s, const char* ring, int warp,
-                                         int lane) {
+// A part of a layer, whose description is s->layers[at]. Called: each part has all registers, and
+// what they pass on is how many entries of the ring have been read.
+template <void (*kPart)(Warp&, const Layer&)>
+static __device__ __noinline__ int part(Passed passed, int at, unsigned number, int taken) {
+  Warp w{Reader(taken), passed, static_cast<int>(threadIdx.x) / kWarp,
+         static_cast<int>(threadIdx.x) % kWarp, number};
+  kPart(w, shared()->layers[at]);
+  return w.reader.taken();
+}
+
+__device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
+  Shared* s = shared();
   const Passed passed{args.passed};
   const unsigned run = *passed.run();
-  Warp w{s, Reader(s, ring), passed, warp, lane, run * (kMostRunLayers + 1)};
   const int i = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
   const bool worker = block < kWorkers, owns = worker && i < kTileRows;
   float* mine = args.hidden + block * kTileRows + i;
+  unsigned number = run * (kMostRunLayers + 1);
   if (owns) {
     s->mine[i] = *mine;
-    pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], w.number);
+    pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], number);
   }
+  int taken = 0;
 #pragma unroll 1
-  for (int layer = 0; layer < args.n_layers; ++layer, ++w.number) {
+  for (int layer = 0; layer < args.n_layers; ++layer, ++number) {
     const int at = layer % kLayersAhead;
-    const unsigned phase = layer & 1;
     await_barrier(shared_address(&s->described[at]), (layer / kLayersAhead) & 1);
-    const Layer& l = s->layers[at];
-    if (l.attends != 0) prefetch_pages(w, l);
-    mixer_in(w, l);
-    if (l.attends != 0) {
-      attend(w, l);
-      if (worker) combine(w, l);
+    const bool attends = s->layers[at].attends != 0;
+    if (attends) prefetch_pages(at);
+    taken = part<mixer_in>(passed, at, number, taken);
+    if (attends) {
+      attend(passed, at, number);
+      if (worker) combine(passed, number);
     } else if (worker) {
-      delta(w, l);
+      taken = part<delta>(passed, at, number, taken);
     }
-    if (worker) mixer_out(w, l);
-    route(w, l);
-    hidden(w, l, phase);
-    if (worker) down(w, l, phase);
+    if (worker) taken = part<mixer_out>(passed, at, number, taken);
+    taken = part<route>(passed, at, number, taken);
+    taken = part<hidden>(passed, at, number, taken);
+    if (worker) taken = part<down>(passed, at, number, taken);
   }
   if (owns) *mine = s->mine[i];
   // Every block has contributed to what this one has read, and had read the number before.
@@ -90,16 +102,14 @@ __device__ __forceinline__ void read_all(const RunArgs& args, Shared* s, const c
 __global__ void __launch_bounds__(kThreads, 1)
     run_kernel(const TESSERA_GRID_CONSTANT RunArgs args) {
 #ifdef TESSERA_GPU_WGMMA
-  TESSERA_DYNAMIC_SHARED(char, memory);
-  auto* s = reinterpret_cast<Shared*>(memory + kRingBytes);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  if (threadIdx.x == 0) init(s, args.sequences[0]);
+  if (threadIdx.x == 0) init(args.sequences[0]);
   __syncthreads();
   if (warp == kReaders)
-    feed_all(args, s, memory, lane);
+    feed_all(args, lane);
   else
-    read_all(args, s, memory, warp, lane);
+    read_all(args);
 #endif
 }
 

@@ -9,49 +9,53 @@ namespace tessera::gpu::run {
 
 #ifdef TESSERA_GPU_WGMMA
 
+// Calls get the place of the layer's description, s->layers[at].
 struct Span {
   int kv_head, index, spans;
   __device__ __forceinline__ int first_page() const { return index * kSpanPages; }
   __device__ __forceinline__ bool last() const { return index + 1 == spans; }
 };
 // The unit-th of a step; `index` at `spans` or above: there is none.
-__device__ __forceinline__ Span span_of(const Shared* s, int unit) {
-  return {unit % kKvHeads, unit / kKvHeads, s->sequence.first_position / kSpanTokens + 1};
+__device__ __forceinline__ Span span_of(int unit) {
+  return {unit % kKvHeads, unit / kKvHeads, shared()->sequence.first_position / kSpanTokens + 1};
 }
 __device__ __forceinline__ KvHead page_places(int kv_head) {
   return kv_head_at({kKvHeads, kHeadDim, kHeadDim, KvFormat::f16}, kv_head);
 }
 // Behind the row's own page there is none: its place is taken by that.
-__device__ __forceinline__ std::byte* page_at(const Layer& l, int position, int page) {
-  const int id = l.page_table[min(page, position / kPageTokens)];
+__device__ __forceinline__ std::byte* page_of(const Layer& l, int page) {
+  const int id = l.page_table[min(page, shared()->sequence.first_position / kPageTokens)];
   return l.pool + id * l.page_stride;
 }
 
 // The keys and values of the block's first span into L2, while the projections are made.
-__device__ __forceinline__ void prefetch_pages(const Warp& w, const Layer& l) {
-  const Span span = span_of(w.s, static_cast<int>(blockIdx.x));
+static __device__ __noinline__ void prefetch_pages(int at) {
+  const Span span = span_of(static_cast<int>(blockIdx.x));
   if (span.index >= span.spans) return;
-  const int position = w.s->sequence.first_position;
   const KvHead place = page_places(span.kv_head);
   constexpr int kLines = kHeadDim * 2 / 128;  // a token
-  const int tokens = min(position + 1 - span.index * kSpanTokens, kSpanTokens);
+  const int tokens =
+      min(shared()->sequence.first_position + 1 - span.index * kSpanTokens, kSpanTokens);
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < tokens * kLines; i += kReaders * kWarp) {
-    const int token = i / kLines;
-    const std::byte* at = page_at(l, position, span.first_page() + token / kPageTokens) +
-                          (i - token / kPageTokens * kPageTokens * kLines) * 128;
-    prefetch_line(at + place.k);
-    prefetch_line(at + place.v);
+    const int page = i / (kPageTokens * kLines);
+    const std::byte* line =
+        page_of(shared()->layers[at], span.first_page() + page) + i % (kPageTokens * kLines) * 128;
+    prefetch_line(line + place.k);
+    prefetch_line(line + place.v);
   }
 }
 
-// By one warp: a head arrives, is normed and turned where it has a norm, and left in `to`.
-static __device__ __noinline__ void take_head(const Value* from, const float* weight,
-                                              const Layer& l, unsigned number, float* to) {
+// By one warp: a head arrives, is normed and turned where it has a norm, and left in its place.
+static __device__ __noinline__ void take_head(const Value* from, const float* weight, int at,
+                                              unsigned number) {
   constexpr int kEach = kHeadDim / kWarp;
+  Shared* s = shared();
+  const Layer& l = s->layers[at];
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int turns = weight != nullptr ? l.turns : 0;
   const auto constants = load_constants<kEach>(weight, kHeadDim, l.cos, l.sin, turns, lane);
+  float* to = s->attention.heads[threadIdx.x / kWarp];
   float x[kEach];
 #pragma unroll
   for (int i = 0; i < kEach; ++i) x[i] = await_value(from + i * kWarp + lane, number);
@@ -63,120 +67,125 @@ static __device__ __noinline__ void take_head(const Value* from, const float* we
 
 // The row's queries of the span's heads; where the span ends with the row, its key and value go to
 // their page too.
-__device__ __forceinline__ void take_heads(Warp& w, const Layer& l, const Span& span) {
-  AttentionShared& a = w.s->attention;
-  const int position = w.s->sequence.first_position;
-  if (w.warp == kReaders - 1 && w.lane < kSpanPages)
-    a.span.pages[w.lane] = page_at(l, position, span.first_page() + w.lane);
-  const int which = w.warp - kGroupHeads;  // 0: the key, 1: the value
+__device__ __forceinline__ void take_heads(const Passed& passed, int at, unsigned number,
+                                           const Span& span, int warp, int lane) {
+  Shared* s = shared();
+  const Layer& l = s->layers[at];
+  if (warp == kReaders - 1 && lane < kSpanPages)
+    s->attention.span.pages[lane] = page_of(l, span.first_page() + lane);
+  const int which = warp - kGroupHeads;  // 0: the key, 1: the value
   if (which > 1 || (which >= 0 && !span.last())) return;
-  const int from = which < 0 ? (span.kv_head * kGroupHeads + w.warp) * 2 * kHeadDim
+  const int from = which < 0 ? (span.kv_head * kGroupHeads + warp) * 2 * kHeadDim
                              : (which == 0 ? kKeysAt : kValuesAt) + span.kv_head * kHeadDim;
-  float* x = a.heads[w.warp];
-  take_head(w.passed.in() + from,
-            which < 0    ? l.q_norm
-            : which == 0 ? l.k_norm
-                         : nullptr,
-            l, w.number, x);
-  const KvHead place = page_places(span.kv_head);
-  __half* to = a.q[w.warp];
-  if (which >= 0)
-    to = reinterpret_cast<__half*>(page_at(l, position, position / kPageTokens) +
-                                   (which == 0 ? place.k : place.v)) +
-         position % kPageTokens * kHeadDim;
+  take_head(passed.in() + from, which < 0 ? l.q_norm : which == 0 ? l.k_norm : nullptr, at, number);
+  const float* x = s->attention.heads[warp];
+  if (which < 0) {
 #pragma unroll 1
-  for (int i = w.lane; i < kHeadDim; i += kWarp)
-    to[i] = which < 0 ? __float2half_rn(x[i] * l.scale) : page_half(x[i]);
+    for (int i = lane; i < kHeadDim; i += kWarp)
+      s->attention.q[warp][i] = __float2half_rn(x[i] * l.scale);
+    return;
+  }
+  const int position = s->sequence.first_position;
+  const KvHead place = page_places(span.kv_head);
+  auto* to = reinterpret_cast<__half*>(page_of(l, position / kPageTokens) +
+                                       (which == 0 ? place.k : place.v)) +
+             position % kPageTokens * kHeadDim;
+#pragma unroll 1
+  for (int i = lane; i < kHeadDim; i += kWarp) to[i] = page_half(x[i]);
 }
 
 // Of eight heads, from shared memory.
 struct QueryRows {
-  const __half* row;  // the lane's
+  int lane;
   __device__ __forceinline__ void load(int i, QueryWords& to) const {
-    const uint4 v = *reinterpret_cast<const uint4*>(row + 32 * i);
+    const uint4 v =
+        *reinterpret_cast<const uint4*>(&shared()->attention.q[lane / 4][lane % 4 * 8 + 32 * i]);
     to[0][0] = v.x, to[0][2] = v.y, to[1][0] = v.z, to[1][2] = v.w;
     to[0][1] = to[0][3] = to[1][1] = to[1][3] = 0;
   }
 };
 
-__device__ __forceinline__ void attend(Warp& w, const Layer& l) {
-  AttentionShared& a = w.s->attention;
-  const int position = w.s->sequence.first_position;
+static __device__ __noinline__ void attend(Passed passed, int at, unsigned number) {
+  SpanShared<kGroupHeads>& s = shared()->attention.span;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll 1
   for (int unit = static_cast<int>(blockIdx.x);; unit += kBlocks) {
-    const Span span = span_of(w.s, unit);
+    const Span span = span_of(unit);
     if (span.index >= span.spans) return;
     const KvHead place = page_places(span.kv_head);
-    const SpanTokens tokens{span.index * kSpanTokens, 0, position + 1};
-    Value* to = w.passed.partials() +
+    const SpanTokens tokens{span.index * kSpanTokens, 0, shared()->sequence.first_position + 1};
+    Value* to = passed.partials() +
                 (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kPartial};
-    const auto put = [&](int head, int at, float value) {
-      pass_value(to + head * kPartial + at, value, w.number);
+    const auto put = [&](int head, int i, float value) {
+      pass_value(to + head * kPartial + i, value, number);
     };
     readers_sync();  // the span before has been read
-    take_heads(w, l, span);
+    take_heads(passed, at, number, span, warp, lane);
     readers_sync();
-    const QueryRows queries{a.q[w.lane / 4] + w.lane % 4 * 8};
     if (has_scores<kReaders>(tokens))
-      score_tokens<kHeadDim, kReaders>(queries, kGroupHeads, place.k, 0.0f, tokens, a.span);
+      score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, kGroupHeads, place.k, 0.0f, tokens, s);
     else
-      hide_scores<kReaders>(kGroupHeads, a.span);
+      hide_scores<kReaders>(kGroupHeads, s);
     readers_sync();
-    weigh_span<kReaders>(kGroupHeads, kHeadDim, put, a.span);
+    weigh_span<kReaders>(kGroupHeads, kHeadDim, put, s);
     readers_sync();
-    sum_values<kHeadDim, kReaders>(kGroupHeads, place.v, tokens, put, a.span);
+    sum_values<kHeadDim, kReaders, 2>(kGroupHeads, place.v, tokens, put, s);
   }
 }
 
 // Workers: the spans' sums, first span first, as combine_spans() adds them.
-__device__ __forceinline__ void combine(Warp& w, const Layer& l) {
-  AttentionShared& a = w.s->attention;
+static __device__ __noinline__ void combine(Passed passed, unsigned number) {
+  AttentionShared& a = shared()->attention;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   constexpr int kEach = kHeadDim / kGroup;
   const int block = static_cast<int>(blockIdx.x), head = block / kEach;
   const int first = block % kEach * kGroup;
-  const int spans = w.s->sequence.first_position / kSpanTokens + 1;
+  const int spans = shared()->sequence.first_position / kSpanTokens + 1;
   const auto partial = [&](int span) {
-    return w.passed.partials() + (span * kQueryHeads + head) * std::int64_t{kPartial};
+    return passed.partials() + (span * kQueryHeads + head) * std::int64_t{kPartial};
   };
   float top = -INFINITY, sum = 0, value = 0, gate = 0;
   readers_sync();  // the block's own spans have been read
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x); i < spans; i += kReaders * kWarp)
-    top = fmaxf(top, await_value(partial(i) + kHeadDim, w.number));
+    top = fmaxf(top, await_value(partial(i) + kHeadDim, number));
+  __syncwarp();
   top = warp_max(top);
-  if (w.lane == 0) a.tops[w.warp] = top;
-  if (w.warp == 0)
-    gate =
-        sigmoid(await_value(w.passed.in() + (head * 2 + 1) * kHeadDim + first + w.lane, w.number));
+  if (lane == 0) a.tops[warp] = top;
+  if (warp == 0)
+    gate = sigmoid(await_value(passed.in() + (head * 2 + 1) * kHeadDim + first + lane, number));
 #pragma unroll 1
   for (int start = 0; start < spans; start += kSpansAtOnce) {
     const int n = min(kSpansAtOnce, spans - start);
     if (start > 0) readers_sync();
 #pragma unroll 1
-    for (int i = w.warp; i < n; i += kReaders) {
+    for (int i = warp; i < n; i += kReaders) {
       const Value* from = partial(start + i);
-      a.partials.values[i][w.lane] = await_value(from + first + w.lane, w.number);
-      if (w.lane == 0) a.partials.top[i] = await_value(from + kHeadDim, w.number);
-      if (w.lane == 1) a.partials.weight[i] = await_value(from + kHeadDim + 1, w.number);
+      a.partials.values[i][lane] = await_value(from + first + lane, number);
+      if (lane < 2)
+        (lane == 0 ? a.partials.top : a.partials.weight)[i] =
+            await_value(from + kHeadDim + lane, number);
     }
     readers_sync();
-    if (w.warp != 0) continue;
+    if (warp != 0) continue;
 #pragma unroll
     for (int i = 0; i < kReaders; ++i) top = fmaxf(top, a.tops[i]);
     float factor[2];
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      factor[i] = i * kWarp + w.lane < n ? expf(a.partials.top[i * kWarp + w.lane] - top) : 0.0f;
+      factor[i] = i * kWarp + lane < n ? expf(a.partials.top[i * kWarp + lane] - top) : 0.0f;
 #pragma unroll 4
     for (int i = 0; i < n; ++i) {
       const float f = shuffle(i < kWarp ? factor[0] : factor[1], i % kWarp);
       sum = fmaf(a.partials.weight[i], f, sum);
-      value = fmaf(a.partials.values[i][w.lane], f, value);
+      value = fmaf(a.partials.values[i][lane], f, value);
     }
   }
-  if (w.warp != 0) return;
-  pass_group(group_of_lanes(value / sum * gate, w.lane), 0.0f, w.number, w.lane,
-             w.passed.heads() + block * 4);
+  if (warp != 0) return;
+  pass_group(group_of_lanes(value / sum * gate, lane), 0.0f, number, lane,
+             passed.heads() + block * 4);
 }
 
 #endif

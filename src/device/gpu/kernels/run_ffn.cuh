@@ -11,17 +11,16 @@ namespace tessera::gpu::run {
 
 __device__ __forceinline__ void route(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x);
-  const char* entry = w.reader.entry(0);
+  const int entry = w.reader.entry(0);
   const int n = block < kWorkers ? 2 : block == kScalarGateBlock ? 1 : 0;
   if (w.warp < kSupers)
-    take_row(w.s, w.passed.middle(), entry, n, w.passed.logits() + block * 2, w.s->squares[1],
-             l.eps, w.number);
+    take_row(w.passed.middle(), entry, n, w.passed.logits() + block * 2, 1, l.eps, w.number);
   w.reader.release(1, w.lane);
 }
 
 // The first eight warps; as select.cuh, a thread an expert, then four a candidate.
 __device__ __forceinline__ void choose_experts(Warp& w) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const int e = static_cast<int>(threadIdx.x);
   const float logit = await_value(w.passed.logits() + e, w.number);
   __syncwarp();
@@ -48,7 +47,7 @@ __device__ __forceinline__ void choose_experts(Warp& w) {
 
 // One warp.
 __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const bool mine = w.lane < kUsed;
   float top = -INFINITY, all = 0;
 #pragma unroll 1
@@ -74,9 +73,10 @@ __device__ __forceinline__ void hidden_group(Warp& w, BlockType gate_type, Block
                                              int unit, float factor, Record* to) {
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
-    const float2 sums = super_sums(i == 0 ? gate_type : up_type, w.half_entry(), 8, w.warp % 8,
-                                   w.s->row + w.warp % 8 * kSuperBytes, threadIdx.x);
-    put_sums(sums, w.lane, w.s->shares[unit + i][w.warp]);
+    const float2 sums =
+        super_sums(i == 0 ? gate_type : up_type, w.half_entry(), 8, w.warp % 8,
+                   offset_of(shared()->row) + w.warp % 8 * kSuperBytes, threadIdx.x);
+    put_sums(sums, w.lane, shared()->shares[unit + i][w.warp]);
     w.reader.release(2, w.lane);
   }
   readers_sync();
@@ -86,17 +86,17 @@ __device__ __forceinline__ void hidden_group(Warp& w, BlockType gate_type, Block
 }
 
 // The row stands rounded since route().
-__device__ __forceinline__ void hidden(Warp& w, const Layer& l, unsigned phase) {
+__device__ __forceinline__ void hidden(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x), dense = block - kFirstGateBlock;
   const bool worker = block < kWorkers;
   if (worker) {
     if (w.warp < kExperts / kWarp) choose_experts(w);
-    await_barrier(shared_address(&w.s->chosen), phase);
+    await_barrier(shared_address(&shared()->chosen), w.number & 1);
     if (w.warp == kReaders - 1) weigh_chosen(w, l);
   } else {
     readers_sync();
   }
-  const float factor = row_factor(w.s->squares[1], l.eps);
+  const float factor = row_factor(1, l.eps);
   // The dense branch's pair first, where the block has one: it waits for no choice.
 #pragma unroll 1
   for (int i = dense >= 0 ? 0 : 1; i < (worker ? 2 : 1); ++i)
@@ -106,9 +106,9 @@ __device__ __forceinline__ void hidden(Warp& w, const Layer& l, unsigned phase) 
 
 // Workers: a super-block of one branch a warp, two branches where it has two; the dense branch's
 // are there first. Three entries: its tile, then those of four experts each.
-__device__ __forceinline__ void down(Warp& w, const Layer& l, unsigned phase) {
-  Shared* s = w.s;
-  await_barrier(shared_address(&s->weighed), phase);
+__device__ __forceinline__ void down(Warp& w, const Layer& l) {
+  Shared* s = shared();
+  await_barrier(shared_address(&s->weighed), w.number & 1);
   constexpr int kItems = (kUsed + 1) * 2;
   const bool both = w.warp < kItems - kReaders;
 #pragma unroll 1
@@ -119,11 +119,11 @@ __device__ __forceinline__ void down(Warp& w, const Layer& l, unsigned phase) {
     const float weight = dense ? sigmoid(await_value(w.passed.logits() + kExperts, w.number))
                                : s->selection.weights[branch];
     __syncwarp();
-    char* row = s->row + item * kSuperBytes;
+    const int row = offset_of(s->row) + item * kSuperBytes;
     put_records(v, w.lane, false, 0.0f, row);
     const BlockType type = dense ? l.dense_down : l.down;
-    const char* tile = w.reader.entry(dense ? 0 : 1 + branch / 4) +
-                       (dense ? 0 : branch % 4 * 2 * super_bytes(type));
+    const int tile = w.reader.entry(dense ? 0 : 1 + branch / 4) +
+                     (dense ? 0 : branch % 4 * 2 * super_bytes(type));
     const float2 sums = super_sums(type, tile, 2, item % 2, row, threadIdx.x);
     put_sums(make_float2(sums.x * weight, sums.y * weight), w.lane,
              s->branch_shares + item * kTileRows);

@@ -33,20 +33,19 @@ struct Passed {
 
 // What a reading warp has in hand.
 struct Warp {
-  Shared* s;
   Reader reader;
   Passed passed;
   int warp, lane;
-  unsigned number;  // of the layer, for run_values.cuh
+  unsigned number;  // of the layer, for run_values.cuh; odd in odd layers
 
   // Of two entries that belong together the one of this half of the warps.
-  __device__ __forceinline__ const char* half_entry() const { return reader.entry(warp / 8); }
+  __device__ __forceinline__ int half_entry() const { return reader.entry(warp / 8); }
   // The sum of row lane % 16 of tile lane / 16 of a pair.
   __device__ __forceinline__ float pair_total(int unit) const {
     float sum = 0;
 #pragma unroll
     for (int part = 0; part < kSupers; ++part)
-      sum += s->shares[unit][lane / 16 * kSupers + part][lane % 16];
+      sum += shared()->shares[unit][lane / 16 * kSupers + part][lane % 16];
     return sum;
   }
 };
@@ -54,15 +53,14 @@ struct Warp {
 // The row rounds itself, alpha and beta are made of it as it is, then pairs of tiles: half the
 // warps a tile.
 __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const int block = static_cast<int>(blockIdx.x);
-  const char* norm = w.reader.entry(0);
+  const int norm = w.reader.entry(0);
   if (w.warp < kSupers) {
     const int gates = block - kFirstGateBlock;
     const bool plain = gates >= 0 && l.attends == 0;
     Value* out = w.passed.in() + l.in_ends[2] * kGroup + gates * kGateRows;
-    take_row(s, w.passed.hidden(), norm, plain ? kGateRows : 0, out, s->squares[0], l.eps,
-             w.number);
+    take_row(w.passed.hidden(), norm, plain ? kGateRows : 0, out, 0, l.eps, w.number);
   }
   w.reader.release(1, w.lane);
   readers_sync();
@@ -71,7 +69,7 @@ __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
   for (int pair = block; pair < l.in_ends[2]; pair += kBlocks, ++n) {
     const BlockType type = l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
     const float2 sums = super_sums(type, w.half_entry(), 8, w.warp % 8,
-                                   s->row + w.warp % 8 * kSuperBytes, threadIdx.x);
+                                   offset_of(s->row) + w.warp % 8 * kSuperBytes, threadIdx.x);
     put_sums(sums, w.lane, s->shares[n][w.warp]);
     w.reader.release(2, w.lane);
   }
@@ -79,7 +77,7 @@ __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
   // Outputs stand one behind the other: pairs are places.
   if (w.warp < n)
     pass_value(w.passed.in() + (block + w.warp * kBlocks) * kGroup + w.lane,
-               w.pair_total(w.warp) * row_factor(s->squares[0], l.eps), w.number);
+               w.pair_total(w.warp) * row_factor(0, l.eps), w.number);
 }
 
 // Two columns of S a warp: 4 of their 128 values a lane and column.
@@ -97,20 +95,22 @@ __device__ __forceinline__ void convolve(const Warp& w, const Layer& l, int head
   for (int j = 0; j + 1 < kTaps; ++j) sum = fmaf(taps[j * kChannels], past[j * kChannels], sum);
   const float newest = taps[(kTaps - 1) * kChannels];
   const float x = await_value(w.passed.in() + c, w.number);
-  float* to = i < kDim ? w.s->q + i : i < 2 * kDim ? w.s->k + i - kDim : w.s->v + i - 2 * kDim;
+  float* to = i < kDim       ? shared()->q + i
+              : i < 2 * kDim ? shared()->k + i - kDim
+                             : shared()->v + i - 2 * kDim;
   *to = silu_called(fmaf(newest, x, sum));
   // Keys and queries are several heads': the first one that reads them writes.
   const int per_key = kHeads / l.key_heads;
   const bool first = first_column == 0 && (l.grouped ? head % per_key == 0 : head < l.key_heads);
   if (i >= 2 * kDim || first)
-    l.state[w.s->sequence.slot * l.slot_stride + w.s->sequence.first_position % kTaps * l.channels +
-            c] = x;
+    l.state[shared()->sequence.slot * l.slot_stride +
+            shared()->sequence.first_position % kTaps * l.channels + c] = x;
 }
 
 // S' = decay S + k (beta (v - k' decay S)); what the warp's columns read of it with q goes to
 // s->mixed.
 __device__ __forceinline__ void step_columns(Warp& w, Columns& S) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const float decay = s->decay, beta = s->beta;
   float4 q = *reinterpret_cast<const float4*>(s->q + 4 * w.lane);
   float4 k = *reinterpret_cast<const float4*>(s->k + 4 * w.lane);
@@ -141,7 +141,7 @@ __device__ __forceinline__ void step_columns(Warp& w, Columns& S) {
 
 // Workers.
 __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
   const int head = block / 4, first_column = block % 4 * kGroup;
   const int key_head = l.grouped ? head / (kHeads / l.key_heads) : head % l.key_heads;
@@ -150,7 +150,7 @@ __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
                 : i < 2 * kDim  ? keys + key_head * kDim + i - kDim
                 : i < kChannels ? 2 * keys + head * kDim + first_column + i - 2 * kDim
                                 : -1;
-  const char* entry = w.reader.entry(0);
+  const char* entry = shared_bytes() + w.reader.entry(0);
   const auto* floats = reinterpret_cast<const float*>(entry);
   Columns S;
 #pragma unroll
@@ -194,11 +194,11 @@ __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
 
 // Workers: a warp a super-block of all heads' columns.
 __device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
-  Shared* s = w.s;
+  Shared* s = shared();
   const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
   const Record v = await_record(w.passed.heads() + w.warp * kWarp + w.lane, w.number);
   __syncwarp();
-  char* row = s->row + w.warp * kSuperBytes;
+  const int row = offset_of(s->row) + w.warp * kSuperBytes;
   put_records(v, w.lane, l.attends == 0, l.head_eps, row);
   const float2 sums = super_sums(l.out, w.half_entry(), 8, w.warp % 8, row, threadIdx.x);
   put_sums(sums, w.lane, s->shares[3][w.warp]);

@@ -42,8 +42,10 @@ __device__ __forceinline__ void load_super_here(RawSuper& raw, const char* super
 }
 
 // A warp's sums of rows g and g + 8 (supers.cuh), g = lane / 4, with a super-block of the row.
-static __device__ __noinline__ float2 super_sums(BlockType type, const char* supers, int n,
-                                                 int index, const char* row, unsigned thread) {
+static __device__ __noinline__ float2 super_sums(BlockType type, int supers_at, int n, int index,
+                                                 int row_at, unsigned thread) {
+  const char* supers = shared_bytes() + supers_at;
+  const char* row = shared_bytes() + row_at;
   const int lane = static_cast<int>(thread % kWarp);
   RawSuper raw;
   RowSums sums;
@@ -68,11 +70,11 @@ static __device__ __noinline__ float silu_called(float x) {
   return silu(x);
 }
 
-// 1 / rms of the whole row.
-static __device__ __noinline__ float row_factor(const float* squares, float eps) {
+// 1 / rms of the whole row, of which s->squares[which] are the squares.
+static __device__ __noinline__ float row_factor(int which, float eps) {
   float sum = 0;
 #pragma unroll
-  for (int i = 0; i < kSupers; ++i) sum += squares[i];
+  for (int i = 0; i < kSupers; ++i) sum += shared()->squares[which][i];
   return over_root(1.0f, sum / static_cast<float>(kCols) + eps);
 }
 
@@ -94,7 +96,8 @@ __device__ __forceinline__ void pass_group(const Eight& v, float square, unsigne
 // The warp's 256 columns, a record a lane as pass_group() made them, to a super-block. `heads`: the
 // third records of four groups make 1 / rms of a head.
 static __device__ __noinline__ void put_records(Record v, int lane, bool heads, float eps,
-                                                char* to) {
+                                                int to_at) {
+  char* to = shared_bytes() + to_at;
   const unsigned sums = shuffle(v.z, (lane & 28) + 1);
   float factor = 1.0f;
   if (heads) {
@@ -116,16 +119,17 @@ __device__ __forceinline__ void row_warps_sync() {
   asm volatile("bar.sync 2, 256;" ::: "memory");
 }
 
-// A row arrives, normed with the weights that `entry` begins with; one of the first eight warps
-// takes 256 of its columns, rounds them to s->row and leaves their squares. The products with the
+// A row arrives, normed with the weights that the entry begins with; one of the first eight warps
+// takes 256 of its columns, rounds them to s->row and leaves
+// their squares in s->squares[which]. The products with the
 // `n` plain rows behind the weights are passed to `out`, with 1 / rms; of an odd number one more is
 // made, of whatever follows, and left.
-static __device__ __noinline__ void take_row(Shared* s, const Value* from, const char* entry, int n,
-                                             Value* out, float* all_squares, float eps,
-                                             unsigned number) {
+static __device__ __noinline__ void take_row(const Value* from, int entry, int n, Value* out,
+                                             int which, float eps, unsigned number) {
+  Shared* s = shared();
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const auto* plain = reinterpret_cast<const float*>(entry) + warp * kSuperCols;
+  const auto* plain = reinterpret_cast<const float*>(shared_bytes() + entry) + warp * kSuperCols;
   const Eight weight = load_eight(plain, lane);
   const auto* at = reinterpret_cast<const Record*>(from + warp * kSuperCols + eight_at(lane));
   const Record* places[4] = {at, at + 1, at + 8, at + 9};
@@ -140,7 +144,7 @@ static __device__ __noinline__ void take_row(Shared* s, const Value* from, const
   // Others wait for the plain rows: they come ahead of the rounding.
   if (n > 0) {
     square = warp_sum(square);
-    if (lane == 0) all_squares[warp] = square;
+    if (lane == 0) s->squares[which][warp] = square;
   }
 #pragma unroll 1
   for (int r = 0; r < n; r += 2) {
@@ -154,7 +158,7 @@ static __device__ __noinline__ void take_row(Shared* s, const Value* from, const
     float total = 0;
 #pragma unroll
     for (int i = 0; i < kSupers; ++i) total += s->plain_shares[threadIdx.x][i];
-    pass_value(out + threadIdx.x, total * row_factor(all_squares, eps), number);
+    pass_value(out + threadIdx.x, total * row_factor(which, eps), number);
   }
   __syncwarp();
   const uint4 r = round_called(v.low, v.high);
@@ -162,7 +166,7 @@ static __device__ __noinline__ void take_row(Shared* s, const Value* from, const
             s->row + warp * kSuperBytes);
   if (n == 0) {
     square = warp_sum(square);
-    if (lane == 0) all_squares[warp] = square;
+    if (lane == 0) s->squares[which][warp] = square;
   }
 }
 

@@ -1,8 +1,11 @@
 // How the bytes of a run come to a block: one warp asks for what the plans say, entry after entry,
 // into a ring in shared memory, and 16 others read them and give the room back.
 //
-//   Feeder feeder{shared, ring, lane};  feeder.feed(plan, number of the layer);   // one warp
-//   const char* entry = reader.next();  ...  reader.release();                     // the others
+//   Feeder feeder(lane);  feeder.describe(plans, i);  feeder.feed(i);       // one warp
+//   const int at = reader.entry(0);  ...  reader.release(1, lane);           // the others
+//
+// Places in shared memory are passed as offsets: a call that is given a pointer does not know that
+// it is one to shared memory, and reads it by longer and slower ways.
 #pragma once
 
 #include <cstddef>
@@ -77,6 +80,17 @@ struct Shared {
 
 #ifdef TESSERA_GPU_WGMMA
 
+__device__ __forceinline__ char* shared_bytes() {
+  TESSERA_DYNAMIC_SHARED(char, memory);
+  return memory;
+}
+__device__ __forceinline__ Shared* shared() {
+  return reinterpret_cast<Shared*>(shared_bytes() + kRingBytes);
+}
+__device__ __forceinline__ int offset_of(const void* at) {
+  return static_cast<int>(shared_address(at) - shared_address(shared_bytes()));
+}
+
 // What a run reads once shall not push out of L2 what passes between blocks.
 __device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, int bytes,
                                           std::uint32_t barrier) {
@@ -90,11 +104,12 @@ __device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, in
 
 class Feeder {
  public:
-  __device__ Feeder(Shared* shared, char* ring, int lane) : s(shared), ring_(ring), lane_(lane) {}
+  __device__ explicit Feeder(int lane) : lane_(lane) {}
 
   // Asks for the description of layer i of the run.
   __device__ __forceinline__ void describe(const LayerPlans* plans, int i) {
     if (lane_ != 0) return;
+    Shared* s = shared();
     const int at = i % kLayersAhead;
     const std::uint32_t barrier = shared_address(&s->described[at]);
     constexpr int kTable = kExperts * static_cast<int>(sizeof(void*));
@@ -105,6 +120,7 @@ class Feeder {
   }
 
   __device__ __forceinline__ void feed(int i) {
+    Shared* s = shared();
     const Plan& plan = s->plans[i % kLayersAhead];
     bool chosen = false;
 #pragma unroll 1
@@ -119,7 +135,7 @@ class Feeder {
         chosen = true;
       }
       __syncwarp();
-      const std::uint32_t to = shared_address(ring_) + static_cast<std::uint32_t>(start);
+      const std::uint32_t to = shared_address(shared_bytes() + start);
 #pragma unroll 1
       for (int p = entry->first + lane_; p < entry->first + entry->n; p += kWarp) {
         const Piece piece = plan.pieces[p];
@@ -134,6 +150,7 @@ class Feeder {
  private:
   // Room for the next entry, in one piece: what is left at the ring's end stays empty.
   __device__ __forceinline__ int reserve(int bytes) {
+    Shared* s = shared();
     int need = bytes, start = head_;
     if (start + bytes > kRingBytes) need += kRingBytes - start, start = 0;
     while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) {
@@ -153,8 +170,6 @@ class Feeder {
     return start;
   }
 
-  Shared* s;
-  char* ring_;
   int lane_;
   int head_ = 0, used_ = 0, issued_ = 0, freed_ = 0;
 };
@@ -162,25 +177,26 @@ class Feeder {
 // One of the 16 warps' places in the ring: all go through the same entries.
 class Reader {
  public:
-  __device__ Reader(Shared* shared, const char* ring) : s(shared), ring_(ring) {}
+  __device__ explicit Reader(int taken) : taken_(taken) {}
 
-  // The entry `ahead` of the next one, when it is there.
-  __device__ __forceinline__ const char* entry(int ahead) const {
+  // The entry `ahead` of the next one, when it is there: where it lies.
+  __device__ __forceinline__ int entry(int ahead) const {
+    Shared* s = shared();
     const int at = taken_ + ahead, slot = at % kSlots;
     await_barrier(shared_address(&s->full[slot]), (at / kSlots) & 1);
-    return ring_ + s->offset[slot];
+    return s->offset[slot];
   }
   // This warp has read the next n entries, or leaves them to others.
   __device__ __forceinline__ void release(int n, int lane) {
     __syncwarp();
-    if (lane < n) arrive(shared_address(&s->empty[(taken_ + lane) % kSlots]));
+    if (lane < n) arrive(shared_address(&shared()->empty[(taken_ + lane) % kSlots]));
     taken_ += n;
   }
+  // Entries so far.
+  __device__ __forceinline__ int taken() const { return taken_; }
 
  private:
-  Shared* s;
-  const char* ring_;
-  int taken_ = 0;
+  int taken_;
 };
 
 #endif
