@@ -57,8 +57,11 @@ static __device__ __noinline__ void take_head(const Value* from, const float* we
   const auto constants = load_constants<kEach>(weight, kHeadDim, l.cos, l.sin, turns, lane);
   float* to = s->attention.heads[threadIdx.x / kWarp];
   float x[kEach];
+  Value seen[kEach];
 #pragma unroll
-  for (int i = 0; i < kEach; ++i) x[i] = await_value(from + i * kWarp + lane, number);
+  for (int i = 0; i < kEach; ++i) seen[i] = look_at(from + i * kWarp + lane);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) x[i] = await_value(seen[i], from + i * kWarp + lane, number);
   __syncwarp();
   put_head<kEach>(x, constants, weight != nullptr, kHeadDim, l.eps, lane, to);
   if (lane < turns) turn_pair(to, lane, turns, constants.cos, constants.sin);
@@ -106,7 +109,8 @@ struct QueryRows {
 };
 
 static __device__ __noinline__ void attend(Passed passed, int at, unsigned number) {
-  SpanShared<kGroupHeads>& s = shared()->attention.span;
+  AttentionShared& a = shared()->attention;
+  SpanShared<kGroupHeads>& s = a.span;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
 #pragma unroll 1
@@ -115,11 +119,8 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
     if (span.index >= span.spans) return;
     const KvHead place = page_places(span.kv_head);
     const SpanTokens tokens{span.index * kSpanTokens, 0, shared()->sequence.first_position + 1};
-    Value* to = passed.partials() +
-                (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kPartial};
-    const auto put = [&](int head, int i, float value) {
-      pass_value(to + head * kPartial + i, value, number);
-    };
+    Record* to = passed.partials() +
+                 (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kHeadDim};
     readers_sync();  // the span before has been read
     take_heads(passed, at, number, span, warp, lane);
     readers_sync();
@@ -128,9 +129,17 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
     else
       hide_scores<kReaders>(kGroupHeads, s);
     readers_sync();
-    weigh_span<kReaders>(kGroupHeads, kHeadDim, put, s);
+    weigh_span<kReaders>(
+        kGroupHeads, 0, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);
     readers_sync();
-    sum_values<kHeadDim, kReaders, 2>(kGroupHeads, place.v, tokens, put, s);
+    sum_values<kHeadDim, kReaders, 4>(
+        kGroupHeads, place.v, tokens,
+        [&](int head, int column, float sum) {
+          pass_record(to + head * kHeadDim + column, __float_as_uint(sum),
+                      __float_as_uint(a.of_span[0][head]), __float_as_uint(a.of_span[1][head]),
+                      number);
+        },
+        s);
   }
 }
 
@@ -143,31 +152,34 @@ static __device__ __noinline__ void combine(Passed passed, unsigned number) {
   const int block = static_cast<int>(blockIdx.x), head = block / kEach;
   const int first = block % kEach * kGroup;
   const int spans = shared()->sequence.first_position / kSpanTokens + 1;
-  const auto partial = [&](int span) {
-    return passed.partials() + (span * kQueryHeads + head) * std::int64_t{kPartial};
-  };
-  float top = -INFINITY, sum = 0, value = 0, gate = 0;
+  constexpr std::int64_t kStride = std::int64_t{kQueryHeads} * kHeadDim;  // of spans
+  const Record* partials = passed.partials() + head * kHeadDim + first + lane;
+  float top = -INFINITY, sum = 0, value = 0;
   readers_sync();  // the block's own spans have been read
+  if (warp == kReaders - 1)
+    shared()->z[lane] = await_value(passed.in() + (head * 2 + 1) * kHeadDim + first + lane, number);
+    // More spans than come at once: the tops of the others.
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < spans; i += kReaders * kWarp)
-    top = fmaxf(top, await_value(partial(i) + kHeadDim, number));
-  __syncwarp();
-  top = warp_max(top);
-  if (lane == 0) a.tops[warp] = top;
-  if (warp == 0)
-    gate = sigmoid(await_value(passed.in() + (head * 2 + 1) * kHeadDim + first + lane, number));
+  for (int i = kSpansAtOnce + warp; i < spans; i += kReaders)
+    top = fmaxf(top, __uint_as_float(await_record(partials + i * kStride, number).y));
 #pragma unroll 1
   for (int start = 0; start < spans; start += kSpansAtOnce) {
     const int n = min(kSpansAtOnce, spans - start);
     if (start > 0) readers_sync();
+    const Record* from = partials + (start + warp) * kStride;
+    Record next{};
+    if (warp < n) next = look_at(from);
 #pragma unroll 1
-    for (int i = warp; i < n; i += kReaders) {
-      const Value* from = partial(start + i);
-      a.partials.values[i][lane] = await_value(from + first + lane, number);
-      if (lane < 2)
-        (lane == 0 ? a.partials.top : a.partials.weight)[i] =
-            await_value(from + kHeadDim + lane, number);
+    for (int i = warp; i < n; i += kReaders, from += kReaders * kStride) {
+      const Record seen = next;
+      if (i + kReaders < n) next = look_at(from + kReaders * kStride);
+      const Record r = await_record(seen, from, number);
+      a.partials.values[i][lane] = __uint_as_float(r.x);
+      top = fmaxf(top, __uint_as_float(r.y));
+      if (lane == 0) a.partials.top[i] = __uint_as_float(r.y);
+      if (lane == 1) a.partials.weight[i] = __uint_as_float(r.z);
     }
+    if (start == 0 && lane == 0) a.tops[warp] = top;
     readers_sync();
     if (warp != 0) continue;
 #pragma unroll
@@ -184,7 +196,7 @@ static __device__ __noinline__ void combine(Passed passed, unsigned number) {
     }
   }
   if (warp != 0) return;
-  pass_group(group_of_lanes(value / sum * gate, lane), 0.0f, number, lane,
+  pass_group(group_of_lanes(value / sum * sigmoid(shared()->z[lane]), lane), 0.0f, number, lane,
              passed.heads() + block * 4);
 }
 

@@ -25,7 +25,7 @@ struct Passed {
   __device__ __forceinline__ Value* logits() const { return values(kAt.logits); }
   __device__ __forceinline__ Record* heads() const { return records(kAt.heads); }
   __device__ __forceinline__ Record* h() const { return records(kAt.h); }
-  __device__ __forceinline__ Value* partials() const { return values(kAt.partials); }
+  __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
   __device__ __forceinline__ unsigned* run() const {
     return reinterpret_cast<unsigned*>(memory + kAt.run);
   }

@@ -30,7 +30,6 @@ inline constexpr int kGroupHeads = kQueryHeads / kKvHeads;  // that share keys a
 inline constexpr int kKeysAt = kQueryHeads * 2 * kHeadDim;  // of what is projected: a query, a gate
 inline constexpr int kValuesAt = kKeysAt + kKvHeads * kHeadDim;
 inline constexpr int kProjected = kValuesAt + kKvHeads * kHeadDim;
-inline constexpr int kPartial = kHeadDim + 2;  // of a head and span: sums of values, top, weight
 inline constexpr int kExperts = 256, kUsed = 8, kHidden = 512;
 inline constexpr int kGroup = 32;  // columns rounded together: what one block makes at a time
 
@@ -98,10 +97,10 @@ struct PassedLayout {
   std::int64_t heads;     // records of gated heads: [worker][4]
   std::int64_t h;         // of hidden activations: [branch][pair][4]
   std::int64_t run;       // u32: the number of the next run
-  std::int64_t partials;  // [span][query head][kPartial]
+  std::int64_t partials;  // of spans: [span][query head][256] of sum of values, top, weight
   std::int64_t bytes;     // without them
 };
-inline constexpr std::int64_t kSpanBytes = kQueryHeads * kPartial * 8;
+inline constexpr std::int64_t kSpanBytes = kQueryHeads * kHeadDim * 16;
 constexpr PassedLayout passed_layout() {
   PassedLayout at{};
   const auto place = [&at](std::int64_t& offset, std::int64_t bytes) {

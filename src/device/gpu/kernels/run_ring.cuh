@@ -40,6 +40,7 @@ struct AttentionShared {
     } partials;
   };
   alignas(16) __half q[kGroupHeads][kHeadDim + 32];  // for the products, in rows of other banks
+  float of_span[2][kGroupHeads];                     // tops, weights
   float tops[kReaders];
 };
 static_assert(offsetof(SpanShared<kGroupHeads>, pages) >= sizeof(AttentionShared::heads));

@@ -73,6 +73,14 @@ static __device__ __noinline__ Record await_record(const Record* place, unsigned
     if (++looks > kPatience) give_up();
   return v;
 }
+// What was looked at before, if it was there.
+__device__ __forceinline__ float await_value(Value seen, const Value* place, unsigned number) {
+  return seen.y == number ? __uint_as_float(seen.x) : await_value(place, number);
+}
+__device__ __forceinline__ Record await_record(const Record& seen, const Record* place,
+                                               unsigned number) {
+  return seen.w == number ? seen : await_record(place, number);
+}
 // Two values each at kN places, all asked for at once.
 template <int kN>
 __device__ __forceinline__ void await_pairs(const Record* const (&places)[kN], unsigned number,
