@@ -2,7 +2,7 @@
 // graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
-//   kernel_bench [layers [d][p][s]]           # decode, prompts; s: without chained launches
+//   kernel_bench [layers [d][c][p][s]]        # decode, contexts, prompts; s: not chained
 //   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 #include <cstring>
@@ -56,7 +56,7 @@ struct Model {
       l.in[1] = source.make(BlockType::Q4_K, kKv * kDim, kEmbd);
       l.in[2] = source.make(some, kKv * kDim, kEmbd);
       l.out = source.make(BlockType::Q4_K, kEmbd, kHeads * kDim);
-      const std::size_t pages = 16384 / 64 + 65;
+      const std::size_t pages = 32768 / 64 + 65;
       GPU_OK(cudaMalloc(&l.pool, pages * page()));
       float* noise = floats(pages * page() / 4, 0.01f, 3);
       GPU_OK(cudaMemset(l.pool, 0x2c, pages * page()));
@@ -366,6 +366,20 @@ class Bench {
     }
   }
 
+  // One row at growing contexts, layer by layer and as a run.
+  void contexts() {
+    for (const int context : {0, 1023, 4095, 8191, 16383, 32767}) {
+      const Step s(1, context, false);
+      plan_runs(s);
+      const double layers = time([&] {
+        for (const Layer& l : model_.layers) layer(l, s);
+      });
+      const double run = time([&] { with_runs(s, false); });
+      std::printf("context %6d: layers %7.1f us, as a run %7.1f us\n", context, layers, run);
+      std::fflush(stdout);
+    }
+  }
+
   void prefill(int rows, int context) {
     Step s(rows, context, true);
     const double r = rows;
@@ -425,6 +439,7 @@ int main(int argc, char** argv) {
     bench.decode(1, 16383);
     bench.decode(8, 0);
   }
+  if (std::strchr(only, 'c') != nullptr) bench.contexts();
   if (std::strchr(only, 'p') != nullptr) {
     bench.prefill(512, 0);
     bench.prefill(4096, 0);

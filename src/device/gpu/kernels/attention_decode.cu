@@ -10,11 +10,27 @@ constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kMaxHeads = 16;
 
+// Fetches the keys and values of the span's first `tokens` into L2.
+template <int kDim>
+__device__ __forceinline__ void prefetch_span(const KvHead& place, int tokens,
+                                              const std::byte* const* pages) {
+  constexpr int kLine = 128 / sizeof(__half);
+  for (int i = static_cast<int>(threadIdx.x) * kLine; i < tokens * kDim; i += kThreads * kLine) {
+    const int token = i / kDim;
+    const std::byte* page = pages[token / kPageTokens];
+    const int at =
+        (i - token / kPageTokens * kPageTokens * kDim) * static_cast<int>(sizeof(__half));
+    prefetch_line(page + place.k + at);
+    prefetch_line(page + place.v + at);
+  }
+}
+
 template <int kDim>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
                   const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
   __shared__ SpanShared<kMaxHeads> s;
+  __shared__ const std::byte* pages[kSpanPages];
   // The step's tables are older than the kernel before this one, and so are all keys and values but
   // the step's own.
   const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
@@ -35,10 +51,10 @@ __global__ void __launch_bounds__(kThreads)
     const int page =
         min(max(start / kPageTokens + static_cast<int>(threadIdx.x), tokens.begin / kPageTokens),
             position / kPageTokens);
-    s.pages[threadIdx.x] = page_of(args, sequence, page);
+    pages[threadIdx.x] = page_of(args, sequence, page);
   }
   __syncthreads();
-  prefetch_span<kDim, kThreads>(place, min(tokens.end - start, kSpanTokens), s);
+  prefetch_span<kDim>(place, min(tokens.end - start, kSpanTokens), pages);
   chain_wait();
   chain_trigger();
   const auto put = [&](int of_head, int at, float value) {
@@ -47,14 +63,16 @@ __global__ void __launch_bounds__(kThreads)
   if (has_scores<kWarps>(tokens)) {
     const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
                                        static_cast<int>(threadIdx.x) % kWarp);
-    score_tokens<kDim, kWarps, 2>(queries, heads, place.k, args.softcap, tokens, s);
+    score_tokens<kDim, kWarps, 2>(queries, PageRows<kDim>{pages, place.k}, heads, args.softcap,
+                                  tokens, s);
   } else {
     hide_scores<kWarps>(heads, s);
   }
   __syncthreads();
   weigh_span<kWarps>(heads, kDim, put, s);
   __syncthreads();
-  sum_values<kDim, kWarps, 4>(heads, place.v, tokens, put, s);
+  const PageRows<kDim> values{pages, place.v};
+  sum_values<kDim, kWarps, 4>(values, heads, tokens, put, s);
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 // divide the tokens, keys straight from the page in 16-byte pieces. Values: the warps divide the
 // head's width, all tokens each. The block waits for itself between the steps:
 //
-//   score_tokens<kDim, kWarps, kUnroll>(queries, heads, keys_at, softcap, tokens, s);
+//   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, s);
 //   weigh_span<kWarps>(heads, kDim, put, s);          // put(head, kDim or kDim + 1, value)
-//   sum_values<kDim, kWarps, kUnroll>(heads, values_at, tokens, put, s);   // put(head, column, value)
+//   sum_values<kDim, kWarps, kUnroll>(values, heads, tokens, put, s);   // put(head, column, value)
 #pragma once
 
 #include "device/gpu/kernels/attention.cuh"
@@ -22,11 +22,25 @@ template <int kMostHeads>
 struct SpanShared {
   float scores[kMostHeads][kSpanTokens + 4];
   __half weights[kMostHeads][kSpanTokens + 8];
-  const std::byte* pages[kSpanPages];
 };
 // The span's first token, and those that the row sees.
 struct SpanTokens {
   int start, begin, end;
+};
+
+// Where keys or values lie.
+template <int kDim>
+struct PageRows {
+  const std::byte* const* pages;
+  std::int64_t at;  // from a page to the head's
+  // [token of the page][kDim]
+  __device__ __forceinline__ const __half* page(int page) const {
+    return reinterpret_cast<const __half*>(pages[page] + at);
+  }
+  template <typename T>
+  __device__ __forceinline__ static T read(const T* from) {
+    return load_stream(from);
+  }
 };
 
 // A's operands for dimensions 32i .. + 31 of the query heads: lane (g, t) has 8t .. + 7 of heads g
@@ -78,24 +92,23 @@ __device__ __forceinline__ void hide_scores(int heads, SpanShared<kMostHeads>& s
   for (int head = 0; head < heads; ++head)
     if (lane < kEach) s.scores[head][first + lane] = -INFINITY;
 }
-// Scores of the warp's tokens. `keys`: from a page to the head's.
-template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries>
-__device__ __forceinline__ void score_tokens(const Queries& queries, int heads, std::int64_t keys,
+// Scores of the warp's tokens, which are of one page.
+template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries, typename Rows>
+__device__ __forceinline__ void score_tokens(const Queries& queries, const Rows& keys, int heads,
                                              float softcap, const SpanTokens& tokens,
                                              SpanShared<kMostHeads>& s) {
   constexpr int kEach = kSpanTokens / kWarps;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
   const int first = warp * kEach;
-  const auto* of_page = reinterpret_cast<const __half*>(s.pages[first / kPageTokens] + keys);
+  const __half* page = keys.page(first / kPageTokens) + (first % kPageTokens + g) * kDim + 8 * t;
 #pragma unroll kUnroll
   for (int j = 0; j < kEach / 8; ++j) {
     const int token = first + 8 * j;
-    const uint4* from =
-        reinterpret_cast<const uint4*>(of_page + (token % kPageTokens + g) * kDim + 8 * t);
+    const auto* from = reinterpret_cast<const uint4*>(page + 8 * j * kDim);
     uint4 k[kDim / 32];
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) k[i] = from[4 * i];
+    for (int i = 0; i < kDim / 32; ++i) k[i] = keys.read(from + 4 * i);
     float d[4] = {0, 0, 0, 0};
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) {
@@ -148,63 +161,68 @@ struct Values {
 #pragma unroll
     for (std::uint32_t& word : words) word = valid ? word : 0;
   }
-  __device__ __forceinline__ void load(const __half* at) {
+  template <typename Rows>
+  __device__ __forceinline__ void load(const Rows& rows, const __half* at) {
     if constexpr (kN == 1) {
       words[0] = *reinterpret_cast<const std::uint16_t*>(at);
     } else if constexpr (kN == 2) {
-      words[0] = *reinterpret_cast<const std::uint32_t*>(at);
+      words[0] = rows.read(reinterpret_cast<const std::uint32_t*>(at));
     } else if constexpr (kN == 4) {
-      const uint2 v = *reinterpret_cast<const uint2*>(at);
+      const uint2 v = rows.read(reinterpret_cast<const uint2*>(at));
       words[0] = v.x, words[1] = v.y;
     } else {
-      const uint4 v = *reinterpret_cast<const uint4*>(at);
+      const uint4 v = rows.read(reinterpret_cast<const uint4*>(at));
       words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
     }
   }
 };
 
 // The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
-// operands. `values`: from a page to the head's.
-template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Put>
-__device__ __forceinline__ void sum_values(int heads, std::int64_t values, const SpanTokens& tokens,
+// operands.
+template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
+__device__ __forceinline__ void sum_values(const Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
-  constexpr int kN = kDim / kWarps / 8;
+  constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
   const int column = warp * 8 * kN + g * kN;
   const int first = max(tokens.begin - tokens.start, 0);
-  const int limit = min(tokens.end - tokens.start, kSpanTokens);
+  const int limit = min(tokens.end - tokens.start, kSpanTokens), end = (limit + 15) / 16;
   float acc[kN][4] = {};
+#pragma unroll 1
+  for (int page = first / kPageTokens; page * kPageTokens < limit; ++page) {
+    const __half* from = values.page(page) + 2 * t * kDim + column;
 #pragma unroll kUnroll
-  for (int step = first / 16; step < (limit + 15) / 16; ++step) {
-    const int token = step * 16 + 2 * t;
-    const auto* from = reinterpret_cast<const __half*>(s.pages[step / 4] + values) +
-                       (token % kPageTokens) * kDim + column;
-    Values<kN> v[4];
-    v[0].load(from);
-    v[1].load(from + kDim);
-    v[2].load(from + 8 * kDim);
-    v[3].load(from + 9 * kDim);
-    // Past the row nothing was written yet: a weight of zero would not undo a NaN.
-    if (step * 16 + 16 > limit) {
-      v[0].keep(token < limit);
-      v[1].keep(token + 1 < limit);
-      v[2].keep(token + 8 < limit);
-      v[3].keep(token + 9 < limit);
-    }
-    std::uint32_t a[4];
+    for (int step = max(page * kPageSteps, first / 16); step < min((page + 1) * kPageSteps, end);
+         ++step) {
+      const int token = step * 16 + 2 * t;
+      const __half* at = from + (step - page * kPageSteps) * 16 * kDim;
+      Values<kN> v[4];
+      v[0].load(values, at);
+      v[1].load(values, at + kDim);
+      v[2].load(values, at + 8 * kDim);
+      v[3].load(values, at + 9 * kDim);
+      // Past the row nothing was written yet: a weight of zero would not undo a NaN.
+      if (step * 16 + 16 > limit) {
+        v[0].keep(token < limit);
+        v[1].keep(token + 1 < limit);
+        v[2].keep(token + 8 < limit);
+        v[3].keep(token + 9 < limit);
+      }
+      std::uint32_t a[4];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i % 2 * 8;
-      a[i] = head < heads
-                 ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
-                 : 0;
-    }
+      for (int i = 0; i < 4; ++i) {
+        const int head = g + i % 2 * 8;
+        a[i] = head < heads
+                   ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
+                   : 0;
+      }
 #pragma unroll
-    for (int m = 0; m < kN; ++m) {
-      const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
-      multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
-                   permute(v[2].words[m / 2], v[3].words[m / 2], select));
+      for (int m = 0; m < kN; ++m) {
+        const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
+        multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
+                     permute(v[2].words[m / 2], v[3].words[m / 2], select));
+      }
     }
   }
 #pragma unroll
@@ -214,21 +232,6 @@ __device__ __forceinline__ void sum_values(int heads, std::int64_t values, const
       const int head = g + i / 2 * 8;
       if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
     }
-}
-
-// Fetches the keys and values of the span's first `tokens` into L2, by kThreads threads.
-template <int kDim, int kThreads, int kMostHeads>
-__device__ __forceinline__ void prefetch_span(const KvHead& place, int tokens,
-                                              const SpanShared<kMostHeads>& s) {
-  constexpr int kLine = 128 / sizeof(__half);
-  for (int i = static_cast<int>(threadIdx.x) * kLine; i < tokens * kDim; i += kThreads * kLine) {
-    const int token = i / kDim;
-    const std::byte* page = s.pages[token / kPageTokens];
-    const int at =
-        (i - token / kPageTokens * kPageTokens * kDim) * static_cast<int>(sizeof(__half));
-    prefetch_line(page + place.k + at);
-    prefetch_line(page + place.v + at);
-  }
 }
 
 }  // namespace tessera::gpu

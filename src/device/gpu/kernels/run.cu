@@ -79,7 +79,6 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     const int at = layer % kLayersAhead;
     await_barrier(shared_address(&s->described[at]), (layer / kLayersAhead) & 1);
     const bool attends = s->layers[at].attends != 0;
-    if (attends) prefetch_pages(at);
     taken = part<mixer_in>(passed, at, number, taken);
     if (attends) {
       attend(passed, at, number);

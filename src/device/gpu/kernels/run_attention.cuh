@@ -28,24 +28,6 @@ __device__ __forceinline__ std::byte* page_of(const Layer& l, int page) {
   return l.pool + id * l.page_stride;
 }
 
-// The keys and values of the block's first span into L2, while the projections are made.
-static __device__ __noinline__ void prefetch_pages(int at) {
-  const Span span = span_of(static_cast<int>(blockIdx.x));
-  if (span.index >= span.spans) return;
-  const KvHead place = page_places(span.kv_head);
-  constexpr int kLines = kHeadDim * 2 / 128;  // a token
-  const int tokens =
-      min(shared()->sequence.first_position + 1 - span.index * kSpanTokens, kSpanTokens);
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x); i < tokens * kLines; i += kReaders * kWarp) {
-    const int page = i / (kPageTokens * kLines);
-    const std::byte* line =
-        page_of(shared()->layers[at], span.first_page() + page) + i % (kPageTokens * kLines) * 128;
-    prefetch_line(line + place.k);
-    prefetch_line(line + place.v);
-  }
-}
-
 // By one warp: a head arrives, is normed and turned where it has a norm, and left in its place.
 static __device__ __noinline__ void take_head(const Value* from, const float* weight, int at,
                                               unsigned number) {
@@ -75,7 +57,7 @@ __device__ __forceinline__ void take_heads(const Passed& passed, int at, unsigne
   Shared* s = shared();
   const Layer& l = s->layers[at];
   if (warp == kReaders - 1 && lane < kSpanPages)
-    s->attention.span.pages[lane] = page_of(l, span.first_page() + lane);
+    s->attention.pages[lane] = page_of(l, span.first_page() + lane);
   const int which = warp - kGroupHeads;  // 0: the key, 1: the value
   if (which > 1 || (which >= 0 && !span.last())) return;
   const int from = which < 0 ? (span.kv_head * kGroupHeads + warp) * 2 * kHeadDim
@@ -108,6 +90,14 @@ struct QueryRows {
   }
 };
 
+// The row's own keys and values are from this kernel.
+struct WrittenRows : PageRows<kHeadDim> {
+  template <typename T>
+  __device__ __forceinline__ static T read(const T* from) {
+    return *from;
+  }
+};
+
 static __device__ __noinline__ void attend(Passed passed, int at, unsigned number) {
   AttentionShared& a = shared()->attention;
   SpanShared<kGroupHeads>& s = a.span;
@@ -125,15 +115,17 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
     take_heads(passed, at, number, span, warp, lane);
     readers_sync();
     if (has_scores<kReaders>(tokens))
-      score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, kGroupHeads, place.k, 0.0f, tokens, s);
+      score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, WrittenRows{{a.pages, place.k}},
+                                          kGroupHeads, 0.0f, tokens, s);
     else
       hide_scores<kReaders>(kGroupHeads, s);
     readers_sync();
     weigh_span<kReaders>(
         kGroupHeads, 0, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);
     readers_sync();
+    const WrittenRows values{{a.pages, place.v}};
     sum_values<kHeadDim, kReaders, 4>(
-        kGroupHeads, place.v, tokens,
+        values, kGroupHeads, tokens,
         [&](int head, int column, float sum) {
           pass_record(to + head * kHeadDim + column, __float_as_uint(sum),
                       __float_as_uint(a.of_span[0][head]), __float_as_uint(a.of_span[1][head]),

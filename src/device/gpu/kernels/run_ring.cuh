@@ -8,8 +8,6 @@
 // it is one to shared memory, and reads it by longer and slower ways.
 #pragma once
 
-#include <cstddef>
-
 #include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/run_plan.h"
 #include "device/gpu/kernels/run_values.cuh"
@@ -21,12 +19,14 @@ namespace tessera::gpu::run {
 
 inline constexpr int kReaders = 16;  // warps
 inline constexpr int kThreads = (kReaders + 1) * kWarp;
-inline constexpr int kRingBytes = 176 * 1024;
+inline constexpr int kRingBytes = 172 * 1024;
 inline constexpr int kSlots = 32;  // entries in the ring at most
 // Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
 // what another one waits for: 25 us a layer with 3, 28 without a limit.
 inline constexpr int kUnderWay = 3;
-inline constexpr int kLayersAhead = 3;  // descriptions in shared memory
+// Descriptions in shared memory. The ring holds less than two layers of a block's entries, so that
+// who reads is at most two layers behind the one that is asked for.
+inline constexpr int kLayersAhead = 4;
 
 // Attention: one after the other in the same place, heads as they arrive, a span, and partial
 // results of spans.
@@ -40,11 +40,10 @@ struct AttentionShared {
     } partials;
   };
   alignas(16) __half q[kGroupHeads][kHeadDim + 32];  // for the products, in rows of other banks
-  float of_span[2][kGroupHeads];                     // tops, weights
+  const std::byte* pages[kSpanPages];
+  float of_span[2][kGroupHeads];  // tops, weights
   float tops[kReaders];
 };
-static_assert(offsetof(SpanShared<kGroupHeads>, pages) >= sizeof(AttentionShared::heads));
-
 // Shared memory behind the ring.
 struct Shared {
   // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
