@@ -25,7 +25,6 @@ function(tessera_room name)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|/main|_fuzz)\\.cc$")
   list(FILTER sources EXCLUDE REGEX "/gpu/plugin/")  # cmake/gpu.cmake
-  list(FILTER tests EXCLUDE REGEX "/gpu/kernels/")
 
   foreach(source ${sources})
     if(source MATCHES "_portable\\.cc$")

@@ -1,0 +1,203 @@
+// What blocks copy of a layer: every byte of its matrices once, where and as bulk copies can.
+#include "device/gpu/kernels/run_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "device/gpu/kernels/run.h"
+
+namespace tessera::gpu::run {
+namespace {
+
+// Addresses that nothing lies at, far apart.
+class Addresses {
+ public:
+  const std::byte* next() {
+    at_ += std::int64_t{1} << 32;
+    return reinterpret_cast<const std::byte*>(at_);
+  }
+  template <typename T>
+  T* next_as() {
+    return reinterpret_cast<T*>(const_cast<std::byte*>(next()));
+  }
+  Matrix matrix(BlockType type, int rows, int cols) { return {type, rows, cols, next()}; }
+
+ private:
+  std::intptr_t at_ = 0;
+};
+
+struct Shape {
+  bool attends;
+  BlockType some, other;
+};
+
+RunLayer layer_of(const Shape& shape, Addresses& a) {
+  RunLayer l;
+  l.in.input.weight = a.next_as<float>();
+  l.in.input.eps = l.ffn.eps = l.attention.eps = 1e-6f;
+  l.in.rows = 1;
+  l.out.n_outputs = 1;
+  l.out.input.weight = a.next_as<float>();
+  l.out.outputs[0] = {a.matrix(shape.other, kCols, kValues), nullptr, kCols, true};
+  if (shape.attends) {
+    l.in.n_outputs = 3;
+    l.in.outputs[0].w = a.matrix(shape.some, kKeysAt, kCols);
+    l.in.outputs[1].w = a.matrix(shape.other, kKvHeads * kHeadDim, kCols);
+    l.in.outputs[2].w = a.matrix(shape.some, kKvHeads * kHeadDim, kCols);
+    l.attention.kv = {kKvHeads, kHeadDim, kHeadDim, KvFormat::f16};
+    l.attention.n_head = kQueryHeads;
+    l.attention.q_head_stride = 2 * kHeadDim;
+    l.attention.k = l.attention.v = l.attention.q_norm = l.attention.k_norm = a.next_as<float>();
+    l.attention.n_rot = 64;
+    l.attention.gate = OutputGate::sigmoid_in_query;
+  } else {
+    l.in.n_outputs = 4;
+    l.delta.spec = {16, kHeads, kDim, kDim, kTaps, false};
+    l.in.outputs[0].w = a.matrix(shape.some, l.delta.spec.conv_channels(), kCols);
+    l.in.outputs[1].w = a.matrix(shape.other, kValues, kCols);
+    l.in.outputs[2].w = a.matrix(BlockType::F32, kHeads, kCols);
+    l.in.outputs[3].w = a.matrix(BlockType::F32, kHeads, kCols);
+    l.delta.taps = l.delta.dt_bias = l.delta.a = a.next_as<float>();
+    l.delta.state = a.next_as<float>();
+  }
+  l.ffn.norm = a.next_as<float>();
+  l.ffn.dense.gate = a.matrix(shape.some, kHidden, kCols);
+  l.ffn.dense.up = a.matrix(shape.other, kHidden, kCols);
+  l.ffn.dense.down = a.matrix(shape.some, kCols, kHidden);
+  l.ffn.dense.scalar_gate = a.next_as<float>();
+  l.ffn.moe.n_expert = kExperts;
+  l.ffn.moe.n_used = kUsed;
+  l.ffn.moe.n_ff = kHidden;
+  l.ffn.moe.router_weight = a.matrix(BlockType::F32, kExperts, kCols);
+  l.ffn.moe.shape = expert_shape(shape.some, shape.other, shape.some, kCols, kHidden);
+  return l;
+}
+
+struct Bytes {
+  std::int64_t from, size;
+  auto operator<=>(const Bytes&) const = default;
+};
+
+// By base: what all blocks copy, but norms, in rising order.
+std::map<std::uint32_t, std::vector<Bytes>> copied(const LayerPlans& plans) {
+  std::map<std::uint32_t, std::vector<Bytes>> all;
+  for (const Plan& plan : plans.plans) {
+    for (const Entry* entry = plan.entries; entry->bytes > 0; ++entry) {
+      std::vector<Bytes> to;
+      for (int i = entry->first; i < entry->first + entry->n; ++i) {
+        const Piece& piece = plan.pieces[i];
+        const auto size = static_cast<std::int64_t>(piece.size & 0xffffffu);
+        EXPECT_TRUE(piece.from % 16 == 0 && piece.to % 16 == 0 && size % 16 == 0);
+        to.push_back({piece.to, size});
+        all[piece.size >> 24].push_back({piece.from, size});
+      }
+      // The entry is full: what waits for its bytes waits for all of it.
+      std::sort(to.begin(), to.end());
+      std::int64_t end = 0;
+      for (const Bytes& piece : to) {
+        EXPECT_EQ(piece.from, end);
+        end += piece.size;
+      }
+      EXPECT_EQ(end, entry->bytes);
+    }
+  }
+  for (auto& [base, bytes] : all) std::sort(bytes.begin(), bytes.end());
+  return all;
+}
+
+// Whether exactly the planes of the matrix at `from` are copied, each byte once.
+void expect_whole(const Matrix& m, std::int64_t from, const std::vector<Bytes>& all,
+                  const char* name) {
+  const PlaneLayout layout = plane_layout(m.type, m.rows, m.cols);
+  std::int64_t bytes = 0, end = from;
+  for (const Bytes& piece : all) {
+    if (piece.from < from || piece.from >= from + layout.bytes) continue;
+    EXPECT_GE(piece.from, end) << name;  // none twice
+    end = piece.from + piece.size;
+    bytes += piece.size;
+  }
+  const std::int64_t supers = row_tiles(m.rows) * (m.cols / kSuperCols);
+  EXPECT_EQ(bytes,
+            is_plain(m.type) ? std::int64_t{m.rows} * m.cols * 4 : supers * super_bytes(m.type))
+      << name;
+}
+
+class RunPlan : public ::testing::TestWithParam<Shape> {};
+INSTANTIATE_TEST_SUITE_P(Shapes, RunPlan,
+                         ::testing::Values(Shape{false, BlockType::Q4_K, BlockType::Q6_K},
+                                           Shape{false, BlockType::Q6_K, BlockType::Q6_K},
+                                           Shape{true, BlockType::Q4_K, BlockType::Q4_K},
+                                           Shape{true, BlockType::Q6_K, BlockType::Q4_K}));
+
+TEST_P(RunPlan, CopiesEveryByteOnce) {
+  Addresses addresses;
+  const RunLayer l = layer_of(GetParam(), addresses);
+  ASSERT_TRUE(fits_run(l));
+  ASSERT_EQ(run_layer_bytes(), sizeof(LayerPlans));
+  const auto plans = std::make_unique<LayerPlans>();
+  write_run_layer(l, reinterpret_cast<std::byte*>(plans.get()));
+  const auto all = copied(*plans);
+  const auto whole = [&](const Matrix& m, const char* name) {
+    expect_whole(m, reinterpret_cast<std::intptr_t>(m.data), all.at(kAbsolute), name);
+  };
+  for (int i = 0; i < l.in.n_outputs; ++i)
+    whole(l.in.outputs[static_cast<std::size_t>(i)].w, "projection in");
+  whole(l.out.outputs[0].w, "projection out");
+  whole(l.ffn.moe.router_weight, "router");
+  whole(l.ffn.dense.gate, "dense gate");
+  whole(l.ffn.dense.up, "dense up");
+  whole(l.ffn.dense.down, "dense down");
+  const ExpertShape& e = l.ffn.moe.shape;
+  for (std::uint32_t chosen = 0; chosen < kUsed; ++chosen) {
+    const std::vector<Bytes>& of = all.at(kChosenExpert + chosen);
+    expect_whole(e.gate, 0, of, "gate");
+    expect_whole(e.up, e.up_offset, of, "up");
+    expect_whole(e.down, e.down_offset, of, "down");
+  }
+  if (GetParam().attends) {
+    EXPECT_FALSE(all.contains(kState));
+    return;
+  }
+  // The state, head by head and column by column.
+  const std::vector<Bytes>& state = all.at(kState);
+  ASSERT_EQ(state.size(), static_cast<std::size_t>(kWorkers));
+  for (std::size_t i = 0; i < state.size(); ++i)
+    EXPECT_EQ(state[i].from, reinterpret_cast<std::intptr_t>(l.delta.state +
+                                                             kTaps * l.delta.spec.conv_channels()) +
+                                 static_cast<std::int64_t>(i) * kStateBytes);
+}
+
+TEST(RunPlans, AreOfOneShape) {
+  Addresses addresses;
+  const RunLayer whole = layer_of({false, BlockType::Q4_K, BlockType::Q6_K}, addresses);
+  EXPECT_TRUE(fits_run(whole));
+  const auto refuses = [&](auto change) {
+    RunLayer l = whole;
+    change(l);
+    EXPECT_FALSE(fits_run(l));
+  };
+  refuses([](RunLayer& l) { l.in.rows = 2; });
+  refuses([](RunLayer& l) { l.in.outputs[0].w.type = BlockType::Q5_K; });
+  refuses([](RunLayer& l) { l.in.outputs[2].w.type = BlockType::F16; });
+  refuses([](RunLayer& l) { l.delta.spec.conv_width = 3; });
+  refuses([](RunLayer& l) { l.out.outputs[0].add = false; });
+  refuses([](RunLayer& l) { l.ffn.moe.n_used = 6; });
+  refuses([](RunLayer& l) { l.ffn.moe.router.gating = Gating::sigmoid; });
+  refuses([](RunLayer& l) { l.ffn.moe.activation = Activation::gelu_tanh; });
+  refuses([](RunLayer& l) { l.ffn.dense.scalar_gate = nullptr; });
+  refuses([](RunLayer& l) { l.ffn.layer_scale = l.ffn.norm; });
+}
+
+TEST(RunPlans, PassedValuesLieApart) {
+  constexpr PassedLayout kAt = passed_layout();
+  EXPECT_EQ(kAt.partials, kAt.bytes);
+  EXPECT_EQ(run_passed_bytes(1), static_cast<std::size_t>(kAt.bytes + kSpanBytes));
+  EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 2 * kSpanBytes));
+}
+
+}  // namespace
+}  // namespace tessera::gpu::run
