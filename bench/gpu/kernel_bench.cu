@@ -287,6 +287,7 @@ class Bench {
     }
     plans_ = DeviceArray<std::byte>(host);
     passed_ = DeviceArray<std::byte>(run_passed_bytes(s.context));
+    passed_.zero();
   }
   // All layers of a step of one row as one kernel (run.h); `split`: each kind for itself.
   void with_runs(const Step& s, bool split) {

@@ -197,7 +197,6 @@ struct Scratch {
   LogitChange* changes = nullptr;  // [most_changes], of the step's choices
   float* before = nullptr;         // [most_changes]
   std::int64_t most_changes = 0;   // kMostChanges a logit row
-  ChosenRow* chosen = nullptr;     // [max_logit_rows]
   std::int32_t* banned = nullptr;  // the model's suppressed tokens
   // Rotary tables: by distinct rope, [R][n_rot / 2] each
   std::vector<const RopeSpec*> ropes;
@@ -210,6 +209,7 @@ struct Scratch {
   // Runs of layers (kernels/run.h); null: no layer of the shard may go in one.
   std::byte* run_plans = nullptr;
   std::byte* run_passed = nullptr;
+  std::int64_t run_passed_bytes = 0;
 };
 
 // Whether a layer's shape is one of runs, and all of its experts are here.

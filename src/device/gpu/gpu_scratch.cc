@@ -212,7 +212,6 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
     out.most_changes = std::int64_t{kMostChanges} * shard.max_logit_rows;
     carve.take(out.changes, out.most_changes);
     carve.take(out.before, out.most_changes);
-    carve.take(out.chosen, shard.max_logit_rows);
     carve.take(out.banned, static_cast<std::int64_t>(spec.suppressed_tokens.size()));
   }
   carve_ropes(carve, spec, shard, out);
@@ -223,8 +222,8 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
     if (layer_may_run(spec, shard, l)) ++run_layers;
   carve.take(out.run_plans, run_layers * static_cast<std::int64_t>(run_layer_bytes()));
   const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
-  carve.take(out.run_passed,
-             run_layers > 0 ? static_cast<std::int64_t>(run_passed_bytes(context)) : 0);
+  out.run_passed_bytes = run_layers > 0 ? static_cast<std::int64_t>(run_passed_bytes(context)) : 0;
+  carve.take(out.run_passed, out.run_passed_bytes);
   return carve.used();
 }
 

@@ -7,6 +7,7 @@ namespace tessera::gpu {
 namespace run {
 namespace {
 
+static_assert((kMostRunLayers + 1) % 2 == 0, "numbers are odd in odd layers");
 constexpr std::size_t kSharedBytes = kRingBytes + sizeof(Shared);
 static_assert(kSharedBytes <= 227 * 1024);
 
@@ -68,7 +69,8 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   const int i = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
   const bool worker = block < kWorkers, owns = worker && i < kTileRows;
   float* mine = args.hidden + block * kTileRows + i;
-  unsigned number = run * (kMostRunLayers + 1);
+  // Not zero, as what was never passed.
+  unsigned number = (run + 1) * (kMostRunLayers + 1);
   if (owns) {
     s->mine[i] = *mine;
     pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], number);
@@ -88,7 +90,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     }
     if (worker) taken = part<mixer_out>(passed, at, number, taken);
     taken = part<route>(passed, at, number, taken);
-    taken = part<hidden>(passed, at, number, taken);
+    taken = part<gate_and_up>(passed, at, number, taken);
     if (worker) taken = part<down>(passed, at, number, taken);
   }
   if (owns) *mine = s->mine[i];
@@ -121,13 +123,16 @@ bool has_runs(const Launch& launch) {
   return false;
 #else
   cudaFuncAttributes attributes{};
-  return launch.multiprocessors >= run::kBlocks && shared_limit(launch) >= run::kSharedBytes &&
+  return launch.chained && launch.multiprocessors >= run::kBlocks &&
+         shared_limit(launch) >= run::kSharedBytes &&
          cudaFuncGetAttributes(&attributes, run::run_kernel) == cudaSuccess &&
          attributes.binaryVersion == 90;
 #endif
 }
 
 GpuError run_layers(const Launch& launch, const RunArgs& args) {
+  if (args.n_layers < 1 || args.n_layers > kMostRunLayers)
+    return TESSERA_GPU_API(ErrorInvalidValue);
   return launch_kernel(launch, run::run_kernel, dim3(run::kBlocks), dim3(run::kThreads),
                        run::kSharedBytes, args);
 }

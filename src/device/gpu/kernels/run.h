@@ -16,7 +16,8 @@
 //
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
 // may run beside it, and no other run of the same process. A block that waits for a second ends the
-// program on the device with an error.
+// program on the device with an error. Weights, states, pages and `sequences` are read ahead of the
+// end of the kernel before on the stream, which must not write them.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"
@@ -32,7 +33,8 @@ struct RunLayer {
   FfnArgs ffn;
 };
 
-// Whether the current device can, and whether a layer's shape and types are those of the kernel.
+// Whether the current device can and launches are chained, and whether a layer's shape and types
+// are those of the kernel.
 bool has_runs(const Launch& launch);
 bool fits_run(const RunLayer& layer);
 // The same of a model's layer whose types are not known yet.
@@ -43,7 +45,7 @@ std::size_t run_layer_bytes();
 void write_run_layer(const RunLayer& layer, std::byte* host);
 
 // What passes between blocks, of sequences of up to `context` tokens: device memory that runs on
-// one stream share, of any contents.
+// one stream share, zeros at first.
 std::size_t run_passed_bytes(std::int64_t context);
 inline constexpr int kMostRunLayers = 63;
 

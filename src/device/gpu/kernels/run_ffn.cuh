@@ -86,7 +86,7 @@ __device__ __forceinline__ void hidden_group(Warp& w, BlockType gate_type, Block
 }
 
 // The row stands rounded since route().
-__device__ __forceinline__ void hidden(Warp& w, const Layer& l) {
+__device__ __forceinline__ void gate_and_up(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x), dense = block - kFirstGateBlock;
   const bool worker = block < kWorkers;
   if (worker) {
@@ -97,7 +97,7 @@ __device__ __forceinline__ void hidden(Warp& w, const Layer& l) {
     readers_sync();
   }
   const float factor = row_factor(1, l.eps);
-  // The dense branch's pair first, where the block has one: it waits for no choice.
+  // The dense branch's pair first, where the block has one: so its weights come.
 #pragma unroll 1
   for (int i = dense >= 0 ? 0 : 1; i < (worker ? 2 : 1); ++i)
     hidden_group(w, i == 0 ? l.dense_gate : l.gate, i == 0 ? l.dense_up : l.up, i * 4, factor,

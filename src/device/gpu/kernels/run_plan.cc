@@ -49,14 +49,21 @@ class PlanWriter {
       sixteen(layer_.ffn.dense.gate, kAbsolute, 0, block_ - kFirstGateBlock);
       sixteen(layer_.ffn.dense.up, kAbsolute, 0, block_ - kFirstGateBlock);
     }
-    if (!worker) return;
+    if (!worker) return finish();
     const std::uint32_t expert = kChosenExpert + static_cast<std::uint32_t>(block_ / kPairs);
     sixteen(experts.gate, expert, 0, block_ % kPairs);
     sixteen(experts.up, expert, experts.up_offset, block_ % kPairs);
     down();
+    finish();
   }
 
  private:
+  // More than half of the ring: what readers and the feeder are apart rests on it.
+  void finish() const {
+    std::int64_t bytes = 0;
+    for (int i = 0; i < entries_; ++i) bytes += plan_.entries[i].bytes;
+    CHECK(2 * bytes > kRingBytes);
+  }
   void open(int bytes, bool chosen) {
     CHECK(entries_ + 1 < kMostEntries);
     entry_ = &plan_.entries[entries_++];
@@ -64,6 +71,7 @@ class PlanWriter {
   }
   void add(std::int64_t from, std::uint32_t base, int to, int bytes) {
     CHECK(pieces_ < kMostPieces && to + bytes <= entry_->bytes);
+    CHECK(from % 16 == 0 && to % 16 == 0 && bytes % 16 == 0, "bulk copies are of 16 bytes");
     plan_.pieces[pieces_++] = {from, to, base << 24 | static_cast<std::uint32_t>(bytes)};
     ++entry_->n;
   }
@@ -190,7 +198,8 @@ bool is_plain_row(const Matrix& w, int rows) {
 
 bool fits_delta(const RunLayer& l) {
   const auto& in = l.in.outputs;
-  return l.in.n_outputs == 4 && has_shape(l.delta.spec) &&
+  return l.in.n_outputs == 4 && has_shape(l.delta.spec) && l.delta.slot_stride % 4 == 0 &&
+         l.out.input.kind == InputKind::gated_rms && l.out.input.head_dim == kDim &&
          is_super(in[0].w, l.delta.spec.conv_channels(), kCols) &&
          is_super(in[1].w, kValues, kCols) && is_plain_row(in[2].w, kHeads) &&
          is_plain_row(in[3].w, kHeads);
@@ -198,8 +207,8 @@ bool fits_delta(const RunLayer& l) {
 bool fits_attention(const RunLayer& l) {
   const AttentionArgs& a = l.attention;
   const auto& in = l.in.outputs;
-  return l.in.n_outputs == 3 && is_super(in[0].w, kKeysAt, kCols) &&
-         is_super(in[1].w, kKvHeads * kHeadDim, kCols) &&
+  return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain &&
+         is_super(in[0].w, kKeysAt, kCols) && is_super(in[1].w, kKvHeads * kHeadDim, kCols) &&
          is_super(in[2].w, kKvHeads * kHeadDim, kCols) && a.n_head == kQueryHeads &&
          a.kv.kv_heads == kKvHeads && a.kv.head_dim_k == kHeadDim && a.kv.head_dim_v == kHeadDim &&
          a.kv.format == KvFormat::f16 && a.q_head_stride == 2 * kHeadDim && a.k != nullptr &&
@@ -240,8 +249,9 @@ bool may_run(const ModelSpec& spec, const LayerSpec& layer) {
 bool fits_run(const RunLayer& l) {
   const FfnArgs& f = l.ffn;
   const Output& out = l.out.outputs[0];
-  return l.in.rows == 1 && (attends(l) ? fits_attention(l) : fits_delta(l)) &&
-         l.out.n_outputs == 1 && is_super(out.w, kCols, kValues) && out.add && f.norm != nullptr &&
+  return l.in.rows == 1 && l.in.input.kind == InputKind::rms_norm &&
+         (attends(l) ? fits_attention(l) : fits_delta(l)) && l.out.n_outputs == 1 &&
+         is_super(out.w, kCols, kValues) && out.add && f.norm != nullptr &&
          f.post_norm == nullptr && f.layer_scale == nullptr && f.eps == l.in.input.eps &&
          fits_moe(f.moe) && fits_dense(f.dense);
 }

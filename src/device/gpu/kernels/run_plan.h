@@ -33,6 +33,9 @@ inline constexpr int kProjected = kValuesAt + kKvHeads * kHeadDim;
 inline constexpr int kExperts = 256, kUsed = 8, kHidden = 512;
 inline constexpr int kGroup = 32;  // columns rounded together: what one block makes at a time
 
+// Shared memory for what blocks copy.
+inline constexpr int kRingBytes = 172 * 1024;
+
 // Who does what.
 inline constexpr int kBlocks = 132, kWorkers = kCols / kTileRows;
 inline constexpr int kGateBlocks = 16, kFirstGateBlock = kBlocks - kGateBlocks;

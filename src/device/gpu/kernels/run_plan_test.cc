@@ -39,6 +39,7 @@ RunLayer layer_of(const Shape& shape, Addresses& a) {
   RunLayer l;
   l.in.input.weight = a.next_as<float>();
   l.in.input.eps = l.ffn.eps = l.attention.eps = 1e-6f;
+  l.in.input.kind = InputKind::rms_norm;
   l.in.rows = 1;
   l.out.n_outputs = 1;
   l.out.input.weight = a.next_as<float>();
@@ -61,6 +62,8 @@ RunLayer layer_of(const Shape& shape, Addresses& a) {
     l.in.outputs[1].w = a.matrix(shape.other, kValues, kCols);
     l.in.outputs[2].w = a.matrix(BlockType::F32, kHeads, kCols);
     l.in.outputs[3].w = a.matrix(BlockType::F32, kHeads, kCols);
+    l.out.input.kind = InputKind::gated_rms;
+    l.out.input.head_dim = kDim;
     l.delta.taps = l.delta.dt_bias = l.delta.a = a.next_as<float>();
     l.delta.state = a.next_as<float>();
   }
@@ -184,12 +187,32 @@ TEST(RunPlans, AreOfOneShape) {
   refuses([](RunLayer& l) { l.in.outputs[0].w.type = BlockType::Q5_K; });
   refuses([](RunLayer& l) { l.in.outputs[2].w.type = BlockType::F16; });
   refuses([](RunLayer& l) { l.delta.spec.conv_width = 3; });
+  refuses([](RunLayer& l) { l.out.input.head_dim = 64; });
   refuses([](RunLayer& l) { l.out.outputs[0].add = false; });
   refuses([](RunLayer& l) { l.ffn.moe.n_used = 6; });
   refuses([](RunLayer& l) { l.ffn.moe.router.gating = Gating::sigmoid; });
   refuses([](RunLayer& l) { l.ffn.moe.activation = Activation::gelu_tanh; });
   refuses([](RunLayer& l) { l.ffn.dense.scalar_gate = nullptr; });
   refuses([](RunLayer& l) { l.ffn.layer_scale = l.ffn.norm; });
+}
+
+TEST(RunPlans, AreOfOneAttention) {
+  Addresses addresses;
+  const RunLayer whole = layer_of({true, BlockType::Q4_K, BlockType::Q6_K}, addresses);
+  EXPECT_TRUE(fits_run(whole));
+  const auto refuses = [&](auto change) {
+    RunLayer l = whole;
+    change(l.attention);
+    EXPECT_FALSE(fits_run(l));
+  };
+  refuses([](AttentionArgs& a) { a.kv.format = KvFormat::q8_0; });
+  refuses([](AttentionArgs& a) { a.kv.kv_heads = 4; });
+  refuses([](AttentionArgs& a) { a.n_rot = 128; });
+  refuses([](AttentionArgs& a) { a.window = 4096; });
+  refuses([](AttentionArgs& a) { a.softcap = 50; });
+  refuses([](AttentionArgs& a) { a.eps = 1e-5f; });
+  refuses([](AttentionArgs& a) { a.q_norm = nullptr; });
+  refuses([](AttentionArgs& a) { a.gate = OutputGate::none; });
 }
 
 TEST(RunPlans, PassedValuesLieApart) {

@@ -120,10 +120,8 @@ __device__ __forceinline__ void row_warps_sync() {
 }
 
 // A row arrives, normed with the weights that the entry begins with; one of the first eight warps
-// takes 256 of its columns, rounds them to s->row and leaves
-// their squares in s->squares[which]. The products with the
-// `n` plain rows behind the weights are passed to `out`, with 1 / rms; of an odd number one more is
-// made, of whatever follows, and left.
+// takes 256 of its columns, rounds them to s->row and leaves their squares in s->squares[which].
+// The products with the `n` plain rows behind the weights are passed to `out`, with 1 / rms.
 static __device__ __noinline__ void take_row(const Value* from, int entry, int n, Value* out,
                                              int which, float eps, unsigned number) {
   Shared* s = shared();
@@ -150,7 +148,8 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
   for (int r = 0; r < n; r += 2) {
     const float* w = plain + (r + 1) * kCols;
     const float first = warp_sum(dot_eight(load_eight(w, lane), v, 0.0f));
-    const float second = warp_sum(dot_eight(load_eight(w + kCols, lane), v, 0.0f));
+    float second = 0;
+    if (r + 1 < n) second = warp_sum(dot_eight(load_eight(w + kCols, lane), v, 0.0f));
     if (lane == 0) s->plain_shares[r][warp] = first, s->plain_shares[r + 1][warp] = second;
   }
   if (n > 0) row_warps_sync();

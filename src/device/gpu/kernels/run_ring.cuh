@@ -19,13 +19,12 @@ namespace tessera::gpu::run {
 
 inline constexpr int kReaders = 16;  // warps
 inline constexpr int kThreads = (kReaders + 1) * kWarp;
-inline constexpr int kRingBytes = 172 * 1024;
 inline constexpr int kSlots = 32;  // entries in the ring at most
 // Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
 // what another one waits for: 25 us a layer with 3, 28 without a limit.
 inline constexpr int kUnderWay = 3;
-// Descriptions in shared memory. The ring holds less than two layers of a block's entries, so that
-// who reads is at most two layers behind the one that is asked for.
+// Descriptions in shared memory. The ring holds less than two layers of a block's entries
+// (run_plan.cc checks), so that who reads is at most two layers behind the one that is asked for.
 inline constexpr int kLayersAhead = 4;
 
 // Attention: one after the other in the same place, heads as they arrive, a span, and partial
@@ -50,7 +49,7 @@ struct Shared {
   // others.
   alignas(16) std::uint64_t full[kSlots];
   std::uint64_t empty[kSlots];
-  int offset[kSlots], taken[kSlots];
+  int offset[kSlots], kept[kSlots];
   // Of the layer: its experts are chosen, weighed.
   std::uint64_t chosen, weighed;
   std::uint64_t described[kLayersAhead];
@@ -129,6 +128,7 @@ class Feeder {
       const std::uint32_t barrier = shared_address(&s->full[issued_ % kSlots]);
       if (lane_ == 0) barrier_expect(barrier, entry->bytes);
       if (entry->chosen != 0 && !chosen) {
+        after_others();
         await_barrier(shared_address(&s->chosen), i & 1);
         if (lane_ < kUsed)
           s->base[kChosenExpert + lane_] = s->tables[i % kLayersAhead][s->selection.ids[lane_]];
@@ -154,9 +154,10 @@ class Feeder {
     int need = bytes, start = head_;
     if (start + bytes > kRingBytes) need += kRingBytes - start, start = 0;
     while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) {
+      after_others();
       const int slot = freed_ % kSlots;
       await_barrier(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
-      used_ -= s->taken[slot];
+      used_ -= s->kept[slot];
       ++freed_;
     }
     if (issued_ >= kUnderWay) {
@@ -164,13 +165,21 @@ class Feeder {
       await_barrier(shared_address(&s->full[before % kSlots]), (before / kSlots) & 1);
     }
     __syncwarp();
-    if (lane_ == 0) s->offset[issued_ % kSlots] = start, s->taken[issued_ % kSlots] = need;
+    if (lane_ == 0) s->offset[issued_ % kSlots] = start, s->kept[issued_ % kSlots] = need;
     used_ += need;
     head_ = start + bytes;
     return start;
   }
 
+  // What waits for readers must not lose patience while they wait for the kernels before this one,
+  // which may wait for the host.
+  __device__ __forceinline__ void after_others() {
+    if (!others_done_) chain_wait();
+    others_done_ = true;
+  }
+
   int lane_;
+  bool others_done_ = false;
   int head_ = 0, used_ = 0, issued_ = 0, freed_ = 0;
 };
 

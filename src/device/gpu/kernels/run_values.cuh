@@ -4,7 +4,9 @@
 // which would wait for all of a thread's memory traffic, and nothing to clear.
 //
 // One set of places serves all layers. Who writes a value of the next layer has read values that
-// every block made behind its reads of this one.
+// every block made behind its reads of this one: all is relaxed, and data alone orders it. Numbers
+// come again after 2^26 runs, a day of tokens, when only spans of a context that was not as long
+// since then have kept theirs.
 //
 //   pass_value(to, x, number);                    // one block
 //   const float x = await_value(to, number);      // any block; to: the same place
@@ -29,7 +31,7 @@ __device__ __forceinline__ Value look_at(const Value* place) {
                : "memory");
   return v;
 }
-// A record, or two values that lie together.
+// A record, or two values that lie together, each whole.
 __device__ __forceinline__ Record look_at(const Record* place) {
   std::uint64_t low, high;
   asm volatile("{\n.reg .b128 v;\nld.relaxed.gpu.global.b128 v, [%2];\nmov.b128 {%0, %1}, v;\n}"
@@ -54,7 +56,8 @@ __device__ __forceinline__ void pass_record(Record* place, unsigned a, unsigned 
       : "memory");
 }
 
-// Looks, before a block that waits ends the kernel with an error: a second and more.
+// Looks, before a block that waits ends the kernel with an error: a second and more, as long as a
+// look takes.
 inline constexpr int kPatience = 2000000;
 static __device__ __noinline__ void give_up() {
   __trap();

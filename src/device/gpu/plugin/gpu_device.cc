@@ -21,7 +21,10 @@ GpuDevice::~GpuDevice() {
   use();
   drop_posts();
   // A queue that does not answer is left to the driver.
-  if (lost()) return;
+  if (lost()) {
+    run_claim_.keep();
+    return;
+  }
   for (const GpuStream queue : {streams_.queue(), stream_.get()})
     if (queue != nullptr) static_cast<void>(GPU(StreamSynchronize)(queue));
 }
@@ -54,14 +57,15 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                                .scratch = scratch_,
                                                .posts = posts_,
                                                .pools = std::move(pools),
-                                               .slots = reinterpret_cast<float*>(slots_.data())},
+                                               .slots = reinterpret_cast<float*>(slots_.data()),
+                                               .chosen = host_chosen_.as<ChosenRow>()},
                                     Launch{.stream = stream_.get(),
                                            .chained = traits_.chained && options_.chained,
                                            .workspace = scratch_.workspace,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
                                            .multiprocessors = traits_.multiprocessors,
                                            .gemm = traits_.gemm});
-  run_claim_ = RunClaim::take(options_.index);
+  if (step_->may_run()) run_claim_ = RunClaim::take(options_.index);
   return run_claim_.held() ? step_->prepare_runs() : Status{};
 }
 
@@ -253,7 +257,7 @@ bool GpuDevice::choose(std::span<ChosenToken> chosen) {
   flush();
   use();
   const std::span<ChosenRow> rows(host_chosen_.as<ChosenRow>(), chosen.size());
-  if (!lost()) check(fetch(rows.data(), scratch_.chosen, rows.size_bytes()));
+  if (!lost()) check(wait());
   bool all = true;
   for (std::size_t i = 0; i < rows.size() && !lost(); ++i) {
     const TokenId id = host_chooses(choices_[i]) ? kNotChosen : rows[i].id;

@@ -41,7 +41,6 @@ GpuStep::GpuStep(StepMemory memory, const Launch& launch)
 
 Status GpuStep::prepare_runs() {
   const Scratch& s = memory_.scratch;
-  if (s.run_plans == nullptr || !has_runs(launch_)) return {};
   const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
   std::vector<std::byte> plans;
   for (int layer = memory_.shard.first_layer; layer < memory_.shard.end_layer; ++layer) {
@@ -57,6 +56,8 @@ Status GpuStep::prepare_runs() {
     write_run_layer(l, plans.data() + plans.size() - run_layer_bytes());
   }
   if (plans.empty()) return {};
+  TESSERA_TRY(status_of(GPU(Memset)(s.run_passed, 0, static_cast<std::size_t>(s.run_passed_bytes)),
+                        "clearing what runs pass"));
   return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
                    "plans");
 }
@@ -405,7 +406,7 @@ ChooseArgs GpuStep::choices(const StepShape& shape) const {
           .choices = s.choices,
           .changes = s.changes,
           .before = s.before,
-          .out = s.chosen};
+          .out = memory_.chosen};
 }
 
 Status GpuStep::restore_logits(const StepShape& shape) const {

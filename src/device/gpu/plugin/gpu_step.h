@@ -68,14 +68,16 @@ struct StepMemory {
   const ExpertPosts& posts;
   std::vector<std::byte*> pools;  // by KV group
   float* slots = nullptr;
+  ChosenRow* chosen = nullptr;  // [max_logit_rows], pinned: a step's tokens need no copy
 };
 
 class GpuStep {
  public:
   GpuStep(StepMemory memory, const Launch& launch);
 
-  // Once, before the first step: from then on layers of one row go as runs (kernels/run.h)
-  // where the device and their shape allow. Waits for the device.
+  // Whether layers of one row may go as runs (kernels/run.h); once, before the first step: from
+  // then on they do. Waits for the device.
+  bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
 
   Status run(std::span<const BlockCall> calls, const StepShape& shape) const;

@@ -30,6 +30,8 @@ class RunClaim {
     if (held()) taken()[static_cast<std::size_t>(index_)] = false;
   }
   bool held() const { return index_ >= 0; }
+  // Never given back: what runs may not end.
+  void keep() { index_ = -1; }
 
  private:
   static std::array<std::atomic<bool>, 64>& taken() {
