@@ -233,6 +233,8 @@ __global__ void __launch_bounds__(kDrawThreads)
 
 __global__ void __launch_bounds__(kThreads)
     restore_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args) {
+  chain_wait();
+  chain_trigger();
   const RowChoice choice = args.choices[blockIdx.x];
   float* logits = args.logits + static_cast<std::int64_t>(blockIdx.x) * args.n_vocab;
   for_changed_ids(args, choice, {0, sampled_ids(args)},
