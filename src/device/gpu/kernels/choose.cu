@@ -94,10 +94,22 @@ __global__ void __launch_bounds__(kThreads)
     row.work.mass[bin] = 0;
     row.work.candidates = 0;
   }
+  // Some logits at a time, since each look at the best one waits for its own.
+  constexpr int kAhead = 8;
   Best best{-INFINITY, -1};
-  for (int id = piece.begin + static_cast<int>(threadIdx.x); id < piece.end; id += kThreads) {
-    const float value = row.logits[id];
-    if (value > best.value && sampleable(args, id)) best = {value, id};
+  for (int first = piece.begin + static_cast<int>(threadIdx.x); first < piece.end;
+       first += kAhead * kThreads) {
+    float value[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int id = first + i * kThreads;
+      value[i] = id < piece.end ? row.logits[id] : -INFINITY;
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int id = first + i * kThreads;
+      if (value[i] > best.value && sampleable(args, id)) best = {value[i], id};
+    }
   }
   best = block_best<kThreads>(best, shared);
   if (threadIdx.x == 0) row.work.best[blockIdx.x] = best;
