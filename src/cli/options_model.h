@@ -96,8 +96,8 @@ inline constexpr auto kModelOptions = [] {
        .fallback = "chained",
        .commands = kModelCommands | kWorker,
        .value = "FORM",
-       .help = "a GPU's decode steps: captured graphs of kernels that overlap or that do not, or "
-               "none",
+       .help = "a GPU's decode steps: captured graphs of kernels that overlap, with a row's layers "
+               "as one kernel where they can; graphs of kernels that do not; no graphs",
        .choices = "chained|plain|off"},
       {.key = "placement.gpu_wait",
        .flags = "--gpu-wait",

@@ -83,7 +83,7 @@ DeviceOptions opening_options(const Config& config) {
           .gpu_plugins = config.text("placement.gpu_plugins"),
           .gpu_wait_s = config.number("placement.gpu_wait"),
           .gpu_graphs = graphs != "off",
-          .gpu_chained = graphs != "plain"};
+          .gpu_chained = graphs == "chained"};
 }
 
 Status check_placement(const Config& config) {
