@@ -5,6 +5,8 @@
 #include <array>
 #include <filesystem>
 
+#include "base/log.h"
+
 namespace tessera {
 namespace {
 
@@ -72,7 +74,8 @@ GpuHost host_functions() {
                     (slice.matrices - 1) * slice.matrix_stride + slice.rows * slice.row_stride;
                 model.file().release(*slice.tensor, begin, static_cast<std::uint64_t>(bytes));
               },
-          .check_intact = [](const Model& model) { return model.file().check_intact(); }};
+          .check_intact = [](const Model& model) { return model.file().check_intact(); },
+          .tell = [](const std::string& line) { log_info("{}", line); }};
 }
 
 }  // namespace

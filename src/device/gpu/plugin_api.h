@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "base/result.h"
 #include "device/device.h"
@@ -41,6 +42,7 @@ struct GpuInfo {
 struct GpuHost {
   std::function<void(const Model&, const TensorSlice&)> release;  // the slice was read
   std::function<Status(const Model&)> check_intact;
+  std::function<void(const std::string&)> tell;  // a line for the log
 };
 
 struct GpuDeviceOptions {

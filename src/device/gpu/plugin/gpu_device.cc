@@ -65,8 +65,22 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
                                            .multiprocessors = traits_.multiprocessors,
                                            .gemm = traits_.gemm});
-  if (step_->may_run()) run_claim_ = RunClaim::take(options_.index);
-  return run_claim_.held() ? step_->prepare_runs() : Status{};
+  return step_->may_run() ? begin_runs() : Status{};
+}
+
+Status GpuDevice::begin_runs() {
+  run_claim_ = RunClaim::take(options_.index);
+  if (!run_claim_.held()) {
+    host_.tell(fmt::format(
+        "{}: another device of this process on this GPU runs one row's layers as one kernel; this "
+        "one goes layer by layer",
+        name_));
+    return {};
+  }
+  TESSERA_TRY(step_->prepare_runs());
+  host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has one row", name_,
+                         step_->run_layers(), layout_.end_layer - layout_.first_layer));
+  return {};
 }
 
 // First what lies here, then what is to cross.

@@ -95,6 +95,7 @@ class GpuDevice final : public Device {
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
+  Status begin_runs();
   void begin_branches(int layer);
   void post(int layer);
   // What is asked for and not answered never is, where the caller goes on to something else.

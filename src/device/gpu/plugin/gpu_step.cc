@@ -1,5 +1,7 @@
 #include "device/gpu/plugin/gpu_step.h"
 
+#include <algorithm>
+
 namespace tessera::gpu {
 namespace {
 
@@ -62,6 +64,11 @@ Status GpuStep::prepare_runs() {
                    "plans");
 }
 
+int GpuStep::run_layers() const {
+  return static_cast<int>(
+      std::count_if(run_places_.begin(), run_places_.end(), [](int place) { return place >= 0; }));
+}
+
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
   int n = 0;
   for (; shape.rows == 1 && n < kMostRunLayers; ++n) {
@@ -85,7 +92,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
     }
     const Scratch& s = memory_.scratch;
     const int first = calls[0].layer;
-    const int error = run_layers(
+    const int error = gpu::run_layers(
         launch_,
         {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
          .n_layers = layers,

@@ -79,6 +79,7 @@ class GpuStep {
   // then on they do. Waits for the device.
   bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
+  int run_layers() const;  // that may be part of one
 
   Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
   // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.
