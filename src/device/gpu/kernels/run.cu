@@ -111,6 +111,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     feed_all(args, lane);
   else
     read_all(args);
+#elif defined(TESSERA_GPU_PTX)
+  __trap();  // has_runs() says no
 #endif
 }
 

@@ -43,6 +43,7 @@ struct AttentionShared {
   float of_span[2][kGroupHeads];  // tops, weights
   float tops[kReaders];
 };
+
 // Shared memory behind the ring.
 struct Shared {
   // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
