@@ -1,18 +1,20 @@
-// A run of layers of one row as one kernel that stays on the GPU: layers of the gated delta net
-// with experts and a dense branch, one after the other, every expert here.
+// A run of layers of one row as one kernel that stays on the GPU: layers of the gated delta net or
+// with attention, with experts and a dense branch, one after the other, every expert here.
 //
 // Six launches a layer wait for each other, and while they do memory idles. Here each
 // multiprocessor holds one block from the first layer to the last; what it will multiply with comes
 // into its shared memory ahead of time, and values pass between blocks without a barrier
-// (run_values.cuh). Results have the same bits as those of project(), gated_delta() and ffn_all().
+// (run_values.cuh). Results have the same bits as those of project(), gated_delta() or attention(),
+// and ffn_all().
 //
-//   if (has_runs(launch) && fits_run(layer)) write_run_layer(layer, host);  // once; then to
-//   `plans` run_layers(launch, {.plans = plans, .n_layers = 3, .hidden = hidden, .passed = passed,
+//   write_run_layer(layer, host);   // once each, where has_runs() and fits_run(); then to `plans`
+//   run_layers(launch, {.plans = plans, .n_layers = 3, .hidden = hidden, .passed = passed,
 //                       .sequences = sequences});
 //
-// The kernel is made for one shape, that of Qwen3.5 and 3.6 35B-A3B: a residual of 2,048 columns,
-// 32 value heads of 128, 8 of 256 experts of 512, Q4_K and Q6_K; and for GPUs with Hopper's bulk
-// copies and 132 multiprocessors or more. All else goes layer by layer.
+// The kernel is made for one shape (run_plan.h): a residual of 2,048 columns; 32 value heads of
+// 128, or 16 query heads of 256 on two of keys in f16 pages; 8 of 256 experts of 512 columns; Q4_K
+// and Q6_K. And for GPUs with Hopper's bulk copies and 132 multiprocessors or more. All else goes
+// layer by layer.
 //
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
 // may run beside it, and no other run of the same process. A block that waits for a second ends the

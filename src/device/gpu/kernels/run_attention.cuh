@@ -148,9 +148,11 @@ static __device__ __noinline__ void combine(Passed passed, unsigned number) {
   const Record* partials = passed.partials() + head * kHeadDim + first + lane;
   float top = -INFINITY, sum = 0, value = 0;
   readers_sync();  // the block's own spans have been read
-  if (warp == kReaders - 1)
-    shared()->z[lane] = await_value(passed.in() + (head * 2 + 1) * kHeadDim + first + lane, number);
-    // More spans than come at once: the tops of the others.
+  if (warp == kReaders - 1) {
+    const Value* gates = passed.in() + (head * 2 + 1) * kHeadDim + first;
+    shared()->z[lane] = await_value(gates + lane, number);
+  }
+  // More spans than come at once: the tops of the others.
 #pragma unroll 1
   for (int i = kSpansAtOnce + warp; i < spans; i += kReaders)
     top = fmaxf(top, __uint_as_float(await_record(partials + i * kStride, number).y));

@@ -2,8 +2,8 @@
 // the scratch, and turns each block into calls of kernels/kernels.h; GpuDevice decides when.
 //
 //   StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1, .max_context = 1024};
-//   TESSERA_TRY(step.run(calls, shape));   // {{Block::begin}, {Block::embed}, {Block::mixer, 0},
-//   ...
+//   const BlockCall calls[] = {{Block::begin}, {Block::embed}, {Block::mixer, 0}, {Block::ffn, 0}};
+//   TESSERA_TRY(step.run(calls, shape));
 //
 // A launch depends on the shape, on pointers and on what lies in device memory (Scratch's inputs),
 // never on the host's view of the batch, so that a captured run may be replayed for any batch of
