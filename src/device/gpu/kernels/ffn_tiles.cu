@@ -101,51 +101,43 @@ __device__ __forceinline__ void store_output(const TileProduct& args, int row_ti
 template <BlockType kType, int kColumns, int kMost>
 __device__ void output_work(const TileProduct& args, const Planes& a, const ExpertTile& work,
                             char* shared) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const TokenTile tokens{args.x, nullptr, 1, work.first, work.n};
-  const TokenRows<kMost> rows(tokens);
+  using Ahead = RowAhead<kType>;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int n = a.col_tiles;
-  int free = 0, stage = 0;  // where copies go next, and the products' tile stands
-  const auto step = [&](int& at) { at = at + 1 == args.stages ? 0 : at + 1; };
-  const auto copy = [&](int tile) {
-    if (tile < n) copy_stage(shared + free * kStageBytes<kMost>, rows, tokens.n, tile);
-    step(free);
-    copy_commit();
-  };
-  for (int tile = 0; tile < kTilesAhead; ++tile) copy(tile);
+  int row_tile = static_cast<int>(blockIdx.x) * args.row_blocks * kTileWarps<kMost> +
+                 static_cast<int>(threadIdx.x) / kWarp;
+  auto from = Tile<kType>::at(a, min(row_tile, a.row_tiles - 1), lane);
+  if (lane == 0) Ahead::begin(from, n);
+  Tile<kType> even, odd;
+  even.load(from, 0);
+  TokenRing<kMost> ring(shared, {args.x, nullptr, 1, work.first, work.n}, n, args.stages);
   auto* pairs = reinterpret_cast<std::int32_t*>(shared + args.stages * kStageBytes<kMost>);
   for (int i = static_cast<int>(threadIdx.x); i < work.n; i += kTileThreads<kMost>)
     pairs[i] = args.list[work.first + i];
-  const int begin = static_cast<int>(blockIdx.x) * args.row_blocks;
-  const auto row_tile = [&](int block) { return (begin + block) * kTileWarps<kMost> + warp; };
-  const auto at = [&](int block) {
-    return Tile<kType>::at(a, min(row_tile(block), a.row_tiles - 1), lane);
-  };
-  Tile<kType> current, next;
-  auto from = at(0);
-  current.load(from, 0);
   for (int block = 0; block < args.row_blocks; ++block) {
+    // Past the matrix a warp goes on with its last row tile, and stores nothing.
+    const int skipped = row_tile + kTileWarps<kMost> < a.row_tiles ? kTileWarps<kMost> : 0;
+    if (lane == 0) {
+      auto after = from;
+      after.skip(a, skipped);
+      Ahead::begin(after, n);
+    }
     float acc[kColumns / 2];
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
-    for (int tile = 0; tile < n; ++tile) {
-      if (tile + 1 == n) from = at(block + 1);
-      next.load(from, tile + 1 < n ? tile + 1 : 0);
-      if (block == 0) {
-        copy_wait<kTilesAhead - 1>();
-#ifdef TESSERA_GPU_WGMMA
-        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-        __syncthreads();
-        copy(tile + kTilesAhead);
-      }
-      multiply_stage<kType, kColumns>(current, shared + stage * kStageBytes<kMost>, acc);
-      step(stage);
-      current = next;
+    for (int tile = 0; tile < n; tile += 2) {
+      if (lane == 0 && tile % Ahead::kTurn == 0) Ahead::turn(from, tile + Ahead::kTurn, n);
+      if (tile + 1 < n) odd.load(from, tile + 1);
+      const int at = block == 0 ? ring.turn() : ring.pass();
+      multiply_stage<kType, kColumns>(even, shared, at, acc);
+      const bool last = tile + 2 >= n;
+      if (last) from.skip(a, skipped);
+      even.load(from, last ? 0 : tile + 2);
+      if (tile + 1 < n) multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
     }
     end_products<kColumns>(acc);
-    store_output<kColumns>(args, row_tile(block), work.n, pairs, acc);
+    store_output<kColumns>(args, row_tile, work.n, pairs, acc);
+    row_tile += kTileWarps<kMost>;
   }
 }
 
@@ -217,8 +209,8 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
   if constexpr (kGateUp)
     return launch_kernel(launch, kernel, tile_grid(args.a, kHiddenTiles<kMost>, max_tiles),
                          dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
-  const bool held = args.a.col_tiles <= kMostHeld<kMost> && shared_limit() >= 227 * 1024;
-  args.stages = held ? args.a.col_tiles : kTileStages;
+  const bool held = args.a.col_tiles <= kMostHeld<kMost> / 2 * 2 && shared_limit() >= 227 * 1024;
+  args.stages = held ? (args.a.col_tiles + 1) / 2 * 2 : kTileStages;
   // No more than leaves every multiprocessor something to do.
   const int blocks = (args.a.row_tiles + kTileWarps<kMost> - 1) / kTileWarps<kMost> * max_tiles;
   const int places = std::max(1, launch.multiprocessors) * kTileBlocks<kMost>;

@@ -100,6 +100,15 @@ struct Tile {
   // Where a lane's parts of a row tile begin, for a loop over its column tiles.
   struct At {
     const std::byte *quants, *extra, *scales, *supers;
+
+    // So many row tiles further.
+    __device__ __forceinline__ void skip(const Planes& p, int row_tiles) {
+      const int tiles = row_tiles * p.col_tiles;
+      quants += tiles * kQuantBytes;
+      extra += tiles * kExtraBytes;
+      scales += tiles * (kScaleWords * 32);
+      supers += row_tiles * p.supers_a_row * (kPairSuper ? 64 : 32);
+    }
   };
   __device__ __forceinline__ static At at(const Planes& p, int row_tile, int lane) {
     const std::int64_t tile = static_cast<std::int64_t>(row_tile) * p.col_tiles;
@@ -132,7 +141,8 @@ struct Tile {
       put(s, __ldg(reinterpret_cast<const uint2*>(scales)));
     else
       s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales));
-    const std::byte* supers = from.supers + col_tile / 4 * (kPairSuper ? 64 : 32);
+    const std::byte* supers =
+        from.supers + static_cast<unsigned>(col_tile) / 4 * (kPairSuper ? 64 : 32);
     if constexpr (kPairSuper)
       put(d, __ldg(reinterpret_cast<const uint2*>(supers)));
     else if constexpr (kSingleSuper)

@@ -29,8 +29,9 @@ template <int kMost>
 inline constexpr int kTileThreads = kTileWarps<kMost>* kWarp;
 template <int kMost>
 inline constexpr int kTileBlocks = kMost <= kNarrowTokens ? 3 : 1;
-// Tiles of tokens that are on their way, and stages: products of the last two tiles may still read.
-inline constexpr int kTilesAhead = 3, kTileStages = kTilesAhead + 2;
+// Tiles of tokens in shared memory, by pairs: one on its way, one that is multiplied, and the one
+// before, which the last products may still read.
+inline constexpr int kTileStages = 6;
 template <int kMost>
 inline constexpr int kStageBytes = kMost* kTileCols * 2;
 template <int kMost>
@@ -63,12 +64,24 @@ __device__ __forceinline__ void bytes_to_halves(std::uint32_t bytes, __half2 zer
   odd = __hsub2(as_half2(permute(raised, 0x64646464u, 0x4341u)), zero);
 }
 
+// (word & mask) | bits, as one instruction: of two constants the compiler makes two.
+__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t word, std::uint32_t mask,
+                                                     std::uint32_t bits) {
+#ifdef TESSERA_GPU_PTX
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+#else
+  return (word & mask) | bits;
+#endif
+}
+
 // The low nibbles (group 0) or the high ones of four bytes as halves: (0, 2) and (1, 3).
 __device__ __forceinline__ void nibbles_to_halves(std::uint32_t word, int group, __half2& even,
                                                   __half2& odd) {
   const std::uint32_t mask = group == 0 ? 0x000f000fu : 0x00f000f0u;
-  const __half2 x = as_half2((word & mask) | 0x64006400u),
-                y = as_half2(((word >> 8) & mask) | 0x64006400u);
+  const __half2 x = as_half2(select_bits(word, mask, 0x64006400u)),
+                y = as_half2(select_bits(word >> 8, mask, 0x64006400u));
   if (group == 0) {
     even = __hsub2(x, __float2half2_rn(1024));
     odd = __hsub2(y, __float2half2_rn(1024));
@@ -167,31 +180,71 @@ struct TokenTile {
   }
 };
 
-// The tokens that this thread brings a piece of 16 bytes of, in every stage: each 32nd or 64th.
+// Pairs of column tiles of tokens on their way through a ring in shared memory. Driven by all
+// threads of the block, each of which brings a piece of 16 bytes of each 32nd or 64th token.
 template <int kMost>
-struct TokenRows {
+class TokenRing {
+ public:
+  // `places` for tiles, an even number: all there are, or kTileStages at least.
+  __device__ TokenRing(char* shared, const TokenTile& tokens, int tiles, int places)
+      : shared_(shared), tokens_(tokens.n), left_(tiles), places_(places) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) from_[i] = tokens.piece(min(token(i), tokens.n - 1), piece());
+    copy();
+  }
+  // Until the next pair is there, and the one after it on its way: over the pair before the last
+  // one, whose products every warp has waited for. Returns the pair's place in shared memory.
+  __device__ __forceinline__ int turn() {
+    copy_wait<0>();
+#ifdef TESSERA_GPU_WGMMA
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+    __syncthreads();
+    copy();
+    return pass();
+  }
+  // The same of tokens that are all there.
+  __device__ __forceinline__ int pass() {
+    const int at = at_;
+    step(at_);
+    return at;
+  }
+
+ private:
   static constexpr int kApart = kTileThreads<kMost> / 8, kCount = kMost / kApart;
-  const __half* at[kCount];
-
-  __device__ static int token(int i) { return static_cast<int>(threadIdx.x) / 8 + kApart * i; }
-  __device__ static int piece() { return static_cast<int>(threadIdx.x) % 8; }
-  __device__ explicit TokenRows(const TokenTile& tokens) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) at[i] = tokens.piece(min(token(i), tokens.n - 1), piece());
+  __device__ static int token(int i) {
+    return static_cast<int>(threadIdx.x) / 8 + kApart * i;
   }
+  __device__ static int piece() {
+    return static_cast<int>(threadIdx.x) % 8;
+  }
+
+  __device__ __forceinline__ void copy() {
+    char* to = shared_ + free_ + token(0) * 128 + (piece() ^ token(0) % 8) * 16;
+#pragma unroll
+    for (int tile = 0; tile < 2; ++tile)
+      if (tile < left_)
+#pragma unroll
+        for (int i = 0; i < kCount; ++i)
+          copy_async(to + tile * kStageBytes<kMost> + i * kApart * 128, from_[i] + tile * kHalfTile,
+                     token(i) < tokens_);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) from_[i] += 2 * kHalfTile;
+    left_ -= 2;
+    step(free_);
+    copy_commit();
+  }
+  __device__ __forceinline__ void step(int& place) const {
+    place += 2 * kStageBytes<kMost>;
+    if (place == places_ * kStageBytes<kMost>) place = 0;
+  }
+
+  char* shared_;
+  const __half* from_[kCount];
+  int tokens_, left_;  // tokens of a tile, and tiles not asked for
+  int places_;
+  int free_ = 0, at_ = 0;  // where the next copies go, and the next products' tokens stand
 };
-
-// Copies column tile `tile` of the tokens into one stage.
-template <int kMost>
-__device__ __forceinline__ void copy_stage(char* stage, const TokenRows<kMost>& rows, int n,
-                                           int tile) {
-#pragma unroll
-  for (int i = 0; i < rows.kCount; ++i) {
-    const int token = rows.token(i);
-    copy_async(stage + token * 128 + (rows.piece() ^ (token % 8)) * 16,
-               rows.at[i] + tile * kHalfTile, token < n);
-  }
-}
 
 // One 16 x 128 step of a warp without the warpgroup instruction.
 template <int kColumns>
@@ -214,9 +267,10 @@ __device__ __forceinline__ void warp_multiply(float* acc, const std::uint32_t (&
 // The products of one tile. A half is decoded while those of the half before run: at the end those
 // of the second are still under way.
 template <BlockType kType, int kColumns>
-__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* stage,
-                                               float* acc) {
-  const std::uint64_t b = swizzled_tile(shared_address(stage));
+__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* shared,
+                                               int offset, float* acc) {
+  const std::uint64_t b =
+      swizzled_tile(shared_address(shared)) + static_cast<unsigned>(offset) / 16;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     std::uint32_t a[2][4];
@@ -236,52 +290,67 @@ __device__ __forceinline__ void end_products(float* acc) {
 }
 #else
 template <BlockType kType, int kColumns>
-__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* stage,
-                                               float* acc) {
+__device__ __forceinline__ void multiply_stage(const Tile<kType>& tile, const char* shared,
+                                               int offset, float* acc) {
   std::uint32_t a[2][2][4];
   decode_group(tile, 0, a[0]);
   decode_group(tile, 1, a[1]);
 #pragma unroll
   for (int step = 0; step < 4; ++step)
-    warp_multiply<kColumns>(acc, a[step / 2][step % 2], stage, step);
+    warp_multiply<kColumns>(acc, a[step / 2][step % 2], shared + offset, step);
 }
 template <int kColumns>
 __device__ __forceinline__ void end_products(float*) {}
 #endif
+
+// A row tile's weights on their way into L2 (Hopper), 256 columns a turn: one lane asks for them
+// some steps before they are loaded, which is as far ahead as registers reach.
+template <BlockType kType>
+struct RowAhead {
+  using T = Tile<kType>;
+  static constexpr int kTurn = kSuperCols / kTileCols;  // column tiles
+
+  // What comes with the quants, and the first of these. `from` is lane 0's.
+  __device__ static void begin(const typename T::At& from, int col_tiles) {
+    const int supers = col_tiles / kTurn;
+    if (supers == 0) return;
+    turn(from, 0, col_tiles);
+    fetch_ahead(from.scales, supers * kTurn * T::kScaleWords * 32);
+    if constexpr (T::kPairSuper || T::kSingleSuper)
+      fetch_ahead(from.supers, supers * (T::kPairSuper ? 64 : 32));
+  }
+  __device__ __forceinline__ static void turn(const typename T::At& from, int tile, int col_tiles) {
+    if (tile + kTurn > col_tiles) return;
+    fetch_ahead(from.quants + tile * T::kQuantBytes, kTurn * T::kQuantBytes);
+    if constexpr (T::kExtraBytes > 0)
+      fetch_ahead(from.extra + tile * T::kExtraBytes, kTurn * T::kExtraBytes);
+  }
+};
 
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
 // `row_tile` may lie past the matrix: then the warp computes with what is there and stores nothing.
 template <BlockType kType, int kColumns, int kMost>
 __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& tokens, char* shared,
                                float* acc) {
+  using Ahead = RowAhead<kType>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   row_tile = min(row_tile, w.row_tiles - 1);
+  const int n = w.col_tiles;
+  const auto from = Tile<kType>::at(w, row_tile, lane);
+  if (lane == 0) Ahead::begin(from, n);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
-  const TokenRows<kMost> rows(tokens);
-  const int n = w.col_tiles;
-#pragma unroll
-  for (int s = 0; s < kTilesAhead; ++s) {
-    if (s < n) copy_stage(shared + s * kStageBytes<kMost>, rows, tokens.n, s);
-    copy_commit();
-  }
-  const auto from = Tile<kType>::at(w, row_tile, lane);
-  Tile<kType> current, next;
-  current.load(from, 0);
-  for (int tile = 0; tile < n; ++tile) {
-    next.load(from, min(tile + 1, n - 1));
-    copy_wait<kTilesAhead - 1>();
-#ifdef TESSERA_GPU_WGMMA
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
-    __syncthreads();
-    // Over the tile before the last one, whose products every warp has waited for.
-    if (tile + kTilesAhead < n)
-      copy_stage(shared + (tile + kTilesAhead) % kTileStages * kStageBytes<kMost>, rows, tokens.n,
-                 tile + kTilesAhead);
-    copy_commit();
-    multiply_stage<kType, kColumns>(current, shared + tile % kTileStages * kStageBytes<kMost>, acc);
-    current = next;
+  Tile<kType> even, odd;
+  even.load(from, 0);
+  TokenRing<kMost> ring(shared, tokens, n, kTileStages);
+  for (int tile = 0; tile < n; tile += 2) {
+    if (lane == 0 && tile % Ahead::kTurn == 0) Ahead::turn(from, tile + Ahead::kTurn, n);
+    if (tile + 1 < n) odd.load(from, tile + 1);
+    const int at = ring.turn();
+    multiply_stage<kType, kColumns>(even, shared, at, acc);
+    if (tile + 1 == n) break;
+    if (tile + 2 < n) even.load(from, tile + 2);
+    multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
   }
   end_products<kColumns>(acc);
   copy_wait<0>();

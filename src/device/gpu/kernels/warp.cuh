@@ -120,6 +120,13 @@ __device__ __forceinline__ std::uint32_t load_stream(const std::uint32_t* at) {
 #endif
 }
 
+// `bytes` from `at` on into L2, both multiples of 16; nothing waits for them. One lane asks.
+__device__ __forceinline__ void fetch_ahead(const std::byte* at, int bytes) {
+#if defined(TESSERA_GPU_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
+#endif
+}
+
 // Bytes of (a, b) chosen by the nibbles of `select`, as PRMT without sign replication.
 __device__ __forceinline__ std::uint32_t permute(std::uint32_t a, std::uint32_t b,
                                                  std::uint32_t select) {
