@@ -248,7 +248,7 @@ void test_ffn() {
   std::vector<int> all_rows = {1, 5, 8, 40, 150, 600};
   if (has_gemm()) all_rows.push_back(1100);  // weights are decoded once
   for (const int rows : all_rows) {
-    const int pretended = rows >= kPlainGemmRows ? 9 : 0;  // small matrices count as large ones
+    const int pretended = rows >= kGemmRows ? 9 : 0;  // small matrices count as large ones
     pretended_multiprocessors() = pretended;
     run({"qwen",           rows,  512,   32,    8,     256,   256,  Q4_K,  Q4_K,  Q6_K, Q4_K,
          Activation::silu, plain, false, false, false, false, true, false, false, false},

@@ -74,7 +74,7 @@ void run(const Case& c, std::uint64_t seed) {
   const bool f32 = is_plain(c.type);
   compare(name, got, want, f32 ? 1e-5 : decode ? 1e-3 : 1.2e-2);
   // Tiles of few tokens give the same bits; plain weights are cut otherwise in long prompts.
-  const bool cut = f32 && runner.launch.gemm && c.batch >= kPlainGemmRows;
+  const bool cut = f32 && runner.launch.gemm && c.batch >= kGemmRows;
   if (c.batch > kNarrowTokens && !cut) {
     const int few = 50;
     if (is_plain(c.type)) runner.launch.multiprocessors = 1;  // of plain weights the large ones

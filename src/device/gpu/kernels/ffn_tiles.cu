@@ -101,13 +101,11 @@ __device__ __forceinline__ void store_output(const TileProduct& args, int row_ti
 template <BlockType kType, int kColumns, int kMost>
 __device__ void output_work(const TileProduct& args, const Planes& a, const ExpertTile& work,
                             char* shared) {
-  using Ahead = RowAhead<kType>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int n = a.col_tiles;
   int row_tile = static_cast<int>(blockIdx.x) * args.row_blocks * kTileWarps<kMost> +
                  static_cast<int>(threadIdx.x) / kWarp;
   auto from = Tile<kType>::at(a, min(row_tile, a.row_tiles - 1), lane);
-  if (lane == 0) Ahead::begin(from, n);
   Tile<kType> even, odd;
   even.load(from, 0);
   TokenRing<kMost> ring(shared, {args.x, nullptr, 1, work.first, work.n}, n, args.stages);
@@ -117,16 +115,10 @@ __device__ void output_work(const TileProduct& args, const Planes& a, const Expe
   for (int block = 0; block < args.row_blocks; ++block) {
     // Past the matrix a warp goes on with its last row tile, and stores nothing.
     const int skipped = row_tile + kTileWarps<kMost> < a.row_tiles ? kTileWarps<kMost> : 0;
-    if (lane == 0) {
-      auto after = from;
-      after.skip(a, skipped);
-      Ahead::begin(after, n);
-    }
     float acc[kColumns / 2];
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
     for (int tile = 0; tile < n; tile += 2) {
-      if (lane == 0 && tile % Ahead::kTurn == 0) Ahead::turn(from, tile + Ahead::kTurn, n);
       if (tile + 1 < n) odd.load(from, tile + 1);
       const int at = block == 0 ? ring.turn() : ring.pass();
       multiply_stage<kType, kColumns>(even, shared, at, acc);
@@ -290,11 +282,11 @@ bool experts_have_tiles(const FfnArgs& args) {
 GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
                      float* out, bool add) {
   const DenseArgs& dense = ffn.dense;
-  const Output pair[2] = {{.w = dense.gate}, {.w = dense.up}};
-  const GpuError error = goes_by_gemm(launch, ffn.rows, pair, scratch.weights)
-                             ? gemm_hidden(launch, dense.gate, dense.up, dense.activation,
-                                           scratch.x, ffn.rows, scratch.dense_h, scratch.weights)
-                             : dense_hidden_tiles(launch, ffn, scratch);
+  const GpuError error =
+      hidden_goes_by_gemm(launch, ffn.rows, dense.gate, dense.up, scratch.weights)
+          ? gemm_hidden(launch, dense.gate, dense.up, dense.activation, scratch.x, ffn.rows,
+                        scratch.dense_h, scratch.weights)
+          : dense_hidden_tiles(launch, ffn, scratch);
   if (error != GpuError{}) return error;
   const Output down{dense.down, out, ffn.n_embd, add};
   return goes_by_gemm(launch, ffn.rows, {&down, 1}, scratch.weights)

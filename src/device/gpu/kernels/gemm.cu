@@ -124,6 +124,19 @@ GpuError multiply_all(const Launch& launch, std::span<const Output> outputs, con
   return side.flush();
 }
 
+// Whether tiles of so many rows of weights give most multiprocessors something to do.
+bool keeps_busy(const Launch& launch, int rows, std::span<const Output> outputs, int tile) {
+  int row_tiles = 0;
+  for (const Output& output : outputs) row_tiles += tiles_in(output.w.rows, tile);
+  const int clusters = std::max(1, launch.multiprocessors / 2);
+  return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
+}
+
+bool may_go(const Launch& launch, int rows, int cols, const GemmRoom& room) {
+  return launch.gemm && rows >= kGemmRows &&
+         std::min(room.bytes, kMostGemmRoom) >= 2 * tile_bytes(kGemmTile, cols);
+}
+
 }  // namespace
 
 bool has_gemm() {
@@ -139,29 +152,29 @@ bool has_gemm() {
 
 bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
                   const GemmRoom& room) {
-  if (!launch.gemm || rows < kGemmRows || outputs.empty()) return false;
+  if (outputs.empty() || !may_go(launch, rows, outputs.front().w.cols, room)) return false;
   const Matrix& first = outputs.front().w;
-  if (std::min(room.bytes, kMostGemmRoom) < 2 * tile_bytes(kGemmTile, first.cols)) return false;
   // With one step a product sums were wrong on an H100, for no reason found yet
   // (docs/gpu-prompts.md).
-  if (is_plain(first.type)) return rows >= kPlainGemmRows && first.cols > kTileCols;
-  int row_tiles = 0;
-  for (const Output& output : outputs) row_tiles += tiles_in(output.w.rows, kGemmTile);
-  const int clusters = std::max(1, launch.multiprocessors / 2);
-  return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
+  if (is_plain(first.type)) return first.cols > kTileCols;
+  return keeps_busy(launch, rows, outputs, kGemmTile) ||
+         keeps_busy(launch, rows, outputs, kSmallTile);
+}
+
+bool hidden_goes_by_gemm(const Launch& launch, int rows, const Matrix& gate, const Matrix& up,
+                         const GemmRoom& room) {
+  const Output pair[2] = {{.w = gate}, {.w = up}};
+  return may_go(launch, rows, gate.cols, room) && keeps_busy(launch, rows, pair, kGemmTile);
 }
 
 GpuError gemm(const Launch& launch, std::span<const Output> outputs, const HalfRows& tokens,
               const HalfRows& rest, int rows, const GemmRoom& room) {
-  int all = 0, products = 1;
-  for (const Output& output : outputs) {
-    all += output.w.rows;
+  int products = 1;
+  for (const Output& output : outputs)
     // Halves leave nothing of F16.
     if (is_plain(output.w.type))
       products = std::max(products, output.w.type == BlockType::F16 ? 2 : 3);
-  }
-  // Of few rows small tiles, so that more blocks have some.
-  return all > kFewRows
+  return keeps_busy(launch, rows, outputs, kGemmTile)
              ? multiply_all<kGemmTile>(launch, outputs, tokens, rest, rows, products, room)
              : multiply_all<kSmallTile>(launch, outputs, tokens, rest, rows, products, room);
 }

@@ -21,9 +21,13 @@ struct GemmRoom {
 };
 
 // Whether these matrices, all quantised or all plain, go this way with so many tokens. Quantised
-// ones do where their tiles keep most multiprocessors busy; few tokens leave too few of them.
+// ones do where their tiles, large or small, keep most multiprocessors busy.
 bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
                   const GemmRoom& room);
+
+// The same of gemm_hidden(), which has large tiles alone.
+bool hidden_goes_by_gemm(const Launch& launch, int rows, const Matrix& gate, const Matrix& up,
+                         const GemmRoom& room);
 
 // outputs[i] = (or +=) w_i * tokens. All are quantised, or all plain: then `rest` is what halves
 // leave of the tokens.

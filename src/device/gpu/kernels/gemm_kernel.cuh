@@ -18,7 +18,7 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int kSmallTile = 64, kFewRows = 512;
+constexpr int kSmallTile = 64;
 constexpr int kReaders = 2;  // warpgroups
 constexpr int kGroupThreads = 128;
 constexpr int kThreads = kReaders * kGroupThreads + kWarp;

@@ -1,6 +1,7 @@
 // Rows of f32 as rows of halves: four columns a lane and 128 a warp at a time, in registers.
 //
-// A warp takes a row that is normed as a whole; else 512 columns of one. Floor: a row's bytes in
+// A warp takes 512 columns of a row; of one that is normed as a whole the warps of a block take
+// turns, after all have added up its squares. Floor: a row's bytes in
 // f32 and f16 (4,096 rows of 2048: 50 MB, 11 us at 4.6 TB/s).
 #include "device/gpu/kernels/half_rows.cuh"
 
@@ -57,39 +58,49 @@ __device__ __forceinline__ void put(const HalfRows& to, int row, int c, float4 v
   *reinterpret_cast<uint2*>(at) = odd ? uint2{came, odd_bits} : uint2{even_bits, came};
 }
 
-// Grid: rows by parts; of normed rows one part, which ends with the row.
+// 1 / rms of a row, by all threads of a block.
+__device__ __forceinline__ float row_factor(const Input& in, const float* x) {
+  __shared__ float sums[kWarps];
+  float sum = 0;
+#pragma unroll 4
+  for (int c = 4 * static_cast<int>(threadIdx.x); c < in.cols; c += kWarps * kStep)
+    sum += sum_squares(four_at(x + c));
+  sum = warp_sum(sum);
+  if (threadIdx.x % kWarp == 0) sums[threadIdx.x / kWarp] = sum;
+  __syncthreads();
+  sum = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp];
+  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+}
+
+// Grid: rows that are normed as a whole; else a row a warp by parts.
 __global__ void __launch_bounds__(kWarps* kWarp)
     halve_kernel(const TESSERA_GRID_CONSTANT Input in, int rows,
                  const TESSERA_GRID_CONSTANT HalfRows out,
                  const TESSERA_GRID_CONSTANT HalfRows rest) {
   chain_wait();
   chain_trigger();
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, padded = out.col_tiles * kTileCols;
-  const int row = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / kWarp;
-  if (row >= rows) return;
-  const float* x = input_row(in, row);
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
   const bool normed = in.kind == InputKind::rms_norm;
   const bool gated = in.kind == InputKind::gated_rms;
+  const int row = static_cast<int>(blockIdx.x) * (normed ? 1 : kWarps) + (normed ? 0 : warp);
+  if (row >= rows) return;
+  const float* x = input_row(in, row);
   const int id = in.row_ids == nullptr ? row : in.row_ids[row];
   const float* gates = in.gate + id * in.gate_stride;
-  const int first = static_cast<int>(blockIdx.y) * kPart;
+  const int padded = out.col_tiles * kTileCols;
+  const int first = (normed ? warp : static_cast<int>(blockIdx.y)) * kPart;
   const int end = normed ? padded : min(padded, first + kPart);
-  float factor = 1.0f;
-  for (int begin = first; begin < end; begin += kPart) {
+  const float factor = normed ? row_factor(in, x) : 1.0f;
+  for (int begin = first; begin < end; begin += kWarps * kPart) {
     const int own = begin + 4 * lane;
     float4 v[kHeld];
 #pragma unroll
     for (int i = 0; i < kHeld; ++i) {
       v[i] = {0, 0, 0, 0};
       if (own + i * kStep < in.cols) v[i] = four_at(x + own + i * kStep);
-    }
-    if (normed && begin == first) {
-      float sum = 0;
-#pragma unroll
-      for (int i = 0; i < kHeld; ++i) sum += sum_squares(v[i]);
-#pragma unroll 8
-      for (int c = kPart + 4 * lane; c < in.cols; c += kStep) sum += sum_squares(four_at(x + c));
-      factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(in.cols) + in.eps);
     }
     int within = gated ? own % in.head_dim : 0;
     const int further = gated ? kStep % in.head_dim : 0;
@@ -109,12 +120,12 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 
 GpuError halve_rows(const Launch& launch, const Input& in, int rows, const HalfRows& out,
                     const HalfRows& rest) {
-  const int parts =
-      in.kind == InputKind::rms_norm ? 1 : (out.col_tiles * kTileCols + kPart - 1) / kPart;
-  return launch_kernel(
-      launch, halve_kernel,
-      dim3(static_cast<unsigned>((rows + kWarps - 1) / kWarps), static_cast<unsigned>(parts)),
-      dim3(kWarps * kWarp), 0, in, rows, out, rest);
+  const bool normed = in.kind == InputKind::rms_norm;
+  const int blocks = normed ? rows : (rows + kWarps - 1) / kWarps;
+  const int parts = normed ? 1 : (out.col_tiles * kTileCols + kPart - 1) / kPart;
+  return launch_kernel(launch, halve_kernel,
+                       dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(parts)),
+                       dim3(kWarps * kWarp), 0, in, rows, out, rest);
 }
 
 }  // namespace tessera::gpu

@@ -25,7 +25,7 @@ ProjectRoom room_of(const Launch& launch, const ProjectArgs& args) {
   const int col_tiles = (args.input.cols + kTileCols - 1) / kTileCols;
   auto* at = static_cast<std::byte*>(launch.workspace);
   const std::size_t bytes = half_rows_bytes(static_cast<std::size_t>(args.rows), args.input.cols);
-  const std::size_t used = args.rows < kPlainGemmRows ? bytes : 2 * bytes;
+  const std::size_t used = args.rows < kGemmRows ? bytes : 2 * bytes;
   ProjectRoom room{.tokens = {reinterpret_cast<__half*>(at), col_tiles},
                    .rest = {reinterpret_cast<__half*>(at + bytes), col_tiles}};
   if (launch.workspace_bytes > used) room.weights = {at + used, launch.workspace_bytes - used};

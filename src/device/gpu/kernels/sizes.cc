@@ -124,8 +124,7 @@ TilesLayout tiles_layout(const FfnArgs& args) {
     bytes = offset + size;
   };
   place(at.x, half_rows_bytes(rows, args.n_embd));
-  place(at.x_rest,
-        args.rows >= kPlainGemmRows && experts > 0 ? half_rows_bytes(rows, args.n_embd) : 0);
+  place(at.x_rest, args.rows >= kGemmRows && experts > 0 ? half_rows_bytes(rows, args.n_embd) : 0);
   place(at.h, half_rows_bytes(pairs, shape.expert_pad));
   place(at.dense_h, half_rows_bytes(rows, shape.dense_pad));
   place(at.list, pairs * 4);
@@ -147,7 +146,7 @@ std::size_t ffn_workspace(const FfnArgs& args) {
 // The rows as halves and what halves leave of them, then weights.
 std::size_t project_workspace(int rows, int cols, int weight_rows) {
   const std::size_t tokens = half_rows_bytes(static_cast<std::size_t>(rows), cols);
-  return (rows < kPlainGemmRows ? tokens : 2 * tokens) + gemm_room(rows, weight_rows, cols);
+  return (rows < kGemmRows ? tokens : 2 * tokens) + gemm_room(rows, weight_rows, cols);
 }
 
 std::size_t choose_workspace(int rows) {

@@ -83,9 +83,9 @@ inline constexpr int kHalfTileRows = 128;
 std::size_t half_rows_bytes(std::size_t rows, int cols);
 
 // Prompts of so many rows may have their weights decoded once, to halves, where the device has a
-// product for it (gemm.cuh), and from more on their plain ones; that many bytes of them at a time
-// at most. The rows of weights in a tile.
-inline constexpr int kGemmRows = 512, kPlainGemmRows = 1024;
+// product for it (gemm.cuh); that many bytes of them at a time at most. The rows of weights in a
+// tile.
+inline constexpr int kGemmRows = 512;
 inline constexpr int kGemmTile = 256;
 inline constexpr std::size_t kMostGemmRoom = std::size_t{96} << 20;
 std::size_t gemm_room(int rows, int weight_rows, int cols);

@@ -303,48 +303,37 @@ template <int kColumns>
 __device__ __forceinline__ void end_products(float*) {}
 #endif
 
-// A row tile's weights on their way into L2 (Hopper), 256 columns a turn: one lane asks for them
-// some steps before they are loaded, which is as far ahead as registers reach.
+// Each 256 columns: those behind them into L2, a line of 128 bytes a lane. Registers reach only a
+// tile ahead.
 template <BlockType kType>
-struct RowAhead {
+__device__ __forceinline__ void fetch_ahead(const typename Tile<kType>::At& from, int tile, int n) {
   using T = Tile<kType>;
-  static constexpr int kTurn = kSuperCols / kTileCols;  // column tiles
-
-  // What comes with the quants, and the first of these. `from` is lane 0's.
-  __device__ static void begin(const typename T::At& from, int col_tiles) {
-    const int supers = col_tiles / kTurn;
-    if (supers == 0) return;
-    turn(from, 0, col_tiles);
-    fetch_ahead(from.scales, supers * kTurn * T::kScaleWords * 32);
-    if constexpr (T::kPairSuper || T::kSingleSuper)
-      fetch_ahead(from.supers, supers * (T::kPairSuper ? 64 : 32));
-  }
-  __device__ __forceinline__ static void turn(const typename T::At& from, int tile, int col_tiles) {
-    if (tile + kTurn > col_tiles) return;
-    fetch_ahead(from.quants + tile * T::kQuantBytes, kTurn * T::kQuantBytes);
-    if constexpr (T::kExtraBytes > 0)
-      fetch_ahead(from.extra + tile * T::kExtraBytes, kTurn * T::kExtraBytes);
-  }
-};
+  constexpr int kTiles = kSuperCols / kTileCols, kLines = kTiles * T::kQuantBytes / 128;
+  constexpr int kMore = kTiles * T::kExtraBytes / 128;
+  if (tile % kTiles != 0 || tile + 2 * kTiles > n) return;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, next = tile + kTiles;
+  if (lane < kLines)
+    fetch_line(from.quants_begin(lane) + next * T::kQuantBytes + lane * 128);
+  else if (lane - kLines < kMore)
+    fetch_line(from.extra_begin(lane) + next * T::kExtraBytes + (lane - kLines) * 128);
+}
 
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
 // `row_tile` may lie past the matrix: then the warp computes with what is there and stores nothing.
 template <BlockType kType, int kColumns, int kMost>
 __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& tokens, char* shared,
                                float* acc) {
-  using Ahead = RowAhead<kType>;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   row_tile = min(row_tile, w.row_tiles - 1);
   const int n = w.col_tiles;
   const auto from = Tile<kType>::at(w, row_tile, lane);
-  if (lane == 0) Ahead::begin(from, n);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
   Tile<kType> even, odd;
   even.load(from, 0);
   TokenRing<kMost> ring(shared, tokens, n, kTileStages);
   for (int tile = 0; tile < n; tile += 2) {
-    if (lane == 0 && tile % Ahead::kTurn == 0) Ahead::turn(from, tile + Ahead::kTurn, n);
+    fetch_ahead<kType>(from, tile, n);
     if (tile + 1 < n) odd.load(from, tile + 1);
     const int at = ring.turn();
     multiply_stage<kType, kColumns>(even, shared, at, acc);
