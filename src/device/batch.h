@@ -17,6 +17,7 @@ inline constexpr int kPageTokens = 64;  // tokens in one KV page
 
 // In the place of a token: the one that choice i of the batch before chose, which only the device
 // knows yet; where it chose none, any. Only in batches that may_begin() (device.h).
+// Its own inverse.
 constexpr TokenId token_of_choice(int i) {
   return -1 - i;
 }

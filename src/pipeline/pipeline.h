@@ -24,16 +24,15 @@
 // A batch that may_begin() can be begun while one other is under way, so that the device goes from
 // one to the next without the host:
 //
-//   pipeline->begin(a);                // waits for nothing
-//   pipeline->begin(b);                // its tokens may be token_of_choice() of `a`
-//   TESSERA_TRY(pipeline->end());      // chosen() is that of `a`, until the next end() or
-//   forward() pipeline->begin(c); ...            // two at most
+//   if (pipeline->may_begin(a)) pipeline->begin(a);  // waits for nothing
+//   if (pipeline->may_begin(b)) pipeline->begin(b);  // its tokens may be token_of_choice() of `a`
+//   TESSERA_TRY(pipeline->end());                    // of `a`: chosen() has its tokens
 //
-// A batch may change as soon as begin() returns. What is done to the state in between comes behind
-// all that is under way and before the next batch, so a sequence that ends may give back its slot
-// and pages though a batch begun still has a row of it. forward() and restart() are not called with
-// a batch under way. end() fails where forward() would, and then leaves none under way; its state
-// is lost, never that of some sequences alone.
+// Each end() is of the oldest. A batch may change as soon as begin() returns. What is done to the
+// state in between comes behind all that is under way and before the next batch, so a sequence that
+// ends may give back its slot and pages though a batch begun still has a row of it. forward() and
+// restart() are not called with a batch under way. end() fails where forward() would, and then
+// leaves none under way; its state is lost, never that of some sequences alone.
 //
 // forward() fails with ErrorCode::unavailable after stop(), and when a shard was lost (a worker
 // that died), then also for a batch before this one. The state of every sequence is lost with it,

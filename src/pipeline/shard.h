@@ -16,10 +16,10 @@
 // Or, where one shard is all there is, a batch may be begun before the one ahead of it has ended
 // (Device::may_begin), two at most:
 //
-//   if (shard.may_begin(batch)) shard.begin(piece);    // its changes and rows; waits for nothing
-//   TESSERA_TRY(shard.end(chosen));                    // the tokens of the oldest batch begun
+//   if (shard.may_begin(piece.view())) status = shard.begin(piece);  // waits for nothing
+//   TESSERA_TRY(shard.end(chosen));                                  // of the oldest
 //
-// One that is not begun, since that failed, does not end. An end() that fails has lost the shard.
+// A piece whose begin() failed does not end. An end() that fails has lost the shard.
 // Between begin() and end() come no other pieces.
 //
 // Errors: unavailable when the shard and the state in it are lost; it fails from then on until
