@@ -42,40 +42,68 @@ Status BenchRun::feed_prompt(Sequence& sequence, int tokens, bool last_logits) {
     logit_rows_.clear();
     fed += n;
     if (last_logits && fed == tokens) logit_rows_.push_back(n - 1);
-    TESSERA_TRY(forward());
+    TESSERA_TRY(loaded_.pipeline->forward(batch()));
     sequence.position += n;
     sequence.state.trim(sequence.position);
   }
   return {};
 }
 
-Status BenchRun::decode_step(std::vector<Sequence>& sequences) {
+Status BenchRun::decode(std::vector<Sequence>& sequences, int steps) {
+  Pipeline& pipeline = *loaded_.pipeline;
+  for (Sequence& sequence : sequences) sequence.token = random_token();
+  int begun = 0;
+  for (int ended = 0; ended < steps; ++ended) {
+    while (begun < std::min(ended + 2, steps) && begin_step(sequences, begun == ended)) ++begun;
+    if (begun > ended) {
+      TESSERA_TRY(pipeline.end());
+    } else {
+      TESSERA_TRY(pipeline.forward(batch()));
+      move_on(sequences);
+      ++begun;
+    }
+    const std::span<const ChosenToken> chosen = pipeline.chosen();
+    for (std::size_t i = 0; i < sequences.size(); ++i)
+      sequences[i].token = std::max(chosen[i].id, 0);
+  }
+  return {};
+}
+
+// The next row of each sequence; false: it was not begun, but lies in batch().
+bool BenchRun::begin_step(std::vector<Sequence>& sequences, bool token_known) {
   row_tokens_.clear();
   rows_.clear();
   logit_rows_.clear();
   for (Sequence& sequence : sequences) {
     const int row = static_cast<int>(row_tokens_.size());
-    sequence.state.extend(1);
+    // There is room already for one that was not begun.
+    sequence.state.extend(sequence.position + 1 - sequence.state.length());
     rows_.push_back({.first_row = row,
                      .n_rows = 1,
                      .first_position = sequence.position,
                      .slot = sequence.state.slot(),
                      .pages = sequence.state.page_tables()});
-    row_tokens_.push_back(random_token());
+    row_tokens_.push_back(token_known ? sequence.token : token_of_choice(row));
     logit_rows_.push_back(row);
   }
-  TESSERA_TRY(forward());
+  const BatchView next = batch();
+  if (!loaded_.pipeline->may_begin(next)) return false;
+  loaded_.pipeline->begin(next);
+  move_on(sequences);
+  return true;
+}
+
+void BenchRun::move_on(std::vector<Sequence>& sequences) {
   for (Sequence& sequence : sequences) sequence.state.trim(++sequence.position);
-  return {};
 }
 
 // As a server does: tokens are chosen where the head is.
-Status BenchRun::forward() {
+BatchView BenchRun::batch() {
   greedy_.resize(logit_rows_.size());
-  return loaded_.pipeline->forward({.tokens = row_tokens_,
-                                    .sequences = rows_,
-                                    .logit_rows = logit_rows_,
-                                    .choices = {.rows = greedy_}});
+  return {.tokens = row_tokens_,
+          .sequences = rows_,
+          .logit_rows = logit_rows_,
+          .choices = {.rows = greedy_}};
 }
 
 Result<double> BenchRun::time_prompt(const BenchCase& test) {
@@ -89,7 +117,7 @@ Result<double> BenchRun::time_prompt(const BenchCase& test) {
 Result<double> BenchRun::time_generation(const BenchCase& test) {
   TESSERA_ASSIGN(std::vector<Sequence> sequences, start(test));
   const Clock::time_point begin = Clock::now();
-  for (int i = 0; i < test.tokens; ++i) TESSERA_TRY(decode_step(sequences));
+  TESSERA_TRY(decode(sequences, test.tokens));
   return seconds_since(begin);
 }
 

@@ -1,4 +1,4 @@
-// BenchRun: timed forward passes of a loaded model on made-up tokens.
+// BenchRun: timed forward passes of a loaded model on made-up prompts.
 //
 //   BenchRun run(loaded, model.spec());
 //   TESSERA_ASSIGN(double seconds, run.time_prompt({.depth = 4096, .tokens = 512}));
@@ -23,18 +23,23 @@ class BenchRun {
 
   // Seconds for the prompt alone (the logits of its last token included), after filling to depth.
   Result<double> time_prompt(const BenchCase& test);
-  // Seconds for `tokens` steps of one token of every sequence, with logits.
+  // Seconds for `tokens` steps of one token of every sequence. As in a server the first is given,
+  // each other one is what the step before chose, the likeliest, and a step is begun before that is
+  // read where the pipeline may.
   Result<double> time_generation(const BenchCase& test);
 
  private:
   struct Sequence {
     SequenceState state;
-    int position = 0;
+    int position = 0;   // rows computed or begun
+    TokenId token = 0;  // the next one, where it is known
   };
   Result<std::vector<Sequence>> start(const BenchCase& test);
   Status feed_prompt(Sequence& sequence, int tokens, bool last_logits);
-  Status decode_step(std::vector<Sequence>& sequences);
-  Status forward();
+  Status decode(std::vector<Sequence>& sequences, int steps);
+  bool begin_step(std::vector<Sequence>& sequences, bool token_known);
+  static void move_on(std::vector<Sequence>& sequences);
+  BatchView batch();
   TokenId random_token() { return tokens_(random_); }
 
   LoadedModel& loaded_;

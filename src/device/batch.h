@@ -15,6 +15,13 @@ namespace tessera {
 
 inline constexpr int kPageTokens = 64;  // tokens in one KV page
 
+// In the place of a token: the one that choice i of the batch before chose, which only the device
+// knows yet; where it chose none, any. Only in batches that may_begin() (device.h).
+// Its own inverse.
+constexpr TokenId token_of_choice(int i) {
+  return -1 - i;
+}
+
 // Pages that one sequence can hold at a time in a group with a window, when at most `chunk` rows
 // are added between two trims: the window - 1 keys before a chunk and the chunk, starting anywhere
 // in a page.
@@ -34,7 +41,7 @@ struct SequenceRows {
 };
 
 struct BatchView {
-  std::span<const TokenId> tokens;  // one per row
+  std::span<const TokenId> tokens;  // one per row, or token_of_choice()
   std::span<const SequenceRows> sequences;
   std::span<const std::int32_t> logit_rows;  // rows whose logits are wanted, rising
   // Empty: the logits themselves are wanted. Else one for each of these rows, and where the batch

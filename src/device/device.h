@@ -30,6 +30,12 @@
 // or, where the device streams them, lets the device fetch their weights instead of giving away
 // rows: experts(l, resident_pairs); dense(l); stream_experts(l, the_others); finish_ffn(l);
 //
+// A batch that may_begin() needs no waiting for the one before: the two are under way together,
+//
+//   begin(a); embed(); ...; head();
+//   begin(b); embed(); ...; head();   // its tokens may be those that `a` will have chosen
+//   choose(tokens of a); begin(c); ...; head(); choose(tokens of b); ...
+//
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
 // plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
 // caller's to hand out (state/). One thread drives a device. Errors: only loading, allocation and
@@ -122,6 +128,11 @@ class Device {
 
   // --- One step ---
   virtual void begin(const BatchView& batch) = 0;  // the view's spans must outlive the step
+  // Whether all from begin() to head() waits for nothing and the batch's tokens are certain to be
+  // chosen here, so that it may be begun while one other such batch is under way, before choose()
+  // of that. Nothing may come between but changes of state. The view's spans need not outlive
+  // head() then.
+  virtual bool may_begin(const BatchView&) { return false; }
   virtual void embed() = 0;
   virtual void mixer(int layer) = 0;
   virtual void route(int layer) = 0;
@@ -142,8 +153,9 @@ class Device {
 
   // [logit_rows][n_vocab] of the last head(), until the next begin().
   virtual std::span<const float> logits() = 0;
-  // The tokens of the batch's choices, instead of logits(). False: some are kNotChosen, which the
-  // caller chooses from the logits (TokenChooser::choose_left). Who chooses depends on a row alone.
+  // The tokens of the batch's choices, instead of logits(); of the oldest where two are under way.
+  // False: some are kNotChosen, which the caller chooses from the logits
+  // (TokenChooser::choose_left). Who chooses depends on a row alone.
   virtual bool choose(std::span<ChosenToken> chosen);
   // The routing of the last route(): row-major, slot ascending.
   virtual std::span<const RoutedPair> routed_pairs() = 0;

@@ -94,6 +94,25 @@ struct EngineSetup {
   LocalEngineOptions options;
   SequencePoolLayout layout = {.groups = {{.window = 0, .pages = 64}}, .slots = 8, .max_chunk = 64};
   ScriptedForward::Script script = hashed_logits;
+  bool ahead = runs_ahead();  // batches may be begun
+
+  // What it is where a test does not say.
+  static bool& runs_ahead() {
+    static bool ahead = false;
+    return ahead;
+  }
+};
+
+// For tests that must come out the same with steps begun ahead and without.
+class BothWays : public ::testing::TestWithParam<bool> {
+ public:
+  static std::string name(const ::testing::TestParamInfo<bool>& info) {
+    return info.param ? "ahead" : "in_turn";
+  }
+
+ protected:
+  void SetUp() override { EngineSetup::runs_ahead() = GetParam(); }
+  void TearDown() override { EngineSetup::runs_ahead() = false; }
 };
 
 class TestEngine {
@@ -105,6 +124,7 @@ class TestEngine {
                  .prefill_rows = setup.options.prefill_chunk},
                 setup.script),
         pool(setup.layout) {
+    if (setup.ahead) forward.run_ahead();
     ModelSpec& spec = forward.mutable_spec();
     for (TokenId id = 0; id < spec.n_token; ++id)
       if (tokenizer.is_never_sampled(id)) spec.suppressed_tokens.push_back(id);

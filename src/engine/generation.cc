@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/check.h"
 #include "sampling/choose.h"
 
 namespace tessera {
@@ -35,26 +36,43 @@ bool Generation::needs_logits(int position) const {
   return submission_.max_new > 0;
 }
 
+NextRow Generation::next_row() const {
+  if (n_steps_ != 1 || fed_ + steps_[0].rows < prompt_size()) return NextRow::unknown;
+  if (generated_ + 1 >= submission_.max_new) return NextRow::none;
+  return sampler_.looks_back() ? NextRow::unknown : NextRow::sampled;
+}
+
+TokenId Generation::token_at(int position) const {
+  if (position < prompt_size())
+    return submission_.request.prompt[static_cast<std::size_t>(position)];
+  if (n_steps_ == 0) return next_token_;
+  const Step& before = steps_[0];
+  return token_of_choice(before.first_logit_row + before.logit_rows - 1);
+}
+
 void Generation::begin_step(int rows, StepBatch& batch) {
-  sequence_.trim(fed_);
-  sequence_.extend(rows);
+  const int first_position = fed_ + (n_steps_ > 0 ? steps_[0].rows : 0);
+  // Rows under way see what is given back here before others write there.
+  sequence_.trim(first_position);
+  // There is room already for a step that was taken back.
+  sequence_.extend(first_position + rows - sequence_.length());
   const auto first_row = static_cast<int>(batch.tokens.size());
-  first_logit_row_ = static_cast<int>(batch.logit_rows.size());
+  Step step{.rows = rows, .first_logit_row = static_cast<int>(batch.logit_rows.size())};
   for (int i = 0; i < rows; ++i) {
-    const int position = fed_ + i;
-    batch.tokens.push_back(position < prompt_size()
-                               ? submission_.request.prompt[static_cast<std::size_t>(position)]
-                               : next_token_);
+    const int position = first_position + i;
+    batch.tokens.push_back(token_at(position));
     if (!needs_logits(position)) continue;
     batch.logit_rows.push_back(first_row + i);
     batch.choices.push_back(choice(position, batch.logit_changes));
   }
   batch.sequences.push_back({.first_row = first_row,
                              .n_rows = rows,
-                             .first_position = fed_,
+                             .first_position = first_position,
                              .slot = sequence_.slot(),
                              .pages = sequence_.page_tables()});
-  step_rows_ = rows;
+  step.logit_rows = static_cast<int>(batch.logit_rows.size()) - step.first_logit_row;
+  CHECK(n_steps_ < 2, "two steps are under way");
+  steps_[static_cast<std::size_t>(n_steps_++)] = step;
 }
 
 // Of the token after `position`.
@@ -69,10 +87,13 @@ TokenChoice Generation::choice(int position, std::vector<LogitChange>& changes) 
 }
 
 void Generation::end_step(std::span<const ChosenToken> chosen, EngineClock::time_point now) {
-  auto logit_row = static_cast<std::size_t>(first_logit_row_);
+  CHECK(n_steps_ > 0, "no step is under way");
+  const Step step = std::exchange(steps_[0], steps_[1]);
+  --n_steps_;
+  auto logit_row = static_cast<std::size_t>(step.first_logit_row);
   step_prompt_rows_ = 0;
   step_sampled_ = false;
-  for (int i = 0; i < step_rows_ && !done(); ++i) {
+  for (int i = 0; i < step.rows && !done(); ++i) {
     const int position = fed_++;
     if (position < prompt_size()) ++step_prompt_rows_;
     if (!needs_logits(position)) continue;
@@ -84,7 +105,6 @@ void Generation::end_step(std::span<const ChosenToken> chosen, EngineClock::time
     else
       take_token(token, now);
   }
-  step_rows_ = 0;
   if (fed_ < prompt_size()) return;
   if (!prompt_tokens_.empty()) event_.prompt_tokens = std::exchange(prompt_tokens_, {});
   if (submission_.max_new == 0 && !done()) finish(FinishReason::length, now);

@@ -7,9 +7,13 @@
 //         if (generation.has_event()) sink(generation.take_event());
 //         until generation.done()
 //
+// The row behind the last one may be begun before that step's end, where next_row() says so: it is
+// the token that is chosen there. Each end_step() is of the oldest step begun.
+//
 // Owned and driven by the engine's thread. Pages and slot go back when it is destroyed.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <optional>
@@ -41,6 +45,10 @@ struct Submission {
   int positions() const { return static_cast<int>(request.prompt.size()) + max_new; }
 };
 
+// The row behind those of the step under way: it has none, since that step is certain to end the
+// generation; it is the token that is sampled there; or what it will be is not known yet.
+enum class NextRow : std::uint8_t { none, sampled, unknown };
+
 class Generation {
  public:
   Generation(Submission submission, SequenceState sequence, const text::Tokenizer& tokenizer,
@@ -50,8 +58,11 @@ class Generation {
   const EventSink& sink() const { return submission_.sink; }
   int slot() const { return sequence_.slot(); }
   StepDemand demand() const;
+  NextRow next_row() const;
   // Adds the next `rows` rows, and makes room for them.
   void begin_step(int rows, StepBatch& batch);
+  // The last one is not begun after all.
+  void take_back_step() { --n_steps_; }
   // `chosen` begins with this batch's first token; reads those that begin_step() asked for.
   void end_step(std::span<const ChosenToken> chosen, EngineClock::time_point now);
 
@@ -78,6 +89,7 @@ class Generation {
  private:
   int prompt_size() const { return static_cast<int>(submission_.request.prompt.size()); }
   bool needs_logits(int position) const;
+  TokenId token_at(int position) const;
   TokenChoice choice(int position, std::vector<LogitChange>& changes) const;
   void take_scored(const ChosenToken& scored);
   void take_token(const ChosenToken& chosen, EngineClock::time_point now);
@@ -101,8 +113,14 @@ class Generation {
 
   std::optional<ExpertUse> experts_;
 
-  int first_logit_row_ = 0;  // of this step, in the batch
-  int step_rows_ = 0;
+  struct Step {
+    int rows = 0;
+    int first_logit_row = 0;  // in its batch
+    int logit_rows = 0;
+  };
+  std::array<Step, 2> steps_;  // begun and not ended, oldest first
+  int n_steps_ = 0;
+  // About the last end_step().
   int step_prompt_rows_ = 0;
   bool step_sampled_ = false;
   double gap_s_ = 0.0;

@@ -40,6 +40,7 @@ LocalEngine::LocalEngine(const LocalEngineOptions& options, const Parts& parts)
   running_.reserve(parallel);
   demands_.reserve(parallel);
   rows_.reserve(parallel);
+  steps_.reserve(options.parallel);
   batch_.reserve({.rows = options.max_rows,
                   .sequences = options.parallel,
                   .logit_rows = options.max_logit_rows});
@@ -244,55 +245,103 @@ bool LocalEngine::holds_back() {
 }
 
 void LocalEngine::step() {
-  const auto start = EngineClock::now();
+  if (steps_.empty()) {
+    plan_rows();
+    if (!forward_.may_begin(batch_.view())) return end_step(forward_.forward(batch_.view()));
+    forward_.begin(batch_.view());
+  }
+  if (plan_ahead()) forward_.begin(batch_.view());
+  end_step(forward_.end());
+}
+
+// The next step, where the tokens of all steps before are known.
+void LocalEngine::plan_rows() {
+  StepUnderWay& step = steps_.add(EngineClock::now());
   demands_.clear();
   for (const auto& generation : running_) demands_.push_back(generation->demand());
   rows_.assign(running_.size(), 0);
   plan_step(demands_, limits_, rows_);
   batch_.clear();
   // What is sampled is waited for, and what stands behind it is not.
-  begin_rows(false);
-  begin_rows(true);
+  begin_rows(false, step);
+  begin_rows(true, step);
+}
 
-  const Status status = forward_.forward(batch_.view());
-  if (experts_ != nullptr) share_experts();
-  if (!status && !forward_.keeps_state()) {
-    if (status.error().code == ErrorCode::unavailable) return fail_running(status.error());
-    return fail_everything(status.error());
-  }
-  fail_spoilt();
-  std::span<const ChosenToken> chosen;
-  if (!batch_.choices.empty()) chosen = forward_.chosen();
-  CHECK(chosen.size() == batch_.choices.size(), "{} tokens for {} rows", chosen.size(),
-        batch_.choices.size());
-  const auto now = EngineClock::now();
+// The step behind the one under way, whose tokens nobody here knows yet; false: it has to wait.
+bool LocalEngine::plan_ahead() {
+  if (mail_.load(std::memory_order_relaxed)) return false;
+  demands_.assign(running_.size(), {});
+  rows_.assign(running_.size(), 0);
+  bool any = false;
   for (std::size_t i = 0; i < running_.size(); ++i) {
-    if (rows_[i] == 0 || running_[i]->done()) continue;
-    running_[i]->end_step(chosen, now);
-    observe(*running_[i]);
+    const NextRow next = running_[i]->next_row();
+    if (next == NextRow::unknown) return false;
+    rows_[i] = next == NextRow::sampled ? 1 : 0;
+    any |= rows_[i] > 0;
   }
-  metrics_.step_rows.observe(static_cast<double>(batch_.tokens.size()));
-  metrics_.step_seconds.observe(std::chrono::duration<double>(EngineClock::now() - start).count());
-  deliver();
+  if (!any) return false;
+  StepUnderWay& step = steps_.add(EngineClock::now());
+  batch_.clear();
+  begin_rows(false, step);
+  if (forward_.may_begin(batch_.view())) return true;
+  for (const StepUnderWay::Part& part : step.parts) part.generation->take_back_step();
+  steps_.take_back();
+  return false;
 }
 
 // The rows of prompts, or those of sequences that decode.
-void LocalEngine::begin_rows(bool prompts) {
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0 && (demands_[i].prompt_left > 0) == prompts)
-      running_[i]->begin_step(rows_[i], batch_);
+void LocalEngine::begin_rows(bool prompts, StepUnderWay& step) {
+  for (std::size_t i = 0; i < running_.size(); ++i) {
+    if (rows_[i] == 0 || (demands_[i].prompt_left > 0) != prompts) continue;
+    running_[i]->begin_step(rows_[i], batch_);
+    step.parts.push_back({.generation = running_[i].get(), .rows = rows_[i]});
+  }
+  step.rows = batch_.view().rows();
+  step.choices = batch_.choices.size();
+}
+
+// Hands out what has come of the oldest step.
+void LocalEngine::end_step(const Status& status) {
+  const StepUnderWay& step = steps_.oldest();
+  if (experts_ != nullptr) share_experts(step);
+  if (!status && !forward_.keeps_state()) return fail_step(status.error());
+  fail_spoilt();
+  std::span<const ChosenToken> chosen;
+  if (step.choices > 0) chosen = forward_.chosen();
+  CHECK(chosen.size() == step.choices, "{} tokens for {} rows", chosen.size(), step.choices);
+  const auto now = EngineClock::now();
+  for (const StepUnderWay::Part& part : step.parts) {
+    if (part.generation == nullptr || part.generation->done()) continue;
+    part.generation->end_step(chosen, now);
+    observe(*part.generation);
+  }
+  // A step that was begun ahead takes its time from the end of the one before.
+  const auto start = std::max(step.begun, step_end_);
+  step_end_ = EngineClock::now();
+  metrics_.step_rows.observe(static_cast<double>(step.rows));
+  metrics_.step_seconds.observe(std::chrono::duration<double>(step_end_ - start).count());
+  steps_.end_oldest();
+  deliver();
+}
+
+// Steps under way that nobody waits for any more.
+void LocalEngine::end_in_vain() {
+  while (!steps_.empty()) {
+    steps_.end_oldest();
+    if (const Status status = forward_.end(); !status) return fail_step(status.error());
+  }
 }
 
 // What the experts of a step cost belongs to its requests, by their rows. The end of a step may
 // still be under way in later shards; the rest of it is then in the next step's.
-void LocalEngine::share_experts() {
+void LocalEngine::share_experts(const StepUnderWay& step) {
   const ExpertUse totals = experts_->totals();
-  ExpertUse step = totals;
-  step.add(experts_shared_, -1.0);
+  ExpertUse use = totals;
+  use.add(experts_shared_, -1.0);
   experts_shared_ = totals;
-  const auto rows = static_cast<double>(batch_.tokens.size());
-  for (std::size_t i = 0; i < running_.size(); ++i)
-    if (rows_[i] > 0) running_[i]->add_experts(step, rows_[i] / rows);
+  for (const StepUnderWay::Part& part : step.parts)
+    if (part.generation != nullptr)
+      part.generation->add_experts(use, static_cast<double>(part.rows) / step.rows);
 }
 
 void LocalEngine::observe(const Generation& generation) {
@@ -323,8 +372,10 @@ void LocalEngine::deliver() {
     generation->sink()(std::move(event));
   }
   if (!ended) return;
+  steps_.forget_ended();
   std::erase_if(running_, [](const auto& generation) { return generation->done(); });
   publish_counts();
+  if (running_.empty()) end_in_vain();
 }
 
 void LocalEngine::publish_counts() {

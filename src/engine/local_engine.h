@@ -9,6 +9,12 @@
 // what runs never lacks memory, and what does not fit waits at the head of the queue. A cancelled
 // request leaves between two steps, wherever it stands. An idle engine sleeps.
 //
+// Where the forward pass may begin a batch (ForwardPass::may_begin), the next step is begun before
+// the tokens of this one are read, so that the device does not wait for the host. That is when of
+// each sequence that runs the next row is foreseeable but for its token (Generation::next_row), and
+// nobody waits who could be admitted. A sequence whose end is found in a step has a row in the
+// next one in vain.
+//
 // A forward pass that fails because a shard was lost (ErrorCode::unavailable) ends every request
 // that runs, since each has a part of its state there; those that come later are refused until the
 // shard is back. One that spoilt some sequences alone (ForwardPass::spoilt) ends their requests,
@@ -39,6 +45,7 @@
 #include "engine/local_engine_options.h"
 #include "engine/step_batch.h"
 #include "engine/step_planner.h"
+#include "engine/steps_under_way.h"
 #include "experts/expert_metrics.h"
 #include "pipeline/pipeline.h"
 #include "state/sequence_pool.h"
@@ -76,12 +83,17 @@ class LocalEngine final : public Engine {
   void admit_waiting();
   bool holds_back();
   void step();
+  void plan_rows();
+  bool plan_ahead();
+  void begin_rows(bool prompts, StepUnderWay& step);
+  void end_step(const Status& status);
+  void end_in_vain();
   void deliver();
   void observe(const Generation& generation);
-  void share_experts();
+  void share_experts(const StepUnderWay& step);
   void end_waiting(const Submission& submission, GenerationEvent event);
-  void begin_rows(bool prompts);
   bool fail_spoilt();
+  void fail_step(const Error& error);
   void fail_running(const Error& error);
   Absence absence_of(const Error& error) const;
   void fail_waiting(const Error& error);
@@ -120,7 +132,9 @@ class LocalEngine final : public Engine {
   std::vector<std::unique_ptr<Generation>> running_;  // in order of admission
   std::vector<StepDemand> demands_;
   std::vector<int> rows_;
-  StepBatch batch_;
+  StepBatch batch_;  // the one that is planned
+  StepsUnderWay steps_;
+  EngineClock::time_point step_end_;  // of the last one that ended
   HoldBack hold_back_;
   const ExpertMetrics* const experts_;  // may be null
   ExpertUse experts_shared_;            // of its totals: told to requests

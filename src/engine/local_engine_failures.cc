@@ -29,6 +29,13 @@ bool LocalEngine::fail_spoilt() {
   return last != nullptr;
 }
 
+// Of a step whose state is lost; none is under way then.
+void LocalEngine::fail_step(const Error& error) {
+  steps_.clear();
+  if (error.code == ErrorCode::unavailable) return fail_running(error);
+  fail_everything(error);
+}
+
 void LocalEngine::fail_running(const Error& error) {
   log_warn("requests fail: {}", error.message);
   const Absence absence = absence_of(error);

@@ -12,7 +12,10 @@
 namespace tessera {
 namespace {
 
-TEST(LocalEngine, DrainLetsRunningOnesEnd) {
+class LocalEngineFaults : public BothWays {};
+INSTANTIATE_TEST_SUITE_P(Steps, LocalEngineFaults, ::testing::Bool(), LocalEngineFaults::name);
+
+TEST_P(LocalEngineFaults, DrainLetsRunningOnesEnd) {
   EngineSetup setup;
   TestEngine engine(setup);
   GenerationRequest request = endless();
@@ -28,7 +31,7 @@ TEST(LocalEngine, DrainLetsRunningOnesEnd) {
   EXPECT_EQ(refused.error().code, ErrorCode::unavailable);
 }
 
-TEST(LocalEngine, DrainCancelsAfterItsGrace) {
+TEST_P(LocalEngineFaults, DrainCancelsAfterItsGrace) {
   TestEngine engine(EngineSetup{});
   engine.forward.pause();
   Collector running = engine.submit(endless());
@@ -46,7 +49,7 @@ TEST(LocalEngine, DrainCancelsAfterItsGrace) {
   EXPECT_EQ(engine.engine->status().running, 0);
 }
 
-TEST(LocalEngine, AFailedForwardIsFatal) {
+TEST_P(LocalEngineFaults, AFailedForwardIsFatal) {
   TestEngine engine(EngineSetup{});
   engine.forward.pause();
   Collector running = engine.submit(endless());
@@ -67,7 +70,7 @@ TEST(LocalEngine, AFailedForwardIsFatal) {
   EXPECT_EQ(engine.pool.free_slots(), engine.pool.layout().slots);
 }
 
-TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
+TEST_P(LocalEngineFaults, ALostShardFailsWhatRunsAndServiceComesBack) {
   TestEngine engine(EngineSetup{});
   const Error lost{ErrorCode::unavailable, "worker:0 was lost"};
   engine.forward.pause();
@@ -98,7 +101,7 @@ TEST(LocalEngine, ALostShardFailsWhatRunsAndServiceComesBack) {
 }
 
 // Though the shard may be back before anyone asks.
-TEST(LocalEngine, WhoWaitsForALostShardIsToldSo) {
+TEST_P(LocalEngineFaults, WhoWaitsForALostShardIsToldSo) {
   for (const Absence absence : {Absence::lost, Absence::mismatch, Absence::failed}) {
     EngineSetup setup;
     setup.options.parallel = 1;
@@ -128,7 +131,7 @@ TEST(LocalEngine, WhoWaitsForALostShardIsToldSo) {
 }
 
 // A server that is never idle has no moment for it by itself.
-TEST(LocalEngine, WhoComesWaitsForAShardThatIsToChangeOver) {
+TEST_P(LocalEngineFaults, WhoComesWaitsForAShardThatIsToChangeOver) {
   EngineSetup setup;
   setup.options.parallel = 2;
   TestEngine engine(setup);
@@ -148,7 +151,7 @@ TEST(LocalEngine, WhoComesWaitsForAShardThatIsToChangeOver) {
   for (const int rows : engine.forward.rows()) EXPECT_EQ(rows, 1) << "one at a time";
 }
 
-TEST(LocalEngine, WhoComesDoesNotWaitForLongOnes) {
+TEST_P(LocalEngineFaults, WhoComesDoesNotWaitForLongOnes) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.options.hold_back = std::chrono::milliseconds(20);
@@ -170,7 +173,7 @@ TEST(LocalEngine, WhoComesDoesNotWaitForLongOnes) {
   running.wait();
 }
 
-TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
+TEST_P(LocalEngineFaults, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
   EngineSetup setup;
   setup.options.parallel = 1;
   TestEngine engine(setup);
@@ -192,7 +195,7 @@ TEST(LocalEngine, AStepThatFailsAloneEndsItsOwnRequestsOnly) {
 }
 
 // Its step gave good tokens to the others.
-TEST(LocalEngine, ASpoiltSequenceEndsItsOwnRequestOnly) {
+TEST_P(LocalEngineFaults, ASpoiltSequenceEndsItsOwnRequestOnly) {
   EngineSetup setup;
   setup.options.parallel = 2;
   GenerationRequest good = endless();
@@ -218,7 +221,7 @@ TEST(LocalEngine, ASpoiltSequenceEndsItsOwnRequestOnly) {
   EXPECT_EQ(next.ids(), alone);
 }
 
-TEST(LocalEngine, ARowWithoutNumbersEndsItsOwnRequest) {
+TEST_P(LocalEngineFaults, ARowWithoutNumbersEndsItsOwnRequest) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.script = [](std::span<const TokenId> history, std::span<float> logits) {

@@ -13,7 +13,10 @@
 namespace tessera {
 namespace {
 
-TEST(LocalEngine, EndsAtTheEndOfGeneration) {
+class LocalEngineRuns : public BothWays {};
+INSTANTIATE_TEST_SUITE_P(Steps, LocalEngineRuns, ::testing::Bool(), LocalEngineRuns::name);
+
+TEST_P(LocalEngineRuns, EndsAtTheEndOfGeneration) {
   TestEngine engine(saying("Hello, \xF0\x9F\x8C\x8D!"));
   const Collector answer = engine.run(greedy());
   ASSERT_TRUE(answer.finish());
@@ -27,7 +30,7 @@ TEST(LocalEngine, EndsAtTheEndOfGeneration) {
   EXPECT_EQ(answer.tokens()[0].piece, "H");
 }
 
-TEST(LocalEngine, EndsAtAStopString) {
+TEST_P(LocalEngineRuns, EndsAtAStopString) {
   TestEngine engine(saying("one two three"));
   GenerationRequest request = greedy();
   request.stop = {"three", " tw"};
@@ -39,7 +42,7 @@ TEST(LocalEngine, EndsAtAStopString) {
   EXPECT_FALSE(answer.finish()->stop_token);
 }
 
-TEST(LocalEngine, HeldTextComesOutAtTheEnd) {
+TEST_P(LocalEngineRuns, HeldTextComesOutAtTheEnd) {
   TestEngine engine(saying("abc\xE2\x82"));
   GenerationRequest request = greedy();
   request.stop = {"bcd"};
@@ -47,7 +50,7 @@ TEST(LocalEngine, HeldTextComesOutAtTheEnd) {
   EXPECT_EQ(answer.text(), "abc\xEF\xBF\xBD");
 }
 
-TEST(LocalEngine, EndsAtMaxTokensAndAtTheContext) {
+TEST_P(LocalEngineRuns, EndsAtMaxTokensAndAtTheContext) {
   EngineSetup setup = saying("0123456789abcdefghij");
   setup.options.context = 12;
   TestEngine engine(setup);
@@ -68,7 +71,7 @@ TEST(LocalEngine, EndsAtMaxTokensAndAtTheContext) {
   EXPECT_EQ(none.finish()->reason, FinishReason::length);
 }
 
-TEST(LocalEngine, EndOfGenerationCanBeIgnored) {
+TEST_P(LocalEngineRuns, EndOfGenerationCanBeIgnored) {
   TestEngine engine(saying("ab"));
   GenerationRequest request = greedy();
   request.ignore_eos = true;
@@ -81,7 +84,7 @@ TEST(LocalEngine, EndOfGenerationCanBeIgnored) {
   EXPECT_EQ(engine.run(request).text().substr(0, 4), "ab<|");
 }
 
-TEST(LocalEngine, LogprobsOfPromptAndAnswer) {
+TEST_P(LocalEngineRuns, LogprobsOfPromptAndAnswer) {
   EngineSetup setup;
   setup.options.max_logit_rows = 3;  // the prompt needs several steps
   TestEngine engine(setup);
@@ -110,7 +113,7 @@ TEST(LocalEngine, LogprobsOfPromptAndAnswer) {
   EXPECT_EQ(answer.tokens()[0].top[0].logprob, answer.tokens()[0].logprob);
 }
 
-TEST(LocalEngine, SeedIsReportedAndRepeats) {
+TEST_P(LocalEngineRuns, SeedIsReportedAndRepeats) {
   TestEngine engine(EngineSetup{});
   GenerationRequest request;
   request.prompt = {1, 2, 3};
@@ -123,7 +126,7 @@ TEST(LocalEngine, SeedIsReportedAndRepeats) {
   EXPECT_EQ(engine.run(request).ids(), first.ids());
 }
 
-TEST(LocalEngine, RefusesWhatCannotWork) {
+TEST_P(LocalEngineRuns, RefusesWhatCannotWork) {
   EngineSetup setup;
   setup.options.context = 8;
   TestEngine engine(setup);
@@ -151,7 +154,7 @@ TEST(LocalEngine, RefusesWhatCannotWork) {
   EXPECT_NE(engine.refusal(request), "accepted");
 }
 
-TEST(LocalEngine, OptionsAreChecked) {
+TEST_P(LocalEngineRuns, OptionsAreChecked) {
   const auto message = [](LocalEngineOptions options) {
     const text::Tokenizer tokenizer = toy_tokenizer();
     const EngineSetup setup;
@@ -173,7 +176,7 @@ TEST(LocalEngine, OptionsAreChecked) {
   EXPECT_NE(message({.prefill_chunk = 0}), "created");
 }
 
-TEST(LocalEngine, FullQueueRefuses) {
+TEST_P(LocalEngineRuns, FullQueueRefuses) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.options.max_queue = 1;
@@ -196,7 +199,7 @@ TEST(LocalEngine, FullQueueRefuses) {
   EXPECT_TRUE(engine.run(greedy()).finish());
 }
 
-TEST(LocalEngine, WhatDoesNotFitWaitsInOrder) {
+TEST_P(LocalEngineRuns, WhatDoesNotFitWaitsInOrder) {
   EngineSetup setup;
   setup.options.parallel = 4;
   setup.layout.groups = {{.window = 0, .pages = 4}};
@@ -218,7 +221,7 @@ TEST(LocalEngine, WhatDoesNotFitWaitsInOrder) {
   EXPECT_EQ(second.finish()->usage.generated_tokens, 190);
 }
 
-TEST(LocalEngine, CancelsWhereverARequestStands) {
+TEST_P(LocalEngineRuns, CancelsWhereverARequestStands) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.options.prefill_chunk = 2;
@@ -258,7 +261,7 @@ TEST(LocalEngine, CancelsWhereverARequestStands) {
   EXPECT_EQ(engine.pool.free_slots(), setup.layout.slots);
 }
 
-TEST(LocalEngine, DecodingGoesOnDuringALongPrompt) {
+TEST_P(LocalEngineRuns, DecodingGoesOnDuringALongPrompt) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.options.prefill_chunk = 4;
@@ -284,7 +287,7 @@ TEST(LocalEngine, DecodingGoesOnDuringALongPrompt) {
 }
 
 // So that nobody waits for a prompt's rows but its own first token.
-TEST(LocalEngine, RowsThatAreSampledComeFirst) {
+TEST_P(LocalEngineRuns, RowsThatAreSampledComeFirst) {
   EngineSetup setup;
   setup.options.parallel = 2;
   setup.options.prefill_chunk = 6;
@@ -310,7 +313,7 @@ TEST(LocalEngine, RowsThatAreSampledComeFirst) {
   EXPECT_GE(mixed, 8);
 }
 
-TEST(LocalEngine, NeverSampledTokens) {
+TEST_P(LocalEngineRuns, NeverSampledTokens) {
   EngineSetup setup;
   setup.script = one_choice([](std::span<const TokenId>) { return 267; });  // the filler
   TestEngine engine(setup);
@@ -319,7 +322,7 @@ TEST(LocalEngine, NeverSampledTokens) {
   for (const TokenId id : engine.run(request).ids()) EXPECT_NE(id, 267);
 }
 
-TEST(LocalEngine, CountsWhatItDoes) {
+TEST_P(LocalEngineRuns, CountsWhatItDoes) {
   TestEngine engine(saying("abc"));
   engine.run(greedy());
   engine.run(greedy());
@@ -331,7 +334,7 @@ TEST(LocalEngine, CountsWhatItDoes) {
   EXPECT_NE(page.find("tessera_requests_running 0"), std::string::npos);
 }
 
-TEST(LocalEngine, ASinkMaySubmitAndCancel) {
+TEST_P(LocalEngineRuns, ASinkMaySubmitAndCancel) {
   TestEngine engine(EngineSetup{});
   Collector second;
   GenerationRequest request = endless();

@@ -40,7 +40,7 @@ void SamplerState::remember(TokenId id) {
 
 void SamplerState::record(TokenId id) {
   remember(id);
-  if (params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f) generated_.add(id);
+  if (counts_generated()) generated_.add(id);
 }
 
 }  // namespace tessera

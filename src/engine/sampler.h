@@ -31,10 +31,15 @@ class SamplerState {
   bool has_repetition_penalty() const {
     return params_.repetition_penalty != 1.0f && params_.repetition_window > 0;
   }
+  // Whether choices depend on tokens before that were generated, and not on the position alone.
+  bool looks_back() const { return has_repetition_penalty() || counts_generated(); }
   // How the token at `position` is to be chosen. Adds the changes of logits that come before.
   TokenChoice choice(std::uint64_t position, std::vector<LogitChange>& changes) const;
 
  private:
+  bool counts_generated() const {
+    return params_.frequency_penalty != 0.0f || params_.presence_penalty != 0.0f;
+  }
   void remember(TokenId id);
 
   SamplingParams params_;

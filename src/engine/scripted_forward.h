@@ -1,7 +1,8 @@
 // ScriptedForward: a forward pass for tests. The logits after a token are a given function of all
 // tokens of the sequence up to it. It keeps its own copy of KV pages and slots and checks every
 // batch: each position comes once and in order, every visible position is found in its page, no
-// page or slot has two owners, limits hold.
+// page or slot has two owners, limits hold. It may run ahead, and then checks that as well: two
+// batches at most are under way, none at a forward(), and their tokens are of the batch before.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,6 +11,7 @@
 #include <array>
 #include <condition_variable>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -47,36 +49,46 @@ class ScriptedForward final : public ForwardPass {
   ModelSpec& mutable_spec() { return spec_; }
 
   Status forward(const BatchView& batch) override {
-    {
-      std::unique_lock lock(mutex_);
-      ++entered_;
-      changed_.notify_all();
-      changed_.wait(lock, [this] { return !paused_; });
-      if (fault_) return *fault_;
-    }
-    check_shape(batch);
-    logits_.assign(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab), 0.0f);
-    std::size_t logit_row = 0;
-    std::set<int> slots;
-    for (const SequenceRows& sequence : batch.sequences) {
-      EXPECT_TRUE(slots.insert(sequence.slot).second) << "a slot stands twice in a batch";
-      for (int i = 0; i < sequence.n_rows; ++i) {
-        const int row = sequence.first_row + i;
-        store(sequence, sequence.first_position + i, batch.tokens[static_cast<std::size_t>(row)]);
-        if (logit_row < batch.logit_rows.size() && batch.logit_rows[logit_row] == row)
-          fill(sequence.slot, logit_row++);
-      }
-      check_visible(sequence);
-    }
-    EXPECT_EQ(logit_row, batch.logit_rows.size());
-    EXPECT_EQ(logit_row, batch.choices.rows.size());
-    chosen_.resize(logit_row);
-    TokenChooser(spec_).choose(logits_, batch.choices, chosen_);
-    rows_.push_back(batch.rows());
-    logit_rows_.emplace_back(batch.logit_rows.begin(), batch.logit_rows.end());
+    EXPECT_TRUE(begun_.empty()) << "a batch is under way";
+    TESSERA_TRY(enter());
+    chosen_ = compute(batch, batch.tokens);
     spoil(batch);
     if (const Error* why = spoilt_.any_of(batch)) return *why;
     return {};
+  }
+
+  // As a device does that chooses the tokens itself, where run_ahead() was called.
+  bool may_begin(const BatchView& batch) override {
+    std::lock_guard lock(mutex_);
+    const std::span<const TokenChoice> choices = batch.choices.rows;
+    return ahead_ && !spoils_ && begun_.size() < 2 && !choices.empty() &&
+           std::all_of(choices.begin(), choices.end(), [](const TokenChoice& choice) {
+             return choice.given == kNoToken && choice.n_top < 0;
+           });
+  }
+  void begin(const BatchView& batch) override {
+    ASSERT_LT(begun_.size(), 2u) << "two batches are under way";
+    std::vector<TokenId> tokens(batch.tokens.begin(), batch.tokens.end());
+    for (TokenId& token : tokens) {
+      if (token >= 0) continue;
+      const auto choice = static_cast<std::size_t>(token_of_choice(token));
+      ASSERT_FALSE(begun_.empty()) << "the token is known";
+      ASSERT_LT(choice, begun_.back().size());
+      token = std::max(begun_.back()[choice].id, 0);
+    }
+    most_begun_ = std::max(most_begun_, begun_.size() + 1);
+    begun_.push_back(compute(batch, tokens));
+  }
+  Status end() override {
+    if (begun_.empty()) {
+      ADD_FAILURE() << "no batch is under way";
+      return {};
+    }
+    chosen_ = std::move(begun_.front());
+    begun_.pop_front();
+    Status status = enter();
+    if (!status) begun_.clear();
+    return status;
   }
   SpoiltSlots spoilt() override { return spoilt_; }
 
@@ -96,6 +108,7 @@ class ScriptedForward final : public ForwardPass {
   }
   Status restart() override {
     std::lock_guard lock(mutex_);
+    EXPECT_TRUE(begun_.empty()) << "a batch is under way";
     if (away_) return *away_;
     fault_.reset();
     due_ = false;
@@ -115,16 +128,23 @@ class ScriptedForward final : public ForwardPass {
   }
 
   // --- For the test's thread ---
+  // Before the first step: batches may be begun.
+  void run_ahead() { ahead_ = true; }
   void pause() {
     std::lock_guard lock(mutex_);
     paused_ = true;
+  }
+  // In the `count`-th forward() or end().
+  void pause_at(int count) {
+    std::lock_guard lock(mutex_);
+    pause_at_ = count;
   }
   void resume() {
     std::lock_guard lock(mutex_);
     paused_ = false;
     changed_.notify_all();
   }
-  // Until forward() was entered `count` times in all.
+  // Until forward() or end() was entered `count` times in all.
   void wait_entered(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return entered_ >= count; });
@@ -154,6 +174,8 @@ class ScriptedForward final : public ForwardPass {
   // Rows of each step; only when the engine is idle.
   const std::vector<int>& rows() const { return rows_; }
   const std::vector<std::vector<int>>& logit_rows() const { return logit_rows_; }
+  std::size_t most_begun() const { return most_begun_; }  // at the same time
+  std::size_t under_way() const { return begun_.size(); }
 
  private:
   struct Slot {
@@ -169,6 +191,39 @@ class ScriptedForward final : public ForwardPass {
     Error why;
     std::optional<TokenId> of;
   };
+
+  Status enter() {
+    std::unique_lock lock(mutex_);
+    ++entered_;
+    changed_.notify_all();
+    paused_ |= entered_ == pause_at_;
+    changed_.wait(lock, [this] { return !paused_; });
+    return fault_ ? Status(*fault_) : Status();
+  }
+
+  std::vector<ChosenToken> compute(const BatchView& batch, std::span<const TokenId> tokens) {
+    check_shape(batch);
+    logits_.assign(batch.logit_rows.size() * static_cast<std::size_t>(spec_.n_vocab), 0.0f);
+    std::size_t logit_row = 0;
+    std::set<int> slots;
+    for (const SequenceRows& sequence : batch.sequences) {
+      EXPECT_TRUE(slots.insert(sequence.slot).second) << "a slot stands twice in a batch";
+      for (int i = 0; i < sequence.n_rows; ++i) {
+        const int row = sequence.first_row + i;
+        store(sequence, sequence.first_position + i, tokens[static_cast<std::size_t>(row)]);
+        if (logit_row < batch.logit_rows.size() && batch.logit_rows[logit_row] == row)
+          fill(sequence.slot, logit_row++);
+      }
+      check_visible(sequence);
+    }
+    EXPECT_EQ(logit_row, batch.logit_rows.size());
+    EXPECT_EQ(logit_row, batch.choices.rows.size());
+    std::vector<ChosenToken> chosen(logit_row);
+    TokenChooser(spec_).choose(logits_, batch.choices, chosen);
+    rows_.push_back(batch.rows());
+    logit_rows_.emplace_back(batch.logit_rows.begin(), batch.logit_rows.end());
+    return chosen;
+  }
 
   void spoil(const BatchView& batch) {
     std::lock_guard lock(mutex_);
@@ -244,6 +299,9 @@ class ScriptedForward final : public ForwardPass {
   std::vector<Slot> slots_;
   std::vector<float> logits_;
   std::vector<ChosenToken> chosen_;
+  std::deque<std::vector<ChosenToken>> begun_;  // their tokens
+  std::size_t most_begun_ = 0;
+  bool ahead_ = false;
   std::vector<int> rows_;
   std::vector<std::vector<int>> logit_rows_;
   SpoiltSlots spoilt_;
@@ -252,6 +310,7 @@ class ScriptedForward final : public ForwardPass {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool paused_ = false;
+  int pause_at_ = 0;
   int entered_ = 0;
   std::optional<Error> fault_;
   std::optional<Error> away_;

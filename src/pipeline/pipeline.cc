@@ -69,6 +69,7 @@ void Pipeline::drive(std::size_t stage, std::vector<int> cpus) {
 Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
+  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
   logits_ = {};
   n_chosen_ = 0;
   if (ring_ != nullptr) cut_batch(batch, piece_rows_, ranges_);
@@ -80,6 +81,40 @@ Status Pipeline::forward(const BatchView& batch) {
   const SpoiltSlots now = spoilt();
   if (const Error* why = now.any_of(batch)) return *why;
   return {};
+}
+
+bool Pipeline::may_begin(const BatchView& batch) {
+  return ring_ == nullptr && !stopped_ && !failure_ && n_begun_ < begun_.size() &&
+         stages_.front()->shard().may_begin(batch);
+}
+
+void Pipeline::begin(const BatchView& batch) {
+  CHECK(ring_ == nullptr && n_begun_ < begun_.size(), "{} batches are under way", n_begun_);
+  alone_.refer(batch);
+  alone_.changes.swap(changes_);
+  changes_.clear();
+  spoilt_.apply(alone_.changes);
+  begun_[n_begun_++] = {batch.choices.rows.size(), stages_.front()->shard().begin(alone_)};
+}
+
+Status Pipeline::end() {
+  Status status = end_oldest();
+  if (status) return {};
+  // What comes behind a batch that failed is of no use.
+  while (n_begun_ > 0) static_cast<void>(end_oldest());
+  n_chosen_ = 0;
+  failure_ = status.error();
+  return status;
+}
+
+Status Pipeline::end_oldest() {
+  CHECK(n_begun_ > 0, "no batch is under way");
+  Begun oldest = std::exchange(begun_[0], std::move(begun_[1]));
+  --n_begun_;
+  TESSERA_TRY(std::move(oldest.status));
+  logits_ = {};
+  n_chosen_ = oldest.choices;
+  return stages_.front()->shard().end(std::span(chosen_).first(n_chosen_));
 }
 
 // Where no two shards could work at the same time, and no thread but this one has work to do.
@@ -275,6 +310,7 @@ void Pipeline::give_up() {
 }
 
 Status Pipeline::restart() {
+  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (ring_ != nullptr) wait_sent();
   for (const auto& stage : stages_) TESSERA_TRY(stage->shard().restart());

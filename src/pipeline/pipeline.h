@@ -21,6 +21,19 @@
 // over all shards: it is reset and copied as one, in order with the batches. The batch must keep to
 // the plan's limits (CHECKed by the device). One shard runs without further threads and copies.
 //
+// A batch that may_begin() can be begun while one other is under way, so that the device goes from
+// one to the next without the host:
+//
+//   if (pipeline->may_begin(a)) pipeline->begin(a);  // waits for nothing
+//   if (pipeline->may_begin(b)) pipeline->begin(b);  // its tokens may be token_of_choice() of `a`
+//   TESSERA_TRY(pipeline->end());                    // of `a`: chosen() has its tokens
+//
+// Each end() is of the oldest. A batch may change as soon as begin() returns. What is done to the
+// state in between comes behind all that is under way and before the next batch, so a sequence that
+// ends may give back its slot and pages though a batch begun still has a row of it. forward() and
+// restart() are not called with a batch under way. end() fails where forward() would, and then
+// leaves none under way; its state is lost, never that of some sequences alone.
+//
 // forward() fails with ErrorCode::unavailable after stop(), and when a shard was lost (a worker
 // that died), then also for a batch before this one. The state of every sequence is lost with it,
 // in all shards: forward() goes on failing until restart(), which forgets all of it and succeeds
@@ -35,6 +48,7 @@
 // which are.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -63,6 +77,12 @@ class ForwardPass {
   // A token for each choice of the last batch.
   virtual std::span<const ChosenToken> chosen() = 0;
   virtual void reset_slot(int slot) = 0;
+
+  // Whether the batch may be begun instead, before the one ahead of it has ended.
+  virtual bool may_begin(const BatchView&) { return false; }
+  virtual void begin(const BatchView&) {}
+  // Of the oldest batch begun, whose tokens are then chosen().
+  virtual Status end() { return {}; }
 
   // Whether a new sequence could be computed; any thread.
   virtual Status ready() const { return {}; }
@@ -106,6 +126,10 @@ class Pipeline final : public ForwardPass {
             .to = pages.to});
   }
 
+  bool may_begin(const BatchView& batch) override;
+  void begin(const BatchView& batch) override;
+  Status end() override;
+
   Status ready() const override;
   Absence absence() const override;
   std::vector<std::string> away() const override;
@@ -139,6 +163,7 @@ class Pipeline final : public ForwardPass {
   std::span<const float> logits_after(const Piece& piece);
   void take_results(std::span<const float> logits, const BatchView& batch);
   Piece& next_piece();
+  Status end_oldest();
   bool goes_whole(const BatchView& batch) const;
   void prepare_next();
   void fail_whole(Error error, const Shard& shard);
@@ -164,6 +189,14 @@ class Pipeline final : public ForwardPass {
   std::size_t prepared_ = 0;      // shards that know it
   std::function<void()> near_;    // tells the next one
   bool others_elsewhere_ = true;  // the shards after the first
+
+  // Batches begun, oldest first. One shard only.
+  struct Begun {
+    std::size_t choices = 0;
+    Status status;  // it is not under way after an error
+  };
+  std::array<Begun, 2> begun_;
+  std::size_t n_begun_ = 0;
 
   // Several shards only.
   std::unique_ptr<PieceRing> ring_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/check.h"
 #include "base/within_memory.h"
 #include "device/cpu/cpu_device.h"
 #include "device/gpu/plugin.h"
@@ -11,6 +12,21 @@
 #include "pipeline/thread_binding.h"
 
 namespace tessera {
+
+// A shard that may not begin is not told to.
+bool Shard::may_begin(const BatchView&) {
+  return false;
+}
+
+Status Shard::begin(Piece&) {
+  CHECK(false, "a shard that begins nothing");
+  return {};
+}
+
+Status Shard::end(std::span<ChosenToken>) {
+  CHECK(false, "a shard that begins nothing");
+  return {};
+}
 
 Status LocalShard::load(const Model& model, const LoadProgress& progress) {
   if (layout_.head) chooser_.emplace(model.spec());
@@ -133,6 +149,27 @@ Status LocalShard::head(Piece& piece, const std::function<void()>& near) {
 Status LocalShard::settled() {
   TESSERA_TRY(device_->fault());
   return device_->posts_answered();
+}
+
+bool LocalShard::may_begin(const BatchView& batch) {
+  return layout_.embedding && layout_.head && dispatcher_ == nullptr &&
+         experts_.counts == nullptr && device_->may_begin(batch);
+}
+
+Status LocalShard::begin(Piece& piece) {
+  counting_ = false;
+  TESSERA_TRY(prepare(piece));
+  TESSERA_TRY(start(piece));
+  TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
+  device_->head();
+  return {};
+}
+
+Status LocalShard::end(std::span<ChosenToken> chosen) {
+  CHECK(device_->choose(chosen), "{} has left tokens of a batch begun", device_->name());
+  Status status = device_->fault();
+  lost_ |= !status;
+  return status;
 }
 
 // Of a step that is counted the routing of a layer that asks for nothing is at hand only when the

@@ -13,6 +13,15 @@
 // choices it puts their tokens into piece.chosen_out, else there are logits(), valid until the next
 // prepare(); others have none.
 //
+// Or, where one shard is all there is, a batch may be begun before the one ahead of it has ended
+// (Device::may_begin), two at most:
+//
+//   if (shard.may_begin(piece.view())) status = shard.begin(piece);  // waits for nothing
+//   TESSERA_TRY(shard.end(chosen));                                  // of the oldest
+//
+// A piece whose begin() failed does not end. An end() that fails has lost the shard.
+// Between begin() and end() come no other pieces.
+//
 // Errors: unavailable when the shard and the state in it are lost; it fails from then on until
 // restart(). A local shard fails for good where its device does. Otherwise it loses nothing: what
 // it fails at (experts/dispatcher.h) spoils the piece's own sequences only, and keeps_state() says
@@ -65,6 +74,11 @@ class Shard {
   virtual Status start(Piece& piece) = 0;
   virtual Status finish(Piece& piece, const std::function<void()>& near) = 0;
   virtual std::span<const float> logits() = 0;
+
+  virtual bool may_begin(const BatchView& batch);
+  // What the piece points to may change afterwards.
+  virtual Status begin(Piece& piece);
+  virtual Status end(std::span<ChosenToken> chosen);
 
   // Whether the state of the other sequences is as before after an error.
   virtual bool keeps_state() const { return false; }
@@ -146,6 +160,10 @@ class LocalShard final : public Shard {
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;
+  // With the whole model and every expert, as the device says.
+  bool may_begin(const BatchView& batch) override;
+  Status begin(Piece& piece) override;
+  Status end(std::span<ChosenToken> chosen) override;
   std::span<const float> logits() override {
     return layout_.head ? device_->logits() : std::span<const float>();
   }

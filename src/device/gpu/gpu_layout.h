@@ -50,7 +50,7 @@ std::vector<std::int64_t> gpu_expert_bytes(const Model& model);
 // the byte; more while it loads.
 struct GpuStaging {
   std::int64_t logits = 0;
-  std::int64_t chosen = 0;  // tokens
+  std::int64_t chosen = 0;  // tokens, of two steps
   std::int64_t hidden = 0;
   std::int64_t routing = 0;
   std::int64_t inputs = 0;       // of a step: one of gpu::kInputBlocks
@@ -198,6 +198,7 @@ struct Scratch {
   float* before = nullptr;         // [most_changes]
   std::int64_t most_changes = 0;   // kMostChanges a logit row
   std::int32_t* banned = nullptr;  // the model's suppressed tokens
+  std::int32_t* chosen = nullptr;  // [max_logit_rows], by the last step
   // Rotary tables: by distinct rope, [R][n_rot / 2] each
   std::vector<const RopeSpec*> ropes;
   std::vector<int> rope_of_layer;  // -1: none

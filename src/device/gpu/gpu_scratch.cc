@@ -213,6 +213,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
     carve.take(out.changes, out.most_changes);
     carve.take(out.before, out.most_changes);
     carve.take(out.banned, static_cast<std::int64_t>(spec.suppressed_tokens.size()));
+    carve.take(out.chosen, shard.max_logit_rows);
   }
   carve_ropes(carve, spec, shard, out);
   out.workspace_bytes = w.workspace;

@@ -26,14 +26,19 @@ struct Row {
   __device__ Row(const ChooseArgs& args, ChoiceWork* works, unsigned row)
       : choice(args.choices[row]),
         work(works[row]),
-        logits(args.logits + static_cast<std::int64_t>(row) * args.n_vocab),
-        out(args.out + row) {}
+        logits(args.logits + static_cast<std::int64_t>(row) * args.n_vocab) {}
   RowChoice choice;
   ChoiceWork& work;
   float* logits;
-  ChosenRow* out;
   __device__ bool greedy() const { return choice.temperature == 0.0f || choice.top_k == 1; }
 };
+
+// Of the block's row.
+__device__ void give(const ChooseArgs& args, ChosenRow chosen) {
+  const bool odd = args.step != nullptr && *args.step % 2 != 0;
+  args.out[(odd ? args.odd_rows : 0) + blockIdx.x] = chosen;
+  if (args.ids != nullptr) args.ids[blockIdx.x] = chosen.id;
+}
 
 __device__ bool sampleable(const ChooseArgs& args, std::int32_t id) {
   int low = 0, high = args.n_suppressed;
@@ -122,7 +127,7 @@ __global__ void __launch_bounds__(kThreads)
   chain_trigger();
   const Row row(args, works, blockIdx.x);
   find_best(row.work, &best);
-  if (threadIdx.x == 0) *row.out = chosen_largest(best);
+  if (threadIdx.x == 0) give(args, chosen_largest(best));
 }
 
 // Counts the piece's weights in bins, and sums them.
@@ -198,7 +203,7 @@ __global__ void __launch_bounds__(kDrawThreads)
   const Row row(args, works, blockIdx.x);
   find_best(row.work, &best);
   if (row.greedy() || !isfinite(best.value)) {
-    if (threadIdx.x == 0) *row.out = chosen_largest(best);
+    if (threadIdx.x == 0) give(args, chosen_largest(best));
     return;
   }
   const Weigher weigh{best.value, row.choice.temperature};
@@ -220,11 +225,11 @@ __global__ void __launch_bounds__(kDrawThreads)
           return sampleable(args, piece.begin + i) ? weigh(row.logits[piece.begin + i]).mass : 0;
         },
         sums, &found);
-    if (threadIdx.x == 0) *row.out = {piece.begin + place, best.value};
+    if (threadIdx.x == 0) give(args, {piece.begin + place, best.value});
     return;
   }
   if (kept > kChoiceCandidates) {
-    if (threadIdx.x == 0) *row.out = {kNotChosen, best.value};
+    if (threadIdx.x == 0) give(args, {kNotChosen, best.value});
     return;
   }
   sort_keys<kDrawThreads>(row.work.key, kept, shared.key);
@@ -240,7 +245,7 @@ __global__ void __launch_bounds__(kDrawThreads)
   const Mass kept_mass = prefix_mass<kDrawThreads>(ranked, mass_at, nucleus, least, sums);
   const int place = find_index<kDrawThreads>(ranked, drawn(row.choice.uniform, kept_mass), mass_at,
                                              sums, &found);
-  if (threadIdx.x == 0) *row.out = {id_of(shared.key[place]), best.value};
+  if (threadIdx.x == 0) give(args, {id_of(shared.key[place]), best.value});
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -39,11 +39,12 @@ __device__ __forceinline__ void embed_tile(const Planes& w, int token, int col_t
 }
 
 __global__ void __launch_bounds__(kThreads)
-    embed_kernel(const TESSERA_GRID_CONSTANT Planes w, const std::int32_t* tokens, float factor,
-                 float* out) {
+    embed_kernel(const TESSERA_GRID_CONSTANT Planes w, const std::int32_t* tokens,
+                 const std::int32_t* chosen, float factor, float* out) {
   chain_wait();
   chain_trigger();
-  const int token = tokens[blockIdx.x];
+  int token = tokens[blockIdx.x];
+  if (token < 0) token = max(chosen[-1 - token], 0);
   float* row = out + static_cast<std::int64_t>(blockIdx.x) * w.cols;
   if (w.col_tiles == 0) {
     const std::int64_t at = static_cast<std::int64_t>(token) * w.cols;
@@ -111,7 +112,7 @@ __global__ void softcap_kernel(float* x, std::int64_t n, float cap) {
 
 GpuError embed(const Launch& launch, const EmbedArgs& args) {
   return launch_kernel(launch, embed_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
-                       0, planes_of(args.table), args.tokens, args.scale, args.out);
+                       0, planes_of(args.table), args.tokens, args.chosen, args.scale, args.out);
 }
 
 GpuError rope_tables(const Launch& launch, const RopeTableArgs& args) {

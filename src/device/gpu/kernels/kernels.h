@@ -94,8 +94,11 @@ struct StepRows {
 // --- Embedding, rotary tables, elementary copies ---
 
 struct EmbedArgs {
-  Matrix table;                          // any type
-  const std::int32_t* tokens = nullptr;  // [rows]
+  Matrix table;  // any type
+  // [rows]; below zero: what the step before chose for its row -1 - token, or 0 where it chose
+  // none.
+  const std::int32_t* tokens = nullptr;
+  const std::int32_t* chosen = nullptr;  // ChooseArgs::ids; null: no token is below zero
   int rows = 0;
   float scale = 1.0f;
   float* out = nullptr;  // [rows][table.cols]
@@ -383,7 +386,12 @@ struct ChooseArgs {
   const RowChoice* choices = nullptr;    // [rows]
   const LogitChange* changes = nullptr;  // of all rows, rising by id within each, ids < n_vocab
   float* before = nullptr;               // one a change: what restore_logits() needs
-  ChosenRow* out = nullptr;              // [rows]
+  // [rows], at `out` in steps of even number and `odd_rows` behind in odd ones, so that a step may
+  // be read while the next one computes.
+  ChosenRow* out = nullptr;
+  std::int64_t odd_rows = 0;
+  const std::int32_t* step = nullptr;  // its number, in device memory; null: even
+  std::int32_t* ids = nullptr;         // [rows], for the next step's embed(); may be null
 };
 GpuError choose(const Launch& launch, const ChooseArgs& args);
 std::size_t choose_workspace(int rows);

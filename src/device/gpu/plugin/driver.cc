@@ -107,9 +107,13 @@ Event::~Event() {
 }
 
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late) {
+  TESSERA_TRY(status_of(GPU(EventRecord)(event.get(), stream), "waiting"));
+  return wait_for(event, seconds, late);
+}
+
+Status wait_for(const Event& event, double seconds, const char* late) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kSpin = std::chrono::milliseconds(20);
-  TESSERA_TRY(status_of(GPU(EventRecord)(event.get(), stream), "waiting"));
   const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
     const int state = GPU(EventQuery)(event.get());

@@ -110,7 +110,9 @@ class Event {
   EventHandle event_ = nullptr;
 };
 
-// Until everything that is on the queue now is done, at most `seconds`; `late` says what was not.
+// Until everything that was on the queue when the event was recorded is done, or that is on it now;
+// at most `seconds`. `late` says what was not.
+Status wait_for(const Event& event, double seconds, const char* late);
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late);
 
 // What kernels may count on.

@@ -108,6 +108,9 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   TESSERA_ASSIGN(stream_, Stream::create());
   TESSERA_ASSIGN(finished_, Event::create());
   TESSERA_ASSIGN(hidden_sent_, Event::create());
+  for (Event& event : chosen_) {
+    TESSERA_ASSIGN(event, Event::create());
+  }
   state_ = state_layout(spec_, layout_);
   const std::int64_t bytes = carve_scratch(spec_, layout_, weights, nullptr, scratch_);
   TESSERA_ASSIGN(scratch_memory_, DeviceBuffer::allocate(bytes, "scratch"));
@@ -161,7 +164,9 @@ void GpuDevice::begin(const BatchView& batch) {
   CHECK(batch.rows() <= layout_.max_rows);
   CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
   CHECK(static_cast<int>(batch.sequences.size()) <= layout_.slots);
-  for (const TokenId token : batch.tokens) CHECK(token >= 0 && token < spec_.n_vocab);
+  const int known = settles_ ? shape_.logit_rows : 0;
+  for (const TokenId token : batch.tokens)
+    CHECK(token >= token_of_choice(known - 1) && token < spec_.n_vocab);
   drop_posts();
   flush();
   use();
@@ -169,6 +174,7 @@ void GpuDevice::begin(const BatchView& batch) {
   // Every shard sees the batch's choices; only one with the head has room for them.
   if (!layout_.head) shape_.choosing = Choosing::host;
   choices_ = batch.choices.rows;
+  settles_ = settles(batch);
   routing_ = {};
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, stream_.get()));
@@ -191,6 +197,10 @@ void GpuDevice::finish_ffn(int layer) {
 void GpuDevice::head() {
   note({Block::head});
   if (answered_ == posting_.size()) flush();
+  if (!settles_) return;
+  CHECK(n_settled_ < kMostUnderWay, "{} steps are under way", n_settled_);
+  const Settled& step = settled_[n_settled_++] = {choices_.size(), inputs_->step()};
+  if (!lost()) check(status_of(GPU(EventRecord)(behind(step).get(), stream_.get()), "a step"));
 }
 
 // Everything noted goes to the queue.
@@ -252,6 +262,7 @@ Status GpuDevice::fetch(void* to, const void* from, std::size_t bytes) {
 }
 
 std::span<const float> GpuDevice::logits() {
+  n_settled_ = 0;  // nobody takes its tokens
   const std::size_t count = as_size(shape_.logit_rows) * as_size(spec_.n_vocab);
   if (count == 0) return {};
   auto* host = host_logits_.as<float>();
@@ -263,27 +274,6 @@ std::span<const float> GpuDevice::logits() {
     logits_here_ = true;
   }
   return {host, count};
-}
-
-bool GpuDevice::choose(std::span<ChosenToken> chosen) {
-  if (shape_.choosing == Choosing::host) return Device::choose(chosen);
-  CHECK(chosen.size() == choices_.size());
-  flush();
-  use();
-  const std::span<ChosenRow> rows(host_chosen_.as<ChosenRow>(), chosen.size());
-  if (!lost()) check(wait());
-  bool all = true;
-  for (std::size_t i = 0; i < rows.size() && !lost(); ++i) {
-    const TokenId id = host_chooses(choices_[i]) ? kNotChosen : rows[i].id;
-    if (id < kNotChosen || id >= spec_.n_vocab)
-      check(Error::make(ErrorCode::internal, "chose token {}", id));
-    all &= id != kNotChosen;
-    chosen[i] = {.id = id, .largest = rows[i].largest, .logprob = 0.0f, .top = {}};
-  }
-  if (!all && !lost()) check(step_->restore_logits(shape_));
-  if (lost())
-    for (ChosenToken& token : chosen) token = {};
-  return all || lost();
 }
 
 void GpuDevice::read_hidden(std::span<float> out) {

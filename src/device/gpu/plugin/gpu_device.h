@@ -2,12 +2,15 @@
 //
 // The calls of a step are noted and go to the GPU together, when something needs their result or
 // the step ends: a step of few rows whose shape was seen before is then one launch of a captured
-// graph. Nothing in a step waits for the host, but for the sums of experts that it asks it for
+// graph. A step that may_begin() is on the queue before its forerunner's tokens are read: the
+// kernels take them from device memory, and each has its own rows of pinned memory to leave its
+// tokens in. Nothing in a step waits for the host, but for the sums of experts that it asks it for
 // (next_post()). The host waits in logits(), read_hidden(), routed_pairs() and next_post(), at most
 // `wait_seconds`. A device that reports an error or does not answer in time
 // is lost: fault() says why, and every further call does nothing.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <map>
 #include <memory>
@@ -33,6 +36,8 @@ class GpuDevice final : public Device {
   Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) override;
 
   void begin(const BatchView& batch) override;
+  // Of few rows, on a card that has the whole model, with every token chosen there.
+  bool may_begin(const BatchView& batch) override { return !lost() && settles(batch); }
   void embed() override { note({Block::embed}); }
   void mixer(int layer) override { note({Block::mixer, layer}); }
   void route(int layer) override;
@@ -109,6 +114,17 @@ class GpuDevice final : public Device {
   Status run_program(std::size_t calls);
   Status launch_program();
   Status launch(Replay& replay);
+  struct Settled {
+    std::size_t choices = 0;
+    std::int32_t step = 0;
+  };
+  static constexpr std::size_t kMostUnderWay = 2;
+  bool settles(const BatchView& batch) const;
+  const Event& behind(const Settled& step) const {
+    return chosen_[static_cast<std::size_t>(step.step) % kMostUnderWay];
+  }
+  void take_settled(std::span<ChosenToken> chosen);
+  void read_chosen(std::int32_t step, TokenId least, std::span<ChosenToken> chosen);
   Replay& replay() { return replays_[{shape_, program_}]; }
   Status enqueue_to_post(int layer);
   Status await_post(int layer);
@@ -149,8 +165,14 @@ class GpuDevice final : public Device {
   std::unique_ptr<GpuStep> step_;
   RunClaim run_claim_;
 
-  // The step under way.
+  // Steps under way that settle all of their tokens, oldest first.
+  std::array<Settled, kMostUnderWay> settled_;
+  std::size_t n_settled_ = 0;
+  std::array<Event, kMostUnderWay> chosen_;  // by the step's number: behind it on the queue
+
+  // The step under way that was begun last.
   StepShape shape_;
+  bool settles_ = false;
   std::span<const TokenChoice> choices_;
   std::vector<BlockCall> program_;  // noted and not yet enqueued
   struct Routing {

@@ -184,6 +184,7 @@ int GpuStep::begin(const StepShape& shape) const {
 int GpuStep::embed_rows(const StepShape& shape) const {
   return embed(launch_, {.table = memory_.weights.global().matrix(TensorRole::token_embd),
                          .tokens = memory_.scratch.tokens,
+                         .chosen = memory_.scratch.chosen,
                          .rows = shape.rows,
                          .scale = memory_.spec.embedding_scale,
                          .out = memory_.scratch.hidden});
@@ -413,7 +414,10 @@ ChooseArgs GpuStep::choices(const StepShape& shape) const {
           .choices = s.choices,
           .changes = s.changes,
           .before = s.before,
-          .out = memory_.chosen};
+          .out = memory_.chosen,
+          .odd_rows = memory_.shard.max_logit_rows,
+          .step = s.step,
+          .ids = s.chosen};
 }
 
 Status GpuStep::restore_logits(const StepShape& shape) const {

@@ -68,7 +68,7 @@ struct StepMemory {
   const ExpertPosts& posts;
   std::vector<std::byte*> pools;  // by KV group
   float* slots = nullptr;
-  ChosenRow* chosen = nullptr;  // [max_logit_rows], pinned: a step's tokens need no copy
+  ChosenRow* chosen = nullptr;  // [2][max_logit_rows], pinned: a step's tokens need no copy
 };
 
 class GpuStep {

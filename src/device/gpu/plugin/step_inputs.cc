@@ -93,7 +93,9 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
   TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
-  step_ = step_ == std::numeric_limits<std::int32_t>::max() ? 1 : step_ + 1;
+  constexpr std::int32_t kLast = std::numeric_limits<std::int32_t>::max() - 1;
+  static_assert(kLast % 2 == 0);
+  step_ = step_ == kLast ? 1 : step_ + 1;
   *at(scratch.step) = step_;
   std::int64_t ints = fill(batch, scratch, memory, at);
   if (shape.choosing != Choosing::host) {
@@ -136,6 +138,13 @@ Status StepInputs::send_changes(const TokenChoices& choices, const Scratch& scra
 
 bool host_chooses(const TokenChoice& choice) {
   return choice.given != kNoToken || choice.n_top >= 0 || choice.n_changes > kMostChanges;
+}
+
+bool card_chooses(const TokenChoice& choice, int n_vocab) {
+  if (host_chooses(choice)) return false;
+  if (choice.temperature == 0.0f || choice.top_k == 1) return true;
+  const bool limits_count = choice.top_k > 0 && choice.top_k < n_vocab;
+  return !limits_count && choice.top_p >= 1.0f && choice.min_p <= 0.0f;
 }
 
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context) {

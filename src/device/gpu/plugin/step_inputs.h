@@ -22,7 +22,8 @@ class StepInputs {
   // Waits while all blocks are under way.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
               GpuStream stream);
-  std::int32_t step() const { return step_; }  // the number of the last one sent, from 1 on
+  // The number of the last one sent, from 1 on; odd and even ones take turns, always.
+  std::int32_t step() const { return step_; }
 
  private:
   struct Block {
@@ -40,6 +41,10 @@ class StepInputs {
 
 // Where log probabilities are wanted, or more changes than there is room for.
 bool host_chooses(const TokenChoice& choice);
+
+// Whether the card cannot leave the choice to the host, whatever the logits are: the largest one is
+// taken, or no filter is passed by too many tokens to be ranked (kernels/choose.cu).
+bool card_chooses(const TokenChoice& choice, int n_vocab);
 
 // What the launches of a batch depend on: its sizes, and who chooses its tokens. Contexts are
 // rounded up to a power of two, so that a growing sequence seldom makes a new shape.

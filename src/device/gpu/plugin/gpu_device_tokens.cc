@@ -1,0 +1,64 @@
+// GpuDevice: the tokens that the card has chosen, of the last step or of one before it.
+#include <algorithm>
+
+#include "base/check.h"
+#include "device/gpu/plugin/gpu_device.h"
+
+namespace tessera::gpu {
+
+bool GpuDevice::settles(const BatchView& batch) const {
+  const std::span<const TokenChoice> choices = batch.choices.rows;
+  return layout_.embedding && layout_.head && layout_.experts.empty() &&
+         batch.rows() <= kDecodeRows && !choices.empty() &&
+         choices.size() == batch.logit_rows.size() &&
+         std::all_of(choices.begin(), choices.end(), [this](const TokenChoice& choice) {
+           return card_chooses(choice, spec_.n_vocab);
+         });
+}
+
+bool GpuDevice::choose(std::span<ChosenToken> chosen) {
+  if (n_settled_ > 0) {
+    take_settled(chosen);
+    return true;
+  }
+  if (shape_.choosing == Choosing::host) return Device::choose(chosen);
+  CHECK(chosen.size() == choices_.size());
+  flush();
+  use();
+  if (!lost()) check(wait());
+  read_chosen(inputs_->step(), kNotChosen, chosen);
+  bool all = true;
+  for (std::size_t i = 0; i < chosen.size() && !lost(); ++i) {
+    if (host_chooses(choices_[i])) chosen[i].id = kNotChosen;
+    all &= chosen[i].id != kNotChosen;
+  }
+  if (!all && !lost()) check(step_->restore_logits(shape_));
+  if (lost()) std::fill(chosen.begin(), chosen.end(), ChosenToken{});
+  return all || lost();
+}
+
+// Of the oldest step under way. The one behind it goes on meanwhile.
+void GpuDevice::take_settled(std::span<ChosenToken> chosen) {
+  const Settled step = settled_[0];
+  std::copy(settled_.begin() + 1, settled_.end(), settled_.begin());
+  --n_settled_;
+  CHECK(chosen.size() == step.choices);
+  use();
+  if (!lost()) check(wait_for(behind(step), options_.wait_seconds, "a step"));
+  read_chosen(step.step, kNoToken, chosen);
+}
+
+// What a step that is done has left; a device that is lost, or tells of tokens below `least`, none.
+void GpuDevice::read_chosen(std::int32_t step, TokenId least, std::span<ChosenToken> chosen) {
+  const ChosenRow* rows =
+      host_chosen_.as<ChosenRow>() + (step % 2 != 0 ? layout_.max_logit_rows : 0);
+  for (std::size_t i = 0; i < chosen.size() && !lost(); ++i) {
+    const auto [id, largest] = rows[i];
+    if (id < least || id >= spec_.n_vocab)
+      check(Error::make(ErrorCode::internal, "chose token {}", id));
+    chosen[i] = {.id = id, .largest = largest, .logprob = 0.0f, .top = {}};
+  }
+  if (lost()) std::fill(chosen.begin(), chosen.end(), ChosenToken{});
+}
+
+}  // namespace tessera::gpu

@@ -1,0 +1,253 @@
+// Steps that are begun on the GPU before the tokens of the ones ahead are read: the same tokens as
+// one by one, whatever happens to a sequence meanwhile.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/gpu/gpu_fixture.h"
+#include "tests/model_runner.h"
+
+namespace tessera::testing {
+namespace {
+
+std::string file(const std::string& name) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf";
+}
+
+RunnerOptions on_gpu() {
+  RunnerOptions options;
+  options.placement = gpu_placement();
+  options.device.gpu_plugins = plugin_folder();
+  options.context = 128;
+  return options;
+}
+
+struct Row {
+  ModelRunner::Sequence* sequence;
+  TokenId token;
+  TokenChoice choice = {};
+};
+
+// Steps of one row of each sequence, in turn or begun ahead.
+class Steps {
+ public:
+  explicit Steps(ModelRunner& runner) : pipeline_(runner.pipeline()) {}
+
+  std::vector<TokenId> in_turn(const std::vector<Row>& rows) {
+    const Status done = pipeline_.forward(next(rows));
+    EXPECT_TRUE(done) << done.error().message;
+    return chosen();
+  }
+  void begin(const std::vector<Row>& rows) {
+    const BatchView batch = next(rows);
+    ASSERT_TRUE(pipeline_.may_begin(batch));
+    pipeline_.begin(batch);
+    // It may change: nobody reads it any more.
+    std::fill(tokens_.begin(), tokens_.end(), -1000);
+    std::fill(choices_.begin(), choices_.end(), TokenChoice{.n_top = 3});
+  }
+  std::vector<TokenId> end() {
+    const Status done = pipeline_.end();
+    EXPECT_TRUE(done) << done.error().message;
+    return chosen();
+  }
+
+ private:
+  BatchView next(const std::vector<Row>& rows) {
+    tokens_.clear();
+    sequences_.clear();
+    logit_rows_.clear();
+    choices_.clear();
+    for (const Row& row : rows) {
+      ModelRunner::Sequence& sequence = *row.sequence;
+      sequence.state.extend(1);
+      logit_rows_.push_back(static_cast<std::int32_t>(tokens_.size()));
+      sequences_.push_back({.first_row = static_cast<int>(tokens_.size()),
+                            .n_rows = 1,
+                            .first_position = sequence.position++,
+                            .slot = sequence.state.slot(),
+                            .pages = sequence.state.page_tables()});
+      tokens_.push_back(row.token);
+      choices_.push_back(row.choice);
+    }
+    return {tokens_, sequences_, logit_rows_, {choices_, changes_}};
+  }
+  std::vector<TokenId> chosen() const {
+    std::vector<TokenId> ids;
+    for (const ChosenToken& token : pipeline_.chosen()) ids.push_back(token.id);
+    return ids;
+  }
+
+  Pipeline& pipeline_;
+  std::vector<TokenId> tokens_;
+  std::vector<SequenceRows> sequences_;
+  std::vector<std::int32_t> logit_rows_;
+  std::vector<TokenChoice> choices_;
+  // Of the one row that asks for them.
+  const std::vector<LogitChange> changes_ = {{.id = 11, .bias = 1.0f}, {.id = 7, .less = 2.0f}};
+};
+
+constexpr int kSteps = 6;
+
+// Of the i-th sequence's step: the largest, with changes, drawn, and the largest of draws.
+TokenChoice choice_of(std::size_t sequence, int step) {
+  const double uniform = static_cast<double>((step * 7 + 3) % 10) / 10.0;
+  switch (sequence) {
+    case 0:
+      return {};
+    case 1:
+      return {.temperature = 1.0f, .uniform = uniform};
+    case 2:
+      return {.temperature = 1.0f, .top_k = 1, .uniform = uniform};
+    default:
+      return {.temperature = 0.7f, .uniform = 1.0 - uniform, .n_changes = 2};
+  }
+}
+
+using Tokens = std::vector<std::vector<TokenId>>;  // by step
+
+Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which) {
+  Steps steps(runner);
+  std::vector<ModelRunner::Sequence> sequences;
+  std::vector<TokenId> last;
+  for (const std::size_t i : which) {
+    sequences.push_back(runner.start(kSteps));
+    last.push_back(static_cast<TokenId>(20 + 3 * i));
+  }
+  Tokens tokens;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < which.size(); ++i)
+      rows.push_back({&sequences[i], last[i], choice_of(which[i], step)});
+    tokens.push_back(last = steps.in_turn(rows));
+  }
+  return tokens;
+}
+
+Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which) {
+  Steps steps(runner);
+  std::vector<ModelRunner::Sequence> sequences;
+  for (std::size_t i = 0; i < which.size(); ++i) sequences.push_back(runner.start(kSteps));
+  Tokens tokens;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Row> rows;
+    for (std::size_t i = 0; i < which.size(); ++i)
+      rows.push_back({&sequences[i],
+                      step == 0 ? static_cast<TokenId>(20 + 3 * which[i])
+                                : token_of_choice(static_cast<int>(i)),
+                      choice_of(which[i], step)});
+    steps.begin(rows);
+    if (step > 0) tokens.push_back(steps.end());
+  }
+  tokens.push_back(steps.end());
+  return tokens;
+}
+
+class GpuAheadTokens : public ::testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override { GPU_OR_SKIP(); }
+};
+INSTANTIATE_TEST_SUITE_P(Models, GpuAheadTokens, ::testing::Values("qwen3", "qwen35moe"),
+                         [](const auto& info) { return info.param; });
+
+TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
+  for (const bool graphs : {true, false}) {
+    RunnerOptions options = on_gpu();
+    options.device.gpu_graphs = graphs;
+    ModelRunner runner(file(GetParam()), options);
+    ASSERT_TRUE(runner.ready());
+    for (const std::vector<std::size_t>& which : {std::vector<std::size_t>{1}, {0, 1, 2, 3}})
+      EXPECT_EQ(begun_ahead(runner, which), one_by_one(runner, which)) << which.front();
+  }
+}
+
+// Its row in the step under way is computed in vain, and slot and pages are another's at once.
+TEST_P(GpuAheadTokens, ASlotIsGivenAwayWhileAStepIsUnderWay) {
+  RunnerOptions options = on_gpu();
+  options.parallel = 2;
+  ModelRunner runner(file(GetParam()), options);
+  ASSERT_TRUE(runner.ready());
+  const std::size_t both[] = {0, 1}, other[] = {2};
+  const Tokens first = one_by_one(runner, both), second = one_by_one(runner, other);
+
+  Steps steps(runner);
+  ModelRunner::Sequence stays = runner.start(kSteps), ends = runner.start(kSteps);
+  const auto row = [](ModelRunner::Sequence& sequence, TokenId token, std::size_t which, int step) {
+    return Row{&sequence, token, choice_of(which, step)};
+  };
+  steps.begin({row(stays, 20, 0, 0), row(ends, 23, 1, 0)});
+  steps.begin({row(stays, token_of_choice(0), 0, 1), row(ends, token_of_choice(1), 1, 1)});
+  EXPECT_EQ(steps.end(), first[0]);
+  const int slot = ends.state.slot();
+  ends = {};
+  ModelRunner::Sequence comes = runner.start(kSteps);
+  EXPECT_EQ(comes.state.slot(), slot);
+  steps.begin({row(comes, 26, 2, 0), row(stays, token_of_choice(0), 0, 2)});
+  EXPECT_EQ(steps.end()[0], first[1][0]);
+  steps.begin({row(stays, token_of_choice(1), 0, 3), row(comes, token_of_choice(0), 2, 1)});
+  EXPECT_EQ(steps.end(), (std::vector<TokenId>{second[0][0], first[2][0]}));
+  EXPECT_EQ(steps.end(), (std::vector<TokenId>{first[3][0], second[1][0]}));
+}
+
+// What the host may have to choose, or has to hand on, is not begun.
+TEST(GpuAhead, IsWhereTheCardSettlesEveryToken) {
+  GPU_OR_SKIP();
+  const auto may_begin = [](ModelRunner& runner, int rows, const TokenChoice& choice) {
+    const std::vector<TokenId> tokens(static_cast<std::size_t>(rows), 7);
+    const std::vector<std::int32_t> logit_rows = {rows - 1};
+    return runner.pipeline().may_begin({.tokens = tokens,
+                                        .sequences = {},
+                                        .logit_rows = logit_rows,
+                                        .choices = {.rows = {&choice, 1}}});
+  };
+  ModelRunner whole(file("qwen35moe"), on_gpu());
+  ASSERT_TRUE(whole.ready());
+  EXPECT_TRUE(may_begin(whole, 1, {}));
+  EXPECT_TRUE(may_begin(whole, 8, {.temperature = 0.5f, .top_k = 1 << 20}));
+  EXPECT_TRUE(may_begin(whole, 1, {.temperature = 0.5f, .top_k = 1, .top_p = 0.5f}));
+  EXPECT_TRUE(may_begin(whole, 1, {.top_k = 40, .top_p = 0.5f})) << "the largest";
+  EXPECT_FALSE(may_begin(whole, 9, {}));
+  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .top_k = 40}));
+  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .top_p = 0.5f}));
+  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .min_p = 0.05f}));
+  EXPECT_FALSE(may_begin(whole, 1, {.n_top = 0}));
+  EXPECT_FALSE(may_begin(whole, 1, {.given = 3}));
+  EXPECT_FALSE(whole.pipeline().may_begin({.tokens = std::vector<TokenId>{7}}));
+
+  RunnerOptions options = on_gpu();
+  options.expert_resident = 50.0;
+  ModelRunner away(file("qwen35moe"), options);
+  ASSERT_TRUE(away.ready());
+  EXPECT_FALSE(may_begin(away, 1, {}));
+  options = on_gpu();
+  options.placement.devices.insert(options.placement.devices.begin(), DeviceName{});
+  options.placement.layer_weights = {1.0, 1.0};
+  ModelRunner split(file("qwen35moe"), options);
+  ASSERT_TRUE(split.ready());
+  EXPECT_FALSE(may_begin(split, 1, {}));
+}
+
+TEST(GpuAhead, ALateStepIsAnErrorAndEndsBoth) {
+  GPU_OR_SKIP();
+  RunnerOptions options = on_gpu();
+  options.device.gpu_wait_s = 1e-9;
+  options.context = 1024;
+  ModelRunner runner(file("qwen3"), options);
+  ASSERT_TRUE(runner.ready());
+  constexpr int kMost = 900;  // one of them is late
+  ModelRunner::Sequence sequence = runner.start(kMost);
+  Steps steps(runner);
+  steps.begin({{&sequence, 7}});
+  Status status;
+  for (int i = 1; i < kMost && status; ++i) {
+    steps.begin({{&sequence, token_of_choice(0)}});
+    status = runner.pipeline().end();
+  }
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("did not finish a step"), std::string::npos);
+  EXPECT_FALSE(runner.pipeline().may_begin({}));
+  EXPECT_FALSE(runner.pipeline().forward({}));
+}
+
+}  // namespace
+}  // namespace tessera::testing
