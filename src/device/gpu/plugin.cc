@@ -38,9 +38,9 @@ Error unavailable(const std::string& text) {
 Result<const GpuPluginApi*> open_plugin(const std::string& vendor, const std::string& path) {
   if (path.empty())
     return Error::make(ErrorCode::unavailable,
-                       "no libtessera-{}.so beside the program or in ../lib: this build has no "
-                       "support for it",
-                       vendor);
+                       "no libtessera-{}.so beside the program or in ../lib: build it {} "
+                       "(docs/gpu.md), or name its folder by --gpu-plugins",
+                       vendor, vendor == "hip" ? "with -DTESSERA_HIP=ON and hipcc" : "with nvcc");
   // Local, so that the symbols of two vendors' libraries cannot meet; never closed, because a
   // driver leaves threads behind.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

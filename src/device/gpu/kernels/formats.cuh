@@ -101,13 +101,6 @@ struct Tile {
   struct At {
     const std::byte *quants, *extra, *scales, *supers;
 
-    // Where the row tile's planes begin, from a lane's part.
-    __device__ __forceinline__ const std::byte* quants_begin(int lane) const {
-      return quants - lane * (kTwo ? 8 : 16);
-    }
-    __device__ __forceinline__ const std::byte* extra_begin(int lane) const {
-      return extra - lane * (kSixth ? 8 : 4);
-    }
     // So many row tiles further.
     __device__ __forceinline__ void skip(const Planes& p, int row_tiles) {
       const int tiles = row_tiles * p.col_tiles;

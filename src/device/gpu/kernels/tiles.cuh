@@ -303,19 +303,19 @@ template <int kColumns>
 __device__ __forceinline__ void end_products(float*) {}
 #endif
 
-// Each 256 columns: those behind them into L2, a line of 128 bytes a lane. Registers reach only a
-// tile ahead.
+// A row tile's first weights, and all that goes with their levels, on their way into L2 (Hopper)
+// while the block finds its tokens. One lane asks.
 template <BlockType kType>
-__device__ __forceinline__ void fetch_ahead(const typename Tile<kType>::At& from, int tile, int n) {
+__device__ __forceinline__ void fetch_first(const typename Tile<kType>::At& from, int tiles) {
   using T = Tile<kType>;
-  constexpr int kTiles = kSuperCols / kTileCols, kLines = kTiles * T::kQuantBytes / 128;
-  constexpr int kMore = kTiles * T::kExtraBytes / 128;
-  if (tile % kTiles != 0 || tile + 2 * kTiles > n) return;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, next = tile + kTiles;
-  if (lane < kLines)
-    fetch_line(from.quants_begin(lane) + next * T::kQuantBytes + lane * 128);
-  else if (lane - kLines < kMore)
-    fetch_line(from.extra_begin(lane) + next * T::kExtraBytes + (lane - kLines) * 128);
+  constexpr int kTurn = kSuperCols / kTileCols;
+  const int supers = tiles / kTurn;
+  if (supers == 0) return;
+  fetch_ahead(from.quants, kTurn * T::kQuantBytes);
+  if constexpr (T::kExtraBytes > 0) fetch_ahead(from.extra, kTurn * T::kExtraBytes);
+  fetch_ahead(from.scales, supers * kTurn * T::kScaleWords * 32);
+  if constexpr (T::kPairSuper || T::kSingleSuper)
+    fetch_ahead(from.supers, supers * (T::kPairSuper ? 64 : 32));
 }
 
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
@@ -327,13 +327,13 @@ __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& t
   row_tile = min(row_tile, w.row_tiles - 1);
   const int n = w.col_tiles;
   const auto from = Tile<kType>::at(w, row_tile, lane);
+  if (lane == 0) fetch_first<kType>(from, n);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
   Tile<kType> even, odd;
   even.load(from, 0);
   TokenRing<kMost> ring(shared, tokens, n, kTileStages);
   for (int tile = 0; tile < n; tile += 2) {
-    fetch_ahead<kType>(from, tile, n);
     if (tile + 1 < n) odd.load(from, tile + 1);
     const int at = ring.turn();
     multiply_stage<kType, kColumns>(even, shared, at, acc);

@@ -120,10 +120,10 @@ __device__ __forceinline__ std::uint32_t load_stream(const std::uint32_t* at) {
 #endif
 }
 
-// The line of 128 bytes at `at` into L2; nothing waits for it.
-__device__ __forceinline__ void fetch_line(const std::byte* at) {
-#ifdef TESSERA_GPU_PTX
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+// `bytes` from `at` on into L2, both multiples of 16 (Hopper); nothing waits for them.
+__device__ __forceinline__ void fetch_ahead(const std::byte* at, int bytes) {
+#if defined(TESSERA_GPU_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
 #endif
 }
 
