@@ -1,5 +1,5 @@
-// Embedding rows, rotary tables, residual sums, logit caps. None moves more than a few rows: their
-// floor is the launch.
+// Embedding rows, rotary tables, residual sums, logit caps, a step's inputs. None moves more than a
+// few rows: their floor is the launch.
 #include <algorithm>
 
 #include "device/gpu/kernels/dot.cuh"
@@ -36,6 +36,17 @@ __device__ __forceinline__ void embed_tile(const Planes& w, int token, int col_t
         if (column + j < w.cols) out[column + j] = (s * signed_byte_at(word, j) - m) * factor;
     }
   }
+}
+
+// What the host has written is there when the kernel is launched, so it is read before the kernels
+// before are done with what it is written over.
+__global__ void __launch_bounds__(kThreads)
+    copy_kernel(const std::int32_t* from, std::int32_t* to, std::int64_t n) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  const std::int32_t word = i < n ? from[i] : 0;
+  chain_wait();
+  chain_trigger();
+  if (i < n) to[i] = word;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -109,6 +120,13 @@ __global__ void softcap_kernel(float* x, std::int64_t n, float cap) {
 }
 
 }  // namespace
+
+GpuError copy_words(const Launch& launch, const std::int32_t* from, std::int32_t* to,
+                    std::int64_t n) {
+  return launch_kernel(launch, copy_kernel,
+                       dim3(static_cast<unsigned>((n + kThreads - 1) / kThreads)), dim3(kThreads),
+                       0, from, to, n);
+}
 
 GpuError embed(const Launch& launch, const EmbedArgs& args) {
   return launch_kernel(launch, embed_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),

@@ -93,6 +93,11 @@ struct StepRows {
 
 // --- Embedding, rotary tables, elementary copies ---
 
+// to[i] = from[i], of pinned host memory: where few numbers are on the way, sooner than a copy of
+// the driver's, and chained like any kernel.
+GpuError copy_words(const Launch& launch, const std::int32_t* from, std::int32_t* to,
+                    std::int64_t n);
+
 struct EmbedArgs {
   Matrix table;  // any type
   // [rows]; below zero: what the step before chose for its row -1 - token, or 0 where it chose

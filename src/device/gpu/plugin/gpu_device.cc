@@ -177,7 +177,7 @@ void GpuDevice::begin(const BatchView& batch) {
   settles_ = settles(batch);
   routing_ = {};
   logits_here_ = false;
-  if (!lost()) check(inputs_->send(batch, shape_, scratch_, stream_.get()));
+  if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
   note({Block::begin});
 }
 
@@ -221,6 +221,9 @@ Status GpuDevice::run_program(std::size_t calls) {
 
 Status GpuDevice::launch_program() {
   if (!options_.graphs || shape_.rows > kDecodeRows) return run_program(program_.size());
+  // Then there are few launches, the first of which begins while the step before ends; a graph's
+  // would wait for that.
+  if (step_->all_in_runs(program_, shape_)) return run_program(program_.size());
   Replay& replay = this->replay();
   // The first time brings the kernels into memory, which a capture cannot do.
   if (replay.seen++ == 0) return run_program(program_.size());

@@ -82,6 +82,17 @@ int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape
   return n;
 }
 
+bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const {
+  while (!calls.empty()) {
+    const int layers = run_length(calls, shape);
+    const Block block = calls[0].block;
+    if (layers == 0 && block != Block::begin && block != Block::embed && block != Block::head)
+      return false;
+    calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
+  }
+  return true;
+}
+
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);

@@ -80,6 +80,9 @@ class GpuStep {
   bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
   int run_layers() const;  // that may be part of one
+  // Whether these calls have no layer that is not.
+  bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
+  const Launch& launch() const { return launch_; }
 
   Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
   // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.

@@ -87,7 +87,7 @@ Result<StepInputs> StepInputs::create(std::int64_t block_bytes) {
 }
 
 Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
-                        GpuStream stream) {
+                        const Launch& launch) {
   Block& block = blocks_[next_];
   next_ = (next_ + 1) % blocks_.size();
   TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
@@ -105,14 +105,18 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
     fill_choices(batch.choices.rows, rows);
     const auto* end = reinterpret_cast<const std::int32_t*>(rows + batch.choices.rows.size());
     ints = std::max<std::int64_t>(ints, end - memory);
-    TESSERA_TRY(send_changes(batch.choices, scratch, stream,
+    TESSERA_TRY(send_changes(batch.choices, scratch, launch.stream,
                              reinterpret_cast<LogitChange*>(memory + scratch.input_ints)));
   }
-  TESSERA_TRY(status_of(
-      GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
-                       GPU(MemcpyHostToDevice), stream),
-      "step inputs"));
-  return status_of(GPU(EventRecord)(block.sent.get(), stream), "step inputs");
+  if (batch.rows() <= kDecodeRows) {
+    TESSERA_TRY(status_of(copy_words(launch, memory, scratch.tokens, ints), "step inputs"));
+  } else {
+    TESSERA_TRY(status_of(
+        GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
+                         GPU(MemcpyHostToDevice), launch.stream),
+        "step inputs"));
+  }
+  return status_of(GPU(EventRecord)(block.sent.get(), launch.stream), "step inputs");
 }
 
 // Rising by id within a row, those of one id in their order.

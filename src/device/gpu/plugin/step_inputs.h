@@ -1,6 +1,6 @@
 // StepInputs: a batch as the kernels read it, on its way to device memory.
 //
-//   TESSERA_TRY(inputs.send(batch, scratch, stream));
+//   TESSERA_TRY(inputs.send(batch, shape, scratch, launch));
 //
 // What is sent lies in one of a few pinned blocks in turn, so that a batch may be prepared while
 // the one before it is still under way.
@@ -21,7 +21,7 @@ class StepInputs {
 
   // Waits while all blocks are under way.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
-              GpuStream stream);
+              const Launch& launch);
   // The number of the last one sent, from 1 on; odd and even ones take turns, always.
   std::int32_t step() const { return step_; }
 
