@@ -89,7 +89,8 @@ class Steps {
 
 constexpr int kSteps = 6;
 
-// Of the i-th sequence's step: the largest, with changes, drawn, and the largest of draws.
+// Of the i-th sequence's step: the largest, drawn, the largest of draws, with changes, and with
+// filters.
 TokenChoice choice_of(std::size_t sequence, int step) {
   const double uniform = static_cast<double>((step * 7 + 3) % 10) / 10.0;
   switch (sequence) {
@@ -99,8 +100,12 @@ TokenChoice choice_of(std::size_t sequence, int step) {
       return {.temperature = 1.0f, .uniform = uniform};
     case 2:
       return {.temperature = 1.0f, .top_k = 1, .uniform = uniform};
-    default:
+    case 3:
       return {.temperature = 0.7f, .uniform = 1.0 - uniform, .n_changes = 2};
+    case 4:
+      return {.temperature = 1.2f, .top_k = 40, .top_p = 0.95f, .uniform = uniform};
+    default:
+      return {.temperature = 1.0f, .top_p = 0.99f, .min_p = 0.01f, .uniform = uniform};
   }
 }
 
@@ -156,7 +161,7 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
     options.device.gpu_graphs = graphs;
     ModelRunner runner(file(GetParam()), options);
     ASSERT_TRUE(runner.ready());
-    for (const std::vector<std::size_t>& which : {std::vector<std::size_t>{1}, {0, 1, 2, 3}})
+    for (const std::vector<std::size_t>& which : {std::vector<std::size_t>{4}, {1, 2, 3, 5}})
       EXPECT_EQ(begun_ahead(runner, which), one_by_one(runner, which)) << which.front();
   }
 }
@@ -206,10 +211,10 @@ TEST(GpuAhead, IsWhereTheCardSettlesEveryToken) {
   EXPECT_TRUE(may_begin(whole, 8, {.temperature = 0.5f, .top_k = 1 << 20}));
   EXPECT_TRUE(may_begin(whole, 1, {.temperature = 0.5f, .top_k = 1, .top_p = 0.5f}));
   EXPECT_TRUE(may_begin(whole, 1, {.top_k = 40, .top_p = 0.5f})) << "the largest";
+  EXPECT_TRUE(may_begin(whole, 1, {.temperature = 0.5f, .top_k = 40}));
+  EXPECT_TRUE(may_begin(whole, 1, {.temperature = 0.5f, .top_p = 0.5f}));
+  EXPECT_TRUE(may_begin(whole, 8, {.temperature = 0.5f, .top_p = 0.9f, .min_p = 0.05f}));
   EXPECT_FALSE(may_begin(whole, 9, {}));
-  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .top_k = 40}));
-  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .top_p = 0.5f}));
-  EXPECT_FALSE(may_begin(whole, 1, {.temperature = 0.5f, .min_p = 0.05f}));
   EXPECT_FALSE(may_begin(whole, 1, {.n_top = 0}));
   EXPECT_FALSE(may_begin(whole, 1, {.given = 3}));
   EXPECT_FALSE(whole.pipeline().may_begin({.tokens = std::vector<TokenId>{7}}));

@@ -5,12 +5,14 @@
 // Else every token has a weight exp((logit - largest) / temperature) in units of 2^-40, so that
 // sums are of integers and no order of adding shows. The weights are counted in bins by their
 // exponent; the bins say which tokens top-k and top-p can keep, and only those are gathered and
-// ranked. Floor: three reads of the logits, which the head has left in L2.
+// ranked; where they are too many, choose_many.cuh draws without. Floor: three reads of the logits,
+// which the head has left in L2.
 //
-// With no filter a row is drawn in the order of ids, else in rank order.
+// With no filter, or of many, a row is drawn in the order of ids, else in rank order.
 #include <algorithm>
 
 #include "device/gpu/kernels/choose.cuh"
+#include "device/gpu/kernels/choose_many.cuh"
 #include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/sizes.h"
 
@@ -21,36 +23,11 @@ constexpr int kThreads = 256, kDrawThreads = 1024;
 constexpr int kCounts = kChoiceBins / kThreads;
 static_assert(kChoicePieces <= kThreads && kChoiceBins % kDrawThreads == 0);
 
-// The choice of the block's row and where it lies.
-struct Row {
-  __device__ Row(const ChooseArgs& args, ChoiceWork* works, unsigned row)
-      : choice(args.choices[row]),
-        work(works[row]),
-        logits(args.logits + static_cast<std::int64_t>(row) * args.n_vocab) {}
-  RowChoice choice;
-  ChoiceWork& work;
-  float* logits;
-  __device__ bool greedy() const { return choice.temperature == 0.0f || choice.top_k == 1; }
-};
-
 // Of the block's row.
 __device__ void give(const ChooseArgs& args, ChosenRow chosen) {
   const bool odd = args.step != nullptr && *args.step % 2 != 0;
   args.out[(odd ? args.odd_rows : 0) + blockIdx.x] = chosen;
   if (args.ids != nullptr) args.ids[blockIdx.x] = chosen.id;
-}
-
-__device__ bool sampleable(const ChooseArgs& args, std::int32_t id) {
-  int low = 0, high = args.n_suppressed;
-  while (low < high) {
-    const int middle = (low + high) / 2;
-    if (args.suppressed[middle] == id) return false;
-    if (args.suppressed[middle] < id)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return true;
 }
 
 __device__ float changed(float logit, const LogitChange& change) {
@@ -193,6 +170,7 @@ __global__ void __launch_bounds__(kDrawThreads)
     draw_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
   __shared__ union {
     Bins bins;
+    Digits digits;
     Mass key[kChoiceCandidates];
   } shared;
   __shared__ Mass sums[kDrawThreads / kWarp];
@@ -213,23 +191,17 @@ __global__ void __launch_bounds__(kDrawThreads)
   __syncthreads();
 
   if (!filters(row.choice, args.n_vocab)) {
-    const int piece_index = find_index<kDrawThreads>(
-        kChoicePieces, drawn(row.choice.uniform, total),
-        [&](int i) { return row.work.piece_mass[i]; }, sums, &found);
-    Mass before = 0;
-    for (int i = 0; i < piece_index; ++i) before += row.work.piece_mass[i];
-    const Piece piece = piece_of(args, piece_index);
-    const int place = find_index<kDrawThreads>(
-        piece.end - piece.begin, drawn(row.choice.uniform, total) - before,
-        [&](int i) {
-          return sampleable(args, piece.begin + i) ? weigh(row.logits[piece.begin + i]).mass : 0;
-        },
-        sums, &found);
-    if (threadIdx.x == 0) give(args, {piece.begin + place, best.value});
+    const auto mass_of_id = [&](int id) {
+      return sampleable(args, id) ? weigh(row.logits[id]).mass : 0;
+    };
+    const int id = draw_by_id<kDrawThreads>(args, row, total, mass_of_id, sums, &found);
+    if (threadIdx.x == 0) give(args, {id, best.value});
     return;
   }
   if (kept > kChoiceCandidates) {
-    if (threadIdx.x == 0) give(args, {kNotChosen, best.value});
+    const int id =
+        draw_of_many<kDrawThreads>(args, row, weigh, total, shared.digits, sums, &found);
+    if (threadIdx.x == 0) give(args, {id, best.value});
     return;
   }
   sort_keys<kDrawThreads>(row.work.key, kept, shared.key);
@@ -238,9 +210,7 @@ __global__ void __launch_bounds__(kDrawThreads)
   const auto mass_at = [&](int i) { return weigh(logit_of(shared.key[i])).mass; };
   const Mass among = top_k ? total_mass<kDrawThreads>(ranked, mass_at, sums) : total;
   // What top-p and min-p keep is a prefix; the rest weighs nothing.
-  const double nucleus = row.choice.top_p < 1.0f
-                             ? static_cast<double>(row.choice.top_p) * static_cast<double>(among)
-                             : INFINITY;
+  const double nucleus = nucleus_of(row.choice, among);
   const Mass least = mass_of(row.choice.min_p);
   const Mass kept_mass = prefix_mass<kDrawThreads>(ranked, mass_at, nucleus, least, sums);
   const int place = find_index<kDrawThreads>(ranked, drawn(row.choice.uniform, kept_mass), mass_at,

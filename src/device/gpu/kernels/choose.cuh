@@ -42,6 +42,31 @@ __device__ inline Piece piece_of(const ChooseArgs& args, int index) {
   return {begin, min(begin + size, n)};
 }
 
+// The choice of the block's row and where it lies.
+struct Row {
+  __device__ Row(const ChooseArgs& args, ChoiceWork* works, unsigned row)
+      : choice(args.choices[row]),
+        work(works[row]),
+        logits(args.logits + static_cast<std::int64_t>(row) * args.n_vocab) {}
+  RowChoice choice;
+  ChoiceWork& work;
+  float* logits;
+  __device__ bool greedy() const { return choice.temperature == 0.0f || choice.top_k == 1; }
+};
+
+__device__ inline bool sampleable(const ChooseArgs& args, std::int32_t id) {
+  int low = 0, high = args.n_suppressed;
+  while (low < high) {
+    const int middle = (low + high) / 2;
+    if (args.suppressed[middle] == id) return false;
+    if (args.suppressed[middle] < id)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return true;
+}
+
 // --- The largest logit; the lower id of equal ones ---
 
 __device__ __forceinline__ Best better(Best a, Best b) {
@@ -201,6 +226,22 @@ __device__ int find_index(int n, Mass target, MassAt mass_at, Mass* shared, int*
   return index;
 }
 
+// The token in which the running sum over ids passes the row's draw among `kept`, the sum of all
+// masses; those of the pieces are there.
+template <int kThreads, typename MassOf>
+__device__ int draw_by_id(const ChooseArgs& args, const Row& row, Mass kept, MassOf mass_of_id,
+                          Mass* shared, int* found) {
+  const Mass target = drawn(row.choice.uniform, kept);
+  const auto piece_mass = [&](int i) { return row.work.piece_mass[i]; };
+  const int index = find_index<kThreads>(kChoicePieces, target, piece_mass, shared, found);
+  Mass before = 0;
+  for (int i = 0; i < index; ++i) before += row.work.piece_mass[i];
+  const Piece piece = piece_of(args, index);
+  const auto mass_at = [&](int i) { return mass_of_id(piece.begin + i); };
+  return piece.begin + find_index<kThreads>(piece.end - piece.begin, target - before, mass_at,
+                                            shared, found);
+}
+
 // --- Where the filters cut ---
 
 struct Bins {
@@ -217,6 +258,12 @@ __device__ inline bool limits_count(const RowChoice& choice, int n_vocab) {
 }
 __device__ inline bool filters(const RowChoice& choice, int n_vocab) {
   return limits_count(choice, n_vocab) || choice.top_p < 1.0f || choice.min_p > 0.0f;
+}
+
+// Top-p keeps the tokens that begin below it in rank order, the first one always.
+__device__ inline double nucleus_of(const RowChoice& choice, Mass among) {
+  if (choice.top_p >= 1.0f) return INFINITY;
+  return fmax(static_cast<double>(choice.top_p) * static_cast<double>(among), 1.0);
 }
 
 // Tokens below the cut's bin are kept by no filter. Those in it, and above it some that min-p
@@ -244,7 +291,7 @@ __device__ inline void find_cut(const ChoiceWork& work, const RowChoice& choice,
       bins.of_count = bins.of_mass = kChoiceBins - 1;
     }
     __syncwarp();
-    const double nucleus = static_cast<double>(choice.top_p) * static_cast<double>(total);
+    const double nucleus = nucleus_of(choice, total);
     const auto most = static_cast<Mass>(max(choice.top_k, 1));
     Mass mass = masses - own_mass, count = counts - own_count;
     for (int bin = first; bin < end; ++bin) {

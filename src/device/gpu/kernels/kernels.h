@@ -374,8 +374,7 @@ struct RowChoice {
 };
 
 struct ChosenRow {
-  // kNoToken: no logit is finite, or one is infinite. kNotChosen: too many tokens pass the row's
-  // filters; the caller restores the logits and chooses itself.
+  // kNoToken: no logit is finite, or one is infinite.
   std::int32_t id;
   float largest;
 };

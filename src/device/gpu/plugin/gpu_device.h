@@ -69,7 +69,7 @@ class GpuDevice final : public Device {
   void head() override;
 
   std::span<const float> logits() override;
-  // Not the rows of host_chooses(), nor those whose filters thousands of tokens pass.
+  // Not the rows of host_chooses().
   bool choose(std::span<ChosenToken> chosen) override;
   std::span<const RoutedPair> routed_pairs() override;
   Status fault() override { return fault_; }
@@ -124,7 +124,7 @@ class GpuDevice final : public Device {
     return chosen_[static_cast<std::size_t>(step.step) % kMostUnderWay];
   }
   void take_settled(std::span<ChosenToken> chosen);
-  void read_chosen(std::int32_t step, TokenId least, std::span<ChosenToken> chosen);
+  void read_chosen(std::int32_t step, std::span<ChosenToken> chosen);
   Replay& replay() { return replays_[{shape_, program_}]; }
   Status enqueue_to_post(int layer);
   Status await_post(int layer);

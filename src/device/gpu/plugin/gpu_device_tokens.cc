@@ -11,9 +11,7 @@ bool GpuDevice::settles(const BatchView& batch) const {
   return layout_.embedding && layout_.head && layout_.experts.empty() &&
          batch.rows() <= kDecodeRows && !choices.empty() &&
          choices.size() == batch.logit_rows.size() &&
-         std::all_of(choices.begin(), choices.end(), [this](const TokenChoice& choice) {
-           return card_chooses(choice, spec_.n_vocab);
-         });
+         std::none_of(choices.begin(), choices.end(), host_chooses);
 }
 
 bool GpuDevice::choose(std::span<ChosenToken> chosen) {
@@ -26,11 +24,12 @@ bool GpuDevice::choose(std::span<ChosenToken> chosen) {
   flush();
   use();
   if (!lost()) check(wait());
-  read_chosen(inputs_->step(), kNotChosen, chosen);
+  read_chosen(inputs_->step(), chosen);
   bool all = true;
   for (std::size_t i = 0; i < chosen.size() && !lost(); ++i) {
-    if (host_chooses(choices_[i])) chosen[i].id = kNotChosen;
-    all &= chosen[i].id != kNotChosen;
+    if (!host_chooses(choices_[i])) continue;
+    chosen[i].id = kNotChosen;
+    all = false;
   }
   if (!all && !lost()) check(step_->restore_logits(shape_));
   if (lost()) std::fill(chosen.begin(), chosen.end(), ChosenToken{});
@@ -45,16 +44,16 @@ void GpuDevice::take_settled(std::span<ChosenToken> chosen) {
   CHECK(chosen.size() == step.choices);
   use();
   if (!lost()) check(wait_for(behind(step), options_.wait_seconds, "a step"));
-  read_chosen(step.step, kNoToken, chosen);
+  read_chosen(step.step, chosen);
 }
 
-// What a step that is done has left; a device that is lost, or tells of tokens below `least`, none.
-void GpuDevice::read_chosen(std::int32_t step, TokenId least, std::span<ChosenToken> chosen) {
+// What a step that is done has left; a device that is lost, or tells of no tokens, none.
+void GpuDevice::read_chosen(std::int32_t step, std::span<ChosenToken> chosen) {
   const ChosenRow* rows =
       host_chosen_.as<ChosenRow>() + (step % 2 != 0 ? layout_.max_logit_rows : 0);
   for (std::size_t i = 0; i < chosen.size() && !lost(); ++i) {
     const auto [id, largest] = rows[i];
-    if (id < least || id >= spec_.n_vocab)
+    if (id < kNoToken || id >= spec_.n_vocab)
       check(Error::make(ErrorCode::internal, "chose token {}", id));
     chosen[i] = {.id = id, .largest = largest, .logprob = 0.0f, .top = {}};
   }

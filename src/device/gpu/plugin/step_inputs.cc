@@ -144,13 +144,6 @@ bool host_chooses(const TokenChoice& choice) {
   return choice.given != kNoToken || choice.n_top >= 0 || choice.n_changes > kMostChanges;
 }
 
-bool card_chooses(const TokenChoice& choice, int n_vocab) {
-  if (host_chooses(choice)) return false;
-  if (choice.temperature == 0.0f || choice.top_k == 1) return true;
-  const bool limits_count = choice.top_k > 0 && choice.top_k < n_vocab;
-  return !limits_count && choice.top_p >= 1.0f && choice.min_p <= 0.0f;
-}
-
 StepShape shape_of(const BatchView& batch, std::int64_t longest_context) {
   StepShape shape{.rows = batch.rows(),
                   .sequences = static_cast<int>(batch.sequences.size()),

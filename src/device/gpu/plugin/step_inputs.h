@@ -39,12 +39,9 @@ class StepInputs {
   std::int32_t step_ = 0;
 };
 
-// Where log probabilities are wanted, or more changes than there is room for.
+// Where log probabilities are wanted, or more changes than there is room for; else the card does,
+// whatever the logits are.
 bool host_chooses(const TokenChoice& choice);
-
-// Whether the card cannot leave the choice to the host, whatever the logits are: the largest one is
-// taken, or no filter is passed by too many tokens to be ranked (kernels/choose.cu).
-bool card_chooses(const TokenChoice& choice, int n_vocab);
 
 // What the launches of a batch depend on: its sizes, and who chooses its tokens. Contexts are
 // rounded up to a power of two, so that a growing sequence seldom makes a new shape.
