@@ -265,6 +265,16 @@ void test_ffn() {
          own,     false, true, true, true, false,
          true,    true,  true},
         seed++);
+    // Down's tokens in shared memory are an odd number of tiles, or do not fit narrow ones; a block
+    // takes several blocks of rows, the last one partly past the matrix.
+    for (const int n_ff : {320, 448, 576}) {
+      if (rows <= kDecodeRows) break;
+      pretended_multiprocessors() = 1;
+      run({"odd down",       rows,  352,   8,     2,     n_ff,  0,     Q8_0,  Q8_0,  Q8_0, Q8_0,
+           Activation::silu, plain, false, false, false, false, false, false, false, false},
+          seed + 6000);
+      pretended_multiprocessors() = pretended;
+    }
     // Down's tokens fit shared memory in wide tiles alone, and in none.
     for (const int n_ff : {640, 928})
       if (rows > kDecodeRows)

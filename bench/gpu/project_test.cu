@@ -197,13 +197,20 @@ void test_dense(std::uint64_t seed) {
 }
 
 // Long prompts on a device that decodes their weights once: odd numbers of token tiles, several
-// matrices at once. For few multiprocessors, so that small matrices go this way.
+// matrices at once. For few multiprocessors, so that small matrices go this way; for a few more by
+// small tiles of weights.
 void test_long(std::uint64_t seed) {
-  pretended_multiprocessors() = 9;
-  for (const BlockType type : all_block_types()) {
-    const bool k_quant = block_format(type).elems == 256;
-    run({type, 300, k_quant ? 768 : 352, 1100, InputKind::plain}, seed++);
-    run({type, 561, k_quant ? 512 : 480, 1025, InputKind::rms_norm}, seed++);
+  for (const int multiprocessors : {48, 9}) {
+    pretended_multiprocessors() = multiprocessors;
+    Runner runner(256);
+    const Output few{.w = {BlockType::Q8_0, 300, 352}};
+    check("tiles of 64 rows where those of 256 are too few",
+          takes_small_tiles(runner.launch, 1100, {&few, 1}) == (multiprocessors == 48));
+    for (const BlockType type : all_block_types()) {
+      const bool k_quant = block_format(type).elems == 256;
+      run({type, 300, k_quant ? 768 : 352, 1100, InputKind::plain}, seed++);
+      run({type, 561, k_quant ? 512 : 480, 1025, InputKind::rms_norm}, seed++);
+    }
   }
   run({BlockType::Q4_K, 2300, 512, 1290, InputKind::gated_rms}, seed++);
   run({BlockType::F32, 700, 2048, 1290, InputKind::rms_norm}, seed++);
@@ -211,7 +218,7 @@ void test_long(std::uint64_t seed) {
   for (const int rows : {8, 600})
     for (const BlockType type : {BlockType::F32, BlockType::F16, BlockType::Q8_0})
       run({type, rows, 64, 1100, InputKind::plain}, seed++);  // a step a product
-  for (const int multiprocessors : {2, 9}) {
+  for (const int multiprocessors : {2, 9, 96}) {              // the last: small tiles
     pretended_multiprocessors() = multiprocessors;
     run_several(
         {{BlockType::Q6_K, 340}, {BlockType::F32, 32}, {BlockType::Q4_K, 270}, {BlockType::F32, 9}},
@@ -283,9 +290,9 @@ void test_hidden_parts(std::uint64_t seed) {
 }
 
 // Added to what is there; with room for all of the matrix's rows and for a part of them.
-void test_long_parts(std::uint64_t seed) {
+void test_long_parts(std::uint64_t seed, int multiprocessors) {
   Random random(seed);
-  pretended_multiprocessors() = 9;
+  pretended_multiprocessors() = multiprocessors;
   const int cols = 512, batch = 1100, rows = 1500;
   TestMatrix w(BlockType::Q4_K, rows, cols, seed);
   const std::vector<float> x = random.normals(std::size_t(batch) * std::size_t(cols));
@@ -335,6 +342,43 @@ void test_embed(BlockType type, int rows, int cols) {
   compare(std::string("embed ") + block_type_name(type), out.get(), want, 1e-6);
 }
 
+// A step's inputs behind a kernel that reads the ones before, and the tokens of the step before.
+void test_inputs() {
+  const int n = 1000, cols = 64;
+  Runner runner(256);
+  const TestMatrix table(BlockType::F32, 20, cols, 77);
+  DeviceArray<float> first(std::size_t(3) * cols), second(std::size_t(3) * cols);
+  std::vector<std::int32_t> words(n);
+  for (int i = 0; i < n; ++i) words[std::size_t(i)] = i % 20;
+  const std::vector<std::int32_t> ahead = {-3, 7, -1}, chosen = {5, 1, kNoToken};
+  DeviceArray<std::int32_t> from(words), to(std::size_t(n) + 24), ids(chosen), next(ahead);
+  to.poison();
+  const auto embed_rows = [&](DeviceArray<float>& out, const std::int32_t* tokens) {
+    out.poison();
+    GPU_OK(embed(runner.launch, {.table = table.matrix,
+                                 .tokens = tokens,
+                                 .chosen = ids.data(),
+                                 .rows = 3,
+                                 .out = out.data()}));
+  };
+  GPU_OK(copy_words(runner.launch, from.data(), to.data(), n));
+  embed_rows(first, to.data());
+  GPU_OK(copy_words(runner.launch, next.data(), to.data(), 3));
+  embed_rows(second, to.data());
+  runner.sync();
+  const auto same = [&](DeviceArray<float>& rows, std::vector<int> tokens) {
+    bool all = true;
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      for (int c = 0; c < cols; ++c)
+        all &= rows.get()[i * cols + std::size_t(c)] == float(table.row(tokens[i])[std::size_t(c)]);
+    return all;
+  };
+  check("inputs", same(first, {0, 1, 2}));
+  check("tokens of the step before", same(second, {0, 7, 5}));
+  check("behind the inputs",
+        to.get()[3] == 3 && to.get()[n - 1] == (n - 1) % 20 && to.get()[n] != 0);
+}
+
 }  // namespace
 
 void test_projections() {
@@ -371,12 +415,13 @@ void test_projections() {
   test_dense(seed += 10);
   if (!has_gemm()) return;
   test_long(seed += 10);
-  test_long_parts(seed += 1000);
+  for (const int multiprocessors : {9, 96}) test_long_parts(seed += 1000, multiprocessors);
   test_hidden_parts(seed += 10);
   test_small_values(seed += 10);
 }
 
 void test_elementwise() {
+  test_inputs();
   Runner runner(256);
   const int half = 32;
   std::vector<float> freq;

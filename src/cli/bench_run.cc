@@ -51,50 +51,43 @@ Status BenchRun::feed_prompt(Sequence& sequence, int tokens, bool last_logits) {
 
 Status BenchRun::decode(std::vector<Sequence>& sequences, int steps) {
   Pipeline& pipeline = *loaded_.pipeline;
-  for (Sequence& sequence : sequences) sequence.token = random_token();
   int begun = 0;
   for (int ended = 0; ended < steps; ++ended) {
-    while (begun < std::min(ended + 2, steps) && begin_step(sequences, begun == ended)) ++begun;
+    while (begun < std::min(ended + kMostUnderWay, steps)) {
+      if (begun == planned_) plan_step(sequences);
+      if (!pipeline.may_begin(batch())) break;
+      pipeline.begin(batch());
+      ++begun;
+    }
     if (begun > ended) {
       TESSERA_TRY(pipeline.end());
     } else {
       TESSERA_TRY(pipeline.forward(batch()));
-      move_on(sequences);
       ++begun;
     }
-    const std::span<const ChosenToken> chosen = pipeline.chosen();
-    for (std::size_t i = 0; i < sequences.size(); ++i)
-      sequences[i].token = std::max(chosen[i].id, 0);
   }
+  planned_ = 0;
   return {};
 }
 
-// The next row of each sequence; false: it was not begun, but lies in batch().
-bool BenchRun::begin_step(std::vector<Sequence>& sequences, bool token_known) {
+// The next row of each sequence, in batch().
+void BenchRun::plan_step(std::vector<Sequence>& sequences) {
   row_tokens_.clear();
   rows_.clear();
   logit_rows_.clear();
   for (Sequence& sequence : sequences) {
     const int row = static_cast<int>(row_tokens_.size());
-    // There is room already for one that was not begun.
-    sequence.state.extend(sequence.position + 1 - sequence.state.length());
+    sequence.state.trim(sequence.position);
+    sequence.state.extend(1);
     rows_.push_back({.first_row = row,
                      .n_rows = 1,
-                     .first_position = sequence.position,
+                     .first_position = sequence.position++,
                      .slot = sequence.state.slot(),
                      .pages = sequence.state.page_tables()});
-    row_tokens_.push_back(token_known ? sequence.token : token_of_choice(row));
+    row_tokens_.push_back(random_token());
     logit_rows_.push_back(row);
   }
-  const BatchView next = batch();
-  if (!loaded_.pipeline->may_begin(next)) return false;
-  loaded_.pipeline->begin(next);
-  move_on(sequences);
-  return true;
-}
-
-void BenchRun::move_on(std::vector<Sequence>& sequences) {
-  for (Sequence& sequence : sequences) sequence.state.trim(++sequence.position);
+  ++planned_;
 }
 
 // As a server does: tokens are chosen where the head is.

@@ -23,26 +23,25 @@ class BenchRun {
 
   // Seconds for the prompt alone (the logits of its last token included), after filling to depth.
   Result<double> time_prompt(const BenchCase& test);
-  // Seconds for `tokens` steps of one token of every sequence. As in a server the first is given,
-  // each other one is what the step before chose, the likeliest, and a step is begun before that is
-  // read where the pipeline may.
+  // Seconds for `tokens` steps of one token of every sequence. They are made up, so that each meets
+  // other experts; that each is chosen and, where the pipeline may, a step begun before that is
+  // read, is as in a server.
   Result<double> time_generation(const BenchCase& test);
 
  private:
   struct Sequence {
     SequenceState state;
-    int position = 0;   // rows computed or begun
-    TokenId token = 0;  // the next one, where it is known
+    int position = 0;  // rows planned
   };
   Result<std::vector<Sequence>> start(const BenchCase& test);
   Status feed_prompt(Sequence& sequence, int tokens, bool last_logits);
   Status decode(std::vector<Sequence>& sequences, int steps);
-  bool begin_step(std::vector<Sequence>& sequences, bool token_known);
-  static void move_on(std::vector<Sequence>& sequences);
+  void plan_step(std::vector<Sequence>& sequences);
   BatchView batch();
   TokenId random_token() { return tokens_(random_); }
 
   LoadedModel& loaded_;
+  int planned_ = 0;                // steps of the generation under way
   std::mt19937 random_{20240229};  // the same tokens in every run
   std::uniform_int_distribution<TokenId> tokens_;
   std::vector<TokenId> row_tokens_;

@@ -15,6 +15,10 @@ namespace tessera {
 
 inline constexpr int kPageTokens = 64;  // tokens in one KV page
 
+// Batches that may be under way, each begun before the tokens of the one ahead are read
+// (Device::may_begin): what is told apart by their turn takes odd and even ones.
+inline constexpr int kMostUnderWay = 2;
+
 // In the place of a token: the one that choice i of the batch before chose, which only the device
 // knows yet; where it chose none, any. Only in batches that may_begin() (device.h).
 // Its own inverse.

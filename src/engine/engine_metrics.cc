@@ -52,7 +52,8 @@ EngineMetrics::EngineMetrics(MetricsRegistry& registry)
           "tessera_ttft_seconds", "From submission to the first token.", latency_bounds())),
       inter_token_seconds(registry.histogram(
           "tessera_inter_token_seconds", "Between two tokens of a sequence.", latency_bounds())),
-      step_seconds(registry.histogram("tessera_step_seconds", "One step: forward and sampling.",
+      step_seconds(registry.histogram("tessera_step_seconds",
+                                      "One step, from its begin or the end of the one before.",
                                       latency_bounds())),
       step_rows(registry.histogram("tessera_step_rows", "Rows in one step.", row_bounds())) {
   healthy.set(1);

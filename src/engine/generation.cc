@@ -71,7 +71,7 @@ void Generation::begin_step(int rows, StepBatch& batch) {
                              .slot = sequence_.slot(),
                              .pages = sequence_.page_tables()});
   step.logit_rows = static_cast<int>(batch.logit_rows.size()) - step.first_logit_row;
-  CHECK(n_steps_ < 2, "two steps are under way");
+  CHECK(n_steps_ < kMostUnderWay, "{} steps are under way", n_steps_);
   steps_[static_cast<std::size_t>(n_steps_++)] = step;
 }
 

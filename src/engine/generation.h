@@ -118,7 +118,7 @@ class Generation {
     int first_logit_row = 0;  // in its batch
     int logit_rows = 0;
   };
-  std::array<Step, 2> steps_;  // begun and not ended, oldest first
+  std::array<Step, kMostUnderWay> steps_;  // begun and not ended, oldest first
   int n_steps_ = 0;
   // About the last end_step().
   int step_prompt_rows_ = 0;

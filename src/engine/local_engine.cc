@@ -315,20 +315,26 @@ void LocalEngine::end_step(const Status& status) {
     part.generation->end_step(chosen, now);
     observe(*part.generation);
   }
-  // A step that was begun ahead takes its time from the end of the one before.
+  count_step();
+  deliver();
+}
+
+// The oldest step has ended. One that was begun ahead takes its time from the end of the one
+// before.
+void LocalEngine::count_step() {
+  const StepUnderWay& step = steps_.oldest();
   const auto start = std::max(step.begun, step_end_);
   step_end_ = EngineClock::now();
   metrics_.step_rows.observe(static_cast<double>(step.rows));
   metrics_.step_seconds.observe(std::chrono::duration<double>(step_end_ - start).count());
   steps_.end_oldest();
-  deliver();
 }
 
 // Steps under way that nobody waits for any more.
 void LocalEngine::end_in_vain() {
   while (!steps_.empty()) {
-    steps_.end_oldest();
     if (const Status status = forward_.end(); !status) return fail_step(status.error());
+    count_step();
   }
 }
 

@@ -88,6 +88,7 @@ class LocalEngine final : public Engine {
   void begin_rows(bool prompts, StepUnderWay& step);
   void end_step(const Status& status);
   void end_in_vain();
+  void count_step();
   void deliver();
   void observe(const Generation& generation);
   void share_experts(const StepUnderWay& step);

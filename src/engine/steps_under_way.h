@@ -7,9 +7,9 @@
 //   steps.oldest(); ... steps.end_oldest();
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -35,14 +35,13 @@ class StepsUnderWay {
   }
 
   bool empty() const { return size_ == 0; }
-  bool full() const { return size_ == steps_.size(); }
   StepUnderWay& oldest() {
     CHECK(!empty(), "no step is under way");
     return steps_[0];
   }
 
   StepUnderWay& add(EngineClock::time_point now) {
-    CHECK(!full(), "two steps are under way");
+    CHECK(size_ < steps_.size(), "{} steps are under way", size_);
     StepUnderWay& step = steps_[size_++];
     step.parts.clear();
     step.begun = now;
@@ -50,7 +49,7 @@ class StepsUnderWay {
   }
   void end_oldest() {
     CHECK(!empty(), "no step is under way");
-    std::swap(steps_[0], steps_[1]);
+    std::rotate(steps_.begin(), steps_.begin() + 1, steps_.end());
     --size_;
   }
   // The one that was added last, which was not begun after all.
@@ -64,7 +63,7 @@ class StepsUnderWay {
   }
 
  private:
-  std::array<StepUnderWay, 2> steps_;
+  std::array<StepUnderWay, kMostUnderWay> steps_;
   std::size_t size_ = 0;
 };
 

@@ -16,6 +16,15 @@ std::vector<int> first_of(const std::vector<int>& cpus) {
 
 }  // namespace
 
+void ForwardPass::begin(const BatchView&) {
+  CHECK(false, "a forward pass that begins nothing");
+}
+
+Status ForwardPass::end() {
+  CHECK(false, "a forward pass that begins nothing");
+  return {};
+}
+
 Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan& plan,
                                                  std::vector<std::unique_ptr<Shard>> shards,
                                                  const LoadProgress& progress) {
@@ -89,7 +98,7 @@ bool Pipeline::may_begin(const BatchView& batch) {
 }
 
 void Pipeline::begin(const BatchView& batch) {
-  CHECK(ring_ == nullptr && n_begun_ < begun_.size(), "{} batches are under way", n_begun_);
+  CHECK(may_begin(batch), "{} batches are under way", n_begun_);
   alone_.refer(batch);
   alone_.changes.swap(changes_);
   changes_.clear();
@@ -210,6 +219,7 @@ std::span<const ChosenToken> Pipeline::chosen() {
 }
 
 Status Pipeline::finish() {
+  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
   if (ring_ != nullptr) wait_sent();
   if (failure_) return *failure_;
   const SpoiltSlots now = spoilt();

@@ -80,9 +80,9 @@ class ForwardPass {
 
   // Whether the batch may be begun instead, before the one ahead of it has ended.
   virtual bool may_begin(const BatchView&) { return false; }
-  virtual void begin(const BatchView&) {}
+  virtual void begin(const BatchView& batch);
   // Of the oldest batch begun, whose tokens are then chosen().
-  virtual Status end() { return {}; }
+  virtual Status end();
 
   // Whether a new sequence could be computed; any thread.
   virtual Status ready() const { return {}; }
@@ -195,7 +195,7 @@ class Pipeline final : public ForwardPass {
     std::size_t choices = 0;
     Status status;  // it is not under way after an error
   };
-  std::array<Begun, 2> begun_;
+  std::array<Begun, kMostUnderWay> begun_;
   std::size_t n_begun_ = 0;
 
   // Several shards only.

@@ -37,7 +37,7 @@ GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
   for (const LayerSpec& layer : spec.layers)
     if (layer.moe) used = std::max<std::int64_t>(used, layer.moe->n_used);
   return {.logits = logit_rows * spec.n_vocab * kFloat,
-          .chosen = 2 * logit_rows * std::int64_t{sizeof(gpu::ChosenRow)},
+          .chosen = kMostUnderWay * logit_rows * std::int64_t{sizeof(gpu::ChosenRow)},
           .hidden = row_bytes,
           .routing = 2 * rows * used * kFloat,
           .inputs = gpu::input_ints(spec, shard) * std::int64_t{sizeof(std::int32_t)} +

@@ -45,8 +45,8 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   const std::int32_t word = i < n ? from[i] : 0;
   chain_wait();
-  chain_trigger();
   if (i < n) to[i] = word;
+  chain_trigger();
 }
 
 __global__ void __launch_bounds__(kThreads)

@@ -124,7 +124,7 @@ __device__ void output_work(const TileProduct& args, const Planes& a, const Expe
       multiply_stage<kType, kColumns>(even, shared, at, acc);
       const bool last = tile + 2 >= n;
       if (last) from.skip(a, skipped);
-      even.load(from, last ? 0 : tile + 2);
+      if (!last || block + 1 < args.row_blocks) even.load(from, last ? 0 : tile + 2);
       if (tile + 1 < n) multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
     }
     end_products<kColumns>(acc);
@@ -201,6 +201,7 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
   if constexpr (kGateUp)
     return launch_kernel(launch, kernel, tile_grid(args.a, kHiddenTiles<kMost>, max_tiles),
                          dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
+  // Tiles come by pairs.
   const bool held = args.a.col_tiles <= kMostHeld<kMost> / 2 * 2 && shared_limit() >= 227 * 1024;
   args.stages = held ? (args.a.col_tiles + 1) / 2 * 2 : kTileStages;
   // No more than leaves every multiprocessor something to do.

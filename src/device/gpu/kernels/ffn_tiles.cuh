@@ -10,7 +10,7 @@ namespace tessera::gpu {
 
 struct TilesScratch {
   HalfRows x;        // the rows
-  HalfRows x_rest;   // what halves leave of them; of long prompts alone
+  HalfRows x_rest;   // what halves leave of them; from kGemmRows rows on
   HalfRows h;        // of the pairs, places in expert order
   HalfRows dense_h;  // of the rows
   GemmRoom weights;

@@ -124,12 +124,21 @@ GpuError multiply_all(const Launch& launch, std::span<const Output> outputs, con
   return side.flush();
 }
 
-// Whether tiles of so many rows of weights give most multiprocessors something to do.
-bool keeps_busy(const Launch& launch, int rows, std::span<const Output> outputs, int tile) {
-  int row_tiles = 0;
-  for (const Output& output : outputs) row_tiles += tiles_in(output.w.rows, tile);
-  const int clusters = std::max(1, launch.multiprocessors / 2);
-  return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
+// The rows of weights in a tile: many where that gives most multiprocessors something to do, else
+// few; 0 where few do not either, or may not: with one step a product their sums were wrong on an
+// H100, for no reason found yet (docs/gpu-prompts.md).
+int tile_for(const Launch& launch, int rows, std::span<const Output> outputs) {
+  const auto keep_busy = [&](int tile) {
+    int row_tiles = 0;
+    for (const Output& output : outputs) row_tiles += tiles_in(output.w.rows, tile);
+    const int clusters = std::max(1, launch.multiprocessors / 2);
+    return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
+  };
+  const Matrix& first = outputs.front().w;
+  if (keep_busy(kGemmTile) && (first.cols > kTileCols || !is_plain(first.type))) return kGemmTile;
+  // Of plain matrices any number of tiles is sooner than the other way.
+  const bool small = is_plain(first.type) || keep_busy(kSmallTile);
+  return small && first.cols > kTileCols ? kSmallTile : 0;
 }
 
 bool may_go(const Launch& launch, int rows, int cols, const GemmRoom& room) {
@@ -152,19 +161,18 @@ bool has_gemm() {
 
 bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
                   const GemmRoom& room) {
-  if (outputs.empty() || !may_go(launch, rows, outputs.front().w.cols, room)) return false;
-  const Matrix& first = outputs.front().w;
-  // With one step a product sums were wrong on an H100, for no reason found yet
-  // (docs/gpu-prompts.md).
-  if (is_plain(first.type)) return first.cols > kTileCols;
-  return keeps_busy(launch, rows, outputs, kGemmTile) ||
-         keeps_busy(launch, rows, outputs, kSmallTile);
+  return !outputs.empty() && may_go(launch, rows, outputs.front().w.cols, room) &&
+         tile_for(launch, rows, outputs) != 0;
 }
 
 bool hidden_goes_by_gemm(const Launch& launch, int rows, const Matrix& gate, const Matrix& up,
                          const GemmRoom& room) {
   const Output pair[2] = {{.w = gate}, {.w = up}};
-  return may_go(launch, rows, gate.cols, room) && keeps_busy(launch, rows, pair, kGemmTile);
+  return may_go(launch, rows, gate.cols, room) && tile_for(launch, rows, pair) == kGemmTile;
+}
+
+bool takes_small_tiles(const Launch& launch, int rows, std::span<const Output> outputs) {
+  return tile_for(launch, rows, outputs) == kSmallTile;
 }
 
 GpuError gemm(const Launch& launch, std::span<const Output> outputs, const HalfRows& tokens,
@@ -174,7 +182,7 @@ GpuError gemm(const Launch& launch, std::span<const Output> outputs, const HalfR
     // Halves leave nothing of F16.
     if (is_plain(output.w.type))
       products = std::max(products, output.w.type == BlockType::F16 ? 2 : 3);
-  return keeps_busy(launch, rows, outputs, kGemmTile)
+  return !takes_small_tiles(launch, rows, outputs)
              ? multiply_all<kGemmTile>(launch, outputs, tokens, rest, rows, products, room)
              : multiply_all<kSmallTile>(launch, outputs, tokens, rest, rows, products, room);
 }

@@ -3,7 +3,8 @@
 // kernels (tiles.cuh) decode a matrix anew for every 128 tokens; of 4,096 that is 32 times.
 //
 // The halves are those of the tile kernels, and so is the order of sums: a row has the same bits
-// whichever way it goes. Plain weights and their f32 inputs go as two halves each, three products
+// whichever way it goes. Tiles are of 256 rows of weights or, but for gate and up together, of 64.
+// Plain weights and their f32 inputs go as two halves each, three products
 // in all: at most 3 * 2^-22 of a product is lost.
 #pragma once
 
@@ -25,7 +26,9 @@ struct GemmRoom {
 bool goes_by_gemm(const Launch& launch, int rows, std::span<const Output> outputs,
                   const GemmRoom& room);
 
-// The same of gemm_hidden(), which has large tiles alone.
+// Whether gemm() would take small tiles, of fewer rows of weights.
+bool takes_small_tiles(const Launch& launch, int rows, std::span<const Output> outputs);
+// As goes_by_gemm(), of gemm_hidden(), which has large tiles alone.
 bool hidden_goes_by_gemm(const Launch& launch, int rows, const Matrix& gate, const Matrix& up,
                          const GemmRoom& room);
 

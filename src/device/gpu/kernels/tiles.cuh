@@ -192,8 +192,8 @@ class TokenRing {
     for (int i = 0; i < kCount; ++i) from_[i] = tokens.piece(min(token(i), tokens.n - 1), piece());
     copy();
   }
-  // Until the next pair is there, and the one after it on its way: over the pair before the last
-  // one, whose products every warp has waited for. Returns the pair's place in shared memory.
+  // Waits for the next pair, whose place in shared memory it returns, and asks for the one after
+  // it, into the place of the pair before the last: every warp has waited for that one's products.
   __device__ __forceinline__ int turn() {
     copy_wait<0>();
 #ifdef TESSERA_GPU_WGMMA

@@ -164,7 +164,7 @@ void GpuDevice::begin(const BatchView& batch) {
   CHECK(batch.rows() <= layout_.max_rows);
   CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
   CHECK(static_cast<int>(batch.sequences.size()) <= layout_.slots);
-  const int known = settles_ ? shape_.logit_rows : 0;
+  const int known = chooses_all_ ? shape_.logit_rows : 0;
   for (const TokenId token : batch.tokens)
     CHECK(token >= token_of_choice(known - 1) && token < spec_.n_vocab);
   drop_posts();
@@ -174,7 +174,7 @@ void GpuDevice::begin(const BatchView& batch) {
   // Every shard sees the batch's choices; only one with the head has room for them.
   if (!layout_.head) shape_.choosing = Choosing::host;
   choices_ = batch.choices.rows;
-  settles_ = settles(batch);
+  chooses_all_ = chooses_all(batch);
   routing_ = {};
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
@@ -197,10 +197,10 @@ void GpuDevice::finish_ffn(int layer) {
 void GpuDevice::head() {
   note({Block::head});
   if (answered_ == posting_.size()) flush();
-  if (!settles_) return;
-  CHECK(n_settled_ < kMostUnderWay, "{} steps are under way", n_settled_);
-  const Settled& step = settled_[n_settled_++] = {choices_.size(), inputs_->step()};
-  if (!lost()) check(status_of(GPU(EventRecord)(behind(step).get(), stream_.get()), "a step"));
+  if (!chooses_all_) return;
+  CHECK(n_under_way_ < kMostUnderWay, "{} steps are under way", n_under_way_);
+  const UnderWay& step = under_way_[n_under_way_++] = {choices_.size(), inputs_->step()};
+  if (!lost()) check(status_of(GPU(EventRecord)(done_event(step).get(), stream_.get()), "a step"));
 }
 
 // Everything noted goes to the queue.
@@ -265,7 +265,7 @@ Status GpuDevice::fetch(void* to, const void* from, std::size_t bytes) {
 }
 
 std::span<const float> GpuDevice::logits() {
-  n_settled_ = 0;  // nobody takes its tokens
+  n_under_way_ = 0;  // nobody takes its tokens
   const std::size_t count = as_size(shape_.logit_rows) * as_size(spec_.n_vocab);
   if (count == 0) return {};
   auto* host = host_logits_.as<float>();

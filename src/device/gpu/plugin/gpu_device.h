@@ -2,12 +2,12 @@
 //
 // The calls of a step are noted and go to the GPU together, when something needs their result or
 // the step ends: a step of few rows whose shape was seen before is then one launch of a captured
-// graph. A step that may_begin() is on the queue before its forerunner's tokens are read: the
-// kernels take them from device memory, and each has its own rows of pinned memory to leave its
-// tokens in. Nothing in a step waits for the host, but for the sums of experts that it asks it for
-// (next_post()). The host waits in logits(), read_hidden(), routed_pairs() and next_post(), at most
-// `wait_seconds`. A device that reports an error or does not answer in time
-// is lost: fault() says why, and every further call does nothing.
+// graph, or a few of kernels. A step that may_begin() is on the queue before its forerunner's
+// tokens are read: the kernels take them from device memory, and each has its own rows of pinned
+// memory to leave its tokens in. Nothing in a step waits for the host, but for the sums of experts
+// that it asks it for (next_post()). The host waits in logits(), choose(), read_hidden(),
+// routed_pairs() and next_post(), at most `wait_seconds`. A device that reports an error or does
+// not answer in time is lost: fault() says why, and every further call does nothing.
 #pragma once
 
 #include <array>
@@ -37,7 +37,7 @@ class GpuDevice final : public Device {
 
   void begin(const BatchView& batch) override;
   // Of few rows, on a card that has the whole model, with every token chosen there.
-  bool may_begin(const BatchView& batch) override { return !lost() && settles(batch); }
+  bool may_begin(const BatchView& batch) override { return !lost() && chooses_all(batch); }
   void embed() override { note({Block::embed}); }
   void mixer(int layer) override { note({Block::mixer, layer}); }
   void route(int layer) override;
@@ -114,16 +114,15 @@ class GpuDevice final : public Device {
   Status run_program(std::size_t calls);
   Status launch_program();
   Status launch(Replay& replay);
-  struct Settled {
+  struct UnderWay {
     std::size_t choices = 0;
     std::int32_t step = 0;
   };
-  static constexpr std::size_t kMostUnderWay = 2;
-  bool settles(const BatchView& batch) const;
-  const Event& behind(const Settled& step) const {
-    return chosen_[static_cast<std::size_t>(step.step) % kMostUnderWay];
+  bool chooses_all(const BatchView& batch) const;
+  const Event& done_event(const UnderWay& step) const {
+    return chosen_[static_cast<std::size_t>(step.step) % std::size_t{kMostUnderWay}];
   }
-  void take_settled(std::span<ChosenToken> chosen);
+  void take_oldest(std::span<ChosenToken> chosen);
   void read_chosen(std::int32_t step, std::span<ChosenToken> chosen);
   Replay& replay() { return replays_[{shape_, program_}]; }
   Status enqueue_to_post(int layer);
@@ -165,14 +164,14 @@ class GpuDevice final : public Device {
   std::unique_ptr<GpuStep> step_;
   RunClaim run_claim_;
 
-  // Steps under way that settle all of their tokens, oldest first.
-  std::array<Settled, kMostUnderWay> settled_;
-  std::size_t n_settled_ = 0;
+  // Steps under way whose tokens are all chosen here, oldest first.
+  std::array<UnderWay, kMostUnderWay> under_way_;
+  std::size_t n_under_way_ = 0;
   std::array<Event, kMostUnderWay> chosen_;  // by the step's number: behind it on the queue
 
   // The step under way that was begun last.
   StepShape shape_;
-  bool settles_ = false;
+  bool chooses_all_ = false;
   std::span<const TokenChoice> choices_;
   std::vector<BlockCall> program_;  // noted and not yet enqueued
   struct Routing {

@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-bool GpuDevice::settles(const BatchView& batch) const {
+bool GpuDevice::chooses_all(const BatchView& batch) const {
   const std::span<const TokenChoice> choices = batch.choices.rows;
   return layout_.embedding && layout_.head && layout_.experts.empty() &&
          batch.rows() <= kDecodeRows && !choices.empty() &&
@@ -15,8 +15,8 @@ bool GpuDevice::settles(const BatchView& batch) const {
 }
 
 bool GpuDevice::choose(std::span<ChosenToken> chosen) {
-  if (n_settled_ > 0) {
-    take_settled(chosen);
+  if (n_under_way_ > 0) {
+    take_oldest(chosen);
     return true;
   }
   if (shape_.choosing == Choosing::host) return Device::choose(chosen);
@@ -37,13 +37,13 @@ bool GpuDevice::choose(std::span<ChosenToken> chosen) {
 }
 
 // Of the oldest step under way. The one behind it goes on meanwhile.
-void GpuDevice::take_settled(std::span<ChosenToken> chosen) {
-  const Settled step = settled_[0];
-  std::copy(settled_.begin() + 1, settled_.end(), settled_.begin());
-  --n_settled_;
+void GpuDevice::take_oldest(std::span<ChosenToken> chosen) {
+  const UnderWay step = under_way_[0];
+  std::copy(under_way_.begin() + 1, under_way_.end(), under_way_.begin());
+  --n_under_way_;
   CHECK(chosen.size() == step.choices);
   use();
-  if (!lost()) check(wait_for(behind(step), options_.wait_seconds, "a step"));
+  if (!lost()) check(wait_for(done_event(step), options_.wait_seconds, "a step"));
   read_chosen(step.step, chosen);
 }
 

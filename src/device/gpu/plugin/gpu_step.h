@@ -80,7 +80,7 @@ class GpuStep {
   bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
   int run_layers() const;  // that may be part of one
-  // Whether these calls have no layer that is not.
+  // Whether every layer of these calls is part of a run.
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 

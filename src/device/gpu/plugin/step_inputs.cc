@@ -11,6 +11,7 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kLeastContext = 1024;
+constexpr std::int64_t kFewInts = 1 << 14;  // that a kernel reads sooner than a copy begins
 
 Choosing choosing_of(const TokenChoices& choices) {
   Choosing choosing = Choosing::host;
@@ -94,7 +95,7 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
   constexpr std::int32_t kLast = std::numeric_limits<std::int32_t>::max() - 1;
-  static_assert(kLast % 2 == 0);
+  static_assert(kLast % kMostUnderWay == 0 && kInputBlocks > kMostUnderWay);
   step_ = step_ == kLast ? 1 : step_ + 1;
   *at(scratch.step) = step_;
   std::int64_t ints = fill(batch, scratch, memory, at);
@@ -108,7 +109,7 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
     TESSERA_TRY(send_changes(batch.choices, scratch, launch.stream,
                              reinterpret_cast<LogitChange*>(memory + scratch.input_ints)));
   }
-  if (batch.rows() <= kDecodeRows) {
+  if (batch.rows() <= kDecodeRows && ints <= kFewInts) {
     TESSERA_TRY(status_of(copy_words(launch, memory, scratch.tokens, ints), "step inputs"));
   } else {
     TESSERA_TRY(status_of(

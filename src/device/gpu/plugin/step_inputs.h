@@ -19,7 +19,7 @@ class StepInputs {
   // `block_bytes`: GpuStaging::inputs.
   static Result<StepInputs> create(std::int64_t block_bytes);
 
-  // Waits while all blocks are under way.
+  // Waits while all blocks are under way, which are more than steps can be.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
               const Launch& launch);
   // The number of the last one sent, from 1 on; odd and even ones take turns, always.
