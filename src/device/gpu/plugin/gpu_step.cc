@@ -1,7 +1,5 @@
 #include "device/gpu/plugin/gpu_step.h"
 
-#include <algorithm>
-
 namespace tessera::gpu {
 namespace {
 
@@ -40,82 +38,6 @@ GpuStep::GpuStep(StepMemory memory, const Launch& launch)
       launch_(launch),
       run_places_(static_cast<std::size_t>(memory_.shard.end_layer - memory_.shard.first_layer),
                   -1) {}
-
-Status GpuStep::prepare_runs() {
-  const Scratch& s = memory_.scratch;
-  const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
-  std::vector<std::byte> plans;
-  for (int layer = memory_.shard.first_layer; layer < memory_.shard.end_layer; ++layer) {
-    if (!layer_may_run(memory_.spec, memory_.shard, layer)) continue;
-    const AttentionSpec* a = layer_spec(layer).attention();
-    RunLayer l = a != nullptr ? attention_calls(layer, *a, shape)
-                              : delta_calls(layer, *layer_spec(layer).gated_delta(), shape);
-    l.ffn = ffn(layer, shape);
-    if (!fits_run(l)) continue;
-    run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)] =
-        static_cast<int>(plans.size() / run_layer_bytes());
-    plans.resize(plans.size() + run_layer_bytes());
-    write_run_layer(l, plans.data() + plans.size() - run_layer_bytes());
-  }
-  if (plans.empty()) return {};
-  TESSERA_TRY(status_of(GPU(Memset)(s.run_passed, 0, static_cast<std::size_t>(s.run_passed_bytes)),
-                        "clearing what runs pass"));
-  return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
-                   "plans");
-}
-
-int GpuStep::run_layers() const {
-  return static_cast<int>(
-      std::count_if(run_places_.begin(), run_places_.end(), [](int place) { return place >= 0; }));
-}
-
-int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
-  int n = 0;
-  for (; shape.rows == 1 && n < kMostRunLayers; ++n) {
-    const std::size_t at = 2 * static_cast<std::size_t>(n);
-    const int layer = calls[0].layer + n;
-    if (at + 1 >= calls.size() || calls[at] != BlockCall{Block::mixer, layer} ||
-        calls[at + 1] != BlockCall{Block::ffn, layer} || run_place(layer) < 0 ||
-        run_place(layer) != run_place(calls[0].layer) + n)
-      break;
-  }
-  return n;
-}
-
-bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const {
-  while (!calls.empty()) {
-    const int layers = run_length(calls, shape);
-    const Block block = calls[0].block;
-    if (layers == 0 && block != Block::begin && block != Block::embed && block != Block::head)
-      return false;
-    calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
-  }
-  return true;
-}
-
-Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
-  while (!calls.empty()) {
-    const int layers = run_length(calls, shape);
-    if (layers == 0) {
-      TESSERA_TRY(run(calls[0], shape));
-      calls = calls.subspan(1);
-      continue;
-    }
-    const Scratch& s = memory_.scratch;
-    const int first = calls[0].layer;
-    const int error = gpu::run_layers(
-        launch_,
-        {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
-         .n_layers = layers,
-         .hidden = s.hidden,
-         .passed = s.run_passed,
-         .sequences = s.sequences});
-    if (error != 0)
-      return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
-    calls = calls.subspan(2 * static_cast<std::size_t>(layers));
-  }
-  return {};
-}
 
 Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
   int error = 0;
