@@ -51,10 +51,13 @@ Status BenchRun::feed_prompt(Sequence& sequence, int tokens, bool last_logits) {
 
 Status BenchRun::decode(std::vector<Sequence>& sequences, int steps) {
   Pipeline& pipeline = *loaded_.pipeline;
-  int begun = 0;
+  int planned = 0, begun = 0;
   for (int ended = 0; ended < steps; ++ended) {
     while (begun < std::min(ended + kMostUnderWay, steps)) {
-      if (begun == planned_) plan_step(sequences);
+      if (begun == planned) {
+        plan_step(sequences);
+        ++planned;
+      }
       if (!pipeline.may_begin(batch())) break;
       pipeline.begin(batch());
       ++begun;
@@ -66,7 +69,6 @@ Status BenchRun::decode(std::vector<Sequence>& sequences, int steps) {
       ++begun;
     }
   }
-  planned_ = 0;
   return {};
 }
 
@@ -87,7 +89,6 @@ void BenchRun::plan_step(std::vector<Sequence>& sequences) {
     row_tokens_.push_back(random_token());
     logit_rows_.push_back(row);
   }
-  ++planned_;
 }
 
 // As a server does: tokens are chosen where the head is.

@@ -41,7 +41,6 @@ class BenchRun {
   TokenId random_token() { return tokens_(random_); }
 
   LoadedModel& loaded_;
-  int planned_ = 0;                // steps of the generation under way
   std::mt19937 random_{20240229};  // the same tokens in every run
   std::uniform_int_distribution<TokenId> tokens_;
   std::vector<TokenId> row_tokens_;
