@@ -40,6 +40,9 @@ GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch&
 GpuError expert_hidden(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,
                        bool with_dense, bool select);
 GpuError dense_hidden(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+// Of a row's hidden activations so many super-blocks are left rounded, in h_rounded, for
+// dense_output().
+int dense_supers(const Launch& launch, const FfnArgs& args);
 // hidden += the weighted sum of all branches, in one kernel; no post norms.
 GpuError fused_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
 // The dense branch's product into `out` (added to it where `add`).

@@ -261,6 +261,12 @@ GpuError expert_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratc
                        dim3(kDecodeThreads), shared, args);
 }
 
+int dense_supers(const Launch& launch, const FfnArgs& ffn) {
+  return has_gated_stream(ffn_input(ffn, ffn.norm), ffn.dense.gate, ffn.dense.up)
+             ? gated_supers(launch, ffn.dense.gate, ffn.dense.down)
+             : 0;
+}
+
 GpuError dense_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {
   const Input input = ffn_input(ffn, ffn.norm);
   if (has_gated_stream(input, ffn.dense.gate, ffn.dense.up)) {
@@ -272,7 +278,9 @@ GpuError dense_hidden(const Launch& launch, const FfnArgs& ffn, const FfnScratch
                          .up = ffn.dense.up,
                          .activation = ffn.dense.activation,
                          .out = scratch.h + shape.slots * shape.expert_pad,
-                         .stride = shape.h_stride},
+                         .stride = shape.h_stride,
+                         .rounded = scratch.h_rounded,
+                         .supers = dense_supers(launch, ffn)},
                         {.rows = scratch.x_rounded});
   }
   HiddenArgs args = make_args(ffn, scratch, true, ffn.norm);

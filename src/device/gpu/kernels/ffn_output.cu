@@ -269,7 +269,7 @@ GpuError dense_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch
                          .rows = ffn.rows,
                          .n_outputs = 1,
                          .outputs = {{{ffn.dense.down, out, ffn.n_embd, add}}}},
-                        {.rows = scratch.h_rounded});
+                        {.rows = scratch.h_rounded, .here = dense_supers(launch, ffn)});
 }
 
 GpuError pair_output(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {

@@ -8,9 +8,11 @@ namespace tessera::gpu {
 // Where rows stand rounded: project_workspace() bytes. Several rows that meet Q4_K or Q6_K matrices
 // are rounded here first, once for all blocks. `leave`: the product of plain matrices alone leaves
 // its rows here too, for products behind it.
+// `here`: so many super-blocks of each row, the first ones, stand there already (gated_supers()).
 struct Rounding {
   std::byte* rows = nullptr;
   bool leave = false;
+  int here = 0;
 };
 
 // Any number of rows; each weight is read once for every 8 of them.
@@ -32,7 +34,12 @@ struct GatedArgs {
   Activation activation = Activation::silu;
   float* out = nullptr;
   std::int64_t stride = 0;
+  // Of every row the first `supers` super-blocks go here, rounded, and not to `out`.
+  std::byte* rounded = nullptr;
+  int supers = 0;
 };
+// How many, where `down` meets what gate and up have made: those that blocks make whole groups of.
+int gated_supers(const Launch& launch, const Matrix& gate, const Matrix& down);
 bool has_gated_stream(const Input& input, const Matrix& gate, const Matrix& up);
 GpuError gated_stream(const Launch& launch, const GatedArgs& args, const Rounding& rounding);
 

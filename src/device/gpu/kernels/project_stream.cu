@@ -2,104 +2,67 @@
 // Floor: the weights' bytes over the read bandwidth (gate and up of 17408 x 5120 Q4_K: 103 MB, 22
 // us at 4.6 TB/s).
 //
-// A block takes every gridDim.x-th unit of 16 rows. Its units' super-blocks, one unit after
-// another, make one line, which the warps cut into runs of equal cost. So no warp waits for another
-// before the end, each always has one or two super-blocks of weights on their way, and blocks
-// differ by a unit at most. Where a unit is cut, its warps' sums are added in the order of the
-// warps: an order that the shapes and the number of blocks fix, the same for one row and for eight.
+// Each warp goes down its run of the block's line (stream_line.cuh) with one or two super-blocks of
+// weights on their way.
 //
 // One row is normed and rounded by each block, while its first weights come; several rows come
-// rounded (round_rows).
+// rounded (round_rows), and what gate and up have rounded comes so in any case.
 #include <algorithm>
 
-#include "device/gpu/kernels/project_decode.cuh"
-#include "device/gpu/kernels/project_supers.cuh"
+#include "device/gpu/kernels/stream_line.cuh"
 
 namespace tessera::gpu {
 namespace {
 
-constexpr int kWarps = 16;
-constexpr int kAhead =
-    4;  // super-blocks of a warp that are fetched into L2 before the rows are there
+constexpr int kWarps = kStreamWarps;
+constexpr int kAhead = 1;  // super-blocks that a warp fetches into L2 before the rows are there
 constexpr int kBatch = 2;  // of a row's super-blocks that a warp loads at a time
-// Cost of a super-block.
-constexpr int kSixCost = 3, kFourCost = 2;
-
-struct StreamArgs {
-  SuperArgs of;
-  int six_units;          // of Q6_K: they come first
-  Activation activation;  // pairs: segments are gate and up, whose units go side by side
-};
-
-// --- A block's line of super-blocks ---
-
-// Its tiles: 16 rows of a matrix each; a pair's gate and up follow each other.
-template <bool kPair>
-__device__ __forceinline__ Place tile_at(const StreamArgs& args, int tile) {
-  const int round = kPair ? tile / 2 : tile;
-  const int unit = static_cast<int>(blockIdx.x) + round * static_cast<int>(gridDim.x);
-  if constexpr (kPair) return {&args.of.segments[tile % 2], unit};
-  return place_of(args.of, unit);
-}
-
-__host__ __device__ constexpr int units_of_block(int units, int block, int blocks) {
-  return units <= block ? 0 : (units - block + blocks - 1) / blocks;
-}
-
-struct Line {
-  int six, four;  // super-blocks of Q6_K, then of Q4_K
-  // Where a warp's run begins; kWarps: where the line ends.
-  __device__ __forceinline__ int bound(int warp) const {
-    const int at = (kSixCost * six + kFourCost * four) * warp / kWarps;
-    return at <= kSixCost * six ? at / kSixCost : six + (at - kSixCost * six) / kFourCost;
-  }
-};
-template <bool kPair>
-__device__ __forceinline__ Line line_of(const StreamArgs& args) {
-  const int block = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
-  const int of_unit = args.of.supers * (kPair ? 2 : 1);
-  const int units = units_of_block(args.of.units, block, blocks);
-  const int six = units_of_block(args.six_units, block, blocks);
-  return {six * of_unit, (units - six) * of_unit};
-}
-
-// A place in the line.
-struct Cursor {
-  int tile, super;
-  __device__ __forceinline__ void advance(int supers) {
-    if (++super < supers) return;
-    super = 0;
-    ++tile;
-  }
-};
 
 // --- Rows ---
+
+// Those of a row's super-blocks that are there rounded.
+template <int kCols>
+__device__ __forceinline__ void copy_supers(const SuperArgs& args, int first, int n, int warp,
+                                            int lane, char* shared) {
+  if constexpr (kCols > 1) {
+    for (int super = warp; super < args.here; super += kWarps)
+      copy_super(args, first, n, super, lane, shared);
+  } else {
+    const auto* from =
+        reinterpret_cast<const uint4*>(rounded_row(args.rounded, args.in.cols, first));
+#pragma unroll 4
+    for (int i = static_cast<int>(threadIdx.x); i < args.here * kSuperBytes / 16;
+         i += kWarps * kWarp)
+      reinterpret_cast<uint4*>(shared)[i] = from[i];
+  }
+}
 
 // Waits for the kernels before and brings their rows to shared memory. Ends with a barrier.
 template <int kCols>
 __device__ __forceinline__ void wait_and_stage(const SuperArgs& args, int first, int n, int warp,
                                                int lane, char* shared) {
-  if constexpr (kCols > 1) {
-    chain_wait();
-    chain_trigger();
-    for (int super = warp; super < args.supers; super += kWarps)
-      copy_super(args, first, n, super, lane, shared);
-  } else {
-    Eight weight[kBatch];
+  Eight weight[kBatch];
 #pragma unroll
-    for (int i = 0; i < kBatch; ++i)
-      if (warp + i * kWarps < args.supers)
-        weight[i] = super_weight(args.in, warp + i * kWarps, lane);
-    chain_wait();
-    chain_trigger();
-    for (int base = warp; base < args.supers; base += kBatch * kWarps) {
+  for (int i = 0; i < kBatch; ++i)
+    if (kCols == 1 && args.here + warp + i * kWarps < args.supers)
+      weight[i] = super_weight(args.in, args.here + warp + i * kWarps, lane);
+  chain_wait();
+  chain_trigger();
+  copy_supers<kCols>(args, first, n, warp, lane, shared);
+  // Of several rows, few that are not there.
+  if constexpr (kCols > 1) {
+    for (int i = args.here * n + warp; i < args.supers * n; i += kWarps)
+      stage_super(args.in, args.room, i % n, i / n, load_input(args.in, first + i % n, i / n, lane),
+                  super_weight(args.in, i / n, lane), lane, shared);
+  } else {
+    for (int base = args.here + warp; base < args.supers; base += kBatch * kWarps) {
       InputSuper read[kBatch];
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
         const int super = base + i * kWarps;
         if (super >= args.supers) break;
         read[i] = load_input(args.in, first, super, lane);
-        if (base != warp) weight[i] = super_weight(args.in, super, lane);
+        if (base != args.here + warp) weight[i] = super_weight(args.in, super, lane);
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i) {
@@ -124,28 +87,6 @@ __device__ __forceinline__ void dot_stream(const RawSuper& raw, const char* rows
                                            const SuperRoom& room, int lane, EightSums& sums) {
   dot_super<kType>(raw, rows, room.row_bytes, lane, sums);
 }
-
-// What the warps leave of the tiles: the sums of tile and warp in slot tile + warp, which along a
-// line no other pair has.
-template <int kCols>
-struct Sums {
-  float* slots;
-  int *first, *last;  // a tile's warps
-  __device__ Sums(char* shared, int tiles)
-      : slots(reinterpret_cast<float*>(shared)),
-        first(reinterpret_cast<int*>(slots + (tiles + kWarps) * kTileRows * kCols)),
-        last(first + tiles) {}
-  static int bytes(int tiles) { return (tiles + kWarps) * kTileRows * kCols * 4 + 2 * tiles * 4; }
-  __device__ __forceinline__ float* slot(int tile, int warp) const {
-    return slots + (tile + warp) * kTileRows * kCols;
-  }
-  // Of a row of the tile and a column.
-  __device__ __forceinline__ float total(int tile, int at) const {
-    float sum = 0;
-    for (int warp = first[tile]; warp <= last[tile]; ++warp) sum += slot(tile, warp)[at];
-    return sum;
-  }
-};
 
 // A warp's run through the line. Super-blocks are of Q6_K up to `middle`, then of Q4_K: each part
 // has code of its own.
@@ -227,24 +168,25 @@ struct Run {
 
 // --- Results ---
 
-// Where this thread's i-th result of the block goes; null: nowhere.
-template <int kCols, bool kPair>
-struct Target {
-  float* to = nullptr;
-  bool add = false;
-  int tile = 0, at = 0;
-  __device__ __forceinline__ Target(const StreamArgs& args, int i, int tiles, int first, int n) {
-    tile = i / (kTileRows * kCols) * (kPair ? 2 : 1);
-    at = i % (kTileRows * kCols);
-    if (tile >= tiles) return;
-    const Place place = tile_at<kPair>(args, tile);
-    const Segment& s = *place.segment;
-    const int row = place.tile * kTileRows + at / kCols, column = at % kCols;
-    if (row >= s.w.rows || column >= n) return;
-    to = s.out + (first + column) * s.stride + row;
-    add = s.add;
+// The groups of 32 columns that the block has made, rounded: a warp a group and row.
+template <int kCols>
+__device__ __forceinline__ void leave_groups(const StreamArgs& args, int first, int n,
+                                             const Sums<kCols>& sums, const char* shared) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int cols = args.of.segments[0].w.rows;
+  for (int i = warp; i < args.group_rounds * n; i += kWarps) {
+    const int round = i / n, column = i % n;
+    const int tile = 2 * (2 * round + lane / kTileRows);
+    const int at = lane % kTileRows * kCols + column;
+    const float factor = row_factor(args.of.in, args.of.room, column, shared);
+    const float value = activated(args.activation, sums.total(tile, at) * factor,
+                                  sums.total(tile + 1, at) * factor);
+    const int group = static_cast<int>(blockIdx.x) + round * static_cast<int>(gridDim.x);
+    round_lanes(value, lane, group % 8,
+                rounded_row(args.out_rounded, cols, first + column) + group / 8 * kSuperBytes);
   }
-};
+}
 
 template <int kCols, bool kPair>
 __global__ void __launch_bounds__(kWarps* kWarp, 1)
@@ -269,7 +211,9 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1)
 
   // A thread's column is the same in all its results.
   const float factor = row_factor(args.in, args.room, min(n - 1, thread % kCols), shared);
-  for (int i = thread; i < tiles * kTileRows * kCols; i += kWarps * kWarp) {
+  if constexpr (kPair) leave_groups<kCols>(stream, first, n, sums, shared);
+  const int left = kPair ? 2 * stream.group_rounds * kTileRows * kCols : 0;
+  for (int i = left + thread; i < tiles * kTileRows * kCols; i += kWarps * kWarp) {
     const Target<kCols, kPair> target(stream, i, tiles, first, n);
     if (target.to == nullptr) continue;
     float value = sums.total(target.tile, target.at) * factor;
@@ -308,15 +252,20 @@ GpuError launch_stream(const Launch& launch, const StreamArgs& args) {
 
 // Several rows at once where they fit a block, else one after another.
 template <bool kPair>
-GpuError stream(const Launch& launch, StreamArgs args, std::byte* rounded) {
+GpuError stream(const Launch& launch, StreamArgs args, const Rounding& rounding) {
+  args.of.rounded = rounding.rows;
+  args.of.here = rounding.here;
   if (args.of.rows > 1) {
     args.of.room = super_room(args.of.supers, kDecodeRows);
     const int bytes =
         args.of.room.bytes + Sums<kDecodeRows>::bytes(block_tiles(launch, args.of, kPair));
     if (static_cast<std::size_t>(bytes) + 1024 <= shared_limit()) {
-      args.of.rounded = rounded;
-      const GpuError error = round_rows(launch, args.of.in, args.of.rows, rounded);
-      return error != GpuError{} ? error : launch_stream<kDecodeRows, kPair>(launch, args);
+      if (args.of.here == 0) {
+        const GpuError error = round_rows(launch, args.of.in, args.of.rows, rounding.rows);
+        if (error != GpuError{}) return error;
+        args.of.here = args.of.supers;
+      }
+      return launch_stream<kDecodeRows, kPair>(launch, args);
     }
   }
   args.of.room = super_room(args.of.supers, 1);
@@ -325,23 +274,35 @@ GpuError stream(const Launch& launch, StreamArgs args, std::byte* rounded) {
 
 }  // namespace
 
-bool has_project_stream(const Launch& launch, const SuperArgs& args) {
+bool has_project_stream(const Launch& launch, int units, int supers) {
   constexpr int kLeastSupers = 16, kLeastEach = 3 * kWarps;
-  return args.supers >= kLeastSupers &&
-         args.units * args.supers >= kLeastEach * std::max(1, launch.multiprocessors);
+  return supers >= kLeastSupers &&
+         units * supers >= kLeastEach * std::max(1, launch.multiprocessors);
 }
 
 GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_units,
-                        std::byte* rounded) {
+                        const Rounding& rounding) {
   StreamArgs stream_args{};
   stream_args.of = args;
   stream_args.six_units = six_units;
   while (2 << stream_args.of.part_bits <= std::min(args.supers, kWarps)) ++stream_args.of.part_bits;
-  return stream<false>(launch, stream_args, rounded);
+  return stream<false>(launch, stream_args, rounding);
 }
 
 bool has_gated_stream(const Input& input, const Matrix& gate, const Matrix& up) {
   return has_super_input(input) && has_supers(gate.type) && gate.type == up.type;
+}
+
+int gated_supers(const Launch& launch, const Matrix& gate, const Matrix& down) {
+  const int units = static_cast<int>(row_tiles(down.rows)), supers = down.cols / kSuperCols;
+  if (!has_supers(down.type) || down.cols % kSuperCols != 0 || down.cols != gate.rows ||
+      units >= least_wide_units(launch) || !has_project_stream(launch, units, supers))
+    return 0;
+  const int tiles = static_cast<int>(row_tiles(gate.rows));
+  const int columns = 2 * kTileRows * std::min(tiles, std::max(1, launch.multiprocessors));
+  int rounds = gate.rows / columns;
+  while (rounds * columns % kSuperCols != 0) --rounds;
+  return rounds * columns / kSuperCols;
 }
 
 GpuError gated_stream(const Launch& launch, const GatedArgs& gated, const Rounding& rounding) {
@@ -355,7 +316,9 @@ GpuError gated_stream(const Launch& launch, const GatedArgs& gated, const Roundi
                            false, args.of.units};
   args.activation = gated.activation;
   args.six_units = gated.gate.type == BlockType::Q6_K ? args.of.units : 0;
-  return stream<true>(launch, args, rounding.rows);
+  args.group_rounds = gated.supers * kSuperCols / (2 * kTileRows * stream_blocks(launch, args.of));
+  args.out_rounded = gated.rounded;
+  return stream<true>(launch, args, rounding);
 }
 
 }  // namespace tessera::gpu

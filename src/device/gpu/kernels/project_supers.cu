@@ -259,8 +259,8 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   for (int i = 0; i + 1 < kMaxOutputs; ++i)
     args.ends[i] = i + 1 < quantised ? args.segments[i].end_unit : args.units + 1;
   const bool wide = n == 1 && args.units >= least_wide_units(launch), six = six_units > 0;
-  if (!wide && has_project_stream(launch, args))
-    return project_stream(launch, args, six_units, rounding.rows);
+  if (!wide && has_project_stream(launch, args.units, args.supers))
+    return project_stream(launch, args, six_units, rounding);
   constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
   const bool plain = args.units == 0;
   if (!plain || rounding.leave) args.rounded = rounding.rows;

@@ -3,7 +3,7 @@
 // columns. Plain rows meet the input unrounded.
 #pragma once
 
-#include "device/gpu/kernels/launch.h"
+#include "device/gpu/kernels/project_decode.cuh"
 #include "device/gpu/kernels/super_input.cuh"
 
 namespace tessera::gpu {
@@ -32,6 +32,7 @@ struct SuperArgs {
   SuperRoom room;
   std::byte*
       rounded;  // read where a block takes several rows; written by a plain kernel if not null
+  int here;     // project_stream(): of each row so many super-blocks are read there in any case
 };
 
 struct Place {
@@ -69,9 +70,9 @@ GpuError project_wide(const Launch& launch, const SuperArgs& args, int columns);
 
 // Matrices that give every multiprocessor many super-blocks. Several rows are rounded to `rounded`
 // here. The units of Q6_K matrices come first.
-bool has_project_stream(const Launch& launch, const SuperArgs& args);
+bool has_project_stream(const Launch& launch, int units, int supers);
 GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_units,
-                        std::byte* rounded);
+                        const Rounding& rounding);
 
 // --- A warp's share of a unit ---
 
@@ -101,7 +102,7 @@ __device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int
     if (row < n)
       v[i] = *reinterpret_cast<const uint4*>(from + row * stride + super * kSuperBytes + at * 16);
   }
-  if (lane < n)
+  if (lane < n && args.in.kind != InputKind::plain)
     reinterpret_cast<float*>(shared + args.room.squares)[lane * args.supers + super] =
         rounded_squares(from + lane * stride, args.in.cols)[super];
 #pragma unroll
