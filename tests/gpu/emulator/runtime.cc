@@ -1,5 +1,6 @@
 // The runtime's calls: memory that is the process's, and streams that are threads with a queue.
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +18,37 @@ namespace emulated {
 
 using Work = std::function<void()>;
 
+namespace {
+
+thread_local int device = 0;
+
+// EMULATED_FAULT=INDEX:LAUNCHES makes that GPU fail for good when so many kernels were launched.
+// What is on its queues then is never done, and who waits for it waits for good.
+struct Fault {
+  int index = -1;
+  std::atomic<int> left{0};
+
+  Fault() {
+    int launches = 0;
+    const char* text = std::getenv("EMULATED_FAULT");
+    if (text == nullptr || std::sscanf(text, "%d:%d", &index, &launches) != 2) index = -1;
+    left = launches;
+  }
+  bool came() const { return index >= 0 && left <= 0; }
+  bool came_to(int which) const { return which == index && came(); }
+};
+Fault& fault_of_all() {
+  static Fault fault;
+  return fault;
+}
+cudaError_t fault(bool launches = false) {
+  Fault& all = fault_of_all();
+  if (launches && device == all.index && all.left > 0) --all.left;
+  return all.came_to(device) ? cudaErrorIllegalAddress : cudaSuccess;
+}
+
+}  // namespace
+
 struct Graph {
   std::vector<Work> work;
 };
@@ -26,9 +58,10 @@ struct Event {
   struct Counts {
     std::atomic<std::uint64_t> recorded{0}, reached{0};
 
-    void wait(std::uint64_t wanted) {
-      for (std::uint64_t seen = reached.load(); seen < wanted; seen = reached.load())
-        reached.wait(seen);
+    template <typename Ended>
+    void wait(std::uint64_t wanted, Ended ended) {
+      while (reached.load() < wanted && !ended())
+        std::this_thread::sleep_for(std::chrono::microseconds(20));
     }
   };
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
@@ -53,9 +86,20 @@ struct Stream {
     queue.push_back(std::move(work));
     changed.notify_all();
   }
-  void wait() {
+  // Until nothing is left to do, or it waits for an event where that is enough.
+  void wait(bool waiting_too = false) {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return queue.empty() && !busy; });
+    changed.wait(lock, [&] { return (queue.empty() && !busy) || (waiting_too && waiting); });
+  }
+  void wait_for(Event::Counts& counts, std::uint64_t wanted) {
+    set_waiting(true);
+    counts.wait(wanted, [this] { return given_up(); });
+    set_waiting(false);
+  }
+  void set_waiting(bool now) {
+    const std::lock_guard lock(mutex);
+    waiting = now;
+    changed.notify_all();
   }
   bool idle() {
     const std::lock_guard lock(mutex);
@@ -70,18 +114,23 @@ struct Stream {
       queue.pop_front();
       busy = true;
       lock.unlock();
-      work();
+      if (!given_up()) work();
       lock.lock();
       busy = false;
       changed.notify_all();
     }
   }
 
+  // Its work is not done: of the GPU that has failed, or behind a wait for that one.
+  bool given_up() const { return dropping || fault_of_all().came_to(index); }
+
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Work> queue;
   std::unique_ptr<Graph> captured;
-  bool busy = false, ending = false;
+  bool busy = false, waiting = false, ending = false;
+  std::atomic<bool> dropping{false};
+  const int index = device;
   std::thread thread;
 };
 
@@ -108,8 +157,6 @@ Memory& memory() {
   return all;
 }
 
-thread_local int device = 0;
-
 struct Streams {
   std::mutex mutex;
   std::vector<Stream*> all;
@@ -122,28 +169,16 @@ Streams& streams() {
 // Memory is freed when nothing runs that may use it.
 void wait_for_all() {
   const std::lock_guard lock(streams().mutex);
-  for (Stream* stream : streams().all) stream->wait();
+  for (Stream* stream : streams().all) {
+    // After a fault one may wait for good.
+    const bool fault = fault_of_all().came();
+    if (fault && stream->index == device) stream->dropping = true;
+    stream->wait(fault);
+  }
 }
 
 Stream* of(cudaStream_t stream) {
   return reinterpret_cast<Stream*>(stream);
-}
-
-// EMULATED_FAULT=INDEX:LAUNCHES makes that GPU fail for good when so many kernels were launched.
-cudaError_t fault(bool launches = false) {
-  struct Fault {
-    int index = -1, left = 0;
-  };
-  static const Fault told = [] {
-    Fault found;
-    if (const char* text = std::getenv("EMULATED_FAULT"); text != nullptr)
-      std::sscanf(text, "%d:%d", &found.index, &found.left);
-    return found;
-  }();
-  static std::atomic<int> left = told.left;
-  if (device != told.index) return cudaSuccess;
-  if (launches && left > 0) --left;
-  return left > 0 ? cudaSuccess : cudaErrorIllegalAddress;
 }
 
 void enqueue(Stream* stream, Work work) {
@@ -337,6 +372,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   {
     const std::lock_guard lock(streams().mutex);
     std::erase(streams().all, of(stream));
+    if (fault_of_all().came()) of(stream)->dropping = true;
   }
   delete of(stream);
   return cudaSuccess;
@@ -400,26 +436,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::uint64_t count = ++event->counts->recorded;
-  enqueue(of(stream), [counts = event->counts, count] {
-    counts->reached.store(count);
-    counts->reached.notify_all();
-  });
+  enqueue(of(stream), [counts = event->counts, count] { counts->reached.store(count); });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Event::Counts& counts = *event->counts;
-  return counts.reached.load() >= counts.recorded.load() ? fault() : cudaErrorNotReady;
+  if (const cudaError_t error = fault()) return error;
+  return counts.reached.load() >= counts.recorded.load() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  event->counts->wait(event->counts->recorded.load());
+  event->counts->wait(event->counts->recorded.load(), [] { return fault() != cudaSuccess; });
   return fault();
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::uint64_t wanted = event->counts->recorded.load();
-  enqueue(of(stream), [counts = event->counts, wanted] { counts->wait(wanted); });
+  enqueue(of(stream), [counts = event->counts, wanted, waits = of(stream)] {
+    waits->wait_for(*counts, wanted);
+  });
   return cudaSuccess;
 }
 
