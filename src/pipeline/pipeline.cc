@@ -58,6 +58,7 @@ Pipeline::~Pipeline() {
   // First, so that a piece that waits for a worker is not waited for; and all workers end at the
   // same time, and not one after the other.
   give_up();
+  // While every device is there that they may wait for.
   while (under_way() > 0) static_cast<void>(end());
   stop();
   // A shard may still be copying the rows of a piece whose logits nobody wanted from the one
