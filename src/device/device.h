@@ -8,7 +8,7 @@
 //   head(); logits();
 //
 // Calls enqueue and return: activations live on the device as [rows][n_embd] f32 residual rows, and
-// the device keeps the order. Only logits(), choose(), read_hidden(), keep_hidden(), routed_pairs()
+// the device keeps the order. Only logits(), choose(), read_hidden(), await_kept(), routed_pairs()
 // and next_post() wait for it. What a block computes is given by the layer's LayerSpec
 // (model/spec.h); the CPU device is the reference.
 //
@@ -35,6 +35,14 @@
 //   begin(a); embed(); ...; head();
 //   begin(b); embed(); ...; head();   // its tokens may be those that `a` will have chosen
 //   choose(tokens of a); begin(c); ...; head(); choose(tokens of b); ...
+//
+// also where it passes a chain of devices each of which takes_from() the one before, and the first
+// from the last; one device is such a chain. One thread drives all of them then:
+//
+//   first.begin(a); first.take_tokens(last); first.embed(); ...; first.keep_hidden(i);
+//   last.begin(a); last.take_hidden(first, i); ...; last.head();
+//   first.begin(b); ...                                         // and the same
+//   first.await_kept(i); last.choose(tokens of a);
 //
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
 // plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
@@ -128,11 +136,14 @@ class Device {
 
   // --- One step ---
   virtual void begin(const BatchView& batch) = 0;  // the view's spans must outlive the step
-  // Whether all from begin() to head() waits for nothing and the batch's tokens are certain to be
-  // chosen here, so that it may be begun while one other such batch is under way, before choose()
-  // of that. Nothing may come between but changes of state. The view's spans need not outlive
-  // head() then.
+  // Whether all from begin() to head(), or keep_hidden(), waits for nothing and the batch's tokens
+  // are certain to be chosen by a device of this kind, so that it may be begun while one other such
+  // batch is under way, before choose() of that. Nothing may come between but changes of state. The
+  // view's spans need not outlive head(), or keep_hidden(), then.
   virtual bool may_begin(const BatchView&) { return false; }
+  // Of such a batch, before embed(): that comes behind the choices of the batch begun before, which
+  // were made by `last` (takes_from()).
+  virtual void take_tokens(const Device& last) { (void)last; }
   virtual void embed() = 0;
   virtual void mixer(int layer) = 0;
   virtual void route(int layer) = 0;
@@ -161,18 +172,30 @@ class Device {
   virtual std::span<const RoutedPair> routed_pairs() = 0;
   // Why the device can compute no more, once that is so (a GPU that failed or does not answer, a
   // file that could not be read); what it returns from then on is zeros, and kNoToken. Settled for
-  // a step when its logits(), choose() or read_hidden() is.
+  // a step when its logits(), choose(), read_hidden() or await_kept() is.
   virtual Status fault() { return {}; }
+  // Another device of the chain is lost, for which what is under way here may wait for good: this
+  // one is lost with it, and nobody waits for it.
+  virtual void abandon(const Error& why) { (void)why; }
   // Residual rows across a shard boundary, [rows][n_embd].
   virtual void read_hidden(std::span<float> out) = 0;
   virtual void write_hidden(std::span<const float> rows) = 0;
-  // The same without the host, between devices of one kind: whether this one can copy from `other`,
-  // which has room for kept_pieces. keep_hidden() waits as read_hidden() does; what it keeps in a
-  // place stays until the next call with the same place. take_hidden() may be called by another
-  // thread than `other`'s.
-  virtual bool takes_from(Device&) { return false; }
-  virtual void keep_hidden(int) {}
-  virtual void take_hidden(const Device&, int) {}
+  // The same without the host, between devices of one kind: whether this one can take from `other`,
+  // once both are loaded, what comes of a batch there: rows, for which it has kept_pieces, or with
+  // the head tokens (take_tokens()). It may be `other` itself. What keep_hidden() keeps in a place
+  // stays until the next call with the same place; await_kept() waits for it as read_hidden() does.
+  // take_hidden() comes behind it, awaited or not, and may be called by another thread than
+  // `other`'s.
+  virtual bool takes_from(Device& other) {
+    (void)other;
+    return false;
+  }
+  virtual void keep_hidden(int place) { (void)place; }
+  virtual void await_kept(int place) { (void)place; }
+  virtual void take_hidden(const Device& other, int place) {
+    (void)other;
+    (void)place;
+  }
 
   // --- State ---
   virtual void reset_slot(int slot) = 0;

@@ -36,18 +36,30 @@ Result<std::unique_ptr<Pipeline>> Pipeline::load(const Model& model, const Plan&
   for (std::unique_ptr<Shard>& shard : shards)
     pipeline->stages_.push_back(std::make_unique<Stage>(std::move(shard)));
   if (!loaded) return std::move(loaded).error();
-  for (std::size_t i = 1; i < pipeline->stages_.size(); ++i)
-    pipeline->stages_[i]->shard().follow(pipeline->stages_[i - 1]->shard());
+  pipeline->link();
   pipeline->chosen_.resize(static_cast<std::size_t>(plan.shards.back().layout.max_logit_rows));
   pipeline->near_ = [it = pipeline.get()] { it->prepare_next(); };
   if (plan.shards.size() > 1) pipeline->start_threads(plan);
   return pipeline;
 }
 
+// Each shard follows the one before, the first one the last.
+void Pipeline::link() {
+  Stage* before = stages_.back().get();
+  for (const std::unique_ptr<Stage>& stage : stages_) {
+    stage->shard().follow(before->shard());
+    before = stage.get();
+  }
+  for (std::size_t i = 0; i < begun_.size(); ++i)
+    begun_[i].piece.allocate({.max_rows = 0, .n_embd = spec_.n_embd}, static_cast<int>(i));
+}
+
 Pipeline::~Pipeline() {
   // First, so that a piece that waits for a worker is not waited for; and all workers end at the
   // same time, and not one after the other.
   give_up();
+  // While every device is there that they may wait for.
+  while (under_way() > 0) static_cast<void>(end());
   stop();
   // A shard may still be copying the rows of a piece whose logits nobody wanted from the one
   // before.
@@ -78,7 +90,7 @@ void Pipeline::drive(std::size_t stage, std::vector<int> cpus) {
 Status Pipeline::forward(const BatchView& batch) {
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (failure_) return *failure_;
-  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
+  CHECK(under_way() == 0, "{} batches are under way", under_way());
   logits_ = {};
   n_chosen_ = 0;
   if (ring_ != nullptr) cut_batch(batch, piece_rows_, ranges_);
@@ -93,37 +105,53 @@ Status Pipeline::forward(const BatchView& batch) {
 }
 
 bool Pipeline::may_begin(const BatchView& batch) {
-  return ring_ == nullptr && !stopped_ && !failure_ && n_begun_ < begun_.size() &&
-         stages_.front()->shard().may_begin(batch);
+  if (stopped_ || under_way() == begun_.size() || !at_rest() || failure_) return false;
+  return std::all_of(stages_.begin(), stages_.end(),
+                     [&](const auto& stage) { return stage->shard().may_begin(batch); });
+}
+
+// Whether the shards' threads have nothing to do, so that this one may drive their shards.
+bool Pipeline::at_rest() {
+  if (ring_ == nullptr) return true;
+  if (!stages_.back()->progress().is_done(sent_)) return false;
+  wait_sent();  // looks at what is done
+  return true;
 }
 
 void Pipeline::begin(const BatchView& batch) {
-  CHECK(may_begin(batch), "{} batches are under way", n_begun_);
-  alone_.refer(batch);
-  alone_.changes.swap(changes_);
+  CHECK(may_begin(batch), "{} batches are under way", under_way());
+  Begun& now = begun(n_begun_++);
+  Piece& piece = now.piece;
+  piece.refer(batch);
+  piece.chosen_out = std::span(chosen_).first(batch.choices.rows.size());
+  piece.changes.swap(changes_);
   changes_.clear();
-  spoilt_.apply(alone_.changes);
-  begun_[n_begun_++] = {batch.choices.rows.size(), stages_.front()->shard().begin(alone_)};
+  spoilt_.apply(piece.changes);
+  now.status = {};
+  for (const std::unique_ptr<Stage>& stage : stages_)
+    if (now.status) now.status = stage->shard().begin(piece);
 }
 
 Status Pipeline::end() {
   Status status = end_oldest();
   if (status) return {};
-  // What comes behind a batch that failed is of no use.
-  while (n_begun_ > 0) static_cast<void>(end_oldest());
+  // What comes behind a batch that failed is of no use, and may wait for the shard that was lost.
+  for (const std::unique_ptr<Stage>& stage : stages_) stage->shard().abandon(status.error());
+  n_ended_ = n_begun_;
   n_chosen_ = 0;
   failure_ = status.error();
   return status;
 }
 
+// In the shards' order, so that who is waited for waits for none that was not.
 Status Pipeline::end_oldest() {
-  CHECK(n_begun_ > 0, "no batch is under way");
-  Begun oldest = std::exchange(begun_[0], std::move(begun_[1]));
-  --n_begun_;
+  CHECK(under_way() > 0, "no batch is under way");
+  Begun& oldest = begun(n_ended_++);
   TESSERA_TRY(std::move(oldest.status));
   logits_ = {};
-  n_chosen_ = oldest.choices;
-  return stages_.front()->shard().end(std::span(chosen_).first(n_chosen_));
+  n_chosen_ = oldest.piece.chosen_out.size();
+  for (const std::unique_ptr<Stage>& stage : stages_) TESSERA_TRY(stage->shard().end(oldest.piece));
+  return {};
 }
 
 // Where no two shards could work at the same time, and no thread but this one has work to do.
@@ -219,7 +247,7 @@ std::span<const ChosenToken> Pipeline::chosen() {
 }
 
 Status Pipeline::finish() {
-  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
+  CHECK(under_way() == 0, "{} batches are under way", under_way());
   if (ring_ != nullptr) wait_sent();
   if (failure_) return *failure_;
   const SpoiltSlots now = spoilt();
@@ -320,7 +348,7 @@ void Pipeline::give_up() {
 }
 
 Status Pipeline::restart() {
-  CHECK(n_begun_ == 0, "{} batches are under way", n_begun_);
+  CHECK(under_way() == 0, "{} batches are under way", under_way());
   if (stopped_) return Error::make(ErrorCode::unavailable, "the pipeline was stopped");
   if (ring_ != nullptr) wait_sent();
   for (const auto& stage : stages_) TESSERA_TRY(stage->shard().restart());

@@ -22,7 +22,8 @@
 // the plan's limits (CHECKed by the device). One shard runs without further threads and copies.
 //
 // A batch that may_begin() can be begun while one other is under way, so that the device goes from
-// one to the next without the host:
+// one to the next without the host, or several devices that pass rows and tokens on by themselves;
+// the calling thread takes it through all shards:
 //
 //   if (pipeline->may_begin(a)) pipeline->begin(a);  // waits for nothing
 //   if (pipeline->may_begin(b)) pipeline->begin(b);  // its tokens may be token_of_choice() of `a`
@@ -154,6 +155,7 @@ class Pipeline final : public ForwardPass {
 
  private:
   Pipeline() = default;
+  void link();
   void start_threads(const Plan& plan);
   void find_elsewhere();
   void drive(std::size_t stage, std::vector<int> cpus);
@@ -163,6 +165,10 @@ class Pipeline final : public ForwardPass {
   std::span<const float> logits_after(const Piece& piece);
   void take_results(std::span<const float> logits, const BatchView& batch);
   Piece& next_piece();
+  struct Begun;
+  Begun& begun(std::uint64_t number) { return begun_[number % begun_.size()]; }
+  std::uint64_t under_way() const { return n_begun_ - n_ended_; }
+  bool at_rest();
   Status end_oldest();
   bool goes_whole(const BatchView& batch) const;
   void prepare_next();
@@ -190,13 +196,13 @@ class Pipeline final : public ForwardPass {
   std::function<void()> near_;    // tells the next one
   bool others_elsewhere_ = true;  // the shards after the first
 
-  // Batches begun, oldest first. One shard only.
+  // Batches begun, by number: those from n_ended_ on are under way.
   struct Begun {
-    std::size_t choices = 0;
-    Status status;  // it is not under way after an error
+    Piece piece;
+    Status status;  // after an error it is not under way in all shards
   };
   std::array<Begun, kMostUnderWay> begun_;
-  std::size_t n_begun_ = 0;
+  std::uint64_t n_begun_ = 0, n_ended_ = 0;
 
   // Several shards only.
   std::unique_ptr<PieceRing> ring_;

@@ -23,7 +23,7 @@ Status Shard::begin(Piece&) {
   return {};
 }
 
-Status Shard::end(std::span<ChosenToken>) {
+Status Shard::end(Piece&) {
   CHECK(false, "a shard that begins nothing");
   return {};
 }
@@ -79,6 +79,12 @@ std::vector<std::string> LocalShard::away() const {
 }
 
 Status LocalShard::prepare(Piece& piece) {
+  TESSERA_TRY(begin_step(piece));
+  if (layout_.embedding) device_->embed();
+  return {};
+}
+
+Status LocalShard::begin_step(Piece& piece) {
   for (const StateChange& change : piece.changes) apply(change);
   spoilt_.apply(piece.changes);
   if (dispatcher_ != nullptr)
@@ -87,15 +93,15 @@ Status LocalShard::prepare(Piece& piece) {
       return moved;
     }
   device_->begin(piece.view());
-  if (layout_.embedding) device_->embed();
   return {};
 }
 
 Status LocalShard::start(Piece& piece) {
   if (const Error* why = spoilt_.all_of(piece.view())) return *why;
+  if (layout_.embedding) return {};
   if (from_ != nullptr)
     device_->take_hidden(*from_, piece.place());
-  else if (!layout_.embedding)
+  else
     device_->write_hidden(piece.hidden());
   return {};
 }
@@ -125,10 +131,12 @@ Status LocalShard::compute(Piece& piece, const std::function<void()>& near) {
     told = true;
   }
   TESSERA_TRY(answer(told ? std::function<void()>() : near));
-  if (keeps_rows_)
+  if (gives_) {
     device_->keep_hidden(piece.place());
-  else
+    device_->await_kept(piece.place());
+  } else {
     device_->read_hidden(piece.hidden());
+  }
   return settled();
 }
 
@@ -152,24 +160,40 @@ Status LocalShard::settled() {
 }
 
 bool LocalShard::may_begin(const BatchView& batch) {
-  return layout_.embedding && layout_.head && dispatcher_ == nullptr &&
-         experts_.counts == nullptr && device_->may_begin(batch);
+  return from_ != nullptr && gives_ && dispatcher_ == nullptr && experts_.counts == nullptr &&
+         device_->may_begin(batch);
 }
 
 Status LocalShard::begin(Piece& piece) {
   counting_ = false;
-  TESSERA_TRY(prepare(piece));
+  TESSERA_TRY(begin_step(piece));
+  if (layout_.embedding) {
+    device_->take_tokens(*from_);
+    device_->embed();
+  }
   TESSERA_TRY(start(piece));
   TESSERA_TRY(layers({layout_.first_layer, layout_.end_layer}));
-  device_->head();
+  if (layout_.head)
+    device_->head();
+  else
+    device_->keep_hidden(piece.place());
   return {};
 }
 
-Status LocalShard::end(std::span<ChosenToken> chosen) {
-  CHECK(device_->choose(chosen), "{} has left tokens of a batch begun", device_->name());
+Status LocalShard::end(Piece& piece) {
+  if (layout_.head)
+    CHECK(device_->choose(piece.chosen_out), "{} has left tokens of a batch begun",
+          device_->name());
+  else
+    device_->await_kept(piece.place());
   Status status = device_->fault();
   lost_ |= !status;
   return status;
+}
+
+void LocalShard::abandon(const Error& why) {
+  device_->abandon(why);
+  lost_ = true;
 }
 
 // Of a step that is counted the routing of a layer that asks for nothing is at hand only when the

@@ -13,14 +13,16 @@
 // choices it puts their tokens into piece.chosen_out, else there are logits(), valid until the next
 // prepare(); others have none.
 //
-// Or, where one shard is all there is, a batch may be begun before the one ahead of it has ended
-// (Device::may_begin), two at most:
+// Or, where each shard takes from the one before without the host (follow()), and the first one
+// from the last, a batch may be begun before the one ahead of it has ended (Device::may_begin), two
+// at most. One thread takes it through all shards, both ways; one shard follows itself:
 //
 //   if (shard.may_begin(piece.view())) status = shard.begin(piece);  // waits for nothing
-//   TESSERA_TRY(shard.end(chosen));                                  // of the oldest
+//   TESSERA_TRY(shard.end(piece));                                   // of the oldest
 //
-// A piece whose begin() failed does not end. An end() that fails has lost the shard.
-// Between begin() and end() come no other pieces.
+// Between its two calls the piece is the shard's, not what its view shows. A piece whose begin()
+// failed does not end. An end() that fails has lost the shard; abandon() loses the others with it,
+// whose pieces do not end then. Between begin() and end() come no other pieces.
 //
 // Errors: unavailable when the shard and the state in it are lost; it fails from then on until
 // restart(). A local shard fails for good where its device does. Otherwise it loses nothing: what
@@ -60,11 +62,11 @@ class Shard {
   // experts that stay in it (LocalShard).
   virtual Status load(const Model& model, const LoadProgress& progress) = 0;
 
-  // Told once all are loaded: takes the rows from where `before` leaves them, if it can, and not
-  // from piece.hidden().
+  // Told once all are loaded, the first shard of the last one: takes the rows from where `before`
+  // leaves them, if it can, and not from piece.hidden(); of batches begun the tokens.
   virtual void follow(Shard& before) { (void)before; }
-  // The device that keeps them for `next`, or null.
-  virtual const Device* keeps_rows_for(Device& next) {
+  // The device that has them for `next`, or null.
+  virtual const Device* gives_to(Device& next) {
     (void)next;
     return nullptr;
   }
@@ -76,9 +78,9 @@ class Shard {
   virtual std::span<const float> logits() = 0;
 
   virtual bool may_begin(const BatchView& batch);
-  // What the piece points to may change afterwards.
   virtual Status begin(Piece& piece);
-  virtual Status end(std::span<ChosenToken> chosen);
+  virtual Status end(Piece& piece);
+  virtual void abandon(const Error& why) { (void)why; }
 
   // Whether the state of the other sequences is as before after an error.
   virtual bool keeps_state() const { return false; }
@@ -152,18 +154,19 @@ class LocalShard final : public Shard {
   Status load(const Model& model, const LoadProgress& progress) override;
   // From the next piece on, in the place of LocalExperts::counts.
   void count_in(RoutingCounts* counts) { experts_.counts = counts; }
-  void follow(Shard& before) override { from_ = before.keeps_rows_for(*device_); }
-  const Device* keeps_rows_for(Device& next) override {
-    keeps_rows_ = next.takes_from(*device_);
-    return keeps_rows_ ? device_.get() : nullptr;
+  void follow(Shard& before) override { from_ = before.gives_to(*device_); }
+  const Device* gives_to(Device& next) override {
+    gives_ = next.takes_from(*device_);
+    return gives_ ? device_.get() : nullptr;
   }
   Status prepare(Piece& piece) override;
   Status start(Piece& piece) override;
   Status finish(Piece& piece, const std::function<void()>& near) override;
-  // With the whole model and every expert, as the device says.
+  // With every expert of its layers, as the device says.
   bool may_begin(const BatchView& batch) override;
   Status begin(Piece& piece) override;
-  Status end(std::span<ChosenToken> chosen) override;
+  Status end(Piece& piece) override;
+  void abandon(const Error& why) override;
   std::span<const float> logits() override {
     return layout_.head ? device_->logits() : std::span<const float>();
   }
@@ -183,6 +186,7 @@ class LocalShard final : public Shard {
 
  private:
   Status load_experts(const Model& model);
+  Status begin_step(Piece& piece);
   Status compute(Piece& piece, const std::function<void()>& near);
   Status layers(LayerRange range);
   Status answer(const std::function<void()>& near);
@@ -196,8 +200,8 @@ class LocalShard final : public Shard {
   LocalExperts experts_;
   std::unique_ptr<Dispatcher> dispatcher_;  // of a layout with experts
   std::optional<TokenChooser> chooser_;     // of one with the head
-  const Device* from_ = nullptr;            // that keeps the rows for this one
-  bool keeps_rows_ = false;                 // for the next one
+  const Device* from_ = nullptr;            // that has rows for this one, or tokens for the first
+  bool gives_ = false;                      // as much to the next one
   SpoiltSlots spoilt_;                      // by pieces that failed here
   bool lost_ = false;
   std::uint64_t steps_ = 0;  // computed, or begun

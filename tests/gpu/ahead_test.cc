@@ -1,5 +1,5 @@
-// Steps that are begun on the GPU before the tokens of the ones ahead are read: the same tokens as
-// one by one, whatever happens to a sequence meanwhile.
+// Steps that are begun on the GPU, or over several, before the tokens of the ones ahead are read:
+// the same tokens as one by one, whatever happens to a sequence meanwhile.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -14,12 +14,24 @@ std::string file(const std::string& name) {
   return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf";
 }
 
-RunnerOptions on_gpu() {
+// The layers over `count` GPUs.
+RunnerOptions on_gpus(int count) {
   RunnerOptions options;
   options.placement = gpu_placement();
+  options.placement.devices = gpus(count);
   options.device.gpu_plugins = plugin_folder();
   options.context = 128;
   return options;
+}
+RunnerOptions on_gpu() {
+  return on_gpus(1);
+}
+
+// How many GPUs a test takes: those that are there, 3 at most.
+std::vector<int> counts() {
+  std::vector<int> some;
+  for (int count = 1; count <= 3 && !gpus(count).empty(); ++count) some.push_back(count);
+  return some;
 }
 
 struct Row {
@@ -156,19 +168,60 @@ INSTANTIATE_TEST_SUITE_P(Models, GpuAheadTokens, ::testing::Values("qwen3", "qwe
                          [](const auto& info) { return info.param; });
 
 TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
-  for (const bool graphs : {true, false}) {
-    RunnerOptions options = on_gpu();
-    options.device.gpu_graphs = graphs;
-    ModelRunner runner(file(GetParam()), options);
-    ASSERT_TRUE(runner.ready());
-    for (const std::vector<std::size_t>& which : {std::vector<std::size_t>{4}, {1, 2, 3, 5}})
-      EXPECT_EQ(begun_ahead(runner, which), one_by_one(runner, which)) << which.front();
-  }
+  const std::vector<std::size_t> rows[] = {{4}, {1, 2, 3, 5}};
+  ModelRunner one(file(GetParam()), on_gpu());
+  ASSERT_TRUE(one.ready());
+  const Tokens expected[] = {one_by_one(one, rows[0]), one_by_one(one, rows[1])};
+  for (const int count : counts())
+    for (const bool graphs : {true, false}) {
+      SCOPED_TRACE(fmt::format("{} GPUs, graphs {}", count, graphs));
+      RunnerOptions options = on_gpus(count);
+      options.device.gpu_graphs = graphs;
+      ModelRunner runner(file(GetParam()), options);
+      ASSERT_TRUE(runner.ready());
+      ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count));
+      for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
+    }
+}
+
+// A prompt's last rows may still be under way on a later GPU, where a thread drives it.
+TEST_P(GpuAheadTokens, PromptsComeBetween) {
+  const auto tokens = [&](int count, bool ahead) {
+    ModelRunner runner(file(GetParam()), on_gpus(count));
+    EXPECT_TRUE(runner.ready());
+    Steps steps(runner);
+    Tokens all;
+    for (int round = 0; round < 3; ++round) {
+      ModelRunner::Sequence sequence = runner.start(40);
+      for (int part = 0; part < 3; ++part) {
+        const std::vector<TokenId> ids(9, 11 + 3 * round + part);
+        sequence.state.extend(9);
+        const SequenceRows rows{.n_rows = 9,
+                                .first_position = sequence.position,
+                                .slot = sequence.state.slot(),
+                                .pages = sequence.state.page_tables()};
+        EXPECT_TRUE(runner.pipeline().forward({.tokens = ids, .sequences = {&rows, 1}}));
+        sequence.position += 9;
+      }
+      all.push_back(steps.in_turn({{&sequence, 5}}));
+      if (ahead) {
+        steps.begin({{&sequence, all.back()[0]}});
+        steps.begin({{&sequence, token_of_choice(0)}});
+        all.push_back(steps.end());
+        all.push_back(steps.end());
+      } else {
+        for (int i = 0; i < 2; ++i) all.push_back(steps.in_turn({{&sequence, all.back()[0]}}));
+      }
+    }
+    return all;
+  };
+  const Tokens expected = tokens(1, false);
+  for (const int count : counts()) EXPECT_EQ(tokens(count, true), expected) << count;
 }
 
 // Its row in the step under way is computed in vain, and slot and pages are another's at once.
 TEST_P(GpuAheadTokens, ASlotIsGivenAwayWhileAStepIsUnderWay) {
-  RunnerOptions options = on_gpu();
+  RunnerOptions options = on_gpus(counts().back());
   options.parallel = 2;
   ModelRunner runner(file(GetParam()), options);
   ASSERT_TRUE(runner.ready());
@@ -232,26 +285,68 @@ TEST(GpuAhead, IsWhereTheCardSettlesEveryToken) {
   EXPECT_FALSE(may_begin(split, 1, {}));
 }
 
-TEST(GpuAhead, ALateStepIsAnErrorAndEndsBoth) {
-  GPU_OR_SKIP();
-  RunnerOptions options = on_gpu();
-  options.device.gpu_wait_s = 1e-9;
-  options.context = 1024;
-  ModelRunner runner(file("qwen3"), options);
-  ASSERT_TRUE(runner.ready());
-  constexpr int kMost = 900;  // one of them is late
-  ModelRunner::Sequence sequence = runner.start(kMost);
+TEST(GpuAhead, IsWhereEveryGpuTakesFromTheOneBefore) {
+  const std::vector<DeviceName> two = gpus(2);
+  if (two.empty()) GTEST_SKIP() << "no second GPU to test on";
+  const std::vector<TokenId> tokens = {7};
+  const std::vector<std::int32_t> logit_rows = {0};
+  const std::vector<TokenChoice> greedy(1), told = {{.n_top = 0}};
+  const auto may_begin = [&](std::vector<DeviceName> devices,
+                             const std::vector<TokenChoice>& choices, double resident = 100.0) {
+    RunnerOptions options = on_gpu();
+    options.placement.layer_weights.assign(devices.size(), 1.0);
+    options.placement.devices = std::move(devices);
+    if (resident < 100.0) options.expert_resident = resident;
+    ModelRunner runner(file("qwen35moe"), options);
+    EXPECT_TRUE(runner.ready());
+    return runner.pipeline().may_begin(
+        {.tokens = tokens, .sequences = {}, .logit_rows = logit_rows, .choices = {choices, {}}});
+  };
+  EXPECT_TRUE(may_begin(two, greedy));
+  EXPECT_FALSE(may_begin(two, told));
+  EXPECT_FALSE(may_begin(two, greedy, 50.0));
+  EXPECT_FALSE(may_begin({two[0], DeviceName{}, two[1]}, greedy));
+  EXPECT_FALSE(may_begin({two[0], two[1], DeviceName{}}, greedy));
+}
+
+// Of which one is lost, or late.
+void expect_the_end_of_all(ModelRunner& runner, int most, const std::string& message) {
+  ModelRunner::Sequence sequence = runner.start(most);
   Steps steps(runner);
   steps.begin({{&sequence, 7}});
   Status status;
-  for (int i = 1; i < kMost && status; ++i) {
+  for (int i = 1; i < most && status; ++i) {
     steps.begin({{&sequence, token_of_choice(0)}});
     status = runner.pipeline().end();
   }
   ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("did not finish a step"), std::string::npos);
+  EXPECT_NE(status.error().message.find(message), std::string::npos) << status.error().message;
   EXPECT_FALSE(runner.pipeline().may_begin({}));
   EXPECT_FALSE(runner.pipeline().forward({}));
+}
+
+TEST(GpuAhead, ALateStepIsAnErrorAndEndsBoth) {
+  GPU_OR_SKIP();
+  for (const int count : counts()) {
+    RunnerOptions options = on_gpus(count);
+    options.device.gpu_wait_s = 1e-9;
+    options.context = 1024;
+    ModelRunner runner(file("qwen3"), options);
+    ASSERT_TRUE(runner.ready());
+    expect_the_end_of_all(runner, 900, "did not finish a step");  // one of them is late
+  }
+}
+
+// Who waits for it is not waited for. In a process of its own (EMULATED_FAULT).
+TEST(GpuAhead, ALostGpuEndsBoth) {
+  const char* fault = std::getenv("EMULATED_FAULT");
+  if (fault == nullptr) GTEST_SKIP() << "no fault is emulated";
+  RunnerOptions options = on_gpus(2);
+  options.context = 1024;
+  ModelRunner runner(file("qwen3"), options);
+  ASSERT_TRUE(runner.ready());
+  const std::string lost(fault, std::string_view(fault).find(':'));
+  expect_the_end_of_all(runner, 900, "cuda:" + lost + ": ");
 }
 
 }  // namespace

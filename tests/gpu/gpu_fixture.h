@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "device/gpu/plugin.h"
 #include "plan/placement.h"
@@ -52,6 +53,20 @@ inline Placement gpu_placement() {
   placement.devices = {*test_gpu().name};
   placement.gpu_plugins = plugin_folder();
   return placement;
+}
+
+// The first `count` GPUs of the tested one's kind, from it on; nothing where there are fewer.
+inline std::vector<DeviceName> gpus(int count) {
+  std::vector<DeviceName> names;
+  if (!test_gpu().name) return names;
+  for (int i = 0; i < count; ++i) {
+    DeviceName name = *test_gpu().name;
+    name.team = *name.team + i;
+    const auto info = probe_gpu(device_kind_name(name.kind), *name.team, plugin_folder());
+    if (!info || info->refusal[0] != '\0') return {};
+    names.push_back(name);
+  }
+  return names;
 }
 
 #define GPU_OR_SKIP() \

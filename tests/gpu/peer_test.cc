@@ -10,20 +10,6 @@
 namespace tessera::testing {
 namespace {
 
-// The first `count` GPUs of the tested one's kind, from it on; nothing where there are fewer.
-std::vector<DeviceName> gpus(int count) {
-  std::vector<DeviceName> names;
-  if (!test_gpu().name) return names;
-  for (int i = 0; i < count; ++i) {
-    DeviceName name = *test_gpu().name;
-    name.team = *name.team + i;
-    const auto info = probe_gpu(device_kind_name(name.kind), *name.team, plugin_folder());
-    if (!info || info->refusal[0] != '\0') return {};
-    names.push_back(name);
-  }
-  return names;
-}
-
 std::vector<TokenId> some_tokens(int count) {
   std::vector<TokenId> ids;
   for (int i = 0; i < count; ++i) ids.push_back((i * 37 + 11) % 300);

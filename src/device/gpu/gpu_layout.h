@@ -198,7 +198,7 @@ struct Scratch {
   float* before = nullptr;         // [most_changes]
   std::int64_t most_changes = 0;   // kMostChanges a logit row
   std::int32_t* banned = nullptr;  // the model's suppressed tokens
-  std::int32_t* chosen = nullptr;  // [max_logit_rows], by the last step
+  std::int32_t* chosen = nullptr;  // [max_logit_rows], by the last step; of the GPU with the head
   // Rotary tables: by distinct rope, [R][n_rot / 2] each
   std::vector<const RopeSpec*> ropes;
   std::vector<int> rope_of_layer;  // -1: none

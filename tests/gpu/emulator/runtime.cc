@@ -1,91 +1,23 @@
 // The runtime's calls: memory that is the process's, and streams that are threads with a queue.
-#include <atomic>
-#include <condition_variable>
-#include <cstdio>
 #include <cstdlib>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
 #include "tests/gpu/emulator/kernel_run.h"
+#include "tests/gpu/emulator/queue.h"
 
 namespace emulated {
 
-using Work = std::function<void()>;
-
-struct Graph {
-  std::vector<Work> work;
-};
-
-// What a queue has of an event outlives it.
-struct Event {
-  struct Counts {
-    std::atomic<std::uint64_t> recorded{0}, reached{0};
-
-    void wait(std::uint64_t wanted) {
-      for (std::uint64_t seen = reached.load(); seen < wanted; seen = reached.load())
-        reached.wait(seen);
-    }
-  };
-  std::shared_ptr<Counts> counts = std::make_shared<Counts>();
-};
-
-struct Stream {
-  Stream() : thread([this] { run(); }) {}
-  ~Stream() {
-    {
-      const std::lock_guard lock(mutex);
-      ending = true;
-    }
-    changed.notify_all();
-    thread.join();
-  }
-  void enqueue(Work work) {
-    const std::lock_guard lock(mutex);
-    if (captured != nullptr) {
-      captured->work.push_back(std::move(work));
-      return;
-    }
-    queue.push_back(std::move(work));
-    changed.notify_all();
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [this] { return queue.empty() && !busy; });
-  }
-  bool idle() {
-    const std::lock_guard lock(mutex);
-    return queue.empty() && !busy;
-  }
-  void run() {
-    std::unique_lock lock(mutex);
-    for (;;) {
-      changed.wait(lock, [this] { return ending || !queue.empty(); });
-      if (queue.empty()) return;
-      const Work work = std::move(queue.front());
-      queue.pop_front();
-      busy = true;
-      lock.unlock();
-      work();
-      lock.lock();
-      busy = false;
-      changed.notify_all();
-    }
-  }
-
-  std::mutex mutex;
-  std::condition_variable changed;
-  std::deque<Work> queue;
-  std::unique_ptr<Graph> captured;
-  bool busy = false, ending = false;
-  std::thread thread;
-};
-
 namespace {
+
+cudaError_t fault(bool launches = false) {
+  Fault& all = fault_of_all();
+  if (launches && device == all.index && all.left > 0) --all.left;
+  return all.came_to(device) ? cudaErrorIllegalAddress : cudaSuccess;
+}
 
 constexpr int kMultiprocessors = 8;
 constexpr std::size_t kMemory = std::size_t{4} << 30;  // of each device
@@ -108,8 +40,6 @@ Memory& memory() {
   return all;
 }
 
-thread_local int device = 0;
-
 struct Streams {
   std::mutex mutex;
   std::vector<Stream*> all;
@@ -122,28 +52,16 @@ Streams& streams() {
 // Memory is freed when nothing runs that may use it.
 void wait_for_all() {
   const std::lock_guard lock(streams().mutex);
-  for (Stream* stream : streams().all) stream->wait();
+  for (Stream* stream : streams().all) {
+    // After a fault one may wait for good.
+    const bool fault = fault_of_all().came();
+    if (fault && stream->index == device) stream->dropping = true;
+    stream->wait(fault);
+  }
 }
 
 Stream* of(cudaStream_t stream) {
   return reinterpret_cast<Stream*>(stream);
-}
-
-// EMULATED_FAULT=INDEX:LAUNCHES makes that GPU fail for good when so many kernels were launched.
-cudaError_t fault(bool launches = false) {
-  struct Fault {
-    int index = -1, left = 0;
-  };
-  static const Fault told = [] {
-    Fault found;
-    if (const char* text = std::getenv("EMULATED_FAULT"); text != nullptr)
-      std::sscanf(text, "%d:%d", &found.index, &found.left);
-    return found;
-  }();
-  static std::atomic<int> left = told.left;
-  if (device != told.index) return cudaSuccess;
-  if (launches && left > 0) --left;
-  return left > 0 ? cudaSuccess : cudaErrorIllegalAddress;
 }
 
 void enqueue(Stream* stream, Work work) {
@@ -242,6 +160,8 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorNotReady";
     case cudaErrorIllegalAddress:
       return "cudaErrorIllegalAddress";
+    case cudaErrorPeerAccessAlreadyEnabled:
+      return "cudaErrorPeerAccessAlreadyEnabled";
   }
   return "unknown";
 }
@@ -335,6 +255,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   {
     const std::lock_guard lock(streams().mutex);
     std::erase(streams().all, of(stream));
+    if (fault_of_all().came()) of(stream)->dropping = true;
   }
   delete of(stream);
   return cudaSuccess;
@@ -398,26 +319,26 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const std::uint64_t count = ++event->counts->recorded;
-  enqueue(of(stream), [counts = event->counts, count] {
-    counts->reached.store(count);
-    counts->reached.notify_all();
-  });
+  enqueue(of(stream), [counts = event->counts, count] { counts->reached.store(count); });
   return cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Event::Counts& counts = *event->counts;
-  return counts.reached.load() >= counts.recorded.load() ? fault() : cudaErrorNotReady;
+  if (const cudaError_t error = fault()) return error;
+  return counts.reached.load() >= counts.recorded.load() ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  event->counts->wait(event->counts->recorded.load());
+  event->counts->wait(event->counts->recorded.load(), [] { return fault() != cudaSuccess; });
   return fault();
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   const std::uint64_t wanted = event->counts->recorded.load();
-  enqueue(of(stream), [counts = event->counts, wanted] { counts->wait(wanted); });
+  enqueue(of(stream), [counts = event->counts, wanted, waits = of(stream)] {
+    waits->wait_for(*counts, wanted);
+  });
   return cudaSuccess;
 }
 

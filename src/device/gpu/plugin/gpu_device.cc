@@ -111,6 +111,10 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   for (Event& event : chosen_) {
     TESSERA_ASSIGN(event, Event::create());
   }
+  kept_.resize(as_size(layout_.kept_pieces));
+  for (Event& event : kept_) {
+    TESSERA_ASSIGN(event, Event::create());
+  }
   state_ = state_layout(spec_, layout_);
   const std::int64_t bytes = carve_scratch(spec_, layout_, weights, nullptr, scratch_);
   TESSERA_ASSIGN(scratch_memory_, DeviceBuffer::allocate(bytes, "scratch"));
@@ -164,7 +168,7 @@ void GpuDevice::begin(const BatchView& batch) {
   CHECK(batch.rows() <= layout_.max_rows);
   CHECK(static_cast<int>(batch.logit_rows.size()) <= layout_.max_logit_rows);
   CHECK(static_cast<int>(batch.sequences.size()) <= layout_.slots);
-  const int known = chooses_all_ ? shape_.logit_rows : 0;
+  const int known = goes_ahead_ ? shape_.logit_rows : 0;
   for (const TokenId token : batch.tokens)
     CHECK(token >= token_of_choice(known - 1) && token < spec_.n_vocab);
   drop_posts();
@@ -174,7 +178,7 @@ void GpuDevice::begin(const BatchView& batch) {
   // Every shard sees the batch's choices; only one with the head has room for them.
   if (!layout_.head) shape_.choosing = Choosing::host;
   choices_ = batch.choices.rows;
-  chooses_all_ = chooses_all(batch);
+  goes_ahead_ = goes_ahead(batch);
   routing_ = {};
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
@@ -197,7 +201,7 @@ void GpuDevice::finish_ffn(int layer) {
 void GpuDevice::head() {
   note({Block::head});
   if (answered_ == posting_.size()) flush();
-  if (!chooses_all_) return;
+  if (!goes_ahead_) return;
   CHECK(n_under_way_ < kMostUnderWay, "{} steps are under way", n_under_way_);
   const UnderWay& step = under_way_[n_under_way_++] = {choices_.size(), inputs_->step()};
   if (!lost()) check(status_of(GPU(EventRecord)(done_event(step).get(), stream_.get()), "a step"));

@@ -3,11 +3,12 @@
 // The calls of a step are noted and go to the GPU together, when something needs their result or
 // the step ends: a step of few rows whose shape was seen before is then one launch of a captured
 // graph, or a few of kernels. A step that may_begin() is on the queue before its forerunner's
-// tokens are read: the kernels take them from device memory, and each has its own rows of pinned
-// memory to leave its tokens in. Nothing in a step waits for the host, but for the sums of experts
-// that it asks it for (next_post()). The host waits in logits(), choose(), read_hidden(),
-// routed_pairs() and next_post(), at most `wait_seconds`. A device that reports an error or does
-// not answer in time is lost: fault() says why, and every further call does nothing.
+// tokens are read: the kernels take them from device memory, this GPU's or that of the one with the
+// head, and each has its own rows of pinned memory to leave its tokens in. Nothing in a step waits
+// for the host, but for the sums of experts that it asks it for (next_post()); for another GPU's
+// rows and tokens the queue waits. The host waits in logits(), choose(), read_hidden(),
+// await_kept(), routed_pairs() and next_post(), at most `wait_seconds`. A device that reports an
+// error or does not answer in time is lost: fault() says why, and every further call does nothing.
 #pragma once
 
 #include <array>
@@ -36,8 +37,9 @@ class GpuDevice final : public Device {
   Status load(const Model& model, const ShardLayout& layout, const LoadProgress& progress) override;
 
   void begin(const BatchView& batch) override;
-  // Of few rows, on a card that has the whole model, with every token chosen there.
-  bool may_begin(const BatchView& batch) override { return !lost() && chooses_all(batch); }
+  // Of few rows, with every expert of the layers here and every token chosen on a card.
+  bool may_begin(const BatchView& batch) override { return !lost() && goes_ahead(batch); }
+  void take_tokens(const Device& last) override;
   void embed() override { note({Block::embed}); }
   void mixer(int layer) override { note({Block::mixer, layer}); }
   void route(int layer) override;
@@ -73,11 +75,14 @@ class GpuDevice final : public Device {
   bool choose(std::span<ChosenToken> chosen) override;
   std::span<const RoutedPair> routed_pairs() override;
   Status fault() override { return fault_; }
+  void abandon(const Error& why) override;
   void read_hidden(std::span<float> out) override;
   void write_hidden(std::span<const float> rows) override;
-  // Where the vendor's driver copies from one to the other directly.
+  // Rows where the vendor's driver copies from one to the other directly, tokens where kernels here
+  // can read the other's memory.
   bool takes_from(Device& other) override;
   void keep_hidden(int place) override;
+  void await_kept(int place) override;
   void take_hidden(const Device& from, int place) override;
 
   void reset_slot(int slot) override;
@@ -118,7 +123,7 @@ class GpuDevice final : public Device {
     std::size_t choices = 0;
     std::int32_t step = 0;
   };
-  bool chooses_all(const BatchView& batch) const;
+  bool goes_ahead(const BatchView& batch) const;
   const Event& done_event(const UnderWay& step) const {
     return chosen_[static_cast<std::size_t>(step.step) % std::size_t{kMostUnderWay}];
   }
@@ -129,6 +134,10 @@ class GpuDevice final : public Device {
   Status await_post(int layer);
   std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
   bool lost() const { return !fault_.ok(); }
+  bool takes_rows_from(GpuDevice& other);
+  Status copy_rows(float* to, const float* from) const;
+  const Event& kept_event(int place) const { return kept_[static_cast<std::size_t>(place)]; }
+  const Event& taken_event(int place) const { return taken_[static_cast<std::size_t>(place)]; }
   float* kept(int place) const {
     return scratch_.kept + std::int64_t{place} * layout_.max_rows * spec_.n_embd;
   }
@@ -158,7 +167,9 @@ class GpuDevice final : public Device {
   std::vector<DeviceBuffer> pools_;
   PinnedBuffer host_logits_, host_chosen_, host_hidden_, host_routing_;
   Event hidden_sent_;
+  std::vector<Event> kept_;          // by place: the rows are there
   std::vector<Event> taken_;         // by place of the device before: its rows are here
+  bool reads_peer_ = false;          // kernels here can read that one's memory
   const GpuDevice* next_ = nullptr;  // that takes what is kept here
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
@@ -171,7 +182,7 @@ class GpuDevice final : public Device {
 
   // The step under way that was begun last.
   StepShape shape_;
-  bool chooses_all_ = false;
+  bool goes_ahead_ = false;
   std::span<const TokenChoice> choices_;
   std::vector<BlockCall> program_;  // noted and not yet enqueued
   struct Routing {

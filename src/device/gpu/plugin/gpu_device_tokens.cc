@@ -1,4 +1,5 @@
-// GpuDevice: the tokens that the card has chosen, of the last step or of one before it.
+// GpuDevice: the tokens that the card has chosen, of the last step or of one before it, and those
+// that another one has.
 #include <algorithm>
 
 #include "base/check.h"
@@ -6,12 +7,24 @@
 
 namespace tessera::gpu {
 
-bool GpuDevice::chooses_all(const BatchView& batch) const {
+// Every device that a batch passes sees its choices, and says the same of them.
+bool GpuDevice::goes_ahead(const BatchView& batch) const {
   const std::span<const TokenChoice> choices = batch.choices.rows;
-  return layout_.embedding && layout_.head && layout_.experts.empty() &&
-         batch.rows() <= kDecodeRows && !choices.empty() &&
-         choices.size() == batch.logit_rows.size() &&
+  return layout_.experts.empty() && batch.rows() <= std::min(kDecodeRows, layout_.max_rows) &&
+         !choices.empty() && choices.size() == batch.logit_rows.size() &&
          std::none_of(choices.begin(), choices.end(), host_chooses);
+}
+
+// What begin() noted needs no tokens and goes before.
+void GpuDevice::take_tokens(const Device& last) {
+  if (&last == this) return;  // the queue's order is enough
+  const auto& other = static_cast<const GpuDevice&>(last);
+  flush();
+  use();
+  if (lost() || other.inputs_->step() == 0) return;
+  const UnderWay before{.step = other.inputs_->step()};
+  check(status_of(GPU(StreamWaitEvent)(stream_.get(), other.done_event(before).get(), 0),
+                  "tokens of another GPU"));
 }
 
 bool GpuDevice::choose(std::span<ChosenToken> chosen) {
