@@ -123,6 +123,11 @@ struct StreamedExperts {
   std::int64_t bytes = 0;
 };
 
+// Device::keep_hidden(): the place of rows that stay where they are, of the i-th batch under way.
+constexpr int unmoved(int i) {
+  return -1 - i;
+}
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -185,7 +190,8 @@ class Device {
   // the head tokens (take_tokens()). It may be `other` itself. What keep_hidden() keeps in a place
   // stays until the next call with the same place; await_kept() waits for it as read_hidden() does.
   // take_hidden() comes behind it, awaited or not, and may be called by another thread than
-  // `other`'s.
+  // `other`'s. In unmoved() places rows are not copied: of batches that go ahead, the next of which
+  // begins behind the tokens of this one, and so when all have taken its rows.
   virtual bool takes_from(Device& other) {
     (void)other;
     return false;

@@ -51,7 +51,7 @@ void Pipeline::link() {
     before = stage.get();
   }
   for (std::size_t i = 0; i < begun_.size(); ++i)
-    begun_[i].piece.allocate({.max_rows = 0, .n_embd = spec_.n_embd}, static_cast<int>(i));
+    begun_[i].piece.allocate({.max_rows = 0, .n_embd = spec_.n_embd}, unmoved(static_cast<int>(i)));
 }
 
 Pipeline::~Pipeline() {

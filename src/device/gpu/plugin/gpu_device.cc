@@ -111,7 +111,7 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   for (Event& event : chosen_) {
     TESSERA_ASSIGN(event, Event::create());
   }
-  kept_.resize(as_size(layout_.kept_pieces));
+  kept_.resize(as_size(layout_.kept_pieces + kMostUnderWay));
   for (Event& event : kept_) {
     TESSERA_ASSIGN(event, Event::create());
   }

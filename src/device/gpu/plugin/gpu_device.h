@@ -136,9 +136,13 @@ class GpuDevice final : public Device {
   bool lost() const { return !fault_.ok(); }
   bool takes_rows_from(GpuDevice& other);
   Status copy_rows(float* to, const float* from) const;
-  const Event& kept_event(int place) const { return kept_[static_cast<std::size_t>(place)]; }
+  const Event& kept_event(int place) const {
+    return kept_[static_cast<std::size_t>(place < 0 ? layout_.kept_pieces + unmoved(place)
+                                                    : place)];
+  }
   const Event& taken_event(int place) const { return taken_[static_cast<std::size_t>(place)]; }
   float* kept(int place) const {
+    if (place < 0) return scratch_.hidden;
     return scratch_.kept + std::int64_t{place} * layout_.max_rows * spec_.n_embd;
   }
   std::size_t hidden_bytes() const {

@@ -65,18 +65,18 @@ Status GpuDevice::copy_rows(float* to, const float* from) const {
 }
 
 void GpuDevice::keep_hidden(int place) {
-  CHECK(place >= 0 && place < layout_.kept_pieces);
+  CHECK(place >= unmoved(kMostUnderWay - 1) && place < layout_.kept_pieces);
   flush();
   use();
   if (lost()) return;
   // The piece that was there before is done when its last shard has enqueued it, which may be
   // before the copy.
-  if (next_ != nullptr)
+  if (place >= 0 && next_ != nullptr)
     check(status_of(GPU(StreamWaitEvent)(stream_.get(), next_->taken_event(place).get(), 0),
                     "residual rows"));
-  if (shape_.rows <= kDecodeRows)
+  if (place >= 0 && shape_.rows <= kDecodeRows)
     check(copy_rows(kept(place), scratch_.hidden));
-  else
+  else if (place >= 0)
     check(status_of(GPU(MemcpyAsync)(kept(place), scratch_.hidden, hidden_bytes(),
                                      GPU(MemcpyDeviceToDevice), stream_.get()),
                     "residual rows"));
@@ -102,7 +102,7 @@ void GpuDevice::take_hidden(const Device& from, int place) {
     check(status_of(GPU(MemcpyPeerAsync)(scratch_.hidden, options_.index, other.kept(place),
                                          other.options_.index, hidden_bytes(), stream_.get()),
                     what));
-  check(status_of(GPU(EventRecord)(taken_event(place).get(), stream_.get()), what));
+  if (place >= 0) check(status_of(GPU(EventRecord)(taken_event(place).get(), stream_.get()), what));
 }
 
 void GpuDevice::abandon(const Error& why) {
