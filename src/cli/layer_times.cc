@@ -19,7 +19,8 @@ namespace {
 using Json = nlohmann::json;
 
 // Spawned workers are alike where they are started alike, whatever their number; one at an address
-// may be another program or processor there by now.
+// may be another program or processor there by now. GPUs of one model are alike: two measurements
+// of the same differ by what else the machine does, which must not decide between them.
 std::string device_text(const DeviceInventory& device, std::span<const LayerWorker> workers) {
   for (const LayerWorker& worker : workers)
     if (worker.site.name == device.name && worker.site.spawn) {
@@ -29,6 +30,8 @@ std::string device_text(const DeviceInventory& device, std::span<const LayerWork
     } else if (worker.site.name == device.name && worker.site.build) {
       return fmt::format("{}, {}", device.name, worker::build_text(*worker.site.build));
     }
+  if (!device.model.empty())
+    return fmt::format("{}, {}", device.name.substr(0, device.name.find(':')), device.model);
   return device.name;
 }
 
@@ -162,8 +165,12 @@ LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& o
   const int n_layer = needs.model.spec().n_layer();
   std::vector<MeasuredLayers> found;
   std::map<Json, MeasuredLayers> measured;  // devices may be alike
+  const DeviceInventory& last = inventory.devices.back();
   for (const DeviceInventory& device : inventory.devices) {
-    const Json key = times.key_of(device, &device == &inventory.devices.back());
+    // GPUs like the last one are measured as it is, with the head.
+    Json key = times.key_of(device, true);
+    if (&device != &last && (device.model.empty() || key != times.key_of(last, true)))
+      key["head"] = false;
     const auto alike = measured.find(key);
     std::optional<MeasuredLayers> known = alike != measured.end() ? std::optional(alike->second)
                                           : afresh                ? std::nullopt

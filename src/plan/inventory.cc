@@ -158,6 +158,7 @@ constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,02
 DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
                               const DeviceInventory& machine, int threads) {
   DeviceInventory device;
+  device.model = info.name;
   device.kind = name.kind;
   device.number = *name.team;
   device.threads = std::max(1, threads);

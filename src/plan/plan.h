@@ -56,6 +56,7 @@ inline constexpr int kMostExpertJobs = 8;
 
 struct DeviceInventory {
   std::string name;      // "cpu", "cpu:0", "cuda:0", "worker:0"
+  std::string model;     // of a GPU here, as its driver calls it
   bool remote = false;   // in another process
   bool here = true;      // on this machine
   bool has_file = true;  // of the model, for experts that leave its memory
