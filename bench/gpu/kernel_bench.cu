@@ -3,6 +3,7 @@
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
 //   kernel_bench [layers [d][c][p][t][s]]     # decode, contexts, prompts, draws; s: not chained
+//   kernel_bench [layers [2]...[8]]           # decode of so many rows
 //   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 #include <cstring>
@@ -96,6 +97,7 @@ struct Buffers {
   Buffers() {
     const std::size_t r = kMaxRows;
     hidden = floats(r * kEmbd, 1.0f, 4);
+    start = floats(kStartFloats, 1.0f, 4);
     wide = floats(r * 8192, 1.0f, 5);
     side = floats(r * 4096, 1.0f, 6);
     side2 = floats(r * 4096, 1.0f, 7);
@@ -112,8 +114,10 @@ struct Buffers {
     GPU_OK(cudaMemset(choices, 0, 8 * sizeof(RowChoice)));  // the largest logit
     GPU_OK(cudaMalloc(&chosen, 8 * sizeof(ChosenRow)));
   }
-  float *hidden, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out, *pair_out,
-      *router, *weights;
+  // The first rows as they were: what a token chooses depends on them.
+  static constexpr std::size_t kStartFloats = std::size_t(kDecodeRows) * kEmbd;
+  float *hidden, *start, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out,
+      *pair_out, *router, *weights;
   std::int32_t* ids;
   RowChoice* choices;
   ChosenRow* chosen;
@@ -251,7 +255,10 @@ class Bench {
 
   template <typename F>
   double time(F work, int repeats = 15) {
-    return median_us(runner_.launch.stream, work, repeats);
+    return median_us(runner_.launch.stream, work, repeats, [&] {
+      GPU_OK(cudaMemcpyAsync(b_.hidden, b_.start, Buffers::kStartFloats * sizeof(float),
+                             cudaMemcpyDeviceToDevice, runner_.launch.stream));
+    });
   }
 
   // One block over every layer of a kind: us a layer, beside what it must read or compute.
@@ -312,6 +319,15 @@ class Bench {
     std::fflush(stdout);
   }
 
+  // How many different experts the last layer's rows chose: what the experts' bytes depend on.
+  void print_experts(int rows) {
+    std::vector<std::int32_t> ids(std::size_t(rows) * kUsed);
+    GPU_OK(cudaMemcpy(ids.data(), b_.ids, ids.size() * 4, cudaMemcpyDeviceToHost));
+    std::sort(ids.begin(), ids.end());
+    std::printf("of %zu pairs %zd experts\n", ids.size(),
+                std::unique(ids.begin(), ids.end()) - ids.begin());
+  }
+
   void decode(int rows, int context) {
     Step s(rows, context, false);
     const Layer& d = model_.layers[8];  // a layer without the wider types
@@ -347,6 +363,7 @@ class Bench {
          [&](const FfnArgs& f, const FfnScratch& scratch) {
            return fused_output(runner_.launch, f, scratch);
          });
+    if (rows > 1) print_experts(rows);
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
@@ -471,6 +488,8 @@ int main(int argc, char** argv) {
     bench.decode(1, 16383);
     bench.decode(8, 0);
   }
+  for (const char* c = only; *c != 0; ++c)
+    if (*c >= '2' && *c <= '8') bench.decode(*c - '0', 0);
   if (std::strchr(only, 't') != nullptr) bench.draws();
   if (std::strchr(only, 'c') != nullptr) bench.contexts();
   if (std::strchr(only, 'p') != nullptr) {
