@@ -52,7 +52,8 @@ struct Launch {
   bool gemm = false;             // has_gemm() of the device
 };
 
-// Whether the current device runs the products of long prompts that only Hopper has (gemm.cuh).
+// Whether the current device runs what only Hopper has: the products of long prompts (gemm.cuh) and
+// those of plain rows by clusters of blocks (plain_rows.cu).
 bool has_gemm();
 
 // --- Matrices ---
