@@ -164,7 +164,9 @@ class Bench {
             .state = l.state,
             .slot_stride = delta_state_floats(kDelta),
             .out = b_.mixed,
-            .gate = b_.side};
+            .gate = b_.side,
+            .norm = model_.norm,
+            .eps = 1e-6f};
   }
   void mix(const Layer& l, const Step& s) {
     const StepRows& step = s.test.step;
@@ -206,6 +208,9 @@ class Bench {
       in.kind = InputKind::gated_rms;
       in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = 4096,
       in.gate_open = rows <= 8, in.head_dim = 128;
+      in.rounded =
+          rows <= 8 && leaves_rounded(runner_.launch, kDelta,
+                                      {.rows = rows, .n_sequences = rows, .max_sequence_rows = 1});
     }
     return {
         .input = in, .rows = rows, .n_outputs = 1, .outputs = {{{l.out, b_.hidden, kEmbd, true}}}};
