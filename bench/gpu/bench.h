@@ -88,9 +88,11 @@ struct Step {
   DeviceArray<std::int32_t> table;
 };
 
-// Median microseconds of one replay of what `work` enqueues.
+// Median microseconds of one replay of what `work` enqueues; `before` each, not counted, comes what
+// puts the inputs back that `work` changes.
 template <typename F>
-double median_us(GpuStream stream, F work, int repeats = 15) {
+double median_us(
+    GpuStream stream, F work, int repeats = 15, const std::function<void()>& before = [] {}) {
   cudaGraph_t graph;
   cudaGraphExec_t exec;
   cudaEvent_t from, to;
@@ -102,6 +104,7 @@ double median_us(GpuStream stream, F work, int repeats = 15) {
   GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
   std::vector<float> times;
   for (int i = 0; i < repeats + 2; ++i) {
+    before();
     GPU_OK(cudaEventRecord(from, stream));
     GPU_OK(cudaGraphLaunch(exec, stream));
     GPU_OK(cudaEventRecord(to, stream));

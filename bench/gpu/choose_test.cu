@@ -357,9 +357,11 @@ void test_choices() {
   // Equal logits: rank is the id's; and more of them than are ranked.
   run("equal", std::vector<float>(std::size_t(2) * vocab, 0.5f), vocab, vocab, never,
       {drawn(0.6, 1, 0, 1, 0), drawn(0.6, 1, 40, 1, 0)});
-  const int large = 248320;
-  run("large", random.normals(std::size_t(3) * large, 3), large, large, never,
-      {drawn(0.4, 0.7f, 0, 0.8f, 0), drawn(0.4, 1, 0, 1, 0), drawn(0.9, 1, 20, 1, 0)});
+  // Pieces that a block weighs in one round, and in two.
+  for (const int large : {248320, 300000})
+    run("large " + std::to_string(large), random.normals(std::size_t(3) * std::size_t(large), 3),
+        large, large, never,
+        {drawn(0.4, 0.7f, 0, 0.8f, 0), drawn(0.4, 1, 0, 1, 0), drawn(0.9, 1, 20, 1, 0)});
   test_crowded(random);
 }
 

@@ -1,5 +1,9 @@
 // The gated delta net against its formula in double precision: prompts, several sequences, then
 // single rows; odd sizes, both groupings.
+#include <cstring>
+
+#include "device/gpu/kernels/project_decode.cuh"
+#include "device/gpu/kernels/sizes.h"
 #include "harness.h"
 
 namespace tessera::gpu::bench {
@@ -121,6 +125,137 @@ void run(const GatedDeltaSpec& spec, const std::vector<std::vector<int>>& steps,
   }
 }
 
+// Rows of several sequences by whole heads, then each alone by blocks of few columns.
+struct Decode {
+  Decode(const GatedDeltaSpec& s, int rows, std::uint64_t seed)
+      : spec(s), n(rows), random(seed), stride(delta_state_floats(s) + 64) {
+    const auto r = std::size_t(rows), channels = std::size_t(s.conv_channels()),
+               heads = std::size_t(s.n_value_head);
+    qkv = DeviceArray<float>(random.normals(r * channels));
+    alpha = DeviceArray<float>(random.normals(r * heads));
+    beta = DeviceArray<float>(random.normals(r * heads));
+    taps = DeviceArray<float>(random.normals(std::size_t(s.conv_width) * channels, 0.5f));
+    dt_bias = DeviceArray<float>(random.normals(heads));
+    a = DeviceArray<float>(std::vector<float>(heads, -0.3f));
+    norm = DeviceArray<float>(random.normals(std::size_t(s.dim_v)));
+    closed = random.normals(r * std::size_t(s.value_width()));
+    before = random.normals(r * std::size_t(stride), 0.1f);
+    for (int i = 0; i < rows; ++i) positions.push_back(int(random.next() % 9));
+    gate = DeviceArray<float>(closed);
+    state = DeviceArray<float>(before);
+    out = DeviceArray<float>(closed.size());
+  }
+  // The step's rows stand from `first` on.
+  void take(Runner& runner, const StepRows& step, int first) {
+    gate.put(closed);
+    state.put(before);
+    out.poison();
+    runner.fresh();
+    const std::int64_t value = std::int64_t{first} * spec.value_width();
+    GPU_OK(
+        gated_delta(runner.launch, {.step = step,
+                                    .spec = spec,
+                                    .qkv = qkv.data() + std::int64_t{first} * spec.conv_channels(),
+                                    .alpha = alpha.data() + first * spec.n_value_head,
+                                    .beta_logits = beta.data() + first * spec.n_value_head,
+                                    .taps = taps.data(),
+                                    .dt_bias = dt_bias.data(),
+                                    .a = a.data(),
+                                    .state = state.data() + first * stride,
+                                    .slot_stride = stride,
+                                    .out = out.data() + value,
+                                    .gate = gate.data() + value,
+                                    .norm = norm.data(),
+                                    .eps = 1e-6f}));
+    runner.sync();
+  }
+  Input behind() const {
+    const int width = spec.value_width();
+    return {.kind = InputKind::gated_rms,
+            .x = out.data(),
+            .stride = width,
+            .cols = width,
+            .weight = norm.data(),
+            .eps = 1e-6f,
+            .gate = gate.data(),
+            .gate_stride = width,
+            .gate_open = true,
+            .head_dim = spec.dim_v};
+  }
+
+  GatedDeltaSpec spec;
+  int n;
+  Random random;
+  std::int64_t stride;
+  std::vector<float> closed, before;
+  std::vector<int> positions;
+  DeviceArray<float> qkv, alpha, beta, taps, dt_bias, a, norm, gate, state, out;
+};
+
+// What a product finds rounded is what it would have rounded itself.
+void check_rounded(Decode& d, Runner& runner, const std::string& name) {
+  const int width = d.spec.value_width(), rows = 37;
+  const std::vector<std::byte> left = runner.workspace.get();
+  const auto row_bytes = std::size_t(rounded_row_bytes(width));
+  DeviceArray<std::byte> rounded(row_bytes * std::size_t(d.n));
+  GPU_OK(round_rows(runner.launch, d.behind(), d.n, rounded.data()));
+  runner.sync();
+  const std::vector<std::byte> want = rounded.get();
+  bool same = true;
+  for (std::size_t i = 0; i < std::size_t(d.n); ++i)
+    same &= std::memcmp(left.data() + i * row_bytes, want.data() + i * row_bytes,
+                        std::size_t(width / kSuperCols * kSuperBytes)) == 0;
+  check(name + " rounded", same);
+  const TestMatrix w(BlockType::Q4_K, rows, width, 5, false);
+  DeviceArray<float> product(std::size_t(d.n * rows));
+  Launch launch = runner.launch;
+  launch.multiprocessors = 132;  // the way of small matrices
+  ProjectArgs args{.input = d.behind(),
+                   .rows = d.n,
+                   .n_outputs = 1,
+                   .outputs = {{{w.matrix, product.data(), rows, false}}}};
+  std::vector<float> got[2];
+  for (const bool there : {true, false}) {
+    args.input.rounded = there;
+    product.poison();
+    GPU_OK(project(launch, args));
+    runner.sync();
+    got[there] = product.get();
+    if (there) runner.fresh();
+  }
+  check(name + " product", std::memcmp(got[0].data(), got[1].data(), got[0].size() * 4) == 0);
+}
+
+void run_heads(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
+  const std::string name = "delta heads, rows " + std::to_string(n);
+  Decode d(spec, n, seed);
+  const std::size_t bytes =
+      std::max(delta_workspace(spec, n), project_workspace(n, spec.value_width(), 64)) + 256;
+  pretended_multiprocessors() = 1;  // few: blocks of few columns would take turns
+  Runner heads(bytes);
+  pretended_multiprocessors() = 1 << 20;
+  Runner columns(bytes);
+  pretended_multiprocessors() = 0;
+  const TestRows all(std::vector<int>(std::size_t(n), 1), d.positions);
+  d.take(heads, all.step, 0);
+  const std::vector<float> out = d.out.get(), gate = d.gate.get(), state = d.state.get();
+  check(name + ": not by columns", !leaves_rounded(columns.launch, spec, all.step));
+  if (leaves_rounded(heads.launch, spec, all.step)) check_rounded(d, heads, name);
+  for (int i = 0; i < n; ++i) {
+    const TestRows alone({1}, {d.positions[std::size_t(i)]});
+    d.take(columns, alone.step, i);
+    const auto same = [&](const std::vector<float>& got, const std::vector<float>& want,
+                          std::int64_t each) {
+      const auto at = std::size_t(i * each);
+      return std::memcmp(got.data() + at, want.data() + at, std::size_t(each) * 4) == 0;
+    };
+    const std::string row = name + ", row " + std::to_string(i) + " alone: ";
+    check(row + "out", same(d.out.get(), out, spec.value_width()));
+    check(row + "gate", same(d.gate.get(), gate, spec.value_width()));
+    check(row + "state", same(d.state.get(), state, d.stride));
+  }
+}
+
 }  // namespace
 
 void test_gated_delta() {
@@ -144,6 +279,22 @@ void test_gated_delta() {
     run({1, 3, 64, 64, 4, true}, {{33, 150}}, 21);
   }
   pretended_shared() = 0;
+  // By whole heads, and where a block has too little shared memory for it.
+  pretended_multiprocessors() = 1;
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{99 * 1024}}) {
+    pretended_shared() = bytes;
+    run({2, 4, 128, 128, 4, false}, {{1, 1, 1}, {1, 1, 1}, {2, 1, 1}, {1, 1, 1}}, 30);
+    run({2, 6, 128, 128, 4, true}, {{1, 1}, {1, 1}, {1, 1}, {1, 1}, {1, 1}}, 31);
+    run({1, 3, 128, 128, 3, true}, {{1, 1}, {1, 1}}, 32);
+  }
+  pretended_shared() = 0;
+  pretended_multiprocessors() = 0;
+  for (const int rows : {2, 5, 8}) {
+    run_heads({2, 4, 128, 128, 4, false}, rows, 40);
+    run_heads({2, 6, 128, 128, 4, true}, rows, 41);
+  }
+  run_heads({1, 3, 128, 128, 4, true}, 3, 42);    // half a super-block at the end
+  run_heads({2, 4, 128, 128, 4, false}, 11, 43);  // more rows than are rounded
 }
 
 }  // namespace tessera::gpu::bench

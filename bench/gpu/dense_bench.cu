@@ -248,7 +248,9 @@ class DenseBench {
                                           .state = l.state,
                                           .slot_stride = delta_state_floats(kDelta),
                                           .out = b_.mixed,
-                                          .gate = b_.side}));
+                                          .gate = b_.side,
+                                          .norm = model_.norm,
+                                          .eps = 1e-6f}));
     else
       GPU_OK(attention(runner_.launch, {.step = step,
                                         .kv = {kKv, kDim, kDim, KvFormat::f16},
@@ -282,6 +284,9 @@ class DenseBench {
       in.kind = InputKind::gated_rms;
       in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = kSide,
       in.gate_open = rows <= 8, in.head_dim = 128;
+      in.rounded =
+          rows <= 8 && leaves_rounded(runner_.launch, kDelta,
+                                      {.rows = rows, .n_sequences = rows, .max_sequence_rows = 1});
     }
     GPU_OK(project(runner_.launch, {.input = in,
                                     .rows = rows,

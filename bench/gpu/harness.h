@@ -183,6 +183,12 @@ inline std::size_t& pretended_shared() {
   return bytes;
 }
 
+// Whether launches are told that the GPU has none of what only Hopper has, clusters among it.
+inline bool& without_clusters() {
+  static bool without = false;
+  return without;
+}
+
 // A launch over a workspace that is poisoned anew.
 struct Runner {
   explicit Runner(std::size_t workspace_bytes) : workspace(workspace_bytes) {
@@ -197,7 +203,7 @@ struct Runner {
     launch.multiprocessors = pretended_multiprocessors() > 0 ? pretended_multiprocessors() : count;
     launch.shared_bytes = pretended_shared();
     launch.chained = compute_major() >= 9;
-    launch.gemm = has_gemm();
+    launch.gemm = has_gemm() && !without_clusters();
     launch.workspace = workspace.data();
     launch.workspace_bytes = workspace_bytes;
   }

@@ -2,7 +2,8 @@
 // graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
-//   kernel_bench [layers [d][c][p][s]]        # decode, contexts, prompts; s: not chained
+//   kernel_bench [layers [d][c][p][t][s]]     # decode, contexts, prompts, draws; s: not chained
+//   kernel_bench [layers [2]...[8]]           # decode of so many rows
 //   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 #include <cstring>
@@ -96,6 +97,7 @@ struct Buffers {
   Buffers() {
     const std::size_t r = kMaxRows;
     hidden = floats(r * kEmbd, 1.0f, 4);
+    start = floats(kStartFloats, 1.0f, 4);
     wide = floats(r * 8192, 1.0f, 5);
     side = floats(r * 4096, 1.0f, 6);
     side2 = floats(r * 4096, 1.0f, 7);
@@ -112,8 +114,10 @@ struct Buffers {
     GPU_OK(cudaMemset(choices, 0, 8 * sizeof(RowChoice)));  // the largest logit
     GPU_OK(cudaMalloc(&chosen, 8 * sizeof(ChosenRow)));
   }
-  float *hidden, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out, *pair_out,
-      *router, *weights;
+  // The first rows as they were: what a token chooses depends on them.
+  static constexpr std::size_t kStartFloats = std::size_t(kDecodeRows) * kEmbd;
+  float *hidden, *start, *wide, *side, *side2, *mixed, *heads, *cosines, *logits, *dense_out,
+      *pair_out, *router, *weights;
   std::int32_t* ids;
   RowChoice* choices;
   ChosenRow* chosen;
@@ -160,7 +164,9 @@ class Bench {
             .state = l.state,
             .slot_stride = delta_state_floats(kDelta),
             .out = b_.mixed,
-            .gate = b_.side};
+            .gate = b_.side,
+            .norm = model_.norm,
+            .eps = 1e-6f};
   }
   void mix(const Layer& l, const Step& s) {
     const StepRows& step = s.test.step;
@@ -202,6 +208,9 @@ class Bench {
       in.kind = InputKind::gated_rms;
       in.weight = model_.norm, in.eps = 1e-6f, in.gate = b_.side, in.gate_stride = 4096,
       in.gate_open = rows <= 8, in.head_dim = 128;
+      in.rounded =
+          rows <= 8 && leaves_rounded(runner_.launch, kDelta,
+                                      {.rows = rows, .n_sequences = rows, .max_sequence_rows = 1});
     }
     return {
         .input = in, .rows = rows, .n_outputs = 1, .outputs = {{{l.out, b_.hidden, kEmbd, true}}}};
@@ -251,7 +260,10 @@ class Bench {
 
   template <typename F>
   double time(F work, int repeats = 15) {
-    return median_us(runner_.launch.stream, work, repeats);
+    return median_us(runner_.launch.stream, work, repeats, [&] {
+      GPU_OK(cudaMemcpyAsync(b_.hidden, b_.start, Buffers::kStartFloats * sizeof(float),
+                             cudaMemcpyDeviceToDevice, runner_.launch.stream));
+    });
   }
 
   // One block over every layer of a kind: us a layer, beside what it must read or compute.
@@ -312,6 +324,15 @@ class Bench {
     std::fflush(stdout);
   }
 
+  // How many different experts the last layer's rows chose: what the experts' bytes depend on.
+  void print_experts(int rows) {
+    std::vector<std::int32_t> ids(std::size_t(rows) * kUsed);
+    GPU_OK(cudaMemcpy(ids.data(), b_.ids, ids.size() * 4, cudaMemcpyDeviceToHost));
+    std::sort(ids.begin(), ids.end());
+    std::printf("of %zu pairs %zd experts\n", ids.size(),
+                std::unique(ids.begin(), ids.end()) - ids.begin());
+  }
+
   void decode(int rows, int context) {
     Step s(rows, context, false);
     const Layer& d = model_.layers[8];  // a layer without the wider types
@@ -347,6 +368,7 @@ class Bench {
          [&](const FfnArgs& f, const FfnScratch& scratch) {
            return fused_output(runner_.launch, f, scratch);
          });
+    if (rows > 1) print_experts(rows);
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
@@ -365,6 +387,37 @@ class Bench {
                        head(rows);
                      }));
     }
+  }
+
+  // Tokens from logits of one row.
+  void draws() {
+    constexpr int kTimes = 20;
+    float* logits = floats(kVocab, 2.5f, 21);
+    const auto run = [&](const char* name, bool sampled, RowChoice choice) {
+      GPU_OK(cudaMemcpy(b_.choices, &choice, sizeof(choice), cudaMemcpyHostToDevice));
+      const double us = time([&] {
+        for (int i = 0; i < kTimes; ++i)
+          GPU_OK(choose(runner_.launch, {.logits = logits,
+                                         .rows = 1,
+                                         .n_vocab = kVocab,
+                                         .n_token = kVocab,
+                                         .sampled = sampled,
+                                         .choices = b_.choices,
+                                         .out = b_.chosen}));
+      });
+      std::printf("%-34s rows %5d  %9.2f us\n", name, 1, us / kTimes);
+      std::fflush(stdout);
+    };
+    run("choice: largest", false, {});
+    run("choice: temperature", true, {.uniform = 0.5, .temperature = 0.8f, .top_p = 1.0f});
+    run("choice: top-k 40, top-p 0.95", true,
+        {.uniform = 0.5, .temperature = 0.8f, .top_p = 0.95f, .top_k = 40});
+    run("choice: top-p 0.95", true, {.uniform = 0.5, .temperature = 0.8f, .top_p = 0.95f});
+    run("choice: top-k 1000", true,
+        {.uniform = 0.5, .temperature = 0.8f, .top_p = 1.0f, .top_k = 1000});
+    const RowChoice largest{};
+    GPU_OK(cudaMemcpy(b_.choices, &largest, sizeof(largest), cudaMemcpyHostToDevice));
+    (void)cudaFree(logits);
   }
 
   // One row at growing contexts, layer by layer and as a run.
@@ -440,6 +493,9 @@ int main(int argc, char** argv) {
     bench.decode(1, 16383);
     bench.decode(8, 0);
   }
+  for (const char* c = only; *c != 0; ++c)
+    if (*c >= '2' && *c <= '8') bench.decode(*c - '0', 0);
+  if (std::strchr(only, 't') != nullptr) bench.draws();
   if (std::strchr(only, 'c') != nullptr) bench.contexts();
   if (std::strchr(only, 'p') != nullptr) {
     bench.prefill(512, 0);

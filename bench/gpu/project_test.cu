@@ -196,6 +196,24 @@ void test_dense(std::uint64_t seed) {
   pretended_multiprocessors() = 0;
 }
 
+// A router; and a mixture's delta net: plain rows beside quantised ones, whose rows are rounded
+// with them. By clusters of blocks where the GPU has them, and as where it has none.
+void test_plain_beside(std::uint64_t seed) {
+  for (int batch = 1; batch <= 8; ++batch)
+    for (const bool clusters : {true, false}) {
+      pretended_multiprocessors() = batch % 2 * 3;
+      without_clusters() = !clusters;
+      run_several({{BlockType::Q6_K, 300},
+                   {BlockType::Q4_K, 150},
+                   {BlockType::F32, 32},
+                   {BlockType::F32, 31}},
+                  2048, batch, false, seed);
+      run_several({{BlockType::F32, 256}, {BlockType::F16, 3}}, 2048, batch, false, seed += 10);
+    }
+  pretended_multiprocessors() = 0;
+  without_clusters() = false;
+}
+
 // Long prompts on a device that decodes their weights once: odd numbers of token tiles, several
 // matrices at once. For few multiprocessors, so that small matrices go this way; for a few more by
 // small tiles of weights.
@@ -413,6 +431,7 @@ void test_projections() {
         {{BlockType::Q4_K, 70}, {BlockType::F32, 32}, {BlockType::F32, 32}, {BlockType::F32, 50}},
         512, batch, true, seed += 10);
   test_dense(seed += 10);
+  test_plain_beside(seed += 10);
   if (!has_gemm()) return;
   test_long(seed += 10);
   for (const int multiprocessors : {9, 96}) test_long_parts(seed += 1000, multiprocessors);

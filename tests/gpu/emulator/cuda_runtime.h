@@ -75,6 +75,9 @@ inline void __syncthreads() {
 inline void __syncwarp() {
   emulated::warp_barrier();
 }
+inline void __threadfence() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
 inline void __threadfence_system() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }

@@ -5,8 +5,8 @@
 // Else every token has a weight exp((logit - largest) / temperature) in units of 2^-40, so that
 // sums are of integers and no order of adding shows. The weights are counted in bins by their
 // exponent; the bins say which tokens top-k and top-p can keep, and only those are gathered and
-// ranked; where they are too many, choose_many.cuh draws without. Floor: three reads of the logits,
-// which the head has left in L2.
+// ranked, by the row's last block; where they are too many, choose_many.cuh draws without. Floor:
+// three reads of the logits, which the head has left in L2.
 //
 // With no filter, or of many, a row is drawn in the order of ids, else in rank order.
 #include <algorithm>
@@ -20,14 +20,12 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kThreads = 256, kDrawThreads = 1024;
-constexpr int kCounts = kChoiceBins / kThreads;
-static_assert(kChoicePieces <= kThreads && kChoiceBins % kDrawThreads == 0);
+static_assert(kChoicePieces <= kThreads && kChoiceBins == kDrawThreads);
 
-// Of the block's row.
-__device__ void give(const ChooseArgs& args, ChosenRow chosen) {
+__device__ void give(const ChooseArgs& args, unsigned row, ChosenRow chosen) {
   const bool odd = args.step != nullptr && *args.step % 2 != 0;
-  args.out[(odd ? args.odd_rows : 0) + blockIdx.x] = chosen;
-  if (args.ids != nullptr) args.ids[blockIdx.x] = chosen.id;
+  args.out[(odd ? args.odd_rows : 0) + row] = chosen;
+  if (args.ids != nullptr) args.ids[row] = chosen.id;
 }
 
 __device__ float changed(float logit, const LogitChange& change) {
@@ -74,7 +72,7 @@ __global__ void __launch_bounds__(kThreads)
     const unsigned bin = blockIdx.x * kCleared + threadIdx.x;
     row.work.count[bin] = 0;
     row.work.mass[bin] = 0;
-    row.work.candidates = 0;
+    row.work.candidates = row.work.arrived = 0;
   }
   // Some logits at a time, since each look at the best one waits for its own.
   constexpr int kAhead = 8;
@@ -104,118 +102,180 @@ __global__ void __launch_bounds__(kThreads)
   chain_trigger();
   const Row row(args, works, blockIdx.x);
   find_best(row.work, &best);
-  if (threadIdx.x == 0) give(args, chosen_largest(best));
+  if (threadIdx.x == 0) give(args, blockIdx.x, chosen_largest(best));
 }
 
-// Counts the piece's weights in bins, and sums them.
-__global__ void __launch_bounds__(kThreads)
-    weigh_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
-  __shared__ Mass mass[kChoiceBins];
-  __shared__ unsigned count[kChoiceBins];
-  __shared__ Mass sums[kThreads / kWarp];
-  __shared__ Best best;
-  for (int bin = static_cast<int>(threadIdx.x); bin < kChoiceBins; bin += kThreads) {
-    mass[bin] = 0;
-    count[bin] = 0;
+// Some of a piece's logits, asked for before they are needed: number i of this thread, past the
+// end no token's. A round leaves out one token, for the sake of Counter.
+constexpr int kOwnLogits = 4, kRound = kOwnLogits * kDrawThreads - 1;
+struct OwnLogits {
+  float of[kOwnLogits];
+  __device__ __forceinline__ static int place(int i) {
+    return i * kDrawThreads + static_cast<int>(threadIdx.x);
   }
+  __device__ __forceinline__ void load(const float* logits, int first, int end) {
+#pragma unroll
+    for (int i = 0; i < kOwnLogits; ++i)
+      of[i] = place(i) < kRound && first + place(i) < end ? logits[first + place(i)] : -INFINITY;
+  }
+};
+
+// A block's weights by bin, in 32-bit parts, whose additions to shared memory need no loop. So many
+// tokens that no part overflows: a mass is at most 2^40.
+struct Counter {
+  static constexpr int kLowBits = 20;
+  static_assert(kRound < 1 << (32 - kLowBits));
+  unsigned low[kChoiceBins], high[kChoiceBins], count[kChoiceBins];
+
+  // A thread a bin.
+  __device__ __forceinline__ void clear() {
+    low[threadIdx.x] = high[threadIdx.x] = count[threadIdx.x] = 0;
+  }
+  __device__ __forceinline__ void add(const Weight& weight) {
+    atomicAdd(&low[weight.bin], static_cast<unsigned>(weight.mass & ((1u << kLowBits) - 1)));
+    atomicAdd(&high[weight.bin], static_cast<unsigned>(weight.mass >> kLowBits));
+    atomicAdd(&count[weight.bin], 1u);
+  }
+  __device__ __forceinline__ Mass mass() const {
+    return (static_cast<Mass>(high[threadIdx.x]) << kLowBits) + low[threadIdx.x];
+  }
+};
+
+// Counts the piece's weights in bins, and sums them.
+__global__ void __launch_bounds__(kDrawThreads)
+    weigh_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
+  __shared__ Counter counter;
+  __shared__ Mass sums[kDrawThreads / kWarp];
+  __shared__ Best best;
+  counter.clear();
   chain_wait();
   chain_trigger();
   const Row row(args, works, blockIdx.y);
+  const Piece piece = piece_of(args, static_cast<int>(blockIdx.x));
+  OwnLogits own;
+  own.load(row.logits, piece.begin, piece.end);
   find_best(row.work, &best);
   if (row.greedy() || !isfinite(best.value)) return;
   const Weigher weigh{best.value, row.choice.temperature};
-  const Piece piece = piece_of(args, static_cast<int>(blockIdx.x));
-  for (int id = piece.begin + static_cast<int>(threadIdx.x); id < piece.end; id += kThreads) {
-    const Weight weight = weigh(row.logits[id]);
-    if (weight.mass == 0 || !sampleable(args, id)) continue;
-    atomicAdd(&mass[weight.bin], weight.mass);
-    atomicAdd(&count[weight.bin], 1u);
+  Mass mass = 0;
+  unsigned count = 0;
+  for (int first = piece.begin; first < piece.end; first += kRound) {
+#pragma unroll
+    for (int i = 0; i < kOwnLogits; ++i) {
+      const Weight weight = weigh(own.of[i]);
+      if (weight.mass != 0 && sampleable(args, first + own.place(i))) counter.add(weight);
+    }
+    __syncthreads();
+    mass += counter.mass();
+    count += counter.count[threadIdx.x];
+    if (first + kRound >= piece.end) break;
+    counter.clear();
+    own.load(row.logits, first + kRound, piece.end);
+    __syncthreads();
   }
-  __syncthreads();
-  Mass sum = 0;
-  for (int i = 0; i < kCounts; ++i) {
-    const int bin = static_cast<int>(threadIdx.x) + i * kThreads;
-    if (count[bin] == 0) continue;
-    sum += mass[bin];
-    atomicAdd(&row.work.mass[bin], mass[bin]);
-    atomicAdd(&row.work.count[bin], count[bin]);
+  if (count != 0) {
+    atomicAdd(&row.work.mass[threadIdx.x], mass);
+    atomicAdd(&row.work.count[threadIdx.x], count);
   }
-  sum = block_sum<kThreads>(sum, sums);
-  if (threadIdx.x == 0) row.work.piece_mass[blockIdx.x] = sum;
+  mass = block_sum<kDrawThreads>(mass, sums);
+  if (threadIdx.x == 0) row.work.piece_mass[blockIdx.x] = mass;
 }
 
-// The tokens that the filters can keep.
-__global__ void __launch_bounds__(kThreads)
-    gather_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
-  __shared__ Bins bins;
-  __shared__ Best best;
-  chain_wait();
-  chain_trigger();
-  const Row row(args, works, blockIdx.y);
-  find_best(row.work, &best);
-  if (row.greedy() || !isfinite(best.value) || !filters(row.choice, args.n_vocab)) return;
-  find_cut(row.work, row.choice, args.n_vocab, bins);
-  if (bins.kept > kChoiceCandidates) return;
-  const Weigher weigh{best.value, row.choice.temperature};
-  const Piece piece = piece_of(args, static_cast<int>(blockIdx.x));
-  for (int id = piece.begin + static_cast<int>(threadIdx.x); id < piece.end; id += kThreads) {
-    const float logit = row.logits[id];
-    const Weight weight = weigh(logit);
-    if (weight.mass == 0 || weight.bin > bins.last || !sampleable(args, id)) continue;
-    row.work.key[atomicAdd(&row.work.candidates, 1u)] = rank_key(logit, id);
+// The piece's tokens that the filters can keep: a place for those of a warp at once.
+__device__ void gather(const ChooseArgs& args, const Row& row, const Weigher& weigh, Piece piece,
+                       int last, OwnLogits& own) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  for (int first = piece.begin; first < piece.end; first += kRound) {
+    if (first != piece.begin) own.load(row.logits, first, piece.end);
+    bool kept[kOwnLogits];
+    Mass n = 0;
+#pragma unroll
+    for (int i = 0; i < kOwnLogits; ++i) {
+      const Weight weight = weigh(own.of[i]);
+      kept[i] = weight.mass != 0 && weight.bin <= last && sampleable(args, first + own.place(i));
+      n += kept[i] ? 1 : 0;
+    }
+    const Mass before = warp_sums(n) - n, all = shuffle(before + n, kWarp - 1);
+    if (all == 0) continue;
+    unsigned place = 0;
+    if (lane == 0) place = atomicAdd(&row.work.candidates, static_cast<unsigned>(all));
+    place = shuffle(place, 0) + static_cast<unsigned>(before);
+#pragma unroll
+    for (int i = 0; i < kOwnLogits; ++i)
+      if (kept[i]) row.work.key[place++] = rank_key(own.of[i], first + own.place(i));
   }
 }
 
-__global__ void __launch_bounds__(kDrawThreads)
-    draw_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
-  __shared__ union {
-    Bins bins;
-    Digits digits;
-    Mass key[kChoiceCandidates];
-  } shared;
-  __shared__ Mass sums[kDrawThreads / kWarp];
-  __shared__ Best best;
-  __shared__ int found;
-  chain_wait();
-  chain_trigger();
-  const Row row(args, works, blockIdx.x);
-  find_best(row.work, &best);
-  if (row.greedy() || !isfinite(best.value)) {
-    if (threadIdx.x == 0) give(args, chosen_largest(best));
-    return;
-  }
-  const Weigher weigh{best.value, row.choice.temperature};
-  find_cut(row.work, row.choice, args.n_vocab, shared.bins);
-  const Mass total = shared.bins.total;
-  const int kept = static_cast<int>(min(shared.bins.kept, kChoiceCandidates + 1u));
+// Whether this is the last of the row's blocks to come here; it sees what the others wrote.
+__device__ bool is_last(const Row& row) {
+  __shared__ bool last;
+  __threadfence();
   __syncthreads();
+  if (threadIdx.x == 0) last = atomicAdd(&row.work.arrived, 1u) == kChoicePieces - 1;
+  __syncthreads();
+  __threadfence();
+  return last;
+}
 
-  if (!filters(row.choice, args.n_vocab)) {
-    const auto mass_of_id = [&](int id) {
-      return sampleable(args, id) ? weigh(row.logits[id]).mass : 0;
-    };
-    const int id = draw_by_id<kDrawThreads>(args, row, total, mass_of_id, sums, &found);
-    if (threadIdx.x == 0) give(args, {id, best.value});
-    return;
-  }
-  if (kept > kChoiceCandidates) {
-    const int id =
-        draw_of_many<kDrawThreads>(args, row, weigh, total, shared.digits, sums, &found);
-    if (threadIdx.x == 0) give(args, {id, best.value});
-    return;
-  }
-  sort_keys<kDrawThreads>(row.work.key, kept, shared.key);
+// A token of those gathered.
+__device__ int draw_ranked(const ChooseArgs& args, const Row& row, const Weigher& weigh, Mass total,
+                           int kept, Mass* key, Mass* sums, int* found) {
+  sort_keys<kDrawThreads>(row.work.key, kept, key);
   const bool top_k = limits_count(row.choice, args.n_vocab);
   const int ranked = top_k ? min(kept, row.choice.top_k) : kept;
-  const auto mass_at = [&](int i) { return weigh(logit_of(shared.key[i])).mass; };
+  const auto mass_at = [&](int i) { return weigh(logit_of(key[i])).mass; };
   const Mass among = top_k ? total_mass<kDrawThreads>(ranked, mass_at, sums) : total;
   // What top-p and min-p keep is a prefix; the rest weighs nothing.
   const double nucleus = nucleus_of(row.choice, among);
   const Mass least = mass_of(row.choice.min_p);
   const Mass kept_mass = prefix_mass<kDrawThreads>(ranked, mass_at, nucleus, least, sums);
   const int place = find_index<kDrawThreads>(ranked, drawn(row.choice.uniform, kept_mass), mass_at,
-                                             sums, &found);
-  if (threadIdx.x == 0) give(args, {id_of(shared.key[place]), best.value});
+                                             sums, found);
+  return id_of(key[place]);
+}
+
+// Every block gathers of its piece; the row's last one draws. Where nothing is gathered the first
+// one draws.
+__global__ void __launch_bounds__(kDrawThreads)
+    draw_kernel(const TESSERA_GRID_CONSTANT ChooseArgs args, ChoiceWork* works) {
+  __shared__ union {
+    Digits digits;
+    Mass key[kChoiceCandidates];
+  } shared;
+  __shared__ Mass sums[kDrawThreads / kWarp];
+  __shared__ Best best;
+  __shared__ Cut cut;
+  __shared__ int found;
+  chain_wait();
+  chain_trigger();
+  const Row row(args, works, blockIdx.y);
+  const Piece piece = piece_of(args, static_cast<int>(blockIdx.x));
+  OwnLogits own;
+  own.load(row.logits, piece.begin, piece.end);
+  find_best(row.work, &best);
+  const bool first = blockIdx.x == 0, filtered = filters(row.choice, args.n_vocab);
+  if (row.greedy() || !isfinite(best.value)) {
+    if (first && threadIdx.x == 0) give(args, blockIdx.y, chosen_largest(best));
+    return;
+  }
+  if (!filtered && !first) return;
+  const Weigher weigh{best.value, row.choice.temperature};
+  const Mass total = find_cut<kDrawThreads>(row.work, row.choice, args.n_vocab, cut, sums);
+  int id = 0;
+  if (!filtered) {
+    const auto mass_of_id = [&](int i) {
+      return sampleable(args, i) ? weigh(row.logits[i]).mass : 0;
+    };
+    id = draw_by_id<kDrawThreads>(args, row, total, mass_of_id, sums, &found);
+  } else if (cut.kept > kChoiceCandidates) {
+    if (!first) return;
+    id = draw_of_many<kDrawThreads>(args, row, weigh, total, shared.digits, sums, &found);
+  } else {
+    gather(args, row, weigh, piece, cut.last, own);
+    if (!is_last(row)) return;
+    id = draw_ranked(args, row, weigh, total, static_cast<int>(cut.kept), shared.key, sums, &found);
+  }
+  if (threadIdx.x == 0) give(args, blockIdx.y, {id, best.value});
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -237,11 +297,9 @@ GpuError choose(const Launch& launch, const ChooseArgs& args) {
   GpuError error = launch_kernel(launch, pieces_kernel, pieces, block, 0, args, works);
   if (error != 0) return error;
   if (!args.sampled) return launch_kernel(launch, largest_kernel, dim3(rows), block, 0, args, works);
-  error = launch_kernel(launch, weigh_kernel, pieces, block, 0, args, works);
+  error = launch_kernel(launch, weigh_kernel, pieces, dim3(kDrawThreads), 0, args, works);
   if (error != 0) return error;
-  error = launch_kernel(launch, gather_kernel, pieces, block, 0, args, works);
-  if (error != 0) return error;
-  return launch_kernel(launch, draw_kernel, dim3(rows), dim3(kDrawThreads), 0, args, works);
+  return launch_kernel(launch, draw_kernel, pieces, dim3(kDrawThreads), 0, args, works);
 }
 
 GpuError restore_logits(const Launch& launch, const ChooseArgs& args) {

@@ -23,7 +23,7 @@ struct ChoiceWork {
   Best best[kChoicePieces];
   unsigned count[kChoiceBins];
   unsigned candidates;
-  unsigned padding;
+  unsigned arrived;  // pieces whose candidates are there
 };
 static_assert(sizeof(ChoiceWork) == kChoiceWorkBytes);
 
@@ -244,10 +244,7 @@ __device__ int draw_by_id(const ChooseArgs& args, const Row& row, Mass kept, Mas
 
 // --- Where the filters cut ---
 
-struct Bins {
-  Mass mass[kChoiceBins];
-  unsigned count[kChoiceBins];
-  Mass total;
+struct Cut {
   int of_count, of_mass;  // bins in which top-k and top-p cut
   int last;               // bins up to it can be kept
   unsigned kept;          // tokens in them
@@ -267,62 +264,39 @@ __device__ inline double nucleus_of(const RowChoice& choice, Mass among) {
 }
 
 // Tokens below the cut's bin are kept by no filter. Those in it, and above it some that min-p
-// drops, are told apart by rank.
-__device__ inline void find_cut(const ChoiceWork& work, const RowChoice& choice, int n_vocab,
-                                Bins& bins) {
-  for (int bin = static_cast<int>(threadIdx.x); bin < kChoiceBins;
-       bin += static_cast<int>(blockDim.x)) {
-    bins.mass[bin] = work.mass[bin];
-    bins.count[bin] = work.count[bin];
+// drops, are told apart by rank. A thread a bin; returns the mass of all tokens.
+template <int kThreads>
+__device__ Mass find_cut(const ChoiceWork& work, const RowChoice& choice, int n_vocab, Cut& cut,
+                         Mass* sums) {
+  static_assert(kThreads == kChoiceBins);
+  const auto bin = static_cast<int>(threadIdx.x);
+  const Mass own_mass = work.mass[bin], own_count = work.count[bin];
+  if (bin == 0) cut.of_count = cut.of_mass = kChoiceBins - 1;
+  Mass total = 0, tokens = 0;
+  const Mass mass_before = sum_before<kThreads>(own_mass, sums, total);
+  const Mass count_before = sum_before<kThreads>(own_count, sums, tokens);
+  const double nucleus = nucleus_of(choice, total);
+  const auto most = static_cast<Mass>(max(choice.top_k, 1));
+  if (count_before < most && count_before + own_count >= most) cut.of_count = bin;
+  if (static_cast<double>(mass_before) < nucleus &&
+      static_cast<double>(mass_before + own_mass) >= nucleus)
+    cut.of_mass = bin;
+  __syncthreads();
+  // Top-p counts in what top-k keeps, so all of that is needed.
+  const bool by_count = limits_count(choice, n_vocab);
+  const int last = by_count                ? cut.of_count
+                   : choice.top_p < 1.0f   ? cut.of_mass
+                                           : kChoiceBins - 1;
+  const int least =
+      by_count || choice.min_p <= 0.0f
+          ? kChoiceBins - 1
+          : Weigher{0.0f, 1.0f}(logf(choice.min_p)).bin + 1;  // one more for its rounding
+  if (bin == min(min(last, least), kChoiceBins - 1)) {
+    cut.last = bin;
+    cut.kept = static_cast<unsigned>(count_before + own_count);
   }
   __syncthreads();
-  if (threadIdx.x < kWarp) {
-    constexpr int kOwn = kChoiceBins / kWarp;
-    const int first = static_cast<int>(threadIdx.x) * kOwn, end = first + kOwn;
-    Mass own_mass = 0, own_count = 0;
-    for (int bin = first; bin < end; ++bin) {
-      own_mass += bins.mass[bin];
-      own_count += bins.count[bin];
-    }
-    const Mass masses = warp_sums(own_mass), counts = warp_sums(own_count);
-    const Mass total = shuffle(masses, kWarp - 1);
-    if (threadIdx.x == 0) {
-      bins.total = total;
-      bins.of_count = bins.of_mass = kChoiceBins - 1;
-    }
-    __syncwarp();
-    const double nucleus = nucleus_of(choice, total);
-    const auto most = static_cast<Mass>(max(choice.top_k, 1));
-    Mass mass = masses - own_mass, count = counts - own_count;
-    for (int bin = first; bin < end; ++bin) {
-      const Mass mass_before = mass, count_before = count;
-      mass += bins.mass[bin];
-      count += bins.count[bin];
-      if (count_before < most && count >= most) bins.of_count = bin;
-      if (static_cast<double>(mass_before) < nucleus && static_cast<double>(mass) >= nucleus)
-        bins.of_mass = bin;
-    }
-    __syncwarp();
-    // Top-p counts in what top-k keeps, so all of that is needed.
-    const bool by_count = limits_count(choice, n_vocab);
-    const int last = by_count                ? bins.of_count
-                     : choice.top_p < 1.0f   ? bins.of_mass
-                                             : kChoiceBins - 1;
-    const int least =
-        by_count || choice.min_p <= 0.0f
-            ? kChoiceBins - 1
-            : Weigher{0.0f, 1.0f}(logf(choice.min_p)).bin + 1;  // one more for its rounding
-    const int cut = min(last, least);
-    Mass kept = counts - own_count;
-    for (int bin = first; bin < end; ++bin) {
-      kept += bins.count[bin];
-      if (bin == min(cut, kChoiceBins - 1)) {
-        bins.last = bin;
-        bins.kept = static_cast<unsigned>(kept);
-      }
-    }
-  }
-  __syncthreads();
+  return total;
 }
 
 // --- Ranks ---
@@ -342,9 +316,26 @@ __device__ inline std::int32_t id_of(Mass key) {
   return static_cast<std::int32_t>(key & 0xffffffffu);
 }
 
-// Copies n keys into shared memory and sorts them there, in bitonic order.
+// Copies n keys, all different, into shared memory in rising order: few by counting for each how
+// many are below it, more in bitonic order. They come from other blocks.
+inline constexpr int kCountedKeys = 128;
 template <int kThreads>
-__device__ void sort_keys(const Mass* keys, int n, Mass* shared) {
+__device__ void sort_keys(const volatile Mass* keys, int n, Mass* shared) {
+  if (n <= kCountedKeys) {
+    Mass* unsorted = shared + kCountedKeys;
+    const auto own = static_cast<int>(threadIdx.x);
+    const Mass key = own < n ? keys[own] : 0;
+    if (own < n) unsorted[own] = key;
+    __syncthreads();
+    if (own < n) {
+      int below = 0;
+#pragma unroll 8
+      for (int i = 0; i < n; ++i) below += unsorted[i] < key ? 1 : 0;
+      shared[below] = key;
+    }
+    __syncthreads();
+    return;
+  }
   int size = 2;
   while (size < n) size *= 2;
   for (int i = static_cast<int>(threadIdx.x); i < size; i += kThreads)

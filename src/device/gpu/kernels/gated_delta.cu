@@ -2,15 +2,15 @@
 //
 // A block takes 32 columns of one value head's S for one sequence; a warp's lanes stand along dim_k
 // and each warp holds four columns. Where every sequence has one row (decode) the convolution and
-// its ring update are part of the same kernel. Floor of a decode row of 32 heads of 128 x 128: 2 MB
-// read and 2 MB written, 0.9 us.
-#include "device/gpu/kernels/gated_delta.cuh"
+// its ring update are part of the same kernel; so many sequences that their blocks would not stand
+// side by side take whole heads where they can (delta_head.cu). Floor of a decode row of 32 heads
+// of 128 x 128: 2 MB read and 2 MB written, 0.9 us.
+#include "device/gpu/kernels/delta_step.cuh"
 
 namespace tessera::gpu {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int kColumns = 4;  // of S, a warp
 constexpr int kBlockColumns = kThreads / kWarp * kColumns;
 constexpr int kMaxDim = 256;
 
@@ -79,25 +79,10 @@ struct alignas(16) Convolved {
 };
 
 // The channels that a thread convolves in decode, and what of them is there before this step.
-constexpr int kRounds = 2;      // channels a thread, at most
-constexpr int kEarlyWidth = 4;  // of the convolution
+constexpr int kRounds = 2;  // channels a thread, at most
 struct EarlyChannels {
   float taps[kRounds][kEarlyWidth], past[kRounds][kEarlyWidth - 1];
 };
-
-// Of a decode block: its head and columns, and which row of the ring the step's inputs go to. Made
-// once: divisions are dear.
-struct BlockPlace {
-  int head, key_head, column;  // the block's first column
-  int newest;                  // row of the ring
-  bool writes_keys;            // the first block of the first value head that reads its key head
-};
-__device__ __forceinline__ BlockPlace block_place(const DeltaShape& s, const Sequence& sequence,
-                                                  int head, int column) {
-  const int key_head = key_head_of(s, head);
-  const int first = s.grouped ? key_head * (s.value_heads / s.key_heads) : key_head;
-  return {head, key_head, column, sequence.first_position % s.width, column == 0 && head == first};
-}
 
 // Channel i of the block's 2 * dim_k + kBlockColumns; -1: past the head's columns.
 __device__ __forceinline__ int channel_of(const DeltaShape& s, const BlockPlace& at, int i) {
@@ -125,11 +110,6 @@ __device__ __forceinline__ void load_early(const DeltaArgs& args, const DeltaSha
     for (int j = 0; j + 1 < kEarlyWidth; ++j)
       early.past[round][j] = ring[(at.newest + 1 + j) % kEarlyWidth * s.channels + c];
   }
-}
-
-// Called, not copied: few instructions to fetch (select.cuh).
-static __device__ __noinline__ float silu_called(float x) {
-  return silu(x);
 }
 
 __device__ __forceinline__ void put_channel(const DeltaShape& s, const BlockPlace& at, float* ring,
@@ -182,51 +162,6 @@ __device__ __forceinline__ float* gate_of(const DeltaArgs& args, const DeltaShap
   if (args.gate == nullptr || c >= min(column + kBlockColumns, s.dim_v)) return nullptr;
   const std::int64_t row = sequence.first_row;
   return args.gate + (row * s.value_heads + head) * s.dim_v + c;
-}
-
-// What decides on a head's gates: loaded before they are needed.
-struct GateInputs {
-  float alpha, beta;
-};
-__device__ __forceinline__ GateInputs load_gates(const DeltaArgs& args, const DeltaShape& s,
-                                                 int row, int head) {
-  const std::int64_t at = static_cast<std::int64_t>(row) * s.value_heads + head;
-  return {args.alpha[at], args.beta_logits[at]};
-}
-
-// A lane's elements of a column of dim_k: four neighbours of every 128 where it has so many.
-template <int kParts>
-__device__ __forceinline__ void load_column(const float* from, int dim_k, int lane,
-                                            float (&to)[kParts]) {
-  if constexpr (kParts % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < kParts; i += 4) {
-      const int d = i * kWarp + 4 * lane;
-      const float4 v = d < dim_k ? *reinterpret_cast<const float4*>(from + d) : float4{0, 0, 0, 0};
-      to[i] = v.x, to[i + 1] = v.y, to[i + 2] = v.z, to[i + 3] = v.w;
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i)
-      to[i] = i * kWarp + lane < dim_k ? from[i * kWarp + lane] : 0.0f;
-  }
-}
-template <int kParts>
-__device__ __forceinline__ void store_column(float* to, int dim_k, int lane,
-                                             const float (&from)[kParts]) {
-  if constexpr (kParts % 4 == 0) {
-#pragma unroll
-    for (int i = 0; i < kParts; i += 4) {
-      const int d = i * kWarp + 4 * lane;
-      if (d < dim_k)
-        *reinterpret_cast<float4*>(to + d) =
-            make_float4(from[i], from[i + 1], from[i + 2], from[i + 3]);
-    }
-  } else {
-#pragma unroll
-    for (int i = 0; i < kParts; ++i)
-      if (i * kWarp + lane < dim_k) to[i * kWarp + lane] = from[i];
-  }
 }
 
 // kParts: elements of dim_k a lane.
@@ -372,6 +307,7 @@ GpuError delta_recurrent(const Launch& launch, const DeltaArgs& args, const floa
 }
 
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args) {
+  if (goes_by_heads(launch, args.spec, args.step)) return delta_heads(launch, args);
   if (args.step.max_sequence_rows == 1) return delta_recurrent(launch, args, nullptr);
   const bool in_chunks = goes_in_chunks(args.spec, args.step);
   float* conv = nullptr;

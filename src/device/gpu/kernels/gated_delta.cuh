@@ -70,6 +70,10 @@ __device__ __forceinline__ void update_ring(const DeltaArgs& args, const DeltaSh
 
 GpuError delta_convolve(const Launch& launch, const DeltaArgs& args, float* conv);
 GpuError delta_recurrent(const Launch& launch, const DeltaArgs& args, const float* conv);
+// Several sequences of one row, a block a head of 128 x 128: where smaller blocks would not all
+// stand side by side and two of these do on a multiprocessor.
+bool goes_by_heads(const Launch& launch, const GatedDeltaSpec& spec, const StepRows& step);
+GpuError delta_heads(const Launch& launch, const DeltaArgs& args);
 // `conv`: null where chunks_convolve(); `memory`: the workspace from delta_chunks_at() on.
 GpuError delta_chunked(const Launch& launch, const DeltaArgs& args, const float* conv,
                        void* memory);

@@ -52,7 +52,8 @@ struct Launch {
   bool gemm = false;             // has_gemm() of the device
 };
 
-// Whether the current device runs the products of long prompts that only Hopper has (gemm.cuh).
+// Whether the current device runs what only Hopper has: the products of long prompts (gemm.cuh) and
+// those of plain rows by clusters of blocks (plain_rows.cu).
 bool has_gemm();
 
 // --- Matrices ---
@@ -141,6 +142,7 @@ struct Input {
   std::int64_t gate_stride = 0;
   bool gate_open = false;  // `gate` holds silu(gate) already
   int head_dim = 0;
+  bool rounded = false;  // gated_delta() left them so in the workspace (leaves_rounded())
   const std::int32_t* row_ids = nullptr;  // row i of the product reads row row_ids[i] of x
 };
 
@@ -254,8 +256,13 @@ struct DeltaArgs {
   // [rows][value_width], dense, or null: where opens_gate() it is replaced by silu(gate), which the
   // product behind would otherwise compute in each of its blocks.
   float* gate = nullptr;
+  // Of the product behind (gated_rms): where leaves_rounded() its rows stand rounded in the
+  // launch's workspace, too, for the next call. Null: not wanted.
+  const float* norm = nullptr;
+  float eps = 0.0f;
 };
 bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step);
+bool leaves_rounded(const Launch& launch, const GatedDeltaSpec& spec, const StepRows& step);
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args);
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows);
 

@@ -19,6 +19,7 @@ struct Rounding {
 GpuError project_decode(const Launch& launch, const ProjectArgs& args, const Rounding& rounding);
 
 // The input's rows as products by super-blocks read them, to `out`: rounded_row_bytes() each.
+// Nothing to do where they stand there already (Input::rounded).
 GpuError round_rows(const Launch& launch, const Input& input, int rows, std::byte* out);
 
 // Where every matrix is Q4_K, Q6_K or plain and columns are whole super-blocks.

@@ -6,7 +6,8 @@
 // rows come rounded, by round_rows) and meets with them the weights of one unit after another: 16
 // rows of a quantised matrix, or a few of a plain one. The weights of the first unit are in
 // registers, the others' on their way to L2, before the kernel before is done. So many tiles that
-// each warp takes whole ones: project_wide.cu; many super-blocks: project_stream.cu.
+// each warp takes whole ones: project_wide.cu; many super-blocks: project_stream.cu; plain matrices
+// of several rows where blocks form clusters: plain_rows.cu.
 #include <algorithm>
 
 #include "device/gpu/kernels/project_decode.cuh"
@@ -267,7 +268,11 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   if (args.rows > 1) {
     args.room = super_room(args.supers, kDecodeRows);
     if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit()) {
-      if (!plain && !wide) {
+      if (!wide && has_plain_rows(launch, args)) {
+        const GpuError error = plain_rows(launch, args);
+        if (plain || error != GpuError{}) return error;
+        args.plain_units = 0;
+      } else if (!plain && !wide) {
         const GpuError error = round_rows(launch, args.in, args.rows, args.rounded);
         if (error != GpuError{}) return error;
       }

@@ -74,6 +74,11 @@ bool has_project_stream(const Launch& launch, int units, int supers);
 GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_units,
                         const Rounding& rounding);
 
+// The plain matrices times several rows, by clusters of blocks; leaves the rows in args.rounded if
+// not null. The same bits as the plain units of the other kernels.
+bool has_plain_rows(const Launch& launch, const SuperArgs& args);
+GpuError plain_rows(const Launch& launch, const SuperArgs& args);
+
 // --- A warp's share of a unit ---
 
 __device__ __forceinline__ void put_sums(const RowSums& sums, int lane, float* shares) {

@@ -240,17 +240,20 @@ RunLayer GpuStep::delta_calls(int layer, const GatedDeltaSpec& g, const StepShap
              .state = memory_.slots + memory_.state.slot_offset[static_cast<std::size_t>(layer)],
              .slot_stride = memory_.state.slot_floats,
              .out = s.side_v,
-             .gate = s.side};
+             .gate = s.side,
+             .norm = w.vector(TensorRole::gdn_norm),
+             .eps = memory_.spec.norm_eps};
   const Input mixed{.kind = InputKind::gated_rms,
                     .x = s.side_v,
                     .stride = g.value_width(),
                     .cols = g.value_width(),
-                    .weight = w.vector(TensorRole::gdn_norm),
-                    .eps = memory_.spec.norm_eps,
+                    .weight = l.delta.norm,
+                    .eps = l.delta.eps,
                     .gate = s.side,
                     .gate_stride = g.value_width(),
                     .gate_open = opens_gate(g, l.delta.step),
-                    .head_dim = g.dim_v};
+                    .head_dim = g.dim_v,
+                    .rounded = leaves_rounded(launch_, g, l.delta.step)};
   l.out = output_args(layer, mixed, w.matrix(TensorRole::gdn_out), shape);
   return l;
 }
