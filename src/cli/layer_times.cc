@@ -167,20 +167,21 @@ LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& o
   std::map<Json, MeasuredLayers> measured;  // devices may be alike
   const DeviceInventory& last = inventory.devices.back();
   for (const DeviceInventory& device : inventory.devices) {
-    // GPUs like the last one are measured as it is, with the head.
-    Json key = times.key_of(device, true);
-    if (&device != &last && (device.model.empty() || key != times.key_of(last, true)))
-      key["head"] = false;
+    // For GPUs like the last one it is measured, with the head.
+    const bool like_last =
+        &device == &last ||
+        (!device.model.empty() && times.key_of(device, true) == times.key_of(last, true));
+    const Json key = times.key_of(device, like_last);
     const auto alike = measured.find(key);
     std::optional<MeasuredLayers> known = alike != measured.end() ? std::optional(alike->second)
                                           : afresh                ? std::nullopt
                                                                   : saved_layer_times(key, n_layer);
     const bool steady = known && known->spread <= kMostSpread;
     if (missing && !steady && alike == measured.end()) {
-      const auto now = measured_now(times, device, key, open, known, n_layer);
+      const DeviceInventory& on = like_last ? last : device;
+      const auto now = measured_now(times, on, key, open, known, n_layer);
       if (!now)
-        return {.unmeasured =
-                    fmt::format("{} was not measured: {}", device.name, now.error().message)};
+        return {.unmeasured = fmt::format("{} was not measured: {}", on.name, now.error().message)};
       known = *now;
       measured.emplace(key, *known);
     }

@@ -141,7 +141,9 @@ Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which) {
   return tokens;
 }
 
-Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which) {
+// `known`: the tokens of every step, which are given then instead of where they will be.
+Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which,
+                   const Tokens& known = {}) {
   Steps steps(runner);
   std::vector<ModelRunner::Sequence> sequences;
   for (std::size_t i = 0; i < which.size(); ++i) sequences.push_back(runner.start(kSteps));
@@ -150,8 +152,9 @@ Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which) {
     std::vector<Row> rows;
     for (std::size_t i = 0; i < which.size(); ++i)
       rows.push_back({&sequences[i],
-                      step == 0 ? static_cast<TokenId>(20 + 3 * which[i])
-                                : token_of_choice(static_cast<int>(i)),
+                      step == 0       ? static_cast<TokenId>(20 + 3 * which[i])
+                      : known.empty() ? token_of_choice(static_cast<int>(i))
+                                      : known[static_cast<std::size_t>(step - 1)][i],
                       choice_of(which[i], step)});
     steps.begin(rows);
     if (step > 0) tokens.push_back(steps.end());
@@ -180,7 +183,10 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
       ModelRunner runner(file(GetParam()), options);
       ASSERT_TRUE(runner.ready());
       ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count));
-      for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
+      for (const int i : {0, 1}) {
+        EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
+        EXPECT_EQ(begun_ahead(runner, rows[i], expected[i]), expected[i]) << i << ", known";
+      }
     }
 }
 

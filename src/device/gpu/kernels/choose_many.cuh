@@ -8,7 +8,7 @@
 // digit of the cut holds one token. The draw is in the order of ids.
 //
 // Cost: top-k and top-p read the row about three times each, up to eight where logits are equal,
-// and the draw reads it once, all from L2: 430 us in all for 248,320 nearly flat logits on an H100.
+// and the draw reads it once, all from L2: 288 us for a row of 248,320 on an H200 (top-p 0.95).
 // It is rare, so not spread over more blocks.
 #pragma once
 

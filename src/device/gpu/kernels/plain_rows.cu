@@ -108,14 +108,18 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kWarps* kWarp, 2)
   __syncthreads();
   send_sums(w, room, rank, warp, lane);
   if (lane < kRanks) store_in(lane, &room.squares[rank][warp], squares);
+  __syncwarp();
   cluster_arrive();
   if (args.rounded != nullptr && warp < n && warp % clusters == cluster) {
     char* to = rounded_row(args.rounded, args.in.cols, first + warp);
     round_super(x, 1.0f, lane, to + rank * kSuperBytes);
     if (lane == 0) rounded_squares(to, args.in.cols)[rank] = squares;
   }
+  __syncwarp();
   cluster_await();
   finish_unit(args, room, cluster * kWarps + rank, first, n);
+#elif defined(TESSERA_GPU_PTX)
+  __trap();  // has_plain_rows() says no
 #endif
 }
 

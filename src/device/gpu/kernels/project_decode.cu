@@ -277,6 +277,7 @@ std::size_t shared_bytes(DecodeArgs* args, int n_cols) {
 GpuError project_decode(const Launch& launch, const ProjectArgs& project,
                         const Rounding& rounding) {
   if (has_project_supers(project)) return project_supers(launch, project, rounding);
+  if (rounding.here > 0) return TESSERA_GPU_API(ErrorInvalidValue);
   DecodeArgs args{};
   args.in = project.input;
   args.rows = project.rows;

@@ -262,7 +262,8 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   const bool wide = n == 1 && args.units >= least_wide_units(launch), six = six_units > 0;
   if (!wide && has_project_stream(launch, args.units, args.supers))
     return project_stream(launch, args, six_units, rounding);
-  constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;  // the most that shares take
+  if (rounding.here > 0) return TESSERA_GPU_API(ErrorInvalidValue);  // gated_supers() was not asked
+  constexpr std::size_t kOther = 16 * kTileRows * kDecodeRows * 4;   // the most that shares take
   const bool plain = args.units == 0;
   if (!plain || rounding.leave) args.rounded = rounding.rows;
   if (args.rows > 1) {

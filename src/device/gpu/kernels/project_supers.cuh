@@ -107,7 +107,7 @@ __device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int
     if (row < n)
       v[i] = *reinterpret_cast<const uint4*>(from + row * stride + super * kSuperBytes + at * 16);
   }
-  if (lane < n && args.in.kind != InputKind::plain)
+  if (lane < n && args.in.kind == InputKind::rms_norm)
     reinterpret_cast<float*>(shared + args.room.squares)[lane * args.supers + super] =
         rounded_squares(from + lane * stride, args.in.cols)[super];
 #pragma unroll

@@ -14,6 +14,7 @@ constexpr auto kOutOfMemory = cudaErrorMemoryAllocation;
 #endif
 
 std::atomic<int> allocations_left{-1};
+thread_local bool left_behind = false;
 
 // Whether a test wants this allocation to fail.
 bool must_fail() {
@@ -30,6 +31,13 @@ Error allocation_error(std::int64_t bytes, const char* where, const char* what, 
 }
 
 }  // namespace
+
+LeftBehind::LeftBehind() {
+  left_behind = true;
+}
+LeftBehind::~LeftBehind() {
+  left_behind = false;
+}
 
 void fail_allocation(int n) {
   allocations_left = n;
@@ -55,7 +63,7 @@ Result<DeviceBuffer> DeviceBuffer::allocate(std::int64_t bytes, const char* what
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr) static_cast<void>(GPU(Free)(data_));
+  if (data_ != nullptr && !left_behind) static_cast<void>(GPU(Free)(data_));
 }
 
 Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what, Seen seen) {
@@ -76,7 +84,7 @@ Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (data_ == nullptr) return;
+  if (data_ == nullptr || left_behind) return;
 #if defined(TESSERA_HIP)
   static_cast<void>(hipHostFree(data_));
 #else
@@ -92,7 +100,7 @@ Result<Stream> Stream::create() {
 }
 
 Stream::~Stream() {
-  if (stream_ != nullptr) static_cast<void>(GPU(StreamDestroy)(stream_));
+  if (stream_ != nullptr && !left_behind) static_cast<void>(GPU(StreamDestroy)(stream_));
 }
 
 Result<Event> Event::create() {
@@ -103,7 +111,7 @@ Result<Event> Event::create() {
 }
 
 Event::~Event() {
-  if (event_ != nullptr) static_cast<void>(GPU(EventDestroy)(event_));
+  if (event_ != nullptr && !left_behind) static_cast<void>(GPU(EventDestroy)(event_));
 }
 
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late) {
@@ -148,7 +156,7 @@ Result<Graph> Graph::end(GpuStream stream) {
 }
 
 Graph::~Graph() {
-  if (graph_ != nullptr) static_cast<void>(GPU(GraphExecDestroy)(graph_));
+  if (graph_ != nullptr && !left_behind) static_cast<void>(GPU(GraphExecDestroy)(graph_));
 }
 
 Status Graph::launch(GpuStream stream) const {

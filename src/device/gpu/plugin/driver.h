@@ -140,4 +140,14 @@ class Graph {
   GraphHandle graph_ = nullptr;
 };
 
+// While one lives, what is destroyed on its thread is left to the driver: to free it would wait for
+// a queue that may never end.
+class LeftBehind {
+ public:
+  LeftBehind();
+  ~LeftBehind();
+  LeftBehind(const LeftBehind&) = delete;
+  LeftBehind& operator=(const LeftBehind&) = delete;
+};
+
 }  // namespace tessera::gpu

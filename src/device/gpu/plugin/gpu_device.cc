@@ -20,9 +20,11 @@ GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const Gp
 GpuDevice::~GpuDevice() {
   use();
   drop_posts();
-  // A queue that does not answer is left to the driver.
+  // A queue that does not answer is left to the driver; with all that it uses where it may wait for
+  // another GPU, which freeing would wait for too.
   if (lost()) {
     run_claim_.keep();
+    if (abandoned_ && GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
     return;
   }
   for (const GpuStream queue : {streams_.queue(), stream_.get()})

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -155,6 +156,7 @@ class GpuDevice final : public Device {
   Status fetch(void* to, const void* from, std::size_t bytes);
   void enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
 
+  std::optional<LeftBehind> left_behind_;  // first, so that it goes last
   const std::string name_;
   const GpuDeviceOptions options_;
   const GpuHost host_;
@@ -216,6 +218,7 @@ class GpuDevice final : public Device {
   } replaced_;
   bool logits_here_ = false;
   Status fault_;
+  bool abandoned_ = false;  // with another of its chain
 
   std::map<std::pair<StepShape, std::vector<BlockCall>>, Replay> replays_;
 };

@@ -15,7 +15,8 @@ bool GpuDevice::goes_ahead(const BatchView& batch) const {
          std::none_of(choices.begin(), choices.end(), host_chooses);
 }
 
-// What begin() noted needs no tokens and goes before.
+// Where tokens are known too: the rows of the step before stay in place until then (unmoved()), and
+// this step's would be written over them. What begin() noted needs no tokens and goes before.
 void GpuDevice::take_tokens(const Device& last) {
   if (&last == this) return;  // the queue's order is enough
   const auto& other = static_cast<const GpuDevice&>(last);
