@@ -136,5 +136,7 @@ inline double bytes_of(const Matrix& m) {
 // dense_bench.cu: a dense model of the shape of qwen35 full. `what`: d(ecode), p(rompts), s:
 // without chained launches.
 void bench_dense(int layers, const char* what);
+// choose_bench.cu: tokens from logits of one row.
+void bench_draws();
 
 }  // namespace tessera::gpu::bench

@@ -2,10 +2,11 @@
 // graphs over all 40 layers, whole tokens, and prompt chunks. Weights are random; every layer has
 // its own, so that nothing is read from a cache that a real token would not find there.
 //
-//   kernel_bench [layers [d][c][p][t][s]]     # decode, contexts, prompts, draws; s: not chained
+//   kernel_bench [layers [d][c][p][s]]        # decode, contexts, prompts; s: not chained
 //   kernel_bench [layers [2]...[8]]           # decode of so many rows
 //   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
+//   kernel_bench [1 t]                        # draws (choose_bench.cu)
 #include <cstring>
 
 #include "bench.h"
@@ -389,37 +390,6 @@ class Bench {
     }
   }
 
-  // Tokens from logits of one row.
-  void draws() {
-    constexpr int kTimes = 20;
-    float* logits = floats(kVocab, 2.5f, 21);
-    const auto run = [&](const char* name, bool sampled, RowChoice choice) {
-      GPU_OK(cudaMemcpy(b_.choices, &choice, sizeof(choice), cudaMemcpyHostToDevice));
-      const double us = time([&] {
-        for (int i = 0; i < kTimes; ++i)
-          GPU_OK(choose(runner_.launch, {.logits = logits,
-                                         .rows = 1,
-                                         .n_vocab = kVocab,
-                                         .n_token = kVocab,
-                                         .sampled = sampled,
-                                         .choices = b_.choices,
-                                         .out = b_.chosen}));
-      });
-      std::printf("%-34s rows %5d  %9.2f us\n", name, 1, us / kTimes);
-      std::fflush(stdout);
-    };
-    run("choice: largest", false, {});
-    run("choice: temperature", true, {.uniform = 0.5, .temperature = 0.8f, .top_p = 1.0f});
-    run("choice: top-k 40, top-p 0.95", true,
-        {.uniform = 0.5, .temperature = 0.8f, .top_p = 0.95f, .top_k = 40});
-    run("choice: top-p 0.95", true, {.uniform = 0.5, .temperature = 0.8f, .top_p = 0.95f});
-    run("choice: top-k 1000", true,
-        {.uniform = 0.5, .temperature = 0.8f, .top_p = 1.0f, .top_k = 1000});
-    const RowChoice largest{};
-    GPU_OK(cudaMemcpy(b_.choices, &largest, sizeof(largest), cudaMemcpyHostToDevice));
-    (void)cudaFree(logits);
-  }
-
   // One row at growing contexts, layer by layer and as a run.
   void contexts() {
     for (const int context : {0, 1023, 4095, 8191, 16383, 32767}) {
@@ -487,6 +457,10 @@ int main(int argc, char** argv) {
     tessera::gpu::bench::bench_dense(std::atoi(argv[1]), argc > 3 ? argv[3] : "d");
     return 0;
   }
+  if (std::strcmp(only, "t") == 0) {
+    tessera::gpu::bench::bench_draws();
+    return 0;
+  }
   Bench bench(argc > 1 ? std::atoi(argv[1]) : 40, std::strchr(only, 's') == nullptr);
   if (std::strchr(only, 'd') != nullptr) {
     bench.decode(1, 0);
@@ -495,7 +469,6 @@ int main(int argc, char** argv) {
   }
   for (const char* c = only; *c != 0; ++c)
     if (*c >= '2' && *c <= '8') bench.decode(*c - '0', 0);
-  if (std::strchr(only, 't') != nullptr) bench.draws();
   if (std::strchr(only, 'c') != nullptr) bench.contexts();
   if (std::strchr(only, 'p') != nullptr) {
     bench.prefill(512, 0);
