@@ -39,8 +39,8 @@ inline constexpr auto kExpertOptions = [] {
        .fallback = "auto",
        .commands = kModelCommands,
        .value = "WHEN",
-       .help = "send the host's experts to a GPU for prompts, from a packed copy in pinned memory: "
-               "where that is faster (auto), always, or never",
+       .help = "let a GPU fetch the host's experts from a packed copy in pinned memory: where that "
+               "is faster (auto), always, or never",
        .choices = "auto|on|off"},
       {.key = "experts.profile",
        .flags = "--expert-profile",

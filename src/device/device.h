@@ -70,11 +70,13 @@ const char* kv_type_name(KvType type);
 Result<KvType> parse_kv_type(std::string_view name);
 
 // One (row, expert, weight) of a MoE layer; slot is its place among the row's chosen experts.
+// `fetched`: its device reads the expert where it lies, though it is not resident.
 struct RoutedPair {
   std::int32_t row;
   std::int32_t expert;
   std::int32_t slot;
   float weight;
+  bool fetched = false;
 };
 
 // What a device is asked to hold. Sizes are final: they are the plan's.
@@ -237,6 +239,10 @@ class Device {
   // and forgotten. Such a pair's output has the bits that it has where the expert is resident.
   virtual void stream_experts(int layer, std::span<const RoutedPair> pairs);
   virtual StreamedExperts streamed() const { return {}; }  // since it was loaded
+  // In steps of fewer rows than least_streamed_rows(): of n experts that a row lacks and of which
+  // it takes pairs it reads reads[n] itself, where they lie, while the others are computed
+  // elsewhere (RoutedPair::fetched). None until it is told, which it is before the first step.
+  virtual void divide_reads(std::span<const std::uint8_t> reads) { (void)reads; }
 
   // --- Experts that come and go, between steps ---
   // Begins to copy the expert into its place. Steps may go on meanwhile.

@@ -45,6 +45,7 @@ WorkerFailure failure_of(const Error& error, bool taken) {
 
 Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, DispatcherParts parts)
     : n_embd_(spec.n_embd),
+      most_used_(most_experts_used(spec)),
       table_(layout),
       options_(parts.options),
       metrics_(parts.metrics),

@@ -90,6 +90,7 @@ class Dispatcher {
   struct Job;
 
   Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts);
+  void divide_reads(Device& device, double link_us) const;
   void choose_stream(Device& device, int layer, int rows);
   void fetch_streamed(Device& device, int layer);
   void pass_over(int layer);
@@ -118,6 +119,7 @@ class Dispatcher {
   void observe(int layer, std::span<const RoutedPair> pairs);
 
   int n_embd_;
+  int most_used_;  // experts of a row
   ExpertTable table_;
   ExpertOptions options_;
   ExpertMetrics* metrics_;

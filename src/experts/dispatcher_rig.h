@@ -69,6 +69,9 @@ class FakeDevice final : public Device {
     streamed_pairs += given.size();
   }
   StreamedExperts streamed() const override { return fetched; }
+  void divide_reads(std::span<const std::uint8_t> given) override {
+    reads.assign(given.begin(), given.end());
+  }
   void add_expert_sums(int, std::span<const std::int32_t> to,
                        std::span<const double> from) override {
     summed = true;
@@ -100,6 +103,7 @@ class FakeDevice final : public Device {
   std::vector<std::uint8_t> fetchable;  // empty: no expert
   int least_rows = 0;
   double crossing_us = 1.0;  // of one expert
+  std::vector<std::uint8_t> reads;
   StreamedExperts fetched;
   int rows_given = 0;
   int dense_calls = 0;

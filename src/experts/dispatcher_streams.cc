@@ -32,51 +32,74 @@ Status Dispatcher::measure_streams(Device& device) {
   if (options_.stream == ExpertStream::automatic) {
     TESSERA_ASSIGN(pace, host_pace(layer, device.streamable(layer)));
     log_info(
-        "{}: an expert crosses in {:.1f} us; the host takes {:.1f} us for one and {:.1f} us "
-        "a pair",
-        device.name(), device.stream_us(layer, 1), pace.expert_us, pace.pair_us);
+        "{}: an expert crosses in {:.1f} us; the host takes {:.1f} us for one, {:.1f} us a pair "
+        "and {:.1f} us a call",
+        device.name(), device.stream_us(layer, 1), pace.expert_us, pace.pair_us, pace.call_us);
   }
   stream_choice_ = StreamChoice(options_.stream, pace);
+  divide_reads(device, device.stream_us(layer, 1));
   return {};
 }
 
-// From jobs of one row and of several, with the same few experts.
+void Dispatcher::divide_reads(Device& device, double link_us) const {
+  std::vector<std::uint8_t> reads;
+  for (int lacking = 0; lacking <= most_used_; ++lacking)
+    reads.push_back(static_cast<std::uint8_t>(stream_choice_.reads(lacking, link_us)));
+  device.divide_reads(reads);
+  if (options_.stream == ExpertStream::automatic)
+    log_info("{}: of {} experts away that a row wants it reads {} over the link", device.name(),
+             most_used_, reads.back());
+}
+
+// From jobs of one row with several experts and with fewer, and of several rows; each with other
+// experts, which no cache has.
 Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts) {
-  constexpr int kTries = 3;
+  constexpr int kTries = 5;
   constexpr int kMostExperts = 8, kMostRows = 32;
   Group& host = *groups_.front();
   const auto n = static_cast<std::size_t>(n_embd_);
   const ExpertLimits limits = host.executor->limits();
   const auto rows = static_cast<std::size_t>(std::clamp(limits.max_rows, 1, kMostRows));
   const auto most = std::clamp<std::size_t>(limits.max_pairs / rows, 1, kMostExperts);
-  std::vector<int> chosen;
-  for (int e = 0; e < static_cast<int>(experts.size()) && chosen.size() < most; ++e)
-    if (experts[static_cast<std::size_t>(e)] != 0) chosen.push_back(e);
-  const std::size_t each = chosen.size();
-  std::vector<RoutedPair> pairs;
-  for (std::size_t row = 0; row < rows; ++row)
-    for (const int expert : chosen)
-      pairs.push_back({.row = static_cast<std::int32_t>(row), .expert = expert, .weight = 1.0f});
+  std::vector<int> can;
+  for (int e = 0; e < static_cast<int>(experts.size()); ++e)
+    if (experts[static_cast<std::size_t>(e)] != 0) can.push_back(e);
+  const std::size_t each = std::min(most, can.size());
   for (std::size_t i = 0; i < rows * n; ++i) host.inputs[i] = static_cast<float>(i % 7) - 3.0f;
-  const auto least_us = [&](std::size_t count) -> Result<double> {
+  std::vector<RoutedPair> pairs;
+  std::size_t next = 0;
+  const auto least_us = [&](std::size_t count, std::size_t used) -> Result<double> {
     double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kTries; ++i) {
+    for (int i = 0; i < kTries; ++i, next += used) {
+      pairs.clear();
+      for (std::size_t row = 0; row < count; ++row)
+        for (std::size_t e = 0; e < used; ++e)
+          pairs.push_back({.row = static_cast<std::int32_t>(row),
+                           .expert = can[(next + e) % can.size()],
+                           .weight = 1.0f});
+      const auto start = Clock::now();
       TESSERA_TRY(host.executor->submit({.layer = layer,
                                          .n_rows = static_cast<int>(count),
                                          .rows = std::span(host.inputs).first(count * n),
-                                         .pairs = std::span(pairs).first(count * each)}));
-      TESSERA_ASSIGN(const ExpertReport report,
-                     host.executor->collect(std::span(host.sums).first(count * n)));
-      least = std::min(least, static_cast<double>(report.compute_us));
+                                         .pairs = pairs}));
+      const Result<ExpertReport> report =
+          host.executor->collect(std::span(host.sums).first(count * n));
+      if (!report) return report.error();
+      const std::chrono::duration<double, std::micro> spent = Clock::now() - start;
+      least = std::min(least, spent.count());
     }
     return least;
   };
-  TESSERA_ASSIGN(const double one, least_us(1));
-  TESSERA_ASSIGN(const double all, least_us(rows));
+  const std::size_t fewer = each / 2;
+  TESSERA_ASSIGN(const double all, least_us(rows, each));
+  TESSERA_ASSIGN(const double one, least_us(1, each));
+  TESSERA_ASSIGN(const double few, least_us(1, fewer));
   const double more = static_cast<double>((rows - 1) * each);
   const double pair_us = more > 0 ? std::max(0.0, all - one) / more : 0.0;
-  return HostPace{.expert_us = std::max(0.0, one / static_cast<double>(each) - pair_us),
-                  .pair_us = pair_us};
+  const double both_us = std::max(0.0, one - few) / static_cast<double>(each - fewer);
+  return HostPace{.call_us = std::max(0.0, one - static_cast<double>(each) * both_us),
+                  .expert_us = std::max(0.0, both_us - pair_us),
+                  .pair_us = std::min(pair_us, both_us)};
 }
 
 // Where the device takes some of a layer's pairs, it takes all that it can.

@@ -92,6 +92,38 @@ TEST(DispatcherStreams, LeaveTheHostAloneWhereAllAreFetched) {
   EXPECT_EQ(metrics.host.calls.value(), 0u);
 }
 
+// What the device says that it reads is neither asked for nor fetched again.
+TEST(DispatcherStreams, LeavePairsToADeviceThatReadsThem) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 20; ++round) {
+    const ShardLayout layout = streamed_layout(random_homes(random, round % 3));
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    Dispatcher dispatcher(spec_of(), layout, parts_of(ExpertStream::automatic, metrics, round % 3));
+    FakeDevice device;
+    device.fetchable = all_of_host(layout);
+    device.least_rows = kRows;
+    ASSERT_TRUE(dispatcher.measure_streams(device));
+    ASSERT_EQ(device.reads.size(), static_cast<std::size_t>(kUsed) + 1);
+    fill(device, random, 1 + static_cast<int>(random() % 8));
+    std::size_t read = 0;
+    for (RoutedPair& pair : device.pairs) {
+      pair.fetched = device.fetchable[static_cast<std::size_t>(pair.expert)] != 0 &&
+                     (round == 0 || random() % 2 == 0);
+      read += pair.fetched ? 1 : 0;
+    }
+    std::vector<float> expected(device.rows.size(), 0.0f);
+    add_pairs(device.pairs, device.rows, expected.data());
+    ASSERT_TRUE(dispatcher.compute(device, 1));
+    EXPECT_EQ(device.sums, expected);
+    EXPECT_EQ(device.streamed_pairs, read);
+    EXPECT_EQ(metrics.pairs_streamed.value(), read);
+    if (round == 0) {
+      EXPECT_EQ(metrics.host.pairs.value(), 0u);
+    }
+  }
+}
+
 // The plan wanted it, and the device has no memory for it.
 TEST(DispatcherStreams, AreTheHostsWhereTheDeviceHasNone) {
   const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, ExpertHome::host()));
@@ -121,6 +153,19 @@ TEST(StreamChoice, WeighsTheLinkAgainstTheHost) {
   const StreamChoice always(ExpertStream::on, {});
   EXPECT_TRUE(always.streams({.experts = 8, .pairs = 8}, 1e9));
   EXPECT_FALSE(always.streams({}, 0.0));
+}
+
+TEST(StreamChoice, DividesARowsExpertsSoThatTheLaterIsEarly) {
+  const StreamChoice choice(ExpertStream::automatic,
+                            {.call_us = 10.0, .expert_us = 15.0, .pair_us = 5.0});
+  EXPECT_EQ(choice.reads(0, 40.0), 0);
+  EXPECT_EQ(choice.reads(1, 40.0), 0);  // both 40
+  EXPECT_EQ(choice.reads(1, 39.0), 1);  // the host would be asked first
+  EXPECT_EQ(choice.reads(8, 40.0), 3);  // 120 and 120
+  EXPECT_EQ(choice.reads(8, 1.0), 8);   // nothing is asked for
+  EXPECT_EQ(choice.reads(8, 1000.0), 0);
+  EXPECT_EQ(StreamChoice().reads(8, 1.0), 0);
+  EXPECT_EQ(StreamChoice(ExpertStream::on, {}).reads(8, 1e9), 8);
 }
 
 }  // namespace

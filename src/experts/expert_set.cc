@@ -192,11 +192,23 @@ void ExpertSet::compute(const ExpertJob& job, std::span<double> sums, ThreadTeam
       member.for_each(job.n_rows, 1,
                       [&](int begin, int end) { cpu::quantize_rows(matmul_, x, begin, end); });
     pass.run(member, x);
-    member.for_each(job.n_rows, 1, [&](int begin, int end) {
-      for (std::int64_t r = begin; r < end; ++r)
-        ops_.partial_sum(s.terms + s.row_pairs[r], s.row_pairs[r + 1] - s.row_pairs[r], n,
-                         sums.data() + r * n);
-    });
+    add_up(member, job.n_rows, sums);
+  });
+}
+
+// Columns of a row are shared out too: other members' caches have the terms.
+void ExpertSet::add_up(TeamMember& member, int rows, std::span<double> sums) const {
+  constexpr std::int64_t kColumns = 128;
+  const std::int64_t n = n_embd();
+  const auto pieces = static_cast<int>((n + kColumns - 1) / kColumns);
+  const int grain = std::max(1, rows * pieces / (member.size() * 8));
+  member.for_each(rows * pieces, grain, [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) {
+      const std::int64_t row = i / pieces, first = i % pieces * kColumns;
+      const std::int32_t* pairs = scratch_.row_pairs + row;
+      ops_.partial_sum(scratch_.terms + pairs[0], pairs[1] - pairs[0], first,
+                       std::min(n, first + kColumns), sums.data() + row * n);
+    }
   });
 }
 

@@ -93,6 +93,7 @@ class ExpertSet {
                             std::byte* base, Scratch& out);
 
   ExpertSet(const Model& model, const ExpertSetLayout& layout, const ExpertSetOptions& options);
+  void add_up(TeamMember& member, int rows, std::span<double> sums) const;
 
   const Model& model_;
   ExpertSetLayout layout_;

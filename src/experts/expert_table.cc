@@ -64,6 +64,8 @@ void PairSplit::assign(const LayerHomes& homes, std::span<const RoutedPair> pair
     const ExpertHome home = homes.home(pair.expert);
     if (home.is_resident())
       resident_.push_back(pair);
+    else if (pair.fetched)
+      streamed_.push_back(pair);
     else
       away_[home.is_host() ? 0 : static_cast<std::size_t>(home.worker()) + 1].push_back(pair);
   }

@@ -9,9 +9,14 @@
 // device's. The speeds are those that were measured when the model was loaded, and not of late: the
 // two round otherwise, and the same prompt shall have the same answer. All pairs of a layer go one
 // way, since fetching the rows for a few of them costs the device as much as for all.
+//
+// A row alone asks for its few experts without a wait of the device, which can read some of them
+// where they lie meanwhile: reads() divides them so that the later of the two is early.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
+#include <limits>
 
 #include "experts/options.h"
 
@@ -19,6 +24,7 @@ namespace tessera {
 
 // What a job takes the host.
 struct HostPace {
+  double call_us = 0.0;
   double expert_us = 0.0;
   double pair_us = 0.0;
 };
@@ -39,10 +45,28 @@ class StreamChoice {
   }
 
   double host_us(const Work& work) const {
-    return host_.expert_us * work.experts + host_.pair_us * static_cast<double>(work.pairs);
+    return host_.call_us + host_.expert_us * work.experts +
+           host_.pair_us * static_cast<double>(work.pairs);
+  }
+
+  // Of so many experts that a row lacks, how many the device reads, each in `link_us`.
+  int reads(int lacking, double link_us) const {
+    if (mode_ != ExpertStream::automatic) return mode_ == ExpertStream::on ? lacking : 0;
+    int best = 0;
+    double least = std::numeric_limits<double>::infinity();
+    for (int n = 0; n <= lacking; ++n) {
+      const int left = lacking - n;
+      const Work work{.experts = left, .pairs = static_cast<std::size_t>(left)};
+      const double later = std::max(n * link_us, left > 0 ? kAskUs + host_us(work) : 0.0);
+      if (later < least) least = later, best = n;
+    }
+    return best;
   }
 
  private:
+  // A row's way to the host and that of its sum back.
+  static constexpr double kAskUs = 10.0;
+
   ExpertStream mode_ = ExpertStream::off;
   HostPace host_;
 };

@@ -115,8 +115,10 @@ Readers host_readers(const Plan& plan, const ShardPlan& shard, const MeasuredSpe
 Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host, Work work) {
   if (on_host(shard)) return host_readers(plan, shard, host, work);
   double away = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s;
-  if (work == Work::prompt && shard.streamed_bytes > 0)
-    away = std::max(away, kFileReads * kLinkBytesPerSecond);
+  // A token's are read by the host and over the link at the same time.
+  if (shard.streamed_bytes > 0)
+    away = work == Work::prompt ? std::max(away, kFileReads * kLinkBytesPerSecond)
+                                : away + kLinkBytesPerSecond;
   return {.bytes_per_s = shard.bytes_per_s,
           .away_bytes_per_s = away,
           .op_per_s = known_op_per_s(shard.op_per_s),

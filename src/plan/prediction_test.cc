@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "plan/planner_rig.h"
 
 namespace tessera {
@@ -105,10 +107,12 @@ DeviceInventory elsewhere(const char* name, bool remote, DeviceKind kind) {
           .memory_free = kPlenty};
 }
 
-// The host reads what is away while the GPU reads the rest, from the file: half as much again.
+// The host reads what is away while the GPU reads the rest, from the file: half as much again. Of
+// what lies in pinned memory the GPU reads a part meanwhile.
 TEST(AwayPrediction, OfAGpuIsTheSlowerOfItAndTheHost) {
   const Model model = golden("qwen35moe");
-  const Plan plan = half_away(elsewhere("cuda:0", false, DeviceKind::cuda));
+  Plan plan = half_away(elsewhere("cuda:0", false, DeviceKind::cuda));
+  EXPECT_GT(std::exchange(plan.shards[0].streamed_bytes, 0), 0);
   const auto token_s = [&](double gpu, double host) {
     Plan other = plan;
     other.shards[0].bytes_per_s = gpu;
@@ -120,6 +124,10 @@ TEST(AwayPrediction, OfAGpuIsTheSlowerOfItAndTheHost) {
   EXPECT_GT(gpu_bytes, host_bytes);
   EXPECT_NEAR(gpu_bytes + host_bytes / 1.5, decode_bytes(model, {.kv_type = plan.kv_type}), 1.0);
   EXPECT_NEAR(token_s(1e11, 1e10), std::max(gpu_bytes / 1e11, host_bytes / 1e10), 1e-12);
+  constexpr double kLink = 64e9;
+  plan.shards[0].streamed_bytes = 1;
+  EXPECT_NEAR(token_s(1e15, 1e10), host_bytes / (1e10 + kLink), 1e-12);
+  plan.shards[0].streamed_bytes = 0;
   const auto predicted = predict(model, plan, kMachine);
   ASSERT_TRUE(predicted);
   EXPECT_FALSE(predicted->measured);

@@ -70,7 +70,7 @@ TEST_P(GpuStream, PromptsHaveTheBitsOfTheResidentRun) {
   }
 }
 
-// Prompts by streams, tokens by the host.
+// Prompts by copies, tokens by reading experts where they lie.
 TEST_P(GpuStream, GreedyTokensAreThoseOfTheModel) {
   const GoldenData golden = GoldenData::load(golden_file(GetParam(), ".bin"));
   const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
@@ -93,7 +93,7 @@ TEST_P(GpuStream, GreedyTokensAreThoseOfTheModel) {
       }
       feed.tokens = {expected[i]};
     }
-    EXPECT_GT(counted.metrics.host.pairs.value(), 0u);
+    EXPECT_EQ(counted.metrics.host.pairs.value(), 0u);
   }
 }
 

@@ -49,10 +49,11 @@ struct VectorKernels {
   void (*scale)(const float* x, float factor, std::int64_t n, float* out);
 
   // out = the sum of weight * x over `count` rows; sum_rows adds `partial` to it (null: zeros) and
-  // rounds to f32, once.
+  // rounds to f32, once. partial_sum makes elements [begin, end) of it.
   void (*sum_rows)(const WeightedRow* rows, std::int64_t count, const double* partial,
                    std::int64_t n, float* out);
-  void (*partial_sum)(const WeightedRow* rows, std::int64_t count, std::int64_t n, double* out);
+  void (*partial_sum)(const WeightedRow* rows, std::int64_t count, std::int64_t begin,
+                      std::int64_t end, double* out);
 
   void (*silu_mul)(const float* gate, const float* up, std::int64_t n, float* out);
   void (*gelu_tanh_mul)(const float* gate, const float* up, std::int64_t n, float* out);

@@ -158,8 +158,11 @@ TEST_P(VectorOps, SumsOfRowsDoNotDependOnTheirOrder) {
       const auto there = static_cast<std::int64_t>(engine() % (10 - static_cast<unsigned>(here)));
       const WeightedRow* next = terms.data();
       std::vector<double> partial(expected.size(), kPoison), other(expected.size(), kPoison);
-      ops->partial_sum(next, there, n, partial.data());
-      ops->partial_sum(next + there, 9 - here - there, n, other.data());
+      ops->partial_sum(next, there, 0, n, partial.data());
+      for (std::int64_t begin = 0, end; begin < n; begin = end) {
+        end = std::min<std::int64_t>(n, begin + 1 + static_cast<std::int64_t>(engine() % 100));
+        ops->partial_sum(next + there, 9 - here - there, begin, end, other.data());
+      }
       EXPECT_EQ(other.back(), kPoison);
       for (std::size_t i = 0; i + 1 < partial.size(); ++i) partial[i] += other[i];
       std::vector<float> out(expected.size(), kPoison);

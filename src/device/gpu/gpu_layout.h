@@ -90,6 +90,7 @@ struct ExpertArena {
   ExpertShape shape;
   std::int64_t offset = 0;           // of expert 0, the others follow at shape.bytes
   std::int64_t table_offset = 0;     // of the table of pointers
+  std::int64_t linked_offset = 0;    // of one to those that lie in pinned memory; 0: none does
   int count = 0;                     // of the table's entries
   std::vector<std::int32_t> places;  // WeightEntry::places
 };

@@ -53,6 +53,9 @@ void place_experts(std::span<const TensorSlice> tensors, const ShardLayout& shar
   experts.offset =
       take(layout, experts.shape.bytes * static_cast<std::int64_t>(experts.places.size()));
   experts.table_offset = take(layout, std::int64_t{sizeof(void*)} * experts.count);
+  const LayerExperts* away = shard.layer_experts(layer);
+  if (away != nullptr && away->streamed)
+    experts.linked_offset = take(layout, std::int64_t{sizeof(void*)} * experts.count);
   const std::int64_t offsets[3] = {0, experts.shape.up_offset, experts.shape.down_offset};
   for (int i = 0; i < 3; ++i)
     layout.entries.push_back({.slice = parts[i],

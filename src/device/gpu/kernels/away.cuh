@@ -5,17 +5,37 @@
 // Cost: 8 KB over the link there and back and two looks across it, some 4 us a layer.
 #pragma once
 
-#include "device/gpu/kernels/kernels.h"
-#include "device/gpu/kernels/warp.cuh"
+#include "device/gpu/kernels/ffn.cuh"
 
 namespace tessera::gpu {
 
-// By slot, a bit for each of a row's experts that is not here.
+// By slot, a bit for each of a row's experts that is neither here nor read over the link.
 __device__ __forceinline__ std::uint32_t slots_away(const MoeArgs& moe, const std::int32_t* ids) {
   std::uint32_t away = 0;
   for (int slot = 0; slot < moe.n_used; ++slot)
-    away |= moe.table[ids[slot]] == nullptr ? 1u << slot : 0u;
+    away |= expert_at(moe, moe.table, ids[slot]) == nullptr ? 1u << slot : 0u;
   return away;
+}
+
+// By a whole block: which of its row's experts are read over the link. Ends with a barrier.
+__device__ inline void take_reads(const MoeArgs& moe, const AwayArgs& args, std::int32_t* ids) {
+  constexpr std::int32_t kNone = 0x7fffffff;
+  __shared__ std::int32_t readable[kMaxUsed];
+  const int slot = static_cast<int>(threadIdx.x);
+  std::int32_t own = kNone;
+  if (slot < moe.n_used) {
+    const std::int32_t id = ids[slot];
+    if (moe.table[id] == nullptr && moe.linked[id] != nullptr) own = id;
+    readable[slot] = own;
+  }
+  __syncthreads();
+  int n = 0, before = 0;
+  for (int i = 0; i < moe.n_used && own != kNone; ++i) {
+    n += readable[i] != kNone ? 1 : 0;
+    before += readable[i] < own ? 1 : 0;
+  }
+  if (own != kNone && before < args.reads[n]) ids[slot] = moe.n_expert + own;
+  __syncthreads();
 }
 
 // By a whole block, for its row.

@@ -19,6 +19,7 @@ __global__ void __launch_bounds__(kDecodeThreads)
   chain_trigger();
   const std::int64_t row = blockIdx.x;
   select_experts(moe, moe.logits + row * moe.n_expert, factor, s);
+  if (away.step != nullptr && moe.linked != nullptr) take_reads(moe, away, s.ids);
   if (static_cast<int>(threadIdx.x) < moe.n_used) {
     moe.ids[row * moe.n_used + threadIdx.x] = s.ids[threadIdx.x];
     moe.weights[row * moe.n_used + threadIdx.x] = s.weights[threadIdx.x];

@@ -33,6 +33,14 @@ inline const float* expert_norm(const FfnArgs& args) {
   return args.moe.norm != nullptr ? args.moe.norm : args.norm;
 }
 
+// Where the kernels find an expert by its id of moe.ids; null: nowhere. `table`: moe.table, or a
+// copy of it.
+__device__ __forceinline__ const std::byte* expert_at(const MoeArgs& moe,
+                                                      const std::byte* const* table,
+                                                      std::int32_t id) {
+  return id < moe.n_expert ? table[id] : moe.linked[id - moe.n_expert];
+}
+
 // Router logits, and the dense branch's gate logit where it reads the same input.
 GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
 // h of the routed slots (and of the dense branch where `with_dense`). `select`: chooses the experts

@@ -139,7 +139,7 @@ __device__ __forceinline__ bool find_unit(const HiddenArgs& args, const Selectio
     unit.kind = args.ffn.dense.activation;
     return true;
   }
-  const std::byte* expert = moe.table[selection.ids[slot]];
+  const std::byte* expert = expert_at(moe, moe.table, selection.ids[slot]);
   if (expert == nullptr) return false;
   unit.gate = at_expert(args.gate, expert);
   unit.up = at_expert(args.up, expert + moe.shape.up_offset);

@@ -34,7 +34,9 @@ struct HiddenArgs {
 };
 
 struct Unit {
-  const std::byte *gate, *up, *down;  // gate null: the expert is not here
+  // gate null: the expert is not here. down null: nothing is fetched of it; what is read over the
+  // link L2 does not keep.
+  const std::byte *gate, *up, *down;
   int slot, index;                    // of the unit in its branch
   bool dense;
 };
@@ -49,10 +51,15 @@ __device__ __forceinline__ Unit unit_at(const HiddenArgs& args, const Selection&
             at - args.shape.slots * args.expert_units,
             true};
   const ExpertShape& shape = args.ffn.moe.shape;
-  const std::byte* expert = table[selection.ids[slot]];
+  const std::byte* expert = expert_at(args.ffn.moe, table, selection.ids[slot]);
   if (expert == nullptr) return {nullptr, nullptr, nullptr, slot, 0, false};
-  return {expert, expert + shape.up_offset, expert + shape.down_offset,
-          slot,   at % args.expert_units,   false};
+  const bool linked = selection.ids[slot] >= args.ffn.moe.n_expert;
+  return {expert,
+          expert + shape.up_offset,
+          linked ? nullptr : expert + shape.down_offset,
+          slot,
+          at % args.expert_units,
+          false};
 }
 
 // Where a unit's matrix lies: an expert's or the dense branch's.

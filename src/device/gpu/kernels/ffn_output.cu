@@ -207,7 +207,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   const int row = static_cast<int>(blockIdx.y), tile = static_cast<int>(blockIdx.x);
   const int slot = static_cast<int>(blockIdx.z);
   const std::int64_t pair = static_cast<std::int64_t>(row) * ffn.moe.n_used + slot;
-  const std::byte* expert = ffn.moe.table[ffn.moe.ids[pair]];
+  const std::byte* expert = expert_at(ffn.moe, ffn.moe.table, ffn.moe.ids[pair]);
   if (expert == nullptr) return;
   if (threadIdx.x == 0) {
     branch = {args.down, 0, 1.0f};

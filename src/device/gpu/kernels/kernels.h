@@ -39,6 +39,8 @@ namespace tessera::gpu {
 inline constexpr int kDecodeRows = 8;
 inline constexpr int kPageTokens = 64;
 inline constexpr int kMaxOutputs = 4;
+inline constexpr int kMaxExperts = 512;
+inline constexpr int kMaxUsed = 32;
 
 struct Launch {
   GpuStream stream{};
@@ -282,7 +284,10 @@ struct MoeArgs {
   const float* post_norm = nullptr;     // or null
   ExpertShape shape;
   const std::byte* const* table = nullptr;  // [n_expert] device pointers; null: not resident
-  // Written by route(); [rows][n_used], slots in falling order of selection score.
+  // [n_expert], or null: where an expert that is not resident lies in pinned memory of the host.
+  const std::byte* const* linked = nullptr;
+  // Written by route(); [rows][n_used], slots in falling order of selection score. n_expert + e is
+  // expert e, read over the link (AwayArgs::reads).
   std::int32_t* ids = nullptr;
   float* weights = nullptr;
   float* logits = nullptr;  // [rows][n_expert] scratch that stays readable until the next route()
@@ -346,6 +351,9 @@ struct AwayArgs {
   // `most_clocks` of the device. Sums that did not come are zeros.
   std::int32_t* given_up = nullptr;
   std::int64_t most_clocks = 0;
+  // Of n experts that a row lacks and moe.linked has, reads[n] are not the host's: the kernels read
+  // them over the link meanwhile. They are those of the lowest numbers, so that rows tend to agree.
+  std::uint8_t reads[kMaxUsed + 1] = {};
 };
 // As ffn_route(), and posts; and as ffn_finish(), with the sums. Between them ffn_branches(). No
 // norm may stand behind the experts.

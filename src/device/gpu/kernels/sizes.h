@@ -11,9 +11,6 @@
 
 namespace tessera::gpu {
 
-inline constexpr int kMaxExperts = 512;
-inline constexpr int kMaxUsed = 32;
-
 // Choosing a token (choose.cuh): pieces of a row of logits, bins of its weights, tokens that are
 // ranked at most, and the workspace of a row.
 inline constexpr int kChoicePieces = 64;

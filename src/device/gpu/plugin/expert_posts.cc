@@ -25,16 +25,22 @@ Result<ExpertPosts> ExpertPosts::create(const PostsLayout& layout, double wait_s
   return posts;
 }
 
+void ExpertPosts::divide_reads(std::span<const std::uint8_t> reads) {
+  std::copy_n(reads.begin(), std::min(reads.size(), reads_.size()), reads_.begin());
+}
+
 AwayArgs ExpertPosts::args(int layer, const std::int32_t* step) const {
-  return {.step = step,
-          .ids = at<std::int32_t>(layout_.ids) + pairs(layer),
-          .weights = at<float>(layout_.weights) + pairs(layer),
-          .x = x(),
-          .posted = row(layout_.posted, layer),
-          .sums = sums(),
-          .answered = row(layout_.answered, layer),
-          .given_up = at<std::int32_t>(layout_.given_up),
-          .most_clocks = most_clocks_};
+  AwayArgs args{.step = step,
+                .ids = at<std::int32_t>(layout_.ids) + pairs(layer),
+                .weights = at<float>(layout_.weights) + pairs(layer),
+                .x = x(),
+                .posted = row(layout_.posted, layer),
+                .sums = sums(),
+                .answered = row(layout_.answered, layer),
+                .given_up = at<std::int32_t>(layout_.given_up),
+                .most_clocks = most_clocks_};
+  std::copy(reads_.begin(), reads_.end(), args.reads);
+  return args;
 }
 
 bool ExpertPosts::posted(int layer, int rows, std::int32_t step) const {

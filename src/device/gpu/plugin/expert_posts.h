@@ -12,6 +12,9 @@
 // posts when this one was answered. One thread uses it beside the device. It never waits.
 #pragma once
 
+#include <array>
+#include <span>
+
 #include "device/gpu/gpu_layout.h"
 #include "device/gpu/plugin/driver.h"
 
@@ -21,6 +24,9 @@ class ExpertPosts {
  public:
   // Nobody waits longer than `wait_seconds`.
   static Result<ExpertPosts> create(const PostsLayout& layout, double wait_seconds);
+
+  // AwayArgs::reads of the kernels that are enqueued from then on.
+  void divide_reads(std::span<const std::uint8_t> reads);
 
   bool ready() const { return memory_.as<>() != nullptr; }
   AwayArgs args(int layer, const std::int32_t* step) const;
@@ -51,6 +57,7 @@ class ExpertPosts {
   PostsLayout layout_;
   PinnedBuffer memory_;
   std::int64_t most_clocks_ = 0;
+  std::array<std::uint8_t, kMaxUsed + 1> reads_{};
 };
 
 }  // namespace tessera::gpu

@@ -93,6 +93,15 @@ double ExpertStream::expert_us(int layer) const {
   return us_per_byte_ * static_cast<double>(layers_[static_cast<std::size_t>(layer)].expert_bytes);
 }
 
+std::vector<const std::byte*> ExpertStream::places(int layer) const {
+  std::vector<const std::byte*> places(experts(layer).size(), nullptr);
+  for (std::size_t e = 0; e < places.size(); ++e) {
+    const Layer& of = layers_[static_cast<std::size_t>(layer)];
+    if (of.has[e] != 0) places[e] = of.packed.as() + of.index[e] * of.expert_bytes;
+  }
+  return places;
+}
+
 Status ExpertStream::run(int layer, std::span<const std::int32_t> pairs, GpuStream queue,
                          const Compute& compute) {
   if (!filled_.empty() && filled_.front().layer != layer) filled_.clear();

@@ -44,6 +44,8 @@ class ExpertStream {
   std::span<const std::uint8_t> experts(int layer) const;
   // For one of the layer's experts to cross, as measured.
   double expert_us(int layer) const;
+  // Where they lie, [n_expert]; null: one that it has not. Empty for none.
+  std::vector<const std::byte*> places(int layer) const;
 
   // Brings the layer's experts here that have pairs, of [n_expert], and calls `compute` for each
   // group of them to enqueue on `queue` what reads it.

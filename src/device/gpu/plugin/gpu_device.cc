@@ -103,6 +103,7 @@ Status GpuDevice::load_weights(const Model& model, const WeightLayout& layout,
   TESSERA_ASSIGN(weights_, GpuWeights::load(model, layout_, layout, options, first));
   TESSERA_ASSIGN(streams_,
                  ExpertStream::load(model, layout_, layout, weights_.arena(), options, second));
+  for (int l = layout_.first_layer; l < layout_.end_layer; ++l) TESSERA_TRY(link_experts(l));
   return {};
 }
 

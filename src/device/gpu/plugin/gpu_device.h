@@ -60,7 +60,8 @@ class GpuDevice final : public Device {
   int least_streamed_rows() const override { return kDecodeRows + 1; }
   double stream_us(int layer, int experts) override;
   void stream_experts(int layer, std::span<const RoutedPair> pairs) override;
-  StreamedExperts streamed() const override { return streams_.streamed(); }
+  StreamedExperts streamed() const override;
+  void divide_reads(std::span<const std::uint8_t> reads) override { posts_.divide_reads(reads); }
   // Steps of up to kDecodeRows rows.
   bool posts_experts(int layer) const override {
     return shape_.rows <= kDecodeRows && layout_.layer_experts(layer) != nullptr;
@@ -106,6 +107,7 @@ class GpuDevice final : public Device {
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
+  Status link_experts(int layer);
   Status begin_runs();
   void begin_branches(int layer);
   void post(int layer);
@@ -212,6 +214,7 @@ class GpuDevice final : public Device {
   Replay* first_ = nullptr;   // of the step, where its kernels run for the first time
   ExpertStream streams_;
   std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
+  StreamedExperts read_;                // over the link, without a copy
   struct Replaced {
     ExpertMove move;
     Status copied;

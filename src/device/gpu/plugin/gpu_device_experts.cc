@@ -2,6 +2,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <iterator>
+#include <numeric>
 
 #include "device/gpu/plugin/gpu_device.h"
 
@@ -10,6 +12,16 @@ namespace {
 
 std::size_t as_size(std::int64_t bytes) {
   return static_cast<std::size_t>(bytes);
+}
+
+// In several chains: a device waits for it.
+double sum_of_squares(std::span<const float> x) {
+  constexpr std::size_t kChains = 8;
+  double sums[kChains] = {};
+  for (std::size_t i = 0; i < x.size(); i += kChains)
+    for (std::size_t j = 0; j < std::min(kChains, x.size() - i); ++j)
+      sums[j] += double{x[i + j]} * x[i + j];
+  return std::accumulate(std::begin(sums), std::end(sums), 0.0);
 }
 
 }  // namespace
@@ -38,10 +50,16 @@ std::span<const RoutedPair> GpuDevice::routed_pairs() {
 
 // Of the layer under way.
 std::span<const RoutedPair> GpuDevice::take_pairs(const std::int32_t* ids, const float* weights) {
-  const int used = spec_.layers[as_size(routing_.layer)].moe->n_used;
+  const MoeSpec& moe = *spec_.layers[as_size(routing_.layer)].moe;
   pairs_.clear();
-  for (std::int32_t i = 0; i < shape_.rows * used; ++i)
-    pairs_.push_back({.row = i / used, .expert = ids[i], .slot = i % used, .weight = weights[i]});
+  for (std::int32_t i = 0; i < shape_.rows * moe.n_used; ++i) {
+    const bool linked = ids[i] >= moe.n_expert;
+    pairs_.push_back({.row = i / moe.n_used,
+                      .expert = linked ? ids[i] - moe.n_expert : ids[i],
+                      .slot = i % moe.n_used,
+                      .weight = weights[i],
+                      .fetched = linked});
+  }
   return pairs_;
 }
 
@@ -91,10 +109,8 @@ std::span<const float> GpuDevice::expert_rows(int layer) {
   const std::vector<float>& norm = expert_norms_[as_size(layer - layout_.first_layer)];
   for (int row = 0; row < shape_.rows; ++row) {
     float* x = rows + as_size(row) * n;
-    double sum = 0.0;
-    for (std::size_t i = 0; i < n; ++i) sum += double{x[i]} * x[i];
-    const auto factor =
-        static_cast<float>(1.0 / std::sqrt(sum / static_cast<double>(n) + spec_.norm_eps));
+    const auto factor = static_cast<float>(
+        1.0 / std::sqrt(sum_of_squares({x, n}) / static_cast<double>(n) + spec_.norm_eps));
     for (std::size_t i = 0; i < n; ++i) x[i] *= factor * norm[i];
   }
   return {rows, count};
@@ -154,6 +170,17 @@ void GpuDevice::finish_with_sums(int layer) {
 
 // --- Experts that cross for a step ---
 
+// Where the host's experts lie, for kernels to read them.
+Status GpuDevice::link_experts(int layer) {
+  const std::vector<const std::byte*> places = streams_.places(layer - layout_.first_layer);
+  return places.empty() ? Status{} : weights_.link_experts(layer, places);
+}
+
+StreamedExperts GpuDevice::streamed() const {
+  const StreamedExperts& copied = streams_.streamed();
+  return {.experts = copied.experts + read_.experts, .bytes = copied.bytes + read_.bytes};
+}
+
 std::span<const std::uint8_t> GpuDevice::streamable(int layer) {
   return streams_.experts(layer - layout_.first_layer);
 }
@@ -163,6 +190,12 @@ double GpuDevice::stream_us(int layer, int experts) {
 }
 
 void GpuDevice::stream_experts(int layer, std::span<const RoutedPair> pairs) {
+  if (answering_) {
+    const auto n = static_cast<std::int64_t>(pairs.size());
+    read_.experts += n;
+    read_.bytes += n * weights_.layer(layer).experts.bytes;
+    return;
+  }
   begin_branches(layer);
   flush();
   use();
@@ -204,7 +237,9 @@ Status GpuDevice::copy_expert(const ExpertMove& move) {
   GpuWeights::Bring bring;
   if (!packed.empty() && packed[as_size(move.expert)] != 0)
     bring = [&](std::byte* to) { return streams_.exchange(layer, move, to); };
-  return weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move, bring);
+  TESSERA_TRY(
+      weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move, bring));
+  return link_experts(move.layer);
 }
 
 }  // namespace tessera::gpu

@@ -289,6 +289,7 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
                 .post_norm = spec.moe->post_norm ? w.vector(TensorRole::moe_post_norm) : nullptr,
                 .shape = w.experts,
                 .table = w.expert_table,
+                .linked = w.linked,
                 .ids = s.ids,
                 .weights = s.weights,
                 .logits = s.router_logits};

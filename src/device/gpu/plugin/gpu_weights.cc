@@ -246,6 +246,9 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
         "loading weights"));
     weights.layers_[l].experts = experts.shape;
     weights.layers_[l].expert_table = reinterpret_cast<const std::byte* const*>(to);
+    if (experts.linked_offset > 0)
+      weights.layers_[l].linked =
+          reinterpret_cast<const std::byte* const*>(weights.arena_.data() + experts.linked_offset);
   }
   weights.experts_ = layout.experts;
   for (const WeightEntry& entry : layout.entries)
@@ -253,11 +256,13 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   return weights;
 }
 
-Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to) {
-  std::byte* entry =
-      arena_.data() + arena.table_offset + expert * static_cast<std::int64_t>(sizeof(to));
-  return status_of(GPU(Memcpy)(entry, &to, sizeof(to), GPU(MemcpyHostToDevice)),
+Status GpuWeights::set_entries(std::int64_t offset, std::span<const std::byte* const> entries) {
+  return status_of(GPU(Memcpy)(arena_.data() + offset, entries.data(), entries.size_bytes(),
+                               GPU(MemcpyHostToDevice)),
                    "moving an expert");
+}
+Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to) {
+  return set_entries(arena.table_offset + expert * std::int64_t{sizeof(to)}, {&to, 1});
 }
 
 Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options,
@@ -280,6 +285,12 @@ Status GpuWeights::publish_expert(const ExpertMove& move) {
       std::find(arena.places.begin(), arena.places.end(), move.expert) - arena.places.begin();
   return set_table_entry(arena, move.expert,
                          arena_.data() + arena.offset + place * arena.shape.bytes);
+}
+
+Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places) {
+  const ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
+  CHECK(arena.linked_offset > 0, "layer {} has no experts in pinned memory", layer);
+  return set_entries(arena.linked_offset, places);
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,

@@ -23,6 +23,7 @@ struct LayerWeights {
   std::array<const float*, kRoles> vectors{};
   ExpertShape experts;
   const std::byte* const* expert_table = nullptr;
+  const std::byte* const* linked = nullptr;  // MoeArgs::linked
 
   const Matrix& matrix(TensorRole role) const { return matrices[static_cast<std::size_t>(role)]; }
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
@@ -47,6 +48,8 @@ class GpuWeights {
                         const Bring& bring);
   // From now on kernels find it there.
   Status publish_expert(const ExpertMove& move);
+  // Where kernels may read a layer's experts in pinned memory from now on, [n_expert].
+  Status link_experts(int layer, std::span<const std::byte* const> places);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
@@ -58,6 +61,7 @@ class GpuWeights {
   Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
                      std::int64_t place);
   Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to);
+  Status set_entries(std::int64_t offset, std::span<const std::byte* const> entries);
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;

@@ -1,0 +1,102 @@
+// A shard on a GPU that lacks experts, driven call by call, for tests of what it asks the host for.
+//
+//   Asking asking(path, 60);
+//   asking.begin();
+//   asking.answer(0.25);                  // every layer's question, with made-up sums
+//   asking.hidden();                      // the residual rows
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/gpu/gpu_fixture.h"
+
+namespace tessera::testing {
+
+// A device with every other expert of each layer, and its steps call by call. `streamed`: the
+// others lie in pinned memory too.
+class Asking {
+ public:
+  explicit Asking(const std::string& path, double wait_seconds, bool graphs = true,
+                  bool streamed = false) {
+    Result<Model> opened = Model::open(path);
+    EXPECT_TRUE(opened);
+    model_ = std::make_unique<Model>(*std::move(opened));
+    const ModelSpec& spec = model_->spec();
+    shard_ = {.end_layer = spec.n_layer(), .head = false, .max_rows = 4, .slots = 1};
+    shard_.kv_pages.assign(kv_groups(spec).size(), 16);
+    for (const LayerSpec& layer : spec.layers) {
+      LayerExperts& experts = shard_.experts.emplace_back();
+      experts.streamed = streamed && layer.moe;
+      experts.spare = streamed ? 1 : 0;
+      for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
+        experts.home.push_back(e % 2 == 0 ? ExpertHome::resident() : ExpertHome::host());
+    }
+    auto made = make_gpu_device(device_kind_name(test_gpu().name->kind),
+                                {.index = *test_gpu().name->team,
+                                 .load_threads = 2,
+                                 .wait_seconds = wait_seconds,
+                                 .graphs = graphs},
+                                plugin_folder());
+    EXPECT_TRUE(made);
+    device_ = *std::move(made);
+    EXPECT_TRUE(device_->load(*model_, shard_, {}));
+  }
+
+  Device& device() { return *device_; }
+
+  // Of two rows, up to where the device asks.
+  void begin() {
+    device_->reset_slot(0);
+    device_->begin({.tokens = ids_, .sequences = {&sequence_, 1}, .logit_rows = {}});
+    device_->embed();
+    for (int l = 0; l < shard_.end_layer; ++l) {
+      device_->mixer(l);
+      device_->route(l);
+      EXPECT_TRUE(device_->posts_experts(l));
+      device_->all_experts(l);
+      device_->dense(l);
+      device_->finish_ffn(l);
+    }
+  }
+  // Answers with sums that are `value` in each column; how many layers have asked, where `first`
+  // were answered before. `look` sees the pairs.
+  int answer(double value, int first = 0,
+             const std::function<void(int, std::span<const RoutedPair>)>& look = {}) {
+    const auto n = static_cast<std::size_t>(model_->spec().n_embd);
+    const std::vector<std::int32_t> rows = {0, 1};
+    const std::vector<double> sums(rows.size() * n, value);
+    int layers = first;
+    for (int l = device_->next_post(); l >= 0; l = device_->next_post(), ++layers) {
+      EXPECT_EQ(l, layers);
+      if (look) look(l, device_->routed_pairs());
+      EXPECT_EQ(device_->routed_pairs().size(),
+                rows.size() * static_cast<std::size_t>(model_->spec().layers.front().moe->n_used));
+      EXPECT_EQ(device_->expert_rows(l).size(), sums.size());
+      device_->add_expert_sums(l, rows, sums);
+      device_->answer_post(l);
+    }
+    return layers;
+  }
+  std::vector<float> hidden() {
+    std::vector<float> out(ids_.size() * static_cast<std::size_t>(model_->spec().n_embd));
+    device_->read_hidden(out);
+    return out;
+  }
+  int layers() const { return shard_.end_layer; }
+
+ private:
+  const std::vector<TokenId> ids_ = {5, 7};
+  const std::vector<std::int32_t> page_ = {3};
+  const std::vector<std::span<const std::int32_t>> pages_{page_};
+  const SequenceRows sequence_{.n_rows = 2, .pages = pages_};
+  std::unique_ptr<Model> model_;
+  ShardLayout shard_;
+  std::unique_ptr<Device> device_;
+};
+
+}  // namespace tessera::testing
