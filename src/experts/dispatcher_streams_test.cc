@@ -159,9 +159,9 @@ TEST(StreamChoice, DividesARowsExpertsSoThatTheLaterIsEarly) {
   const StreamChoice choice(ExpertStream::automatic,
                             {.call_us = 10.0, .expert_us = 15.0, .pair_us = 5.0});
   EXPECT_EQ(choice.reads(0, 40.0), 0);
-  EXPECT_EQ(choice.reads(1, 40.0), 0);  // both 40
-  EXPECT_EQ(choice.reads(1, 39.0), 1);  // the host would be asked first
-  EXPECT_EQ(choice.reads(8, 40.0), 3);  // 120 and 120
+  EXPECT_EQ(choice.reads(1, 40.0), 0);  // 56 to 40
+  EXPECT_EQ(choice.reads(1, 20.0), 1);  // 35
+  EXPECT_EQ(choice.reads(8, 35.0), 3);  // 124 and 120
   EXPECT_EQ(choice.reads(8, 1.0), 8);   // nothing is asked for
   EXPECT_EQ(choice.reads(8, 1000.0), 0);
   EXPECT_EQ(StreamChoice().reads(8, 1.0), 0);

@@ -49,7 +49,8 @@ class StreamChoice {
            host_.pair_us * static_cast<double>(work.pairs);
   }
 
-  // Of so many experts that a row lacks, how many the device reads, each in `link_us`.
+  // Of so many experts that a row lacks, how many the device reads, each of which would be copied
+  // in `link_us`.
   int reads(int lacking, double link_us) const {
     if (mode_ != ExpertStream::automatic) return mode_ == ExpertStream::on ? lacking : 0;
     int best = 0;
@@ -57,15 +58,18 @@ class StreamChoice {
     for (int n = 0; n <= lacking; ++n) {
       const int left = lacking - n;
       const Work work{.experts = left, .pairs = static_cast<std::size_t>(left)};
-      const double later = std::max(n * link_us, left > 0 ? kAskUs + host_us(work) : 0.0);
+      const double later = std::max(n > 0 ? kReadUs + n * kReadOverCopy * link_us : 0.0,
+                                    left > 0 ? kAskUs + host_us(work) : 0.0);
       if (later < least) least = later, best = n;
     }
     return best;
   }
 
  private:
-  // A row's way to the host and that of its sum back.
+  // A row's way to the host and that of its sum back. What two kernels that read over a link take
+  // beside reading, and longer than a copy (docs/gpu.md, "Experts read over the link").
   static constexpr double kAskUs = 10.0;
+  static constexpr double kReadUs = 14.0, kReadOverCopy = 1.05;
 
   ExpertStream mode_ = ExpertStream::off;
   HostPace host_;

@@ -34,9 +34,7 @@ struct HiddenArgs {
 };
 
 struct Unit {
-  // gate null: the expert is not here. down null: nothing is fetched of it; what is read over the
-  // link L2 does not keep.
-  const std::byte *gate, *up, *down;
+  const std::byte *gate, *up, *down;  // gate null: the expert is not here
   int slot, index;                    // of the unit in its branch
   bool dense;
 };
@@ -53,13 +51,8 @@ __device__ __forceinline__ Unit unit_at(const HiddenArgs& args, const Selection&
   const ExpertShape& shape = args.ffn.moe.shape;
   const std::byte* expert = expert_at(args.ffn.moe, table, selection.ids[slot]);
   if (expert == nullptr) return {nullptr, nullptr, nullptr, slot, 0, false};
-  const bool linked = selection.ids[slot] >= args.ffn.moe.n_expert;
-  return {expert,
-          expert + shape.up_offset,
-          linked ? nullptr : expert + shape.down_offset,
-          slot,
-          at % args.expert_units,
-          false};
+  return {expert, expert + shape.up_offset, expert + shape.down_offset,
+          slot,   at % args.expert_units,   false};
 }
 
 // Where a unit's matrix lies: an expert's or the dense branch's.
