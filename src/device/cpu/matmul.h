@@ -1,4 +1,4 @@
-// Matrix products of the CPU device: out = x * transpose(w), w packed.
+// Matrix products of the CPU device: out = x * transpose(w), w packed or as a file has it.
 //
 // Lanes of a vector are output rows, and each sums over the columns in their order with one
 // rounding rule. So an element of the result has the same bits whatever other rows are in the call,

@@ -12,16 +12,8 @@
 namespace tessera::cpu {
 namespace {
 
-// A range of memory to be fetched while something else is computed.
-struct Fetch {
-  const std::byte* begin;
-  const std::byte* end;
-};
-
-// All of it at once.
-TESSERA_INLINE void fetch_lines(Fetch fetch) {
-  for (const std::byte* at = fetch.begin; at < fetch.end; at += kLine) __builtin_prefetch(at, 0, 3);
-}
+// How far ahead of use packed weights are fetched.
+inline constexpr std::int64_t kFetchBytes = 4096;
 
 template <class S>
 struct PackedTail {
@@ -33,6 +25,7 @@ struct PackedTail {
 template <class S, class Format>
 class PackedBlocks {
  public:
+  static constexpr bool kInOrder = true;  // of the memory
   TESSERA_INLINE PackedBlocks(const MatmulTile& tile, std::int64_t group)
       : lines_(tile.weights + group * tile.group_bytes), tail_(lines_ + tile.tail_offset) {}
 
@@ -43,9 +36,14 @@ class PackedBlocks {
     lines_ += kBytes;
     tail_ += Format::kTail * 16;
   }
-  // As many bytes as so many blocks have, so far ahead of this one.
-  TESSERA_INLINE Fetch ahead(int blocks, std::int64_t distance) const {
-    return {lines_ + distance, lines_ + distance + blocks * kBytes};
+  // Fetches a part of what is read kFetchBytes later.
+  template <int kPart, int kParts>
+  TESSERA_INLINE void fetch() const {
+    constexpr int kFirst = Format::kWords * kPart / kParts;
+    unroll<Format::kWords*(kPart + 1) / kParts - kFirst>([&](
+        auto i) __attribute__((always_inline)) {
+      __builtin_prefetch(lines_ + kFetchBytes + (kFirst + i.value) * kLine, 0, 3);
+    });
   }
 
  private:
@@ -89,17 +87,22 @@ TESSERA_INLINE typename S::I spread_bits(typename S::I word) {
 template <class S, class Format>
 class FileBlocks {
  public:
+  static constexpr bool kInOrder = false;
   TESSERA_INLINE FileBlocks(const MatmulTile& tile, std::int64_t group)
       : rows_(tile.weights + group * tile.group_bytes),
         stride_(tile.row_stride),
-        present_(tile.out_rows - group * 16),
-        step_(tile.group_bytes / tile.blocks) {
-    // Rows lie one behind the other, so while a group is computed the next one is fetched, in the
-    // order of the memory. Nobody else does so for the first.
-    const std::byte* const next = rows_ + tile.group_bytes;
-    if (group == 0) fetch_lines({rows_, next});
-    fetch_ = next;
-    if (group + 1 == tile.groups) step_ = 0;
+        present_(tile.out_rows - group * 16) {
+    if (group == 0) {  // nobody else has fetched its first blocks
+      for (int row = 0; row < 16; ++row) {
+        const std::byte* const from = rows_ + row * stride_;
+        for (int at = 0; at < kAhead * kBytes; at += kLine) __builtin_prefetch(from + at, 0, 3);
+      }
+    }
+    const std::int64_t ahead = tile.blocks < kAhead ? tile.blocks : kAhead;
+    fetch_ = rows_ + ahead * kBytes;
+    left_ = tile.blocks - ahead;
+    next_group_ = group + 1 < tile.groups ? rows_ + tile.group_bytes : rows_;
+    if (left_ == 0) fetch_ = next_group_;
   }
 
   TESSERA_INLINE void load() {
@@ -128,10 +131,19 @@ class FileBlocks {
   TESSERA_INLINE WordTail<S, Format::kSubs == 1> tail() const { return {tail_}; }
   TESSERA_INLINE void next() {
     rows_ += kBytes;
-    fetch_ += step_;
+    fetch_ += kBytes;
+    if (--left_ == 0) fetch_ = next_group_;
   }
-  TESSERA_INLINE Fetch ahead(int blocks, std::int64_t) const {
-    return {fetch_, fetch_ + blocks * step_};
+  // Fetches a part of the rows' blocks that are read kAhead blocks later: of this group, then of
+  // the next one.
+  template <int kPart, int kParts>
+  TESSERA_INLINE void fetch() const {
+    constexpr int kRows = 16 / kParts;
+    unroll<kRows>([&](auto row) __attribute__((always_inline)) {
+      unroll<(kBytes + kLine - 1) / kLine>([&](auto i) __attribute__((always_inline)) {
+        __builtin_prefetch(fetch_ + (kPart * kRows + row.value) * stride_ + i.value * kLine, 0, 3);
+      });
+    });
   }
 
  private:
@@ -139,6 +151,9 @@ class FileBlocks {
   static constexpr bool kTailBegins = Format::kSubs == 1;
   static constexpr int kWordsFrom = kTailBegins ? Format::kTail : 0;
   static_assert(Format::kWords >= 4);
+  // How far ahead of use blocks are fetched: 256 bytes of each row, so that as little as with
+  // packed weights is fetched by nobody at the start, and computed without fetching at the end.
+  static constexpr int kAhead = (256 + kBytes - 1) / kBytes;
 
   // The rows that the last group lacks are zero, as they are when packed.
   void complete() {
@@ -154,8 +169,9 @@ class FileBlocks {
   const std::byte* rows_;  // this block of row 0
   std::int64_t stride_;
   std::int64_t present_;
-  const std::byte* fetch_;  // what of the next group is fetched with this block
-  std::int64_t step_;
+  const std::byte* fetch_;       // the block of row 0 that is fetched now
+  std::int64_t left_;            // blocks before what is fetched is the next group's
+  const std::byte* next_group_;  // or this one again if it is the last
   typename S::I tail_;
   alignas(64) std::byte lines_[Format::kWords * kLine];
   std::byte copy_[16 * kBytes];

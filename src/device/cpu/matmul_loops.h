@@ -15,8 +15,9 @@
 namespace tessera::cpu {
 namespace {
 
-// How far ahead of use weights are asked for, in bytes.
-inline constexpr std::int64_t kPrefetchLines = 4096, kPrefetchPanel = 2048;
+// How far behind a panel that is computed the weights are fetched, in bytes.
+inline constexpr std::int64_t kPrefetchPanel = 2048;
+
 template <class S>
 TESSERA_INLINE void store_group(const MatmulTile& tile, std::int64_t group, int row,
                                 typename S::F acc) {
@@ -115,11 +116,11 @@ void few_rows(const MatmulTile& tile) {
       acc[r] = S::zero_float();
     }
     for (std::int64_t b = 0; b < tile.blocks; ++b) {
-      fetch_lines(blocks.ahead(1, kPrefetchLines));
       blocks.load();
       Format format;
       format.begin(blocks.lines(), blocks.tail());
       unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
+        blocks.template fetch<sub.value, Format::kSubs>();
         Unpacked<S, Shape> u;
         format.template weights<sub.value>(blocks.lines(), u.w);
         format.template scales<sub.value>(u.scale, u.bias);
@@ -232,13 +233,15 @@ void many_rows(const MatmulTile& tile) {
           Unpacked<S, Shape>& u = panel.sub[subs + sub.value];
           format.template weights<sub.value>(blocks.lines(), u.w);
           format.template scales<sub.value>(u.scale, u.bias);
+          if constexpr (!Blocks::kInOrder) blocks.template fetch<sub.value, Format::kSubs>();
         });
         subs += Format::kSubs;
         blocks.next();
       }
-      const Fetch fetch = blocks.ahead(kBlocks, kPrefetchPanel);
-      rows.fetch = fetch.begin;
-      rows.fetch_end = fetch.end;
+      if constexpr (Blocks::kInOrder) {
+        rows.fetch = blocks.lines() + kPrefetchPanel;
+        rows.fetch_end = rows.fetch + kBlocks * Format::kWords * kLine;
+      }
       add_panel_rows<S, Shape>(tile.n_rows, panel, subs, rows);
       rows.x += subs * rows.step;
     }
@@ -301,7 +304,7 @@ void dense_block(const MatmulTile& tile, std::int64_t group, int row) {
     TESSERA_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       w[g] = Element::template load<S>(weights + g * tile.group_bytes);
-      __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchLines, 0, 3);
+      __builtin_prefetch(weights + g * tile.group_bytes + kFetchBytes, 0, 3);
     }
     TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) {

@@ -378,15 +378,16 @@ TEST_P(Matmul, RowsOfAFileGiveTheBitsOfPackedOnes) {
         matmul(kernels(), w, groups, x.view(), ids, n, out.data(), stride);
         return out;
       };
-      for (const GroupRange groups : {all, GroupRange{all.end / 2, all.end},
-                                      GroupRange{all.end / 3, (all.end + 1) / 2}}) {
+      for (const GroupRange groups :
+           {all, GroupRange{all.end / 2, all.end}, GroupRange{all.end / 3, (all.end + 1) / 2}}) {
         const std::vector<float> expected = product(matrix, groups);
         for (const std::size_t before_end : {0, 1, 2, 31}) {
           file.place(before_end);
           const std::vector<float> actual = product(file.source(), groups);
           ASSERT_EQ(std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)), 0)
               << n << " rows with " << shape.rows << " x " << shape.cols << ", groups "
-              << groups.begin << ".." << groups.end << ", " << before_end << " bytes before the end";
+              << groups.begin << ".." << groups.end << ", " << before_end
+              << " bytes before the end";
         }
       }
     }
