@@ -101,10 +101,12 @@ void matmul(const MatmulKernels& kernels, const MatrixSource& w, GroupRange grou
             const Activations& x, std::span<const std::int32_t> row_ids, int n_rows, float* out,
             std::ptrdiff_t out_stride) {
   CHECK(reads_file(w.type), "rows of {} as a file has them", block_type_name(w.type));
+  const int elems = packed_layout(w.type).elems;
+  CHECK(w.cols >= 1 && w.cols % elems == 0, "{} columns of {}", w.cols, block_type_name(w.type));
   const MatmulTile tile{.weights = w.data,
                         .group_bytes = kGroupRows * w.row_stride_bytes,
                         .row_stride = w.row_stride_bytes,
-                        .blocks = w.cols / packed_layout(w.type).elems};
+                        .blocks = w.cols / elems};
   multiply({.kernel = kernels.file_tile[static_cast<std::size_t>(w.type)],
             .type = w.type,
             .rows = w.rows,

@@ -182,7 +182,10 @@ struct Avx2 {
     words[2] = _mm256_unpacklo_epi64(ab23, cd23);
     words[3] = _mm256_unpackhi_epi64(ab23, cd23);
   }
+  static constexpr int kSquareWords = 4;
+  template <int kCount>
   static TESSERA_INLINE void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+    static_assert(kCount == kSquareWords);
     __m256i low[4], high[4];
     transpose_half(rows, stride, low);
     transpose_half(rows + 8 * stride, stride, high);

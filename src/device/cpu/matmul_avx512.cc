@@ -96,9 +96,18 @@ struct Avx512 {
     return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_tiny, normal, tiny));
   }
 
-  // Rows j, j + 4, j + 8 and j + 12 side by side, so that squares of 4 x 4 words leave the rows in
+  // Squares of 4 x 4 words in each quarter of four registers: word i of all rows to out[i].
+  static TESSERA_INLINE void transpose_quarters(I a, I b, I c, I d, I* out) {
+    const I ab01 = _mm512_unpacklo_epi32(a, b), ab23 = _mm512_unpackhi_epi32(a, b);
+    const I cd01 = _mm512_unpacklo_epi32(c, d), cd23 = _mm512_unpackhi_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(ab01, cd01);
+    out[1] = _mm512_unpackhi_epi64(ab01, cd01);
+    out[2] = _mm512_unpacklo_epi64(ab23, cd23);
+    out[3] = _mm512_unpackhi_epi64(ab23, cd23);
+  }
+  // Four words of rows 0, 4, 8 and 12, eight of rows 0 and 4, so that squares leave the rows in
   // their order.
-  static TESSERA_INLINE I every_fourth_row(const std::byte* rows, std::int64_t stride) {
+  static TESSERA_INLINE I four_rows(const std::byte* rows, std::int64_t stride) {
     const auto at = [&](int row) {
       return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + row * stride));
     };
@@ -107,16 +116,35 @@ struct Avx512 {
     v = _mm512_inserti32x4(v, at(8), 2);
     return _mm512_inserti32x4(v, at(12), 3);
   }
+  static TESSERA_INLINE I two_rows(const std::byte* rows, std::int64_t stride) {
+    const auto at = [&](int row) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + row * stride));
+    };
+    return _mm512_inserti64x4(_mm512_castsi256_si512(at(0)), at(4), 1);
+  }
+  static constexpr int kSquareWords = 8;
+  template <int kCount>
   static TESSERA_INLINE void transpose(const std::byte* rows, std::int64_t stride, I* words) {
-    const I a = every_fourth_row(rows, stride), b = every_fourth_row(rows + stride, stride);
-    const I c = every_fourth_row(rows + 2 * stride, stride);
-    const I d = every_fourth_row(rows + 3 * stride, stride);
-    const I ab01 = _mm512_unpacklo_epi32(a, b), ab23 = _mm512_unpackhi_epi32(a, b);
-    const I cd01 = _mm512_unpacklo_epi32(c, d), cd23 = _mm512_unpackhi_epi32(c, d);
-    words[0] = _mm512_unpacklo_epi64(ab01, cd01);
-    words[1] = _mm512_unpackhi_epi64(ab01, cd01);
-    words[2] = _mm512_unpacklo_epi64(ab23, cd23);
-    words[3] = _mm512_unpackhi_epi64(ab23, cd23);
+    if constexpr (kCount == 4) {
+      transpose_quarters(four_rows(rows, stride), four_rows(rows + stride, stride),
+                         four_rows(rows + 2 * stride, stride), four_rows(rows + 3 * stride, stride),
+                         words);
+    } else {
+      // Rows 0 to 7, then 8 to 15: each quarter is word i or i + 4 of four rows.
+      I half[2][4];
+      TESSERA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const std::byte* const from = rows + 8 * i * stride;
+        transpose_quarters(two_rows(from, stride), two_rows(from + stride, stride),
+                           two_rows(from + 2 * stride, stride), two_rows(from + 3 * stride, stride),
+                           half[i]);
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        words[i] = _mm512_shuffle_i32x4(half[0][i], half[1][i], 0x88);
+        words[i + 4] = _mm512_shuffle_i32x4(half[0][i], half[1][i], 0xdd);
+      }
+    }
   }
 };
 

@@ -109,21 +109,14 @@ class FileBlocks {
     if (present_ < 16) complete();
     const std::byte* const rows = present_ < 16 ? copy_ : rows_;
     const std::int64_t stride = present_ < 16 ? kBytes : stride_;
-    typename S::I words[4];
-    unroll<(Format::kWords + 3) / 4>([&](auto square) __attribute__((always_inline)) {
-      // Words that are not a multiple of four end in a square that overlaps the one before it.
-      constexpr int kLast = Format::kWords - 4, kWanted = square.value * 4;
-      constexpr int kFirst = kWanted < kLast ? kWanted : kLast;
-      S::transpose(rows + kWordsFrom + 4 * kFirst, stride, words);
-      TESSERA_UNROLL
-      for (int i = 0; i < 4; ++i) S::store_line(lines_ + (kFirst + i) * kLine, words[i]);
-    });
+    transpose_words<0>(rows + kWordsFrom, stride);
     if constexpr (Format::kSpreadWord >= 0) {
       std::byte* const spread = lines_ + Format::kSpreadWord * kLine;
       S::store_line(spread, spread_bits<S>(S::load(spread)));
     }
     if constexpr (Format::kTail > 0) {
-      S::transpose(rows + (kTailBegins ? 0 : kBytes - 16), stride, words);
+      typename S::I words[4];
+      S::template transpose<4>(rows + (kTailBegins ? 0 : kBytes - 16), stride, words);
       tail_ = words[kTailBegins ? 0 : 3];
     }
   }
@@ -154,6 +147,22 @@ class FileBlocks {
   // How far ahead of use blocks are fetched: 256 bytes of each row, so that as little as with
   // packed weights is fetched by nobody at the start, and computed without fetching at the end.
   static constexpr int kAhead = (256 + kBytes - 1) / kBytes;
+
+  // Words from kFirst on, in the largest squares that the instruction set has. What they leave ends
+  // in a square of four that overlaps the one before it.
+  template <int kFirst>
+  TESSERA_INLINE void transpose_words(const std::byte* rows, std::int64_t stride) {
+    constexpr int kLeft = Format::kWords - kFirst;
+    if constexpr (kLeft > 0) {
+      constexpr int kCount = kLeft >= S::kSquareWords ? S::kSquareWords : 4;
+      constexpr int kAt = kLeft >= kCount ? kFirst : Format::kWords - kCount;
+      typename S::I words[kCount];
+      S::template transpose<kCount>(rows + 4 * kAt, stride, words);
+      TESSERA_UNROLL
+      for (int i = 0; i < kCount; ++i) S::store_line(lines_ + (kAt + i) * kLine, words[i]);
+      transpose_words<kAt + kCount>(rows, stride);
+    }
+  }
 
   // The rows that the last group lacks are zero, as they are when packed.
   void complete() {

@@ -139,7 +139,10 @@ struct Portable {
     });
   }
 
+  static constexpr int kSquareWords = 4;
+  template <int kCount>
   static void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+    static_assert(kCount == kSquareWords);
     for (int row = 0; row < 16; ++row) {
       std::uint32_t four[4];
       std::memcpy(four, rows + row * stride, sizeof(four));
