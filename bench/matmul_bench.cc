@@ -9,6 +9,7 @@
 #include <benchmark/benchmark.h>
 
 #include <cstring>
+#include <string_view>
 #include <vector>
 
 #if defined(__x86_64__)
@@ -115,16 +116,19 @@ void product(benchmark::State& state, Product p) {
   set_rates(state, static_cast<double>(bytes), 2.0 * static_cast<double>(p.n * p.rows * p.cols));
 }
 
-// As the experts of a file are used: pieces of 8 groups from all over it, each packed into one
-// room, and multiplied with `n` rows (0: only packed).
-void from_file(benchmark::State& state, BlockType type, int n) {
-  constexpr std::int64_t kCols = 1024, kGroups = 8, kPieceRows = kGroups * kGroupRows;
+// How the weights of a file are used.
+enum class FileUse { packed_only, packed_first, as_they_lie };
+
+// As the experts of a file are used: pieces of 4 groups from all over it, each multiplied with `n`
+// rows as it lies there, or packed into one room first.
+void from_file(benchmark::State& state, BlockType type, int n, FileUse use) {
+  constexpr std::int64_t kCols = 2048, kGroups = 4, kPieceRows = kGroups * kGroupRows;
   const std::int64_t stride = row_bytes(type, kCols), piece = kPieceRows * stride;
   const std::int64_t pieces = kStreamBytes / piece;
   const AlignedBuffer file = filled(pieces * piece);
   AlignedBuffer room = filled(packed_bytes(type, kPieceRows, kCols));
   std::vector<float> rows(static_cast<std::size_t>(n * kCols), 0.5f);
-  AlignedBuffer records = filled(activation_bytes(std::max(n, 1), kCols));
+  AlignedBuffer records = filled(activation_bytes(n, kCols));
   const Activations x{rows.data(), kCols, n, kCols, records.as<ActivationRecord>()};
   const MatmulKernels& kernels = matmul_kernels(detect_isa());
   quantize_rows(kernels, x, 0, n);
@@ -132,13 +136,31 @@ void from_file(benchmark::State& state, BlockType type, int n) {
   const PackedMatrix w(type, kPieceRows, kCols, room.data());
   std::int64_t at = 0;
   for (auto _ : state) {
-    pack_groups({type, kPieceRows, kCols, file.data() + at * piece, stride}, {0, kGroups},
-                room.data());
-    if (n > 0) matmul(kernels, w, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
+    const MatrixSource source{type, kPieceRows, kCols, file.data() + at * piece, stride};
+    if (use != FileUse::as_they_lie) pack_groups(source, {0, kGroups}, room.data());
+    if (use == FileUse::packed_first)
+      matmul(kernels, w, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
+    if (use == FileUse::as_they_lie)
+      matmul(kernels, source, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
     benchmark::ClobberMemory();
     at = (at + 7919) % pieces;
   }
-  set_rates(state, static_cast<double>(piece), 2.0 * static_cast<double>(n * kPieceRows * kCols));
+  const double products = use == FileUse::packed_only ? 0 : static_cast<double>(n);
+  set_rates(state, static_cast<double>(piece),
+            2.0 * products * static_cast<double>(kPieceRows * kCols));
+}
+
+void register_from_file(BlockType type) {
+  const auto add = [=](std::string_view what, int n, FileUse use) {
+    benchmark::RegisterBenchmark(
+        fmt::format("from_file/{}/{}/{}", block_type_name(type), what, n).c_str(),
+        [=](benchmark::State& state) { from_file(state, type, n, use); });
+  };
+  add("packed_only", 1, FileUse::packed_only);
+  for (const int n : {1, 4, 16, 128}) {
+    add("packed_first", n, FileUse::packed_first);
+    if (reads_file(type)) add("as_they_lie", n, FileUse::as_they_lie);
+  }
 }
 
 void quantize(benchmark::State& state) {
@@ -161,9 +183,7 @@ void register_all() {
   for (const BlockType type :
        {BlockType::Q4_K, BlockType::Q6_K, BlockType::Q8_0, BlockType::BF16, BlockType::F32}) {
     const std::string name = block_type_name(type);
-    for (const int n : {0, 1, 4, 16})
-      benchmark::RegisterBenchmark(fmt::format("from_file/{}/{}", name, n).c_str(),
-                                   [=](benchmark::State& state) { from_file(state, type, n); });
+    register_from_file(type);
     for (const Isa isa : {Isa::avx512, Isa::avx2, Isa::portable}) {
       if (!isa_supported(isa)) continue;
       for (const std::int64_t rows : {2048, 512}) {

@@ -69,11 +69,10 @@ void ExpertPass::multiply(TeamMember& member, const Piece& piece, const Activati
   CHECK(parts_.files != nullptr, "expert {} is not here", piece.expert);
   const TensorSlice& slice = slice_of(*parts_.files, piece.role);
   PackRoom& room = parts_.files->room[static_cast<std::size_t>(member.index())];
-  for_each_packed(slice, shape, {.matrix = piece.expert, .groups = piece.groups}, room,
-                  [&](const PackedMatrix& part, std::int64_t first_row) {
-                    matmul(parts_.matmul, part, {0, part.groups()}, x, ids, rows, out + first_row,
-                           shape.rows());
-                  });
+  for_each_part(slice, shape, {.matrix = piece.expert, .groups = piece.groups}, room,
+                [&](const auto& part, GroupRange groups, std::int64_t first_row) {
+                  matmul(parts_.matmul, part, groups, x, ids, rows, out + first_row, shape.rows());
+                });
 }
 
 void ExpertPass::hidden(TeamMember& member, const Activations& x) const {

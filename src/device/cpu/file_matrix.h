@@ -1,9 +1,11 @@
-// Matrices that stay in the mapped file: packed a few row groups at a time, straight before their
-// use. The same bytes in the same kernels as those of a packed matrix, hence the same results, for
-// one more pass over the bytes.
+// Matrices that stay in the mapped file: multiplied a few row groups at a time, as the file has
+// them (reads_file()), or else packed straight before their use. The results have the bits of a
+// packed matrix either way.
 //
-//   for_each_packed(slice, shape, {.groups = {0, shape.groups()}}, room,
-//                   [&](const PackedMatrix& part, std::int64_t first_row) { matmul(...); });
+//   for_each_part(slice, shape, {.groups = {0, shape.groups()}}, room,
+//                 [&](const auto& part, GroupRange groups, std::int64_t first_row) {
+//                   matmul(kernels, part, groups, x, ids, n, out + first_row, stride);
+//                 });
 //
 // A thread has a room of its own. Errors of the file are its guard's to tell (gguf::File).
 #pragma once
@@ -12,12 +14,14 @@
 #include <span>
 #include <vector>
 
+#include "device/cpu/matmul.h"
 #include "device/cpu/packed_matrix.h"
 #include "device/cpu/weights.h"
 
 namespace tessera::cpu {
 
-// What is packed before it is used stays in a core's second-level cache.
+// So much of a matrix is multiplied with all rows at once: packed or not, it stays in a core's
+// second-level cache.
 inline constexpr std::int64_t kPackBytes = 128 << 10;
 
 // One thread's room for packing.
@@ -35,18 +39,24 @@ struct PackRoomSize {
 };
 PackRoomSize pack_room_size(const WeightLayout& layout);
 
-// `shape` says what the matrix is packed as; `range` which groups of which matrix of the tensor.
+// Calls f(part, all of its groups, its first row in the matrix) for parts that cover the groups;
+// `part` is a MatrixSource or a PackedMatrix. `shape` says what the matrix would be packed as;
+// `range` which groups of which matrix of the tensor.
 template <typename F>
-void for_each_packed(const TensorSlice& slice, const PackedMatrix& shape, const PackRange& range,
-                     PackRoom& room, F f) {
+void for_each_part(const TensorSlice& slice, const PackedMatrix& shape, const PackRange& range,
+                   PackRoom& room, F f) {
   const std::int64_t step = room.size / shape.group_bytes();
   for (std::int64_t at = range.groups.begin; at < range.groups.end; at += step) {
     const std::int64_t last = std::min(range.groups.end, at + step);
-    pack_range(slice, shape.type(), {range.matrix, {at, last}}, room.bytes, room.rows);
     const std::int64_t first_row = at * kGroupRows;
-    f(PackedMatrix(shape.type(), std::min(last * kGroupRows, shape.rows()) - first_row,
-                   shape.cols(), room.bytes),
-      first_row);
+    if (shape.type() == slice.type && reads_file(slice.type)) {
+      f(file_rows(slice, {range.matrix, {at, last}}), GroupRange{0, last - at}, first_row);
+    } else {
+      pack_range(slice, shape.type(), {range.matrix, {at, last}}, room.bytes, room.rows);
+      const std::int64_t rows = std::min(last * kGroupRows, shape.rows()) - first_row;
+      f(PackedMatrix(shape.type(), rows, shape.cols(), room.bytes), GroupRange{0, last - at},
+        first_row);
+    }
   }
 }
 

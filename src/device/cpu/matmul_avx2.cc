@@ -28,6 +28,10 @@ struct Avx2 {
   static TESSERA_INLINE I load(const std::byte* from) {
     return {load_half_line(from), load_half_line(from + 32)};
   }
+  static TESSERA_INLINE void store_line(std::byte* to, I v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), v.a);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(to + 32), v.b);
+  }
   static TESSERA_INLINE I both(__m256i v) { return {v, v}; }
   static TESSERA_INLINE I zero() { return both(_mm256_setzero_si256()); }
   static TESSERA_INLINE I splat(const std::int32_t* from) { return both(_mm256_set1_epi32(*from)); }
@@ -148,17 +152,45 @@ struct Avx2 {
     return {_mm256_castsi256_ps(_mm256_slli_epi32(a, 16)),
             _mm256_castsi256_ps(_mm256_slli_epi32(b, 16))};
   }
-  // 2^(e - 128) of 16 bytes e; the two smallest are subnormal.
-  static TESSERA_INLINE __m256 exponent(__m128i bytes) {
-    const __m256i e = _mm256_cvtepu8_epi32(bytes);
+  static TESSERA_INLINE I bytes_at(const std::byte* from) {
+    const __m128i bytes = load_16(from);
+    return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
+  }
+  // 2^(e - 128) of e in 0..255; the two smallest are subnormal.
+  static TESSERA_INLINE __m256 exponent(__m256i e) {
     const __m256i normal = _mm256_slli_epi32(_mm256_sub_epi32(e, _mm256_set1_epi32(1)), 23);
     const __m256i tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x00200000), e);
     const __m256i is_tiny = _mm256_cmpgt_epi32(_mm256_set1_epi32(2), e);
     return _mm256_castsi256_ps(_mm256_blendv_epi8(normal, tiny, is_tiny));
   }
-  static TESSERA_INLINE F exponent_at(const std::byte* from) {
-    const __m128i bytes = load_16(from);
-    return {exponent(bytes), exponent(_mm_srli_si128(bytes, 8))};
+  static TESSERA_INLINE F exponent(I e) { return {exponent(e.a), exponent(e.b)}; }
+
+  // Rows j and j + 4 side by side, so that squares of 4 x 4 words leave the rows in their order.
+  static TESSERA_INLINE __m256i every_fourth_row(const std::byte* rows, std::int64_t stride) {
+    return _mm256_inserti128_si256(_mm256_castsi128_si256(load_16(rows)),
+                                   load_16(rows + 4 * stride), 1);
+  }
+  static TESSERA_INLINE void transpose_half(const std::byte* rows, std::int64_t stride,
+                                            __m256i* words) {
+    const __m256i a = every_fourth_row(rows, stride), b = every_fourth_row(rows + stride, stride);
+    const __m256i c = every_fourth_row(rows + 2 * stride, stride);
+    const __m256i d = every_fourth_row(rows + 3 * stride, stride);
+    const __m256i ab01 = _mm256_unpacklo_epi32(a, b), ab23 = _mm256_unpackhi_epi32(a, b);
+    const __m256i cd01 = _mm256_unpacklo_epi32(c, d), cd23 = _mm256_unpackhi_epi32(c, d);
+    words[0] = _mm256_unpacklo_epi64(ab01, cd01);
+    words[1] = _mm256_unpackhi_epi64(ab01, cd01);
+    words[2] = _mm256_unpacklo_epi64(ab23, cd23);
+    words[3] = _mm256_unpackhi_epi64(ab23, cd23);
+  }
+  static constexpr int kSquareWords = 4;
+  template <int kCount>
+  static TESSERA_INLINE void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+    static_assert(kCount == kSquareWords);
+    __m256i low[4], high[4];
+    transpose_half(rows, stride, low);
+    transpose_half(rows + 8 * stride, stride, high);
+    TESSERA_UNROLL
+    for (int i = 0; i < 4; ++i) words[i] = {low[i], high[i]};
   }
 };
 

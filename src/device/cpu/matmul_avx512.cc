@@ -23,6 +23,7 @@ struct Avx512 {
   static constexpr int kDenseRows = 6;
 
   static TESSERA_INLINE I load(const std::byte* from) { return _mm512_loadu_si512(from); }
+  static TESSERA_INLINE void store_line(std::byte* to, I a) { _mm512_storeu_si512(to, a); }
   static TESSERA_INLINE I zero() { return _mm512_setzero_si512(); }
   static TESSERA_INLINE I splat(const std::int32_t* from) { return _mm512_set1_epi32(*from); }
   template <std::uint32_t kMask>
@@ -84,14 +85,66 @@ struct Avx512 {
     const __m256i bits = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
     return _mm512_castsi512_ps(shl<16>(_mm512_cvtepu16_epi32(bits)));
   }
-  // 2^(e - 128) of 16 bytes e; the two smallest are subnormal.
-  static TESSERA_INLINE F exponent_at(const std::byte* from) {
-    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from));
-    const I e = _mm512_cvtepu8_epi32(bytes);
+  static TESSERA_INLINE I bytes_at(const std::byte* from) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
+  }
+  // 2^(e - 128) of e in 0..255; the two smallest are subnormal.
+  static TESSERA_INLINE F exponent(I e) {
     const I normal = shl<23>(_mm512_sub_epi32(e, _mm512_set1_epi32(1)));
     const I tiny = _mm512_sllv_epi32(_mm512_set1_epi32(0x00200000), e);
     const __mmask16 is_tiny = _mm512_cmplt_epi32_mask(e, _mm512_set1_epi32(2));
     return _mm512_castsi512_ps(_mm512_mask_blend_epi32(is_tiny, normal, tiny));
+  }
+
+  // Squares of 4 x 4 words in each quarter of four registers: word i of all rows to out[i].
+  static TESSERA_INLINE void transpose_quarters(I a, I b, I c, I d, I* out) {
+    const I ab01 = _mm512_unpacklo_epi32(a, b), ab23 = _mm512_unpackhi_epi32(a, b);
+    const I cd01 = _mm512_unpacklo_epi32(c, d), cd23 = _mm512_unpackhi_epi32(c, d);
+    out[0] = _mm512_unpacklo_epi64(ab01, cd01);
+    out[1] = _mm512_unpackhi_epi64(ab01, cd01);
+    out[2] = _mm512_unpacklo_epi64(ab23, cd23);
+    out[3] = _mm512_unpackhi_epi64(ab23, cd23);
+  }
+  // Four words of rows 0, 4, 8 and 12, eight of rows 0 and 4, so that squares leave the rows in
+  // their order.
+  static TESSERA_INLINE I four_rows(const std::byte* rows, std::int64_t stride) {
+    const auto at = [&](int row) {
+      return _mm_loadu_si128(reinterpret_cast<const __m128i*>(rows + row * stride));
+    };
+    I v = _mm512_castsi128_si512(at(0));
+    v = _mm512_inserti32x4(v, at(4), 1);
+    v = _mm512_inserti32x4(v, at(8), 2);
+    return _mm512_inserti32x4(v, at(12), 3);
+  }
+  static TESSERA_INLINE I two_rows(const std::byte* rows, std::int64_t stride) {
+    const auto at = [&](int row) {
+      return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(rows + row * stride));
+    };
+    return _mm512_inserti64x4(_mm512_castsi256_si512(at(0)), at(4), 1);
+  }
+  static constexpr int kSquareWords = 8;
+  template <int kCount>
+  static TESSERA_INLINE void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+    if constexpr (kCount == 4) {
+      transpose_quarters(four_rows(rows, stride), four_rows(rows + stride, stride),
+                         four_rows(rows + 2 * stride, stride), four_rows(rows + 3 * stride, stride),
+                         words);
+    } else {
+      // Rows 0 to 7, then 8 to 15: each quarter is word i or i + 4 of four rows.
+      I half[2][4];
+      TESSERA_UNROLL
+      for (int i = 0; i < 2; ++i) {
+        const std::byte* const from = rows + 8 * i * stride;
+        transpose_quarters(two_rows(from, stride), two_rows(from + stride, stride),
+                           two_rows(from + 2 * stride, stride), two_rows(from + 3 * stride, stride),
+                           half[i]);
+      }
+      TESSERA_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        words[i] = _mm512_shuffle_i32x4(half[0][i], half[1][i], 0x88);
+        words[i + 4] = _mm512_shuffle_i32x4(half[0][i], half[1][i], 0xdd);
+      }
+    }
   }
 };
 

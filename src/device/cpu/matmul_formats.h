@@ -100,11 +100,14 @@ template <class S>
 struct FormatQ4_0 {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 1, kWords = 4, kTail = 2;
+  static constexpr int kSubs = 1, kWords = 4, kTail = 2, kSpreadWord = -1;
   static constexpr int kHalves = 1, kOffsetLog2 = 3, kMax = 15;
   static constexpr bool kBias = false;
   F d;
-  TESSERA_INLINE void begin(const std::byte*, const std::byte* tail) { d = S::half_at(tail); }
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte*, const Tail& tail) {
+    d = tail.half();
+  }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
     split_nibbles<S>(lines, 0, w);
@@ -119,11 +122,12 @@ template <class S>
 struct FormatQ4_1 {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 1, kWords = 5, kTail = 0;
+  static constexpr int kSubs = 1, kWords = 5, kTail = 0, kSpreadWord = -1;
   static constexpr int kHalves = 1, kOffsetLog2 = -1, kMax = 15;
   static constexpr bool kBias = true;
   F d, m;
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte*) {
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail&) {
     d = S::half_low(line<S>(lines, 0));
     m = S::half_high(line<S>(lines, 0));
   }
@@ -149,7 +153,7 @@ TESSERA_INLINE void add_spread_bits(typename S::I high, typename S::I* w) {
 template <class S>
 struct FormatQ5_0 : FormatQ4_0<S> {
   using I = typename S::I;
-  static constexpr int kWords = 5, kOffsetLog2 = 4, kMax = 31;
+  static constexpr int kWords = 5, kSpreadWord = 0, kOffsetLog2 = 4, kMax = 31;
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
     split_nibbles<S>(lines, 1, w);
@@ -160,7 +164,7 @@ struct FormatQ5_0 : FormatQ4_0<S> {
 template <class S>
 struct FormatQ5_1 : FormatQ4_1<S> {
   using I = typename S::I;
-  static constexpr int kWords = 6, kMax = 31;
+  static constexpr int kWords = 6, kSpreadWord = 1, kMax = 31;
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
     split_nibbles<S>(lines, 2, w);
@@ -216,8 +220,9 @@ template <class S>
 struct FormatMXFP4 : FormatQ4_0<S> {
   using I = typename S::I;
   static constexpr int kTail = 1, kOffsetLog2 = 4, kMax = 28;
-  TESSERA_INLINE void begin(const std::byte*, const std::byte* tail) {
-    this->d = S::exponent_at(tail);
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte*, const Tail& tail) {
+    this->d = tail.exponent();
   }
   template <int kSub>
   TESSERA_INLINE void weights(const std::byte* lines, I* w) const {
@@ -232,12 +237,13 @@ template <class S>
 struct FormatQ4_K {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 8, kWords = 36, kTail = 0;
+  static constexpr int kSubs = 8, kWords = 36, kTail = 0, kSpreadWord = -1;
   static constexpr int kHalves = 1, kOffsetLog2 = -1, kMax = 15;
   static constexpr bool kBias = true;
   F d, minus_dmin;
   I scale[2], min[2];  // bytes: subs 0..3 and 4..7
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte*) {
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail&) {
     const I heads = line<S>(lines, 0);
     d = S::half_low(heads);
     minus_dmin = S::negate(S::half_high(heads));
@@ -277,13 +283,14 @@ template <class S>
 struct FormatQ6_K {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 8, kWords = 52, kTail = 2;
+  static constexpr int kSubs = 8, kWords = 52, kTail = 2, kSpreadWord = -1;
   static constexpr int kHalves = 2, kOffsetLog2 = 5, kMax = 63;
   static constexpr bool kBias = false;
   F d;
   I scale[4];
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte* tail) {
-    d = S::half_at(tail);
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail& tail) {
+    d = tail.half();
     TESSERA_UNROLL
     for (int i = 0; i < 4; ++i) scale[i] = line<S>(lines, 48 + i);
   }
@@ -308,13 +315,14 @@ template <class S>
 struct FormatQ3_K {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 8, kWords = 27, kTail = 2;
+  static constexpr int kSubs = 8, kWords = 27, kTail = 2, kSpreadWord = -1;
   static constexpr int kHalves = 2, kOffsetLog2 = 2, kMax = 7;
   static constexpr bool kBias = false;
   F d;
   I scale[4];  // 6-bit bytes, made two's complement
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte* tail) {
-    d = S::half_at(tail);
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail& tail) {
+    d = tail.half();
     const I s0 = line<S>(lines, 24), s1 = line<S>(lines, 25), s2 = line<S>(lines, 26);
     scale[0] = S::or_(nibbles<S, 0>(s0), move_pair<S, 0, 4>(s2));
     scale[1] = S::or_(nibbles<S, 0>(s1), move_pair<S, 2, 4>(s2));
@@ -342,12 +350,13 @@ template <class S>
 struct FormatQ2_K {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 8, kWords = 21, kTail = 0;
+  static constexpr int kSubs = 8, kWords = 21, kTail = 0, kSpreadWord = -1;
   static constexpr int kHalves = 2, kOffsetLog2 = -1, kMax = 3;
   static constexpr bool kBias = true;
   F d, minus_dmin;
   I scale[4];  // bytes: scale in the low nibble, min in the high one
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte*) {
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail&) {
     d = S::half_low(line<S>(lines, 20));
     minus_dmin = S::negate(S::half_high(line<S>(lines, 20)));
     TESSERA_UNROLL
@@ -374,12 +383,13 @@ template <class S>
 struct FormatIQ4_XS {
   using I = typename S::I;
   using F = typename S::F;
-  static constexpr int kSubs = 8, kWords = 34, kTail = 0;
+  static constexpr int kSubs = 8, kWords = 34, kTail = 0, kSpreadWord = -1;
   static constexpr int kHalves = 1, kOffsetLog2 = S::kWideUnsigned ? 7 : -1, kMax = 255;
   static constexpr bool kBias = false;
   F d;
   I heads, low;
-  TESSERA_INLINE void begin(const std::byte* lines, const std::byte*) {
+  template <class Tail>
+  TESSERA_INLINE void begin(const std::byte* lines, const Tail&) {
     heads = line<S>(lines, 0);
     d = S::half_low(heads);
     low = line<S>(lines, 1);

@@ -16,8 +16,9 @@ inline constexpr int kTypeIds = 40;  // one more than the largest BlockType
 // reads it is compiled for instructions that nothing else may use.
 struct MatmulTile {
   const std::byte* weights;  // group_begin's
-  std::int64_t group_bytes;
-  std::int64_t tail_offset;  // of the tail plane in a group
+  std::int64_t group_bytes;  // between two groups
+  std::int64_t tail_offset;  // of the tail plane in a packed group
+  std::int64_t row_stride;   // between two rows of the file
   std::int64_t blocks;       // blocks of a row
   std::int64_t cols;
   std::int64_t groups;
@@ -42,7 +43,8 @@ using QuantizeKernel = void (*)(const float* row, std::int64_t n_records, Activa
 struct MatmulKernels {
   Isa isa;
   QuantizeKernel quantize;
-  TileKernel tile[kTypeIds];  // by BlockType
+  TileKernel tile[kTypeIds];       // by BlockType, of packed weights
+  TileKernel file_tile[kTypeIds];  // of rows of the file; nullptr for float types
 };
 
 extern const MatmulKernels kMatmulPortable;

@@ -10,20 +10,13 @@
 // their own. Tiling may choose only which elements are computed together.
 #pragma once
 
-#include "device/cpu/matmul_formats.h"
-#include "device/cpu/matmul_kernels.h"
+#include "device/cpu/matmul_blocks.h"
 
 namespace tessera::cpu {
 namespace {
 
-// How far ahead of use weights are asked for, in bytes.
-inline constexpr std::int64_t kPrefetchLines = 4096, kPrefetchPanel = 2048;
-template <class Format>
-TESSERA_INLINE void prefetch_block(const std::byte* lines) {
-  for (int i = 0; i < Format::kWords; ++i) {
-    __builtin_prefetch(lines + kPrefetchLines + i * kLine, 0, 3);
-  }
-}
+// How far behind a panel that is computed the weights are fetched, in bytes.
+inline constexpr std::int64_t kPrefetchPanel = 2048;
 
 template <class S>
 TESSERA_INLINE void store_group(const MatmulTile& tile, std::int64_t group, int row,
@@ -109,14 +102,12 @@ TESSERA_INLINE void add_all_records(const Unpacked<S, Shape>& u, const Activatio
 }
 
 // Rows that keep their sums in registers: the memory-bound case.
-template <class S, class Format, int kRows>
+template <class S, class Format, class Blocks, int kRows>
 void few_rows(const MatmulTile& tile) {
   using F = typename S::F;
   using Shape = ShapeOf<S, Format>;
-  constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
   for (std::int64_t group = 0; group < tile.groups; ++group) {
-    const std::byte* lines = tile.weights + group * tile.group_bytes;
-    const std::byte* tail = lines + tile.tail_offset;
+    Blocks blocks(tile, group);
     const ActivationRecord* x[kRows];
     F acc[kRows];
     TESSERA_UNROLL
@@ -125,19 +116,19 @@ void few_rows(const MatmulTile& tile) {
       acc[r] = S::zero_float();
     }
     for (std::int64_t b = 0; b < tile.blocks; ++b) {
-      prefetch_block<Format>(lines);
+      blocks.load();
       Format format;
-      format.begin(lines, tail);
+      format.begin(blocks.lines(), blocks.tail());
       unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
+        blocks.template fetch<sub.value, Format::kSubs>();
         Unpacked<S, Shape> u;
-        format.template weights<sub.value>(lines, u.w);
+        format.template weights<sub.value>(blocks.lines(), u.w);
         format.template scales<sub.value>(u.scale, u.bias);
         add_all_records<S, Shape, kRows>(u, x, acc);
         TESSERA_UNROLL
         for (int r = 0; r < kRows; ++r) x[r] += tile.record_step;
       });
-      lines += kBlockBytes;
-      tail += Format::kTail * 16;
+      blocks.next();
     }
     TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) store_group<S>(tile, group, r, acc[r]);
@@ -222,34 +213,35 @@ void add_panel_rows(int n, const Panel<S, Shape>& panel, int subs, const PanelRo
   }
 }
 
-template <class S, class Format>
+template <class S, class Format, class Blocks>
 void many_rows(const MatmulTile& tile) {
   using Shape = ShapeOf<S, Format>;
-  constexpr std::int64_t kBlockBytes = Format::kWords * kLine;
   constexpr int kBlocks = kPanelSubs / Format::kSubs;  // of a panel
   alignas(64) float sums[kMaxTileRows][16];
   Panel<S, Shape> panel;
   for (std::int64_t group = 0; group < tile.groups; ++group) {
-    const std::byte* lines = tile.weights + group * tile.group_bytes;
-    const std::byte* tail = lines + tile.tail_offset;
+    Blocks blocks(tile, group);
     PanelRows rows{tile.records, tile.record_step, tile.row_ids, sums, nullptr, nullptr, 0};
     for (int r = 0; r < tile.n_rows; ++r) S::store(sums[r], S::zero_float());
     for (std::int64_t b = 0; b < tile.blocks; b += kBlocks) {
       int subs = 0;
       for (std::int64_t end = b + kBlocks, i = b; i < end && i < tile.blocks; ++i) {
+        blocks.load();
         Format format;
-        format.begin(lines, tail);
+        format.begin(blocks.lines(), blocks.tail());
         unroll<Format::kSubs>([&](auto sub) __attribute__((always_inline)) {
           Unpacked<S, Shape>& u = panel.sub[subs + sub.value];
-          format.template weights<sub.value>(lines, u.w);
+          format.template weights<sub.value>(blocks.lines(), u.w);
           format.template scales<sub.value>(u.scale, u.bias);
+          if constexpr (!Blocks::kInOrder) blocks.template fetch<sub.value, Format::kSubs>();
         });
         subs += Format::kSubs;
-        lines += kBlockBytes;
-        tail += Format::kTail * 16;
+        blocks.next();
       }
-      rows.fetch = lines + kPrefetchPanel;
-      rows.fetch_end = rows.fetch + kBlocks * kBlockBytes;
+      if constexpr (Blocks::kInOrder) {
+        rows.fetch = blocks.lines() + kPrefetchPanel;
+        rows.fetch_end = rows.fetch + kBlocks * Format::kWords * kLine;
+      }
       add_panel_rows<S, Shape>(tile.n_rows, panel, subs, rows);
       rows.x += subs * rows.step;
     }
@@ -258,14 +250,14 @@ void many_rows(const MatmulTile& tile) {
 }
 
 // few_rows for up to S::kFewRows rows, which is worth code of its own.
-template <class S, template <class> class Format, int kRows = 1>
+template <class S, class Format, class Blocks, int kRows = 1>
 void quantised_tile(const MatmulTile& tile) {
   if constexpr (kRows > S::kFewRows) {
-    many_rows<S, Format<S>>(tile);
+    many_rows<S, Format, Blocks>(tile);
   } else if (tile.n_rows == kRows) {
-    few_rows<S, Format<S>, kRows>(tile);
+    few_rows<S, Format, Blocks, kRows>(tile);
   } else {
-    quantised_tile<S, Format, kRows + 1>(tile);
+    quantised_tile<S, Format, Blocks, kRows + 1>(tile);
   }
 }
 
@@ -312,7 +304,7 @@ void dense_block(const MatmulTile& tile, std::int64_t group, int row) {
     TESSERA_UNROLL
     for (int g = 0; g < kGroups; ++g) {
       w[g] = Element::template load<S>(weights + g * tile.group_bytes);
-      __builtin_prefetch(weights + g * tile.group_bytes + kPrefetchLines, 0, 3);
+      __builtin_prefetch(weights + g * tile.group_bytes + kFetchBytes, 0, 3);
     }
     TESSERA_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -398,6 +390,12 @@ void quantize_row(const float* row, std::int64_t n_records, ActivationRecord* ds
   }
 }
 
+template <class S, class Format>
+constexpr void set_quantised(MatmulKernels& k, int type) {
+  k.tile[type] = quantised_tile<S, Format, PackedBlocks<S, Format>>;
+  k.file_tile[type] = quantised_tile<S, Format, FileBlocks<S, Format>>;
+}
+
 template <class S>
 constexpr MatmulKernels make_kernels(Isa isa) {
   MatmulKernels k{};
@@ -405,20 +403,20 @@ constexpr MatmulKernels make_kernels(Isa isa) {
   k.quantize = quantize_row<S>;
   k.tile[0] = dense_tile<S, ElementF32>;
   k.tile[1] = dense_tile<S, ElementF16>;
-  k.tile[2] = quantised_tile<S, FormatQ4_0>;
-  k.tile[3] = quantised_tile<S, FormatQ4_1>;
-  k.tile[6] = quantised_tile<S, FormatQ5_0>;
-  k.tile[7] = quantised_tile<S, FormatQ5_1>;
-  k.tile[8] = quantised_tile<S, FormatQ8_0>;
-  k.tile[10] = quantised_tile<S, FormatQ2_K>;
-  k.tile[11] = quantised_tile<S, FormatQ3_K>;
-  k.tile[12] = quantised_tile<S, FormatQ4_K>;
-  k.tile[13] = quantised_tile<S, FormatQ5_K>;
-  k.tile[14] = quantised_tile<S, FormatQ6_K>;
-  k.tile[20] = quantised_tile<S, FormatIQ4_NL>;
-  k.tile[23] = quantised_tile<S, FormatIQ4_XS>;
+  set_quantised<S, FormatQ4_0<S>>(k, 2);
+  set_quantised<S, FormatQ4_1<S>>(k, 3);
+  set_quantised<S, FormatQ5_0<S>>(k, 6);
+  set_quantised<S, FormatQ5_1<S>>(k, 7);
+  set_quantised<S, FormatQ8_0<S>>(k, 8);
+  set_quantised<S, FormatQ2_K<S>>(k, 10);
+  set_quantised<S, FormatQ3_K<S>>(k, 11);
+  set_quantised<S, FormatQ4_K<S>>(k, 12);
+  set_quantised<S, FormatQ5_K<S>>(k, 13);
+  set_quantised<S, FormatQ6_K<S>>(k, 14);
+  set_quantised<S, FormatIQ4_NL<S>>(k, 20);
+  set_quantised<S, FormatIQ4_XS<S>>(k, 23);
   k.tile[30] = dense_tile<S, ElementBF16>;
-  k.tile[39] = quantised_tile<S, FormatMXFP4>;
+  set_quantised<S, FormatMXFP4<S>>(k, 39);
   return k;
 }
 

@@ -34,6 +34,7 @@ struct Portable {
     std::memcpy(out.lane, from, sizeof(out.lane));
     return out;
   }
+  static void store_line(std::byte* to, I a) { std::memcpy(to, a.lane, sizeof(a.lane)); }
   static I zero() { return I{}; }
   static I splat(const std::int32_t* from) {
     return each<I>([&](int) { return static_cast<std::uint32_t>(*from); });
@@ -127,12 +128,26 @@ struct Portable {
   static F bfloat_at(const std::byte* from) {
     return each<F>([&](int i) { return bf16_to_float(load_u16(from + 2 * i)); });
   }
-  // 2^(e - 128) of 16 bytes e.
-  static F exponent_at(const std::byte* from) {
+  static I bytes_at(const std::byte* from) {
+    return each<I>([&](int i) { return static_cast<std::uint32_t>(from[i]); });
+  }
+  // 2^(e - 128) of e in 0..255.
+  static F exponent(I e) {
     return each<F>([&](int i) {
-      const auto e = static_cast<std::uint32_t>(from[i]);
-      return std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+      const std::uint32_t value = e.lane[i];
+      return std::bit_cast<float>(value < 2 ? 0x00200000u << value : (value - 1) << 23);
     });
+  }
+
+  static constexpr int kSquareWords = 4;
+  template <int kCount>
+  static void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+    static_assert(kCount == kSquareWords);
+    for (int row = 0; row < 16; ++row) {
+      std::uint32_t four[4];
+      std::memcpy(four, rows + row * stride, sizeof(four));
+      for (int i = 0; i < 4; ++i) words[i].lane[row] = four[i];
+    }
   }
 };
 

@@ -1,6 +1,8 @@
 #include "device/cpu/matmul.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -293,6 +295,101 @@ TEST_P(Matmul, NonFiniteInputsStayInTheirRow) {
   for (int i = 0; i < 5; ++i) {
     for (std::int64_t r = 0; r < kRows; ++r) {
       EXPECT_EQ(std::isnan(out[size(i * kRows + r)]), i == 1 || i == 3);
+    }
+  }
+}
+
+// Rows of a file at any address, which end where the memory that may be read ends.
+class FileRows {
+ public:
+  FileRows(BlockType type, std::int64_t rows, std::int64_t cols, std::int64_t gap)
+      : source_{.type = type,
+                .rows = rows,
+                .cols = cols,
+                .row_stride_bytes = row_bytes(type, cols) + gap},
+        bytes_(size((rows - 1) * source_.row_stride_bytes + row_bytes(type, cols))) {
+    const std::int64_t blocks = cols / block_format(type).elems;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      random_blocks(type, 5, r * blocks, blocks, 0.7f,
+                    bytes_.data() + r * source_.row_stride_bytes);
+    }
+    place(0);
+  }
+  const MatrixSource& source() const { return source_; }
+  // Moves the rows to the end of pages behind which nothing may be read, less so many bytes.
+  void place(std::size_t before_end) {
+    const std::size_t page = size(sysconf(_SC_PAGESIZE));
+    const std::size_t room = (bytes_.size() + before_end + page - 1) / page * page;
+    pages_ = Pages(room + 2 * page);
+    std::byte* const begin = pages_.data() + page;
+    ASSERT_EQ(mprotect(begin, room, PROT_READ | PROT_WRITE), 0);
+    std::byte* const rows = begin + room - before_end - bytes_.size();
+    std::memcpy(rows, bytes_.data(), bytes_.size());
+    source_.data = rows;
+  }
+
+ private:
+  class Pages {
+   public:
+    Pages() = default;
+    explicit Pages(std::size_t bytes)
+        : data_(mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)),
+          bytes_(bytes) {}
+    ~Pages() {
+      if (data_ != nullptr) munmap(data_, bytes_);
+    }
+    Pages& operator=(Pages&& other) noexcept {
+      std::swap(data_, other.data_);
+      std::swap(bytes_, other.bytes_);
+      return *this;
+    }
+    std::byte* data() const { return static_cast<std::byte*>(data_); }
+
+   private:
+    void* data_ = nullptr;
+    std::size_t bytes_ = 0;
+  };
+  MatrixSource source_;
+  std::vector<std::byte> bytes_;
+  Pages pages_;
+};
+
+TEST_P(Matmul, RowsOfAFileGiveTheBitsOfPackedOnes) {
+  if (!reads_file(type())) GTEST_SKIP() << "always packed";
+  constexpr int kInputs = 9;
+  const std::int64_t least = block_format(type()).elems;
+  struct Shape {
+    std::int64_t rows, cols, gap;
+  };
+  for (const Shape shape : {Shape{1, least, 0}, Shape{15, 3 * least, 0}, Shape{16, least, 5},
+                            Shape{16, 512, 0}, Shape{49, 5 * least, 0}, Shape{70, 1024, 3}}) {
+    FileRows file(type(), shape.rows, shape.cols, shape.gap);
+    AlignedBuffer packed =
+        *AlignedBuffer::allocate(size(packed_bytes(type(), shape.rows, shape.cols)));
+    const GroupRange all{0, group_count(shape.rows)};
+    pack_groups(file.source(), all, packed.data());
+    const PackedMatrix matrix(type(), shape.rows, shape.cols, packed.data());
+    const Inputs x = Inputs::normal(kernels(), type(), kInputs, shape.cols);
+    const std::vector<std::int32_t> ids = {3, 8, 0, 1, 1, 5, 2, 7, 4, 6, 0};
+    for (const int n : {1, 2, 3, 4, 5, 9, 11}) {
+      const std::int64_t stride = shape.rows + 3;
+      const auto product = [&](const auto& w, GroupRange groups) {
+        std::vector<float> out(size(n * stride), kPoison);
+        matmul(kernels(), w, groups, x.view(), ids, n, out.data(), stride);
+        return out;
+      };
+      for (const GroupRange groups :
+           {all, GroupRange{all.end / 2, all.end}, GroupRange{all.end / 3, (all.end + 1) / 2}}) {
+        const std::vector<float> expected = product(matrix, groups);
+        for (const std::size_t before_end : {0, 1, 2, 31}) {
+          file.place(before_end);
+          const std::vector<float> actual = product(file.source(), groups);
+          ASSERT_EQ(std::memcmp(expected.data(), actual.data(), expected.size() * sizeof(float)), 0)
+              << n << " rows with " << shape.rows << " x " << shape.cols << ", groups "
+              << groups.begin << ".." << groups.end << ", " << before_end
+              << " bytes before the end";
+        }
+      }
     }
   }
 }

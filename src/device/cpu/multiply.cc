@@ -8,8 +8,9 @@ namespace {
 // Rows of activations that stay in a core's cache while the groups of a piece pass over them.
 constexpr int kRowBlock = 128;
 
-// Groups of `w`, whose row 0 gives the first of `out`.
-void multiply_packed(const StepContext& context, const Product& p, const PackedMatrix& w,
+// Groups of `w`, packed or of a file, whose row 0 gives the first of `out`.
+template <typename Matrix>
+void multiply_groups(const StepContext& context, const Product& p, const Matrix& w,
                      GroupRange groups, float* out) {
   for (int row = 0; row < p.n_rows; row += kRowBlock) {
     const int n = std::min(kRowBlock, p.n_rows - row);
@@ -27,12 +28,12 @@ void multiply_packed(const StepContext& context, const Product& p, const PackedM
 
 void multiply_piece(const StepContext& context, const TeamMember& member, const Product& p,
                     GroupRange groups) {
-  if (p.w->file == nullptr) return multiply_packed(context, p, *p.w, groups, p.out);
+  if (p.w->file == nullptr) return multiply_groups(context, p, *p.w, groups, p.out);
   PackRoom& room = context.rooms[static_cast<std::size_t>(member.index())];
-  for_each_packed(*p.w->file, *p.w, {.groups = groups}, room,
-                  [&](const PackedMatrix& part, std::int64_t first_row) {
-                    multiply_packed(context, p, part, {0, part.groups()}, p.out + first_row);
-                  });
+  for_each_part(*p.w->file, *p.w, {.groups = groups}, room,
+                [&](const auto& part, GroupRange of_part, std::int64_t first_row) {
+                  multiply_groups(context, p, part, of_part, p.out + first_row);
+                });
 }
 
 }  // namespace

@@ -142,17 +142,19 @@ void release_source(const gguf::File& file, const Piece& piece) {
 
 }  // namespace
 
+MatrixSource file_rows(const TensorSlice& slice, const PackRange& range) {
+  const std::int64_t first = range.groups.begin * kGroupRows;
+  return {.type = slice.type,
+          .rows = std::min(range.groups.end * kGroupRows, slice.rows) - first,
+          .cols = slice.cols,
+          .data = slice.data + range.matrix * slice.matrix_stride + first * slice.row_stride,
+          .row_stride_bytes = slice.row_stride};
+}
+
 void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
                 std::byte* destination, std::vector<float>& rows) {
   if (type != slice.type) return pack_as_f32(slice, range, destination, rows);
-  const std::int64_t first = range.groups.begin * kGroupRows;
-  const MatrixSource source{
-      .type = slice.type,
-      .rows = std::min(range.groups.end * kGroupRows, slice.rows) - first,
-      .cols = slice.cols,
-      .data = slice.data + range.matrix * slice.matrix_stride + first * slice.row_stride,
-      .row_stride_bytes = slice.row_stride};
-  pack_groups(source, {0, range.groups.end - range.groups.begin}, destination);
+  pack_groups(file_rows(slice, range), {0, range.groups.end - range.groups.begin}, destination);
 }
 
 PackedMatrix LayerWeights::expert(TensorRole role, int expert) const {

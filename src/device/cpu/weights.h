@@ -43,13 +43,15 @@ struct LayerWeights {
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
 };
 
-// Packs row groups of one matrix of a tensor as blocks of `type`, the
-// tensor's own or F32. `destination` is where the first of them goes, 64-byte aligned; `rows` is
-// room that is kept between calls.
+// Row groups of one matrix of a tensor.
 struct PackRange {
   std::int64_t matrix = 0;
   GroupRange groups;
 };
+// Their rows as the file has them.
+MatrixSource file_rows(const TensorSlice& slice, const PackRange& range);
+// Packs them as blocks of `type`, the tensor's own or F32. `destination` is where the first of them
+// goes, 64-byte aligned; `rows` is room that is kept between calls.
 void pack_range(const TensorSlice& slice, BlockType type, const PackRange& range,
                 std::byte* destination, std::vector<float>& rows);
 
