@@ -54,7 +54,7 @@ void Dispatcher::divide_reads(Device& device, double link_us) const {
 // From jobs of one row with several experts and with fewer, and of several rows; each with other
 // experts, which no cache has.
 Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts) {
-  constexpr int kTries = 5;
+  constexpr int kTries = 5, kTriesOfOne = 24;  // with either of two teams (HostExecutor)
   constexpr int kMostExperts = 8, kMostRows = 32;
   Group& host = *groups_.front();
   const auto n = static_cast<std::size_t>(n_embd_);
@@ -70,7 +70,7 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
   std::size_t next = 0;
   const auto least_us = [&](std::size_t count, std::size_t used) -> Result<double> {
     double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < kTries; ++i, next += used) {
+    for (int i = 0; i < (count == 1 ? kTriesOfOne : kTries); ++i, next += used) {
       pairs.clear();
       for (std::size_t row = 0; row < count; ++row)
         for (std::size_t e = 0; e < used; ++e)

@@ -204,6 +204,15 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
+cudaError_t cudaHostRegister(void*, std::size_t, unsigned) {
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostUnregister(void*) {
+  wait_for_all();
+  return cudaSuccess;
+}
+
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   std::memcpy(to, from, bytes);
   return cudaSuccess;

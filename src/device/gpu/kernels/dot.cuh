@@ -67,17 +67,16 @@ __device__ __forceinline__ void dot_tile(const Tile<kType>& tile, const Staged<k
   }
 }
 
-// Tiles [begin, end) of one row tile. Loads run kDepth tiles ahead of the arithmetic.
+// Tiles [begin, end) of one row tile. Loads run kDepth tiles ahead of the arithmetic; none is
+// loaded twice, which would cross the link twice where an expert is read over it.
 template <BlockType kType, int kCols, int kDepth = 2>
 __device__ __forceinline__ void dot_range(const Planes& w, int row_tile, int begin, int end,
                                           const Staged<kCols>& x, int lane, float (&acc)[4]) {
   Tile<kType> tiles[kDepth];
   for (int base = begin; base < end; base += kDepth) {
 #pragma unroll
-    for (int i = 0; i < kDepth; ++i) {
-      const int at = base + i < end ? base + i : end - 1;
-      tiles[i].load(w, row_tile, at, lane);
-    }
+    for (int i = 0; i < kDepth; ++i)
+      if (base + i < end) tiles[i].load(w, row_tile, base + i, lane);
 #pragma unroll
     for (int i = 0; i < kDepth; ++i)
       if (base + i < end) dot_tile<kType, kCols>(tiles[i], x, base + i, lane, acc);

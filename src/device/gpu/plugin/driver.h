@@ -9,8 +9,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
+#include "base/buffer.h"
 #include "base/result.h"
 #include "device/gpu/kernels/portable.h"
 
@@ -54,9 +56,11 @@ class PinnedBuffer {
   PinnedBuffer() = default;
   static Result<PinnedBuffer> allocate(std::int64_t bytes, const char* what,
                                        Seen seen = Seen::between_kernels);
-  PinnedBuffer(PinnedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)) {}
+  PinnedBuffer(PinnedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), pages_(std::move(other.pages_)) {}
   PinnedBuffer& operator=(PinnedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
+    std::swap(pages_, other.pages_);
     return *this;
   }
   ~PinnedBuffer();
@@ -67,7 +71,10 @@ class PinnedBuffer {
   }
 
  private:
+  bool register_pages(std::size_t bytes);
+
   std::byte* data_ = nullptr;
+  std::unique_ptr<AlignedBuffer> pages_;  // where they are not the driver's own
 };
 
 class Stream {
