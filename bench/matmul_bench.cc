@@ -117,10 +117,10 @@ void product(benchmark::State& state, Product p) {
 }
 
 // How the weights of a file are used.
-enum class FileUse { packed_only, packed_first, as_they_lie };
+enum class FileUse { packed_only, packed_first, as_they_lie, packed_before };
 
 // As the experts of a file are used: pieces of 4 groups from all over it, each multiplied with `n`
-// rows as it lies there, or packed into one room first.
+// rows as it lies there, or packed into one room first; or as if all of it had been packed before.
 void from_file(benchmark::State& state, BlockType type, int n, FileUse use) {
   constexpr std::int64_t kCols = 2048, kGroups = 4, kPieceRows = kGroups * kGroupRows;
   const std::int64_t stride = row_bytes(type, kCols), piece = kPieceRows * stride;
@@ -137,11 +137,15 @@ void from_file(benchmark::State& state, BlockType type, int n, FileUse use) {
   std::int64_t at = 0;
   for (auto _ : state) {
     const MatrixSource source{type, kPieceRows, kCols, file.data() + at * piece, stride};
-    if (use != FileUse::as_they_lie) pack_groups(source, {0, kGroups}, room.data());
+    if (use == FileUse::packed_only || use == FileUse::packed_first)
+      pack_groups(source, {0, kGroups}, room.data());
     if (use == FileUse::packed_first)
       matmul(kernels, w, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
     if (use == FileUse::as_they_lie)
       matmul(kernels, source, {0, kGroups}, x, {}, n, out.data(), kPieceRows);
+    if (use == FileUse::packed_before)
+      matmul(kernels, PackedMatrix(type, kPieceRows, kCols, source.data), {0, kGroups}, x, {}, n,
+             out.data(), kPieceRows);
     benchmark::ClobberMemory();
     at = (at + 7919) % pieces;
   }
@@ -159,6 +163,7 @@ void register_from_file(BlockType type) {
   add("packed_only", 1, FileUse::packed_only);
   for (const int n : {1, 4, 16, 128}) {
     add("packed_first", n, FileUse::packed_first);
+    add("packed_before", n, FileUse::packed_before);
     if (reads_file(type)) add("as_they_lie", n, FileUse::as_they_lie);
   }
 }

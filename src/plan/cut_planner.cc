@@ -8,8 +8,9 @@
 namespace tessera {
 namespace {
 
-// What leaves a CPU device's memory is packed anew for each use: a product of it takes about twice
-// the time (docs/kernels.md, "Packing"). So its bytes count once more.
+// What leaves a CPU device's memory counts once more: a product that packs it first takes about
+// twice the time. One that reads quantised weights as they lie takes less (docs/kernels.md,
+// "Packing").
 constexpr double kLeftReads = 1.0;
 // A token alone takes as long as about so many rows of a prompt (README.md, "Speed"). Where nothing
 // has left, cuts by bytes need not know it: how long a token takes is then much the same with all.

@@ -271,7 +271,7 @@ std::string remarks(const Plan& plan) {
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)
       text += fmt::format(
-          "{} leaves {} of weights in the file ({}): page cache beside the budget, packed anew for "
+          "{} leaves {} of weights in the file ({}): page cache beside the budget, read anew for "
           "each use.\n",
           shard.device, format_bytes(shard.file_bytes), shard.file_parts);
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";

@@ -6,7 +6,8 @@
 //   // buffers.out + places[i] * n_embd: expert(x[row]) of the i-th pair, without its weight
 //
 // Pairs are taken expert by expert, so that an expert's weights are read once for all its rows. An
-// expert that is not packed (a FileExperts is given) is read from the file (file_matrix.h). A pair's result has the same bits whatever other pairs there are.
+// expert that is not packed (a FileExperts is given) is read from the file (file_matrix.h). A
+// pair's result has the same bits whatever other pairs there are.
 #pragma once
 
 #include <span>

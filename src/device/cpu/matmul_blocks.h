@@ -39,11 +39,11 @@ class PackedBlocks {
   // Fetches a part of what is read kFetchBytes later.
   template <int kPart, int kParts>
   TESSERA_INLINE void fetch() const {
-    constexpr int kFirst = Format::kWords * kPart / kParts;
-    unroll<Format::kWords*(kPart + 1) / kParts - kFirst>([&](
-        auto i) __attribute__((always_inline)) {
-      __builtin_prefetch(lines_ + kFetchBytes + (kFirst + i.value) * kLine, 0, 3);
-    });
+    TESSERA_UNROLL
+    for (int word = Format::kWords * kPart / kParts; word < Format::kWords * (kPart + 1) / kParts;
+         ++word) {
+      __builtin_prefetch(lines_ + kFetchBytes + word * kLine, 0, 3);
+    }
   }
 
  private:
@@ -132,11 +132,13 @@ class FileBlocks {
   template <int kPart, int kParts>
   TESSERA_INLINE void fetch() const {
     constexpr int kRows = 16 / kParts;
-    unroll<kRows>([&](auto row) __attribute__((always_inline)) {
-      unroll<(kBytes + kLine - 1) / kLine>([&](auto i) __attribute__((always_inline)) {
-        __builtin_prefetch(fetch_ + (kPart * kRows + row.value) * stride_ + i.value * kLine, 0, 3);
-      });
-    });
+    TESSERA_UNROLL
+    for (int row = kPart * kRows; row < (kPart + 1) * kRows; ++row) {
+      TESSERA_UNROLL
+      for (int at = 0; at < kBytes; at += kLine) {
+        __builtin_prefetch(fetch_ + row * stride_ + at, 0, 3);
+      }
+    }
   }
 
  private:

@@ -140,8 +140,10 @@ struct Portable {
   }
 
   static constexpr int kSquareWords = 4;
+  // Not inlined: that gains nothing here, and would cost the compiler a dozen seconds.
   template <int kCount>
-  static void transpose(const std::byte* rows, std::int64_t stride, I* words) {
+  __attribute__((noinline)) static void transpose(const std::byte* rows, std::int64_t stride,
+                                                  I* words) {
     static_assert(kCount == kSquareWords);
     for (int row = 0; row < 16; ++row) {
       std::uint32_t four[4];
