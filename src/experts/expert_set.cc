@@ -108,6 +108,7 @@ std::int64_t ExpertSet::carve(const Model& model, const ExpertSetLayout& layout,
   out.buffers.pairs = pairs;
   take(out.buffers.pair_rows, pairs * kWord);
   take(out.buffers.expert_ends, (n_expert + 1) * kWord);
+  take(out.buffers.done, 2 * n_expert * kWord);
   take(out.buffers.gate, pairs * n_ff * kWord);
   take(out.buffers.up, pairs * n_ff * kWord);
   take(out.buffers.records, cpu::activation_bytes(pairs, n_ff));

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <thread>
 
 #include "base/check.h"
+#include "base/pause.h"
 
 namespace tessera::cpu {
 namespace {
@@ -16,6 +19,19 @@ const TensorSlice& slice_of(const FileExperts& files, TensorRole role) {
       return *files.up;
     default:
       return *files.down;
+  }
+}
+
+// What was counted is seen by who waits for it. The list is handed out in its order, so that nobody
+// waits for a piece that nobody has.
+void count(std::int32_t& done) {
+  std::atomic_ref(done).fetch_add(1, std::memory_order_acq_rel);
+}
+void await(std::int32_t& done, int wanted) {
+  constexpr int kLooks = 4096;  // then another thread may need the core
+  for (int looks = 1; std::atomic_ref(done).load(std::memory_order_acquire) != wanted; ++looks) {
+    pause();
+    if (looks % kLooks == 0) std::this_thread::yield();
   }
 }
 
@@ -35,26 +51,31 @@ ExpertPass::Range ExpertPass::rows_of(int expert) const {
   return {first, buffers_.expert_ends[expert] - first};
 }
 
-// Calls f(piece) for every matrix of `roles` of every active expert, cut into pieces.
-template <typename F>
-void ExpertPass::for_each_piece(TeamMember& member, std::span<const TensorRole> roles, F f) const {
-  const std::vector<int>& active = *buffers_.active;
-  const int groups = static_cast<int>(parts_.weights.matrix(roles[0]).groups());
-  const int n_roles = static_cast<int>(roles.size());
-  const int matrices = static_cast<int>(active.size()) * n_roles;
-  // About eight pieces a member, but no smaller than what hides the cost of handing one out.
-  const int wanted = std::max(1, matrices * groups / (member.size() * 8));
-  const int piece = std::clamp(wanted, std::min(4, groups), groups);
+// Of a pair's place.
+int ExpertPass::expert_at(int place) const {
+  const std::int32_t* ends = buffers_.expert_ends;
+  return static_cast<int>(std::upper_bound(ends, ends + parts_.moe.n_expert, place) - ends);
+}
+
+// About eight pieces a member, but none so small that handing it out would take as long.
+ExpertPass::Cut ExpertPass::cut(std::span<const TensorRole> roles, int members) const {
+  constexpr std::int64_t kLeastBytes = 16 << 10;
+  const PackedMatrix& shape = parts_.weights.matrix(roles[0]);
+  const int groups = static_cast<int>(shape.groups());
+  const int matrices = static_cast<int>(buffers_.active->size() * roles.size());
+  const auto least = static_cast<int>(
+      std::min<std::int64_t>(groups, std::max<std::int64_t>(1, kLeastBytes / shape.group_bytes())));
+  const int piece = std::clamp(matrices * groups / (members * 8), least, groups);
   const int pieces = (groups + piece - 1) / piece;
-  member.for_each(matrices * pieces, 1, [&](int begin, int end) {
-    for (int i = begin; i < end; ++i) {
-      const int matrix = i / pieces;
-      const int first = i % pieces * piece;
-      f(Piece{.expert = active[static_cast<std::size_t>(matrix / n_roles)],
-              .role = roles[static_cast<std::size_t>(matrix % n_roles)],
-              .groups = {first, std::min(groups, first + piece)}});
-    }
-  });
+  return {roles, groups, piece, pieces, matrices * pieces};
+}
+
+ExpertPass::Piece ExpertPass::piece_of(const Cut& cut, int index) const {
+  const auto matrix = static_cast<std::size_t>(index / cut.pieces);
+  const int first = index % cut.pieces * cut.piece;
+  return {.expert = (*buffers_.active)[matrix / cut.roles.size()],
+          .role = cut.roles[matrix % cut.roles.size()],
+          .groups = {first, std::min(cut.groups, first + cut.piece)}};
 }
 
 // `out` is where row 0 of the piece's matrix goes.
@@ -75,54 +96,66 @@ void ExpertPass::multiply(TeamMember& member, const Piece& piece, const Activati
                 });
 }
 
-void ExpertPass::hidden(TeamMember& member, const Activations& x) const {
-  constexpr std::array roles = {TensorRole::moe_gate, TensorRole::moe_up};
-  for_each_piece(member, roles, [&](const Piece& piece) {
-    const Range rows = rows_of(piece.expert);
-    float* out = piece.role == TensorRole::moe_gate ? buffers_.gate : buffers_.up;
-    multiply(member, piece, x,
-             {buffers_.pair_rows + rows.first, static_cast<std::size_t>(rows.count)}, rows.count,
-             out + std::int64_t{rows.first} * parts_.moe.n_ff);
-  });
+void ExpertPass::hidden(TeamMember& member, const Piece& piece, const Activations& x) const {
+  const Range rows = rows_of(piece.expert);
+  float* out = piece.role == TensorRole::moe_gate ? buffers_.gate : buffers_.up;
+  multiply(member, piece, x,
+           {buffers_.pair_rows + rows.first, static_cast<std::size_t>(rows.count)}, rows.count,
+           out + std::int64_t{rows.first} * parts_.moe.n_ff);
 }
 
-void ExpertPass::activate(int begin, int end, const Activations& hidden) const {
+void ExpertPass::activate(int place, const Activations& hidden) const {
   const std::int64_t n_ff = parts_.moe.n_ff;
-  for (std::int64_t i = begin; i < end; ++i) {
-    float* gate = buffers_.gate + i * n_ff;
-    const float* up = buffers_.up + i * n_ff;
-    if (parts_.moe.activation == Activation::silu)
-      parts_.ops.silu_mul(gate, up, n_ff, gate);
-    else
-      parts_.ops.gelu_tanh_mul(gate, up, n_ff, gate);
-  }
+  float* gate = buffers_.gate + place * n_ff;
+  const float* up = buffers_.up + place * n_ff;
+  if (parts_.moe.activation == Activation::silu)
+    parts_.ops.silu_mul(gate, up, n_ff, gate);
+  else
+    parts_.ops.gelu_tanh_mul(gate, up, n_ff, gate);
   if (uses_records(parts_.weights.matrix(TensorRole::moe_down).type()))
-    quantize_rows(parts_.matmul, hidden, begin, end);
+    quantize_rows(parts_.matmul, hidden, place, place + 1);
 }
 
-void ExpertPass::output(TeamMember& member, const Activations& hidden) const {
-  constexpr std::array roles = {TensorRole::moe_down};
+void ExpertPass::output(TeamMember& member, const Piece& piece, const Activations& hidden) const {
   const std::int64_t n_embd = parts_.weights.matrix(TensorRole::moe_down).rows();
-  for_each_piece(member, roles, [&](const Piece& piece) {
-    const Range rows = rows_of(piece.expert);
-    Activations x = hidden;
-    x.rows += rows.first * x.stride;
-    x.records += rows.first;
-    multiply(member, piece, x, {}, rows.count, buffers_.out + std::int64_t{rows.first} * n_embd);
-  });
+  const Range rows = rows_of(piece.expert);
+  Activations x = hidden;
+  x.rows += rows.first * x.stride;
+  x.records += rows.first;
+  multiply(member, piece, x, {}, rows.count, buffers_.out + std::int64_t{rows.first} * n_embd);
 }
 
 void ExpertPass::run(TeamMember& member, const Activations& x) const {
   if (count_ == 0) return;
+  constexpr std::array kHidden = {TensorRole::moe_gate, TensorRole::moe_up};
+  constexpr std::array kOutput = {TensorRole::moe_down};
+  const Cut hidden_cut = cut(kHidden, member.size()), output_cut = cut(kOutput, member.size());
+  std::int32_t* const multiplied = buffers_.done;
+  std::int32_t* const activated = buffers_.done + parts_.moe.n_expert;
   const Activations between{.rows = buffers_.gate,
                             .stride = parts_.moe.n_ff,
                             .n_rows = buffers_.pairs,
                             .cols = parts_.moe.n_ff,
                             .records = buffers_.records};
-  hidden(member, x);
-  member.for_each(count_, 1,
-                  [&](int begin, int end) { activate(first_ + begin, first_ + end, between); });
-  output(member, between);
+  const auto item = [&](int i) {
+    if (i < hidden_cut.count) {
+      const Piece piece = piece_of(hidden_cut, i);
+      hidden(member, piece, x);
+      count(multiplied[piece.expert]);
+    } else if (i < hidden_cut.count + count_) {
+      const int place = first_ + i - hidden_cut.count, expert = expert_at(place);
+      await(multiplied[expert], 2 * hidden_cut.pieces);
+      activate(place, between);
+      count(activated[expert]);
+    } else {
+      const Piece piece = piece_of(output_cut, i - hidden_cut.count - count_);
+      await(activated[piece.expert], rows_of(piece.expert).count);
+      output(member, piece, between);
+    }
+  };
+  member.for_each(hidden_cut.count + count_ + output_cut.count, 1, [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) item(i);
+  });
 }
 
 }  // namespace tessera::cpu

@@ -8,6 +8,10 @@
 // Pairs are taken expert by expert, so that an expert's weights are read once for all its rows. An
 // expert that is not packed (a FileExperts is given) is read from the file (file_matrix.h). A
 // pair's result has the same bits whatever other pairs there are.
+//
+// Members take pieces of one list: gate and up of every expert, then the activation of every pair,
+// then down. Each waits for what it reads and for nothing else: by the time that a list is at an
+// expert's activation the others' products are under way, and nobody stands at a barrier.
 #pragma once
 
 #include <span>
@@ -27,6 +31,7 @@ namespace tessera::cpu {
 struct ExpertBuffers {
   std::int32_t* pair_rows = nullptr;    // [P] row of the pair at each place
   std::int32_t* expert_ends = nullptr;  // [X + 1]
+  std::int32_t* done = nullptr;         // [2][X] pieces of gate and up, pairs activated
   float* gate = nullptr;                // [P][F]
   float* up = nullptr;                  // [P][F]
   ActivationRecord* records = nullptr;  // [P] x F
@@ -76,14 +81,21 @@ class ExpertPass {
     TensorRole role;
     GroupRange groups;
   };
+  // Of the matrices of `roles` of every active expert, all cut alike.
+  struct Cut {
+    std::span<const TensorRole> roles;
+    int groups, piece, pieces;  // of a matrix; groups of a piece; pieces of a matrix
+    int count;                  // pieces of all
+  };
+  Cut cut(std::span<const TensorRole> roles, int members) const;
+  Piece piece_of(const Cut& cut, int index) const;
   Range rows_of(int expert) const;
-  template <typename F>
-  void for_each_piece(TeamMember& member, std::span<const TensorRole> roles, F f) const;
+  int expert_at(int place) const;
   void multiply(TeamMember& member, const Piece& piece, const Activations& x,
                 std::span<const std::int32_t> ids, int rows, float* out) const;
-  void hidden(TeamMember& member, const Activations& x) const;
-  void activate(int begin, int end, const Activations& hidden) const;
-  void output(TeamMember& member, const Activations& hidden) const;
+  void hidden(TeamMember& member, const Piece& piece, const Activations& x) const;
+  void activate(int place, const Activations& hidden) const;
+  void output(TeamMember& member, const Piece& piece, const Activations& hidden) const;
 
   ExpertPassParts parts_;
   ExpertBuffers buffers_;
@@ -101,6 +113,7 @@ void ExpertPass::sort(std::span<const RoutedPair> pairs, int first, At at) {
   const int n_expert = parts_.moe.n_expert;
   std::int32_t* ends = buffers_.expert_ends;
   std::fill_n(ends, n_expert + 1, first);
+  std::fill_n(buffers_.done, 2 * n_expert, 0);
   for (const RoutedPair& pair : pairs) ++ends[pair.expert + 1];
   for (int e = 0; e < n_expert; ++e) ends[e + 1] += ends[e] - first;
   // ends[e] is now where expert e starts; filling moves it to where e ends.

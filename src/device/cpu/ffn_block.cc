@@ -112,6 +112,7 @@ void experts_block(StepContext& context, int layer, std::span<const RoutedPair> 
                    .weights = context.weights.layer(layer)},
                   {.pair_rows = s.pair_rows,
                    .expert_ends = s.expert_ends,
+                   .done = s.experts_done,
                    .gate = s.expert_gate,
                    .up = s.expert_up,
                    .records = s.pair_records,

@@ -106,6 +106,7 @@ void carve_ffn(Carver& carve, const Widths& w, std::int64_t rows, std::int64_t e
   carve.take(out.pair_rows, pairs);
   carve.take(out.pair_terms, pairs);
   carve.take(out.expert_ends, w.experts + 1);
+  carve.take(out.experts_done, 2 * w.experts);
   carve.take(out.expert_gate, pairs * w.expert_ff);
   carve.take(out.expert_up, pairs * w.expert_ff);
   carve.take_bytes(out.pair_records, activation_bytes(pairs, w.expert_ff));

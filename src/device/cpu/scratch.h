@@ -54,6 +54,7 @@ struct Scratch {
   std::int32_t* pair_rows = nullptr;         // [P] row of the i-th pair in expert order
   WeightedRow* pair_terms = nullptr;         // [P] by (row, slot): its output, where computed here
   std::int32_t* expert_ends = nullptr;       // [X + 1]
+  std::int32_t* experts_done = nullptr;      // [2][X]
   float* expert_gate = nullptr;              // [P][F]
   float* expert_up = nullptr;                // [P][F]
   ActivationRecord* pair_records = nullptr;  // [P] x F
