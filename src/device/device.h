@@ -232,11 +232,13 @@ class Device {
   // By number, 1 for those of which it takes pairs: it has them packed in memory from which it
   // copies at its link's speed (LayerExperts::streamed). Empty: of none. A step changes nothing.
   virtual std::span<const std::uint8_t> streamable(int layer);
-  virtual int least_streamed_rows() const { return 0; }  // of a step; fewer rows are the host's
+  // Of a step. With fewer rows it takes no more than it was told by divide_reads().
+  virtual int least_streamed_rows() const { return 0; }
   // Microseconds that so many of them take to cross.
   virtual double stream_us(int layer, int experts);
   // As experts(), after that and dense(), once a layer: each pair's expert is copied here, once,
-  // and forgotten. Such a pair's output has the bits that it has where the expert is resident.
+  // and forgotten. Such a pair's output has the bits that it has where the expert is resident. Of a
+  // layer that posts (next_post()) the pairs that it reads anyhow are counted, once a row.
   virtual void stream_experts(int layer, std::span<const RoutedPair> pairs);
   virtual StreamedExperts streamed() const { return {}; }  // since it was loaded
   // In steps of fewer rows than least_streamed_rows(): of n experts that a row lacks and of which

@@ -6,11 +6,12 @@
 //   device.finish_ffn(l);
 //
 // Each pair of the routing goes to exactly one executor by the ExpertTable, but for the host's
-// pairs of a layer whose experts the device can fetch: these it gets where that is cheaper
-// (experts/stream_choice.h). Jobs away from the
-// device are submitted first; the resident experts and the dense branch run meanwhile; then the
-// sums are collected and added. Adding them loses nothing (experts/executor.h), so on a CPU device
-// a row's bits depend neither on where its experts live nor on anything else in the batch.
+// pairs whose experts the device can fetch: of a layer of many rows it gets these where that is
+// cheaper, and of few rows it keeps those that it was told to (experts/stream_choice.h). Jobs away
+// from the device are submitted first; the resident experts and the dense branch run meanwhile;
+// then the sums are collected and added. Adding them loses nothing (experts/executor.h), so on a
+// CPU device a row's bits depend neither on where its experts live nor on anything else in the
+// batch.
 //
 // A worker job that is refused or fails is computed by the host in the same step and added in the
 // worker's place. One that is later than it should be both compute, and who is first is used: the

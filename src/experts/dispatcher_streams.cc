@@ -24,8 +24,7 @@ Status Dispatcher::measure_streams(Device& device) {
     metrics_->unstreamed_layers.add(static_cast<std::uint64_t>(lacking));
   if (lacking > 0)
     log_warn(
-        "{}: the host computes the experts of {} of {} layers for prompts too, for want of "
-        "pinned memory",
+        "{}: the host alone computes the experts of {} of {} layers, for want of pinned memory",
         device.name(), lacking, planned);
   if (layer < 0) return {};
   HostPace pace;
@@ -64,42 +63,45 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
   std::vector<int> can;
   for (int e = 0; e < static_cast<int>(experts.size()); ++e)
     if (experts[static_cast<std::size_t>(e)] != 0) can.push_back(e);
-  const std::size_t each = std::min(most, can.size());
   for (std::size_t i = 0; i < rows * n; ++i) host.inputs[i] = static_cast<float>(i % 7) - 3.0f;
   std::vector<RoutedPair> pairs;
   std::size_t next = 0;
-  const auto least_us = [&](std::size_t count, std::size_t used) -> Result<double> {
-    double least = std::numeric_limits<double>::infinity();
-    for (int i = 0; i < (count == 1 ? kTriesOfOne : kTries); ++i, next += used) {
-      pairs.clear();
-      for (std::size_t row = 0; row < count; ++row)
-        for (std::size_t e = 0; e < used; ++e)
-          pairs.push_back({.row = static_cast<std::int32_t>(row),
-                           .expert = can[(next + e) % can.size()],
-                           .weight = 1.0f});
-      const auto start = Clock::now();
-      TESSERA_TRY(host.executor->submit({.layer = layer,
-                                         .n_rows = static_cast<int>(count),
-                                         .rows = std::span(host.inputs).first(count * n),
-                                         .pairs = pairs}));
-      const Result<ExpertReport> report =
-          host.executor->collect(std::span(host.sums).first(count * n));
-      if (!report) return report.error();
-      const std::chrono::duration<double, std::micro> spent = Clock::now() - start;
-      least = std::min(least, spent.count());
-    }
-    return least;
+  const auto job_us = [&](std::size_t count, std::size_t used) -> Result<double> {
+    pairs.clear();
+    for (std::size_t row = 0; row < count; ++row)
+      for (std::size_t e = 0; e < used; ++e)
+        pairs.push_back({.row = static_cast<std::int32_t>(row),
+                         .expert = can[(next + e) % can.size()],
+                         .weight = 1.0f});
+    next += used;
+    TESSERA_TRY(host.executor->submit({.layer = layer,
+                                       .n_rows = static_cast<int>(count),
+                                       .rows = std::span(host.inputs).first(count * n),
+                                       .pairs = pairs}));
+    TESSERA_ASSIGN(const ExpertReport report,
+                   host.executor->collect(std::span(host.sums).first(count * n)));
+    return static_cast<double>(report.compute_us);
   };
-  const std::size_t fewer = each / 4;  // far from `each`, for a slope that noise changes little
-  TESSERA_ASSIGN(const double all, least_us(rows, each));
-  TESSERA_ASSIGN(const double one, least_us(1, each));
-  TESSERA_ASSIGN(const double few, least_us(1, fewer));
-  const double more = static_cast<double>((rows - 1) * each);
-  const double pair_us = more > 0 ? std::max(0.0, all - one) / more : 0.0;
-  const double both_us = std::max(0.0, one - few) / static_cast<double>(each - fewer);
-  return HostPace{.call_us = std::max(0.0, one - static_cast<double>(each) * both_us),
-                  .expert_us = std::max(0.0, both_us - pair_us),
-                  .pair_us = std::min(pair_us, both_us)};
+  constexpr double kNone = std::numeric_limits<double>::infinity();
+  // Few are far from many, for a slope that noise changes little.
+  HostTimes times{.many = std::min(most, can.size()),
+                  .few = std::min(most, can.size()) / 4,
+                  .rows = rows,
+                  .many_us = kNone,
+                  .few_us = kNone,
+                  .rows_us = kNone};
+  const auto keep = [](double& least, double us) { least = std::min(least, us); };
+  for (int i = 0; i < kTries; ++i) {
+    TESSERA_ASSIGN(const double us, job_us(rows, times.many));
+    keep(times.rows_us, us);
+  }
+  for (int i = 0; i < kTriesOfOne; ++i) {
+    TESSERA_ASSIGN(const double many_us, job_us(1, times.many));
+    TESSERA_ASSIGN(const double few_us, job_us(1, times.few));
+    keep(times.many_us, many_us);
+    keep(times.few_us, few_us);
+  }
+  return times.pace();
 }
 
 // Where the device takes some of a layer's pairs, it takes all that it can.

@@ -155,13 +155,32 @@ TEST(StreamChoice, WeighsTheLinkAgainstTheHost) {
   EXPECT_FALSE(always.streams({}, 0.0));
 }
 
+TEST(StreamChoice, TakesItsPaceFromThreeJobs) {
+  const HostTimes times{
+      .many = 8, .few = 2, .rows = 32, .many_us = 190, .few_us = 70, .rows_us = 1430};
+  const HostPace pace = times.pace();
+  EXPECT_DOUBLE_EQ(pace.pair_us, 5.0);     // 1240 / 248
+  EXPECT_DOUBLE_EQ(pace.expert_us, 15.0);  // 120 / 6, less a pair
+  EXPECT_DOUBLE_EQ(pace.call_us, 30.0);
+  // Jobs of few that took too long, or too short: all of it is the experts'.
+  for (const double few_us : {200.0, 190.0, 170.0, 10.0}) {
+    HostTimes odd = times;
+    odd.few_us = few_us;
+    EXPECT_DOUBLE_EQ(odd.pace().call_us, 0.0) << few_us;
+    EXPECT_DOUBLE_EQ(odd.pace().pair_us, 5.0) << few_us;
+    EXPECT_DOUBLE_EQ(odd.pace().expert_us, 18.75) << few_us;
+  }
+  const HostPace one = HostTimes{.many = 1, .many_us = 40, .few_us = 10, .rows_us = 40}.pace();
+  EXPECT_DOUBLE_EQ(one.call_us + one.expert_us + one.pair_us, 40.0);
+}
+
 TEST(StreamChoice, DividesARowsExpertsSoThatTheLaterIsEarly) {
   const StreamChoice choice(ExpertStream::automatic,
                             {.call_us = 10.0, .expert_us = 15.0, .pair_us = 5.0});
   EXPECT_EQ(choice.reads(0, 40.0), 0);
-  EXPECT_EQ(choice.reads(1, 40.0), 0);  // 56 to 40
+  EXPECT_EQ(choice.reads(1, 40.0), 0);  // 56 to 42
   EXPECT_EQ(choice.reads(1, 20.0), 1);  // 35
-  EXPECT_EQ(choice.reads(8, 35.0), 3);  // 124 and 120
+  EXPECT_EQ(choice.reads(8, 35.0), 3);  // 124 and 122
   EXPECT_EQ(choice.reads(8, 1.0), 8);   // nothing is asked for
   EXPECT_EQ(choice.reads(8, 1000.0), 0);
   EXPECT_EQ(StreamChoice().reads(8, 1.0), 0);

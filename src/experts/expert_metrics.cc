@@ -75,7 +75,8 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       pairs_streamed(pairs(registry, "stream")),
       expert_bytes_streamed(expert_bytes(registry, "stream")),
       streamed_experts(registry.counter("tessera_moe_streamed_experts_total",
-                                        "Experts that crossed to their device for a step.")),
+                                        "Experts that crossed to their device for a step; of few "
+                                        "rows once a row.")),
       streamed_bytes(registry.counter("tessera_moe_streamed_bytes_total",
                                       "Bytes of experts that crossed to their device for a "
                                       "step.")),

@@ -6,10 +6,9 @@
 //   set->compute(job, sums);                          // [job.n_rows][n_embd], executor.h
 //
 // The homes say what it holds: `resident` experts are packed into memory at load, `host` ones stay
-// in the mapped file and are packed a few rows at a time whenever they are used, and it does not
-// have the others. Both give the same bits, which are those of the CPU device: it is the same code
-// (device/cpu/expert_pass.h). A host expert costs one more pass over its bytes, once for all rows
-// of a job.
+// in the mapped file and are read there whenever they are used (device/cpu/file_matrix.h), and it
+// does not have the others. Both give the same bits, which are those of the CPU device: it is the
+// same code (device/cpu/expert_pass.h).
 //
 // This is what a worker process of the role `experts` runs (the experts of HELLO as residents), and
 // what stands behind the host executor (all of them in the file).

@@ -29,6 +29,25 @@ struct HostPace {
   double pair_us = 0.0;
 };
 
+// Of the shortest jobs of one row with `many` experts and with `few`, and of `rows` rows with the
+// same `many` each. Where the two of one row tell no more, the call's time is in the experts'.
+struct HostTimes {
+  std::size_t many = 1, few = 0, rows = 1;
+  double many_us = 0.0, few_us = 0.0, rows_us = 0.0;
+
+  HostPace pace() const {
+    const double more = static_cast<double>((rows - 1) * many);
+    const double pair_us = more > 0 ? std::max(0.0, rows_us - many_us) / more : 0.0;
+    const double whole_us = many_us / static_cast<double>(many);
+    const double slope_us = (many_us - few_us) / static_cast<double>(many - few);
+    const bool tells = slope_us > pair_us && slope_us < whole_us;
+    const double both_us = tells ? slope_us : whole_us;
+    return {.call_us = tells ? many_us - static_cast<double>(many) * slope_us : 0.0,
+            .expert_us = std::max(0.0, both_us - pair_us),
+            .pair_us = pair_us};
+  }
+};
+
 class StreamChoice {
  public:
   struct Work {
@@ -68,7 +87,7 @@ class StreamChoice {
  private:
   // A row's way to the host and that of its sum back. What two kernels that read over a link take
   // beside reading, and longer than a copy (docs/gpu.md, "Experts read over the link").
-  static constexpr double kAskUs = 10.0;
+  static constexpr double kAskUs = 12.0;
   static constexpr double kReadUs = 14.0, kReadOverCopy = 1.05;
 
   ExpertStream mode_ = ExpertStream::off;

@@ -2,15 +2,15 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "device/cpu/matmul.h"
 #include "plan/layer_cuts.h"
 #include "plan/shard_planner.h"
 
 namespace tessera {
 namespace {
 
-// What leaves a CPU device's memory counts once more: a product that packs it first takes about
-// twice the time. One that reads quantised weights as they lie takes less (docs/kernels.md,
-// "Packing").
+// What leaves a CPU device's memory and is packed for each product counts once more: that takes
+// about twice the time. Quantised rows are read where they lie (docs/kernels.md, "Packing").
 constexpr double kLeftReads = 1.0;
 // A token alone takes as long as about so many rows of a prompt (README.md, "Speed"). Where nothing
 // has left, cuts by bytes need not know it: how long a token takes is then much the same with all.
@@ -22,6 +22,7 @@ ShardPlanner::LayerReads ShardPlanner::layer_reads() const {
   LayerReads reads;
   reads.others.resize(spec_.layers.size(), 0.0);
   reads.experts = reads.others;
+  double sum = 0.0;
   for (const TensorSlice& slice : model_.tensors()) {
     const BlockType type = options_.f32_weights ? BlockType::F32 : slice.type;
     const double bytes =
@@ -33,7 +34,11 @@ ShardPlanner::LayerReads ShardPlanner::layer_reads() const {
       reads.experts[layer] += bytes * spec_.layers[layer].moe->n_used;
     else
       reads.others[layer] += bytes;
+    const double all = bytes * static_cast<double>(slice.matrices);
+    sum += all;
+    if (options_.f32_weights || !cpu::reads_file(slice.type)) reads.packed += all;
   }
+  reads.packed /= std::max(1.0, sum);
   reads.before.assign(1, 0.0);
   for (std::size_t l = 0; l < spec_.layers.size(); ++l)
     reads.before.push_back(reads.before.back() + reads.others[l] + reads.experts[l]);
@@ -88,7 +93,7 @@ StepTime ShardPlanner::range_time(int device, LayerRange layers, const LayerRead
   const LeftReads left = left_reads(device, layers, *holding, reads);
   // What is away from a GPU the host reads.
   const double slower = on.kind == DeviceKind::cpu
-                            ? kLeftReads
+                            ? kLeftReads * reads.packed
                             : threads * kThreadBytesPerSecond / options_.expert_costs.bytes_per_s;
   const double token = layers.end == spec_.n_layer() ? row + reads.head : row;
   const double row_s = time.prompt_row_s;

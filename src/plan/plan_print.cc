@@ -265,7 +265,7 @@ std::string remarks(const Plan& plan) {
     if (shard.streamed_bytes > 0)
       text += fmt::format(
           "Experts away from {} are kept packed for it too, {} of pinned memory of this process: "
-          "for prompts they cross to it.\n",
+          "it fetches them from there.\n",
           shard.device, format_bytes(shard.streamed_bytes));
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)

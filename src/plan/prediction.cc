@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "device/cpu/cpu_device.h"
+#include "device/cpu/matmul.h"
 #include "device/shard_tensors.h"
 
 namespace tessera {
@@ -16,20 +17,24 @@ constexpr const char* kReading = "reading weights";
 constexpr const char* kExperts = "reading experts that are away";
 constexpr const char* kArithmetic = "arithmetic";
 
-// What lies in the model's file is read and, where its type is not quantised, packed for each use,
-// which a product of one row does at two thirds of the speed of one that was packed before.
-// Quantised rows are multiplied where they lie and lose a tenth (docs/kernels.md, "Packing"); which
-// of the two a tensor is does not count here yet.
+// What lies in the model's file and is not quantised is packed for each use, which reads it and
+// takes its time: a product of it runs at two thirds of the speed of one that was packed before, at
+// most. Quantised rows are multiplied where they lie (docs/kernels.md, "Packing").
 constexpr double kFileReads = 1.5;
 
-// Experts that cross to a GPU for a prompt are no faster there than the fastest link of today, 16
-// lanes of PCIe 5; this one's speed is measured when they are loaded.
+// Experts that cross to a GPU are no faster there than the fastest link of today, 16 lanes of
+// PCIe 5; this one's speed is measured when they are loaded.
 constexpr double kLinkBytesPerSecond = 64e9;
+
+double file_reads(const TensorSlice& slice, const ShardPlan& shard) {
+  return cpu::reads_file(slice.type) && !shard.layout.f32_weights ? 1.0 : kFileReads;
+}
 
 // What one step takes of a shard: a token, or `rows` rows of one prompt.
 struct Demand {
   double resident_bytes = 0.0;  // and what is no expert
   double away_bytes = 0.0;      // with the host, in the file
+  double away_reads = 0.0;      // the same as the host reads them
   double operations = 0.0;      // without those of workers
   // Times each worker's share of the pairs.
   double worker_bytes = 0.0;
@@ -56,7 +61,7 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
         static_cast<double>(slice.rows) * static_cast<double>(row_bytes(type, slice.cols));
     if (slice.matrices == 1) {
       demand.resident_bytes +=
-          stays_in_file(slice, spec, shard.layout) ? kFileReads * bytes : bytes;
+          stays_in_file(slice, spec, shard.layout) ? file_reads(slice, shard) * bytes : bytes;
       demand.operations += 2.0 * elements * (head ? 1 : rows);
       continue;
     }
@@ -65,7 +70,9 @@ Demand demand_of(const Model& model, const ShardPlan& shard, int rows) {
     const double touched = count * (1.0 - std::pow(1.0 - used / count, rows));
     const double at_workers = workers_share(shard);
     demand.resident_bytes += bytes * touched * (1.0 - shard.cold_share);
-    demand.away_bytes += kFileReads * bytes * touched * (shard.cold_share - at_workers);
+    const double away = bytes * touched * (shard.cold_share - at_workers);
+    demand.away_bytes += away;
+    demand.away_reads += file_reads(slice, shard) * away;
     demand.worker_bytes += bytes * touched;
     const double operations = 2.0 * elements * used * rows;
     demand.operations += operations * (1.0 - at_workers);
@@ -93,9 +100,11 @@ double known_op_per_s(double op_per_s) {
 // How fast a shard's weights are read, and those that are away from it, and computed with.
 struct Readers {
   double bytes_per_s = 0.0;
-  double away_bytes_per_s = 0.0;
+  double away_bytes_per_s = 0.0;  // by the host
   double op_per_s = 0.0;
-  bool at_once = false;  // what is away is read meanwhile
+  bool at_once = false;           // what is away is read meanwhile
+  double link_bytes_per_s = 0.0;  // what is away crosses; 0: does not
+  bool both = false;              // beside the host's reading, else in its place
 };
 
 enum class Work { prompt, token };
@@ -115,15 +124,12 @@ Readers host_readers(const Plan& plan, const ShardPlan& shard, const MeasuredSpe
 
 Readers readers_of(const Plan& plan, const ShardPlan& shard, const MeasuredSpeed& host, Work work) {
   if (on_host(shard)) return host_readers(plan, shard, host, work);
-  double away = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s;
-  // A token's are read by the host and over the link at the same time.
-  if (shard.streamed_bytes > 0)
-    away = work == Work::prompt ? std::max(away, kFileReads * kLinkBytesPerSecond)
-                                : away + kFileReads * kLinkBytesPerSecond;
   return {.bytes_per_s = shard.bytes_per_s,
-          .away_bytes_per_s = away,
+          .away_bytes_per_s = shard.remote ? shard.bytes_per_s : host.read_bytes_per_s,
           .op_per_s = known_op_per_s(shard.op_per_s),
-          .at_once = !shard.remote};
+          .at_once = !shard.remote,
+          .link_bytes_per_s = shard.streamed_bytes > 0 ? kLinkBytesPerSecond : 0.0,
+          .both = work == Work::token};
 }
 
 // Seconds that the weights of a step take, and how much of it are those that are away.
@@ -132,9 +138,17 @@ struct Reading {
   double away_s = 0.0;
 };
 
+double away_time(const Demand& demand, const Readers& readers) {
+  if (demand.away_bytes <= 0.0) return 0.0;
+  const double host_s = demand.away_reads / readers.away_bytes_per_s;
+  if (readers.link_bytes_per_s <= 0.0) return host_s;
+  const double link_s = demand.away_bytes / readers.link_bytes_per_s;
+  return readers.both ? 1.0 / (1.0 / host_s + 1.0 / link_s) : std::min(host_s, link_s);
+}
+
 Reading reading_of(const Demand& demand, const Readers& readers) {
   const double resident_s = demand.resident_bytes / readers.bytes_per_s;
-  const double away_s = demand.away_bytes > 0.0 ? demand.away_bytes / readers.away_bytes_per_s : 0;
+  const double away_s = away_time(demand, readers);
   return {readers.at_once ? std::max(resident_s, away_s) : resident_s + away_s, away_s};
 }
 

@@ -107,6 +107,7 @@ class ShardPlanner {
     std::vector<double> experts;
     std::vector<double> before;  // of both, of the layers before each, and of all
     double head = 0.0;
+    double packed = 0.0;  // of the model's bytes the share that is packed anew where it is left
   };
   LayerReads layer_reads() const;
   // Bytes of memory that a device takes for a model.

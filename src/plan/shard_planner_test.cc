@@ -243,11 +243,12 @@ TEST(ShardPlanner, PrintsNoTableWiderThanATerminal) {
     EXPECT_NE(tables.find(part), std::string::npos) << table;
 }
 
-// Where every cut leaves something in the file, the one that is soonest with it: not the even one,
-// whose second half would lie there whole.
+// Where every cut leaves something in the file, and that is packed for each use, the one that is
+// soonest with it: not the even one, whose second half would lie there whole. Quantised rows are
+// read as fast from there, and cut evenly.
 TEST(ShardPlanner, CountsWhatLeavesASmallDevice) {
-  const Model model =
-      synthetic({.family = "qwen35moe", .preset = "mini", .threads = 1, .hollow = true});
+  const Model model = synthetic(
+      {.family = "qwen35moe", .preset = "mini", .types = "bf16", .threads = 1, .hollow = true});
   constexpr std::int64_t kMiB = std::int64_t{1} << 20;
   const auto small_device = [&](std::int64_t bytes, bool worker, std::vector<double> weights = {}) {
     Inventory inventory = machine(2);
@@ -263,6 +264,14 @@ TEST(ShardPlanner, CountsWhatLeavesASmallDevice) {
   EXPECT_EQ(ends(small_device(48 * kMiB, false)), (std::vector<int>{7, 8}));
   EXPECT_EQ(ends(small_device(100 * kMiB, false)), (std::vector<int>{7, 8}));
   EXPECT_EQ(ends(small_device(48 * kMiB, true)), (std::vector<int>{7, 8}));
+  const Model quantised =
+      synthetic({.family = "qwen35moe", .preset = "mini", .threads = 1, .hollow = true});
+  Inventory inventory = machine(2);
+  inventory.devices[1].budget = 48 * kMiB;
+  const Result<Plan> plan =
+      make_plan(quantised, inventory, {.context = 1024, .prefill_chunk = 256});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(ends(*plan), (std::vector<int>{4, 8}));
   // Of both, that is also what is predicted.
   constexpr MeasuredSpeed kSpeed{
       .read_bytes_per_s = 1e10, .op_per_s = 1e12, .thread_read_bytes_per_s = 1e10};

@@ -1,6 +1,7 @@
-// The part of ShardPlanner that says which experts of the host cross to a GPU for steps of many
-// rows: all of a shard's or none. For that they lie packed in pinned memory of this process, beside
-// the file's pages, from which the host computes them when rows are few: both must be in memory.
+// The part of ShardPlanner that says which experts of the host a GPU may fetch, for steps of many
+// rows all that are chosen and for few rows some: all of a shard's or none. For that they lie
+// packed in pinned memory of this process, beside the file's pages, from which the host computes
+// the others: both must be in memory.
 #include <algorithm>
 
 #include "base/checked.h"

@@ -28,7 +28,7 @@ void count(std::int32_t& done) {
   std::atomic_ref(done).fetch_add(1, std::memory_order_acq_rel);
 }
 void await(std::int32_t& done, int wanted) {
-  constexpr int kLooks = 4096;  // then another thread may need the core
+  constexpr int kLooks = 512;  // then another thread may need the core
   for (int looks = 1; std::atomic_ref(done).load(std::memory_order_acquire) != wanted; ++looks) {
     pause();
     if (looks % kLooks == 0) std::this_thread::yield();

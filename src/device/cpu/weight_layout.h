@@ -31,7 +31,7 @@ struct WeightEntry {
   std::int64_t offset = 0;
   std::int64_t matrix_bytes = 0;  // of one matrix (expert)
   std::int64_t places = 1;        // matrices that there is room for
-  bool in_file = false;           // it has none, and is packed each time it is used
+  bool in_file = false;           // it has none, and is read in the file each time it is used
   std::int64_t bytes() const { return matrix_bytes * places; }
 };
 

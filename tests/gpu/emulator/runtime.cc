@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <vector>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
@@ -204,12 +205,27 @@ cudaError_t cudaFreeHost(void* data) {
   return cudaSuccess;
 }
 
-cudaError_t cudaHostRegister(void*, std::size_t, unsigned) {
-  return cudaSuccess;
+namespace {
+struct Registered {
+  std::mutex mutex;
+  std::set<void*> starts;
+};
+Registered& registered() {
+  static Registered all;
+  return all;
+}
+}  // namespace
+
+cudaError_t cudaHostRegister(void* data, std::size_t, unsigned) {
+  const std::lock_guard lock(registered().mutex);
+  return registered().starts.insert(data).second ? cudaSuccess : cudaErrorInvalidValue;
 }
 
-cudaError_t cudaHostUnregister(void*) {
+// One that nobody registered, or twice, is a mistake that shall show.
+cudaError_t cudaHostUnregister(void* data) {
   wait_for_all();
+  const std::lock_guard lock(registered().mutex);
+  if (registered().starts.erase(data) == 0) std::abort();
   return cudaSuccess;
 }
 

@@ -93,7 +93,7 @@ struct EarlyTiles {
                                        int lane) {
 #pragma unroll
     for (int i = 0; i < kDepth; ++i)
-      tiles[i].load(w, row_tile, max(0, min(begin + i, end - 1)), lane);
+      if (begin + i < end) tiles[i].load(w, row_tile, begin + i, lane);
   }
   // The whole share: these tiles, then the rest.
   template <int kCols>

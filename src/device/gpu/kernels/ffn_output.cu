@@ -193,8 +193,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   }
 }
 
-// One branch of a row: blockIdx.z is the slot. One tile early, of which a warp has one most often:
-// what is loaded twice crosses the link twice where the expert is read over it.
+// One branch of a row: blockIdx.z is the slot. One tile early, since a warp has one at most of 512
+// columns.
 template <bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     pair_output_kernel(const TESSERA_GRID_CONSTANT OutputArgs args) {

@@ -89,9 +89,10 @@ Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what
 // 14 s, and 1 s so. False: the driver will not have them.
 bool PinnedBuffer::register_pages(std::size_t bytes) {
 #if defined(TESSERA_HIP)
+  static_cast<void>(bytes);
   return false;
 #else
-  constexpr std::size_t kLeast = std::size_t{64} << 20;
+  constexpr std::size_t kLeast = std::size_t{2} << 20;  // a huge page
   if (bytes < kLeast) return false;
   Result<AlignedBuffer> pages = AlignedBuffer::allocate(bytes);
   if (!pages) return false;
@@ -111,7 +112,10 @@ PinnedBuffer::~PinnedBuffer() {
 #if defined(TESSERA_HIP)
   static_cast<void>(hipHostFree(data_));
 #else
-  static_cast<void>(pages_ != nullptr ? cudaHostUnregister(data_) : cudaFreeHost(data_));
+  if (pages_ == nullptr)
+    static_cast<void>(cudaFreeHost(data_));
+  else if (cudaHostUnregister(data_) != cudaSuccess)
+    static_cast<void>(pages_.release());
 #endif
 }
 
