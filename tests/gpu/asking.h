@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,6 +17,13 @@
 #include "tests/gpu/gpu_fixture.h"
 
 namespace tessera::testing {
+
+inline double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
+  return sum / static_cast<double>(a.size());
+}
 
 // A device with every other expert of each layer, and its steps call by call. `streamed`: the
 // others lie in pinned memory too.

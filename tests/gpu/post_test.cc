@@ -26,13 +26,6 @@ RunnerOptions on_gpu(double resident, bool graphs) {
   return options;
 }
 
-double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
-  return sum / static_cast<double>(a.size());
-}
-
 // As a graph, which is launched whole, and piece by piece: the same bits; and close to what the GPU
 // computes with all experts. One row a step to as many as may be.
 TEST(GpuPosts, GraphsHaveTheBitsOfPieces) {

@@ -32,13 +32,6 @@ RunnerOptions on_gpu(double resident, bool graphs, ExpertMetrics* metrics) {
   return options;
 }
 
-double mean_difference(const std::vector<float>& a, const std::vector<float>& b) {
-  EXPECT_EQ(a.size(), b.size());
-  double sum = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) sum += std::abs(double{a[i]} - b[i]);
-  return sum / static_cast<double>(a.size());
-}
-
 // All of them: as a graph and piece by piece, alone and among others the same bits, which do not
 // show which of them are resident; and nothing is the host's.
 TEST(GpuReads, HaveTheBitsOfResidentOnes) {
