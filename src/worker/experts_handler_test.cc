@@ -110,14 +110,15 @@ TEST(PlannedExpertWorker, CountsJobsAsTheyTravel) {
   const std::int64_t values = std::int64_t{513} * model.spec().n_embd;
   const std::int64_t pairs = std::int64_t{513} * model.spec().layers[0].moe->n_used;
   // A whole step in one job: it, the next one that comes, and its pairs in numbers.
-  const std::int64_t whole = 2 * (4 * values + 8 * pairs) + 24 * pairs;
+  constexpr std::int64_t kNumbers = 8 + sizeof(RoutedPair);
+  const std::int64_t whole = 2 * (4 * values + 8 * pairs) + kNumbers * pairs;
   EXPECT_EQ(planned(ExpertPayload::f32, 1024), whole);
   // Half as many bytes a row, and the sums as they go out.
   EXPECT_EQ(planned(ExpertPayload::f16, 1024), whole - 2 * 2 * values + 2 * values);
   EXPECT_EQ(planned(ExpertPayload::int16, 1024),
             whole - 2 * 4 * values + 3 * static_cast<std::int64_t>(int16_bytes(values)));
   // In two: one is computed, one waits and one may come.
-  const std::int64_t halves = 3 * (4 * values + 8 * pairs) + 24 * pairs;
+  const std::int64_t halves = 3 * (4 * values + 8 * pairs) + kNumbers * pairs;
   EXPECT_EQ(planned(ExpertPayload::f32, 256), halves / 513 * 256);
 }
 

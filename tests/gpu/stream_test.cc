@@ -101,7 +101,7 @@ TEST_P(GpuStream, GreedyTokensAreThoseOfTheModel) {
 // but for what was brought for a layer that another one came before.
 TEST(GpuStreams, CrossOnceAStep) {
   GPU_OR_SKIP();
-  const TypedModel file("qwen35moe", BlockType::Q4_K, {"expert_count=140", "block_count=4"});
+  const TypedModel file("qwen35moe", BlockType::Q4_K, {"expert_count=140", "block_count=2"});
   Counted counted;
   ModelRunner plain(file.path(), on_gpu(100.0, ExpertStream::off, nullptr));
   ModelRunner runner(file.path(), on_gpu(5.0, ExpertStream::on, &counted));
