@@ -113,9 +113,9 @@ __device__ float add_plain(const Branch* branches, int n, int tile, const Staged
   return result;
 }
 
-// All branches' contribution to the 16 rows of a tile, staged by `stage` while the first kEarly
-// tiles of the weights are on their way. kCommon: every type is one of is_common().
-template <bool kCommon, int kEarly, typename Stage>
+// All branches' contribution to the 16 rows of a tile, staged by `stage` while the first of the
+// weights are on their way. kCommon: every type is one of is_common().
+template <bool kCommon, typename Stage>
 __device__ __forceinline__ float output_tile(const Branch* branches, int n, int tile,
                                              const Staged<1>& all, float* shares, Stage stage) {
   float sum[4] = {0, 0, 0, 0};
@@ -129,18 +129,18 @@ __device__ __forceinline__ float output_tile(const Branch* branches, int n, int 
     const Branch& branch = branches[i];
     const int from = share.begin - at, to = min(share.end - at, branch.w.col_tiles);
     const auto early = [&](auto tiles) {
-      tiles.load(branch.w, tile, from, min(to, from + kEarly), lane);
+      tiles.load(branch.w, tile, from, min(to, from + kEarlyTiles), lane);
       stage();
       float acc[4] = {0, 0, 0, 0};
-      tiles.template dot<1>(branch.w, tile, from, min(to, from + kEarly),
+      tiles.template dot<1>(branch.w, tile, from, min(to, from + kEarlyTiles),
                             branch_of(all, branch.column), lane, acc);
       sum[0] = __fmaf_rn(acc[0], branch.weight, sum[0]);
       sum[2] = __fmaf_rn(acc[2], branch.weight, sum[2]);
     };
-#define TESSERA_EARLY(TYPE) early(EarlyTiles<TYPE, kEarly>{})
+#define TESSERA_EARLY(TYPE) early(EarlyTiles<TYPE>{})
     TESSERA_GPU_FOR_COMMON(branch.w.type, TESSERA_EARLY)
 #undef TESSERA_EARLY
-    share.begin = at + max(from, min(to, from + kEarly));
+    share.begin = at + max(from, min(to, from + kEarlyTiles));
     staged = true;
   }
   if (!staged) stage();
@@ -184,7 +184,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
     const bool stores = threadIdx.x < kTileRows && out_row < ffn.n_embd;
     float* at = ffn.hidden + static_cast<std::int64_t>(row) * ffn.n_embd + (stores ? out_row : 0);
     const float before = stores ? *at : 0.0f;
-    const float sum = output_tile<kCommon, kEarlyTiles>(branches, n, tile, x, shares, [&] {
+    const float sum = output_tile<kCommon>(branches, n, tile, x, shares, [&] {
       if (!staged) stage_hidden(args, row, 0, shared);
       staged = true;
     });
@@ -193,8 +193,7 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   }
 }
 
-// One branch of a row: blockIdx.z is the slot. One tile early, since a warp has one at most of 512
-// columns.
+// One branch of a row: blockIdx.z is the slot.
 template <bool kCommon>
 __global__ void __launch_bounds__(kDecodeThreads, 1)
     pair_output_kernel(const TESSERA_GRID_CONSTANT OutputArgs args) {
@@ -216,8 +215,8 @@ __global__ void __launch_bounds__(kDecodeThreads, 1)
   }
   __syncthreads();
   const Staged<1> x(shared, args.at, 1);
-  const float sum = output_tile<kCommon, 1>(&branch, 1, tile, x, shares,
-                                            [&] { stage_hidden(args, row, slot, shared); });
+  const float sum = output_tile<kCommon>(&branch, 1, tile, x, shares,
+                                         [&] { stage_hidden(args, row, slot, shared); });
   const int out_row = tile * kTileRows + static_cast<int>(threadIdx.x);
   if (threadIdx.x < kTileRows && out_row < ffn.n_embd)
     ffn.pair_out[pair * ffn.n_embd + out_row] = sum;
