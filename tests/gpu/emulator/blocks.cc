@@ -41,7 +41,9 @@ struct Warp {
 };
 
 std::mutex running;  // one block at a time, of whatever stream
-std::vector<std::unique_ptr<Thread>> threads;
+// Never destroyed: where a GPU is lost a kernel may wait for good, and unwinding its fibers as the
+// process exits would end it with an exception.
+auto& threads = *new std::vector<std::unique_ptr<Thread>>;
 std::vector<Warp> warps;
 std::vector<std::byte> shared;
 const std::function<void()>* kernel = nullptr;
