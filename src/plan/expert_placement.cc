@@ -66,6 +66,22 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
   }
 }
 
+// Steps that gain most a byte first. Those that gain about as much go by layers: layers that are
+// whole stand together then, which a device may run as one, and so do those that are not, of which
+// each can be foreseen while the one before is computed.
+void put_in_order(std::vector<Step>& steps) {
+  constexpr double kAbout = 0.9;
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.gain_per_byte > b.gain_per_byte; });
+  for (auto begin = steps.begin(); begin != steps.end();) {
+    const double least = kAbout * begin->gain_per_byte;
+    const auto end = std::find_if(begin, steps.end(),
+                                  [&](const Step& step) { return step.gain_per_byte < least; });
+    std::stable_sort(begin, end, [](const Step& a, const Step& b) { return a.layer < b.layer; });
+    begin = end;
+  }
+}
+
 }  // namespace
 
 std::vector<int> spare_places(const ExpertLoad& load, const ExpertSpare& spare) {
@@ -111,8 +127,7 @@ std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::in
     if (budget < 0) return std::nullopt;
     add_hull_steps(l, layer, costs_by_count(layer, load.costs), steps);
   }
-  std::stable_sort(steps.begin(), steps.end(),
-                   [](const Step& a, const Step& b) { return a.gain_per_byte > b.gain_per_byte; });
+  put_in_order(steps);
   // A layer's steps come in order, so one that was passed over closes its layer.
   std::vector<bool> open(load.layers.size(), true);
   for (const Step& step : steps) {
