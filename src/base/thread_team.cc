@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <algorithm>
+
 #include "base/pause.h"
 
 namespace tessera {
@@ -39,7 +41,8 @@ void TeamMember::barrier() {
   team_.arrive_and_wait();
 }
 
-ThreadTeam::ThreadTeam(const ThreadTeamOptions& options) : spin_(options.spin) {
+ThreadTeam::ThreadTeam(const ThreadTeamOptions& options)
+    : spin_(options.spin), own_(static_cast<std::size_t>(std::max(1, options.threads))) {
   for (int i = 1; i < options.threads; ++i) workers_.emplace_back();
   try {
     for (int i = 1; i < options.threads; ++i) {
@@ -88,16 +91,22 @@ void ThreadTeam::arrive_and_wait() {
   parked_at_barrier_.fetch_sub(1, std::memory_order_relaxed);
 }
 
+// Nobody takes pieces now.
+void ThreadTeam::begin_run() {
+  next_.store(0, std::memory_order_relaxed);
+  for (Own& own : own_)
+    for (std::atomic<int>& next : own.next) next.store(0, std::memory_order_relaxed);
+}
+
 void ThreadTeam::run_erased(Entry entry, void* function) {
   TeamMember self(*this, 0);
+  begin_run();
   if (workers_.empty()) {
-    next_.store(0, std::memory_order_relaxed);
     entry(function, self);
     return;
   }
   entry_ = entry;
   function_ = function;
-  next_.store(0, std::memory_order_relaxed);
   // Sequentially consistent on both sides: a worker that parks either sees the new epoch or is seen
   // here.
   epoch_.fetch_add(1, std::memory_order_seq_cst);

@@ -8,8 +8,9 @@
 //
 // The caller is member 0. Who waits, between runs or at a barrier, spins for `spin` and then
 // sleeps, so a steady stream of short runs costs no system call and an idle team costs no CPU. Work
-// is handed out in pieces of `grain` to whoever is free; which member computes a piece must not
-// change the result. run() is called by one thread at a time and is not re-entrant; the function
+// is handed out in pieces of `grain` to whoever is free, or each member has a list of its own and
+// helps the others when it is done (for_each_own); which member computes a piece must not change
+// the result. run() is called by one thread at a time and is not re-entrant; the function
 // must not throw. Inside a run every member must make the same sequence of for_each and barrier
 // calls.
 #pragma once
@@ -41,13 +42,20 @@ class TeamMember {
     for_each_nowait(count, grain, f);
     barrier();
   }
+  // The same without waiting. Behind it comes a barrier before the next for_each.
+  template <typename F>
+  void for_each_nowait(int count, int grain, F&& f);
+
+  // Calls f(owner, i), i in [0, count), for every member as the owner: for itself first and in
+  // order, so that it has what its caches keep of these, then for whoever has some left. Does not
+  // wait. There are kOwnLists of such lists, each to be used once a run.
+  static constexpr int kOwnLists = 2;
+  template <typename F>
+  void for_each_own(int list, int count, F&& f);
 
  private:
   friend class ThreadTeam;
   TeamMember(ThreadTeam& team, int index) : team_(team), index_(index) {}
-
-  template <typename F>
-  void for_each_nowait(int count, int grain, F& f);
 
   ThreadTeam& team_;
   int index_;
@@ -80,13 +88,20 @@ class ThreadTeam {
   friend class TeamMember;
   using Entry = void (*)(void* function, TeamMember& member);
 
+  // How far the lists of a member are.
+  struct alignas(64) Own {
+    std::atomic<int> next[TeamMember::kOwnLists]{};
+  };
+
   void stop();
+  void begin_run();
   void run_erased(Entry entry, void* function);
   void work(int index);
   void arrive_and_wait();
 
   std::chrono::microseconds spin_;
   std::vector<std::thread> workers_;
+  std::vector<Own> own_;  // by member
   Entry entry_ = nullptr;
   void* function_ = nullptr;
 
@@ -100,11 +115,24 @@ class ThreadTeam {
 };
 
 template <typename F>
-void TeamMember::for_each_nowait(int count, int grain, F& f) {
+void TeamMember::for_each_nowait(int count, int grain, F&& f) {
   for (;;) {
     const int begin = team_.next_.fetch_add(grain, std::memory_order_relaxed);
     if (begin >= count) return;
     f(begin, begin + grain < count ? begin + grain : count);
+  }
+}
+
+template <typename F>
+void TeamMember::for_each_own(int list, int count, F&& f) {
+  const int members = size();
+  for (int n = 0; n < members; ++n) {
+    const int owner = (index_ + n) % members;
+    std::atomic<int>& next = team_.own_[static_cast<std::size_t>(owner)].next[list];
+    while (next.load(std::memory_order_relaxed) < count) {
+      const int i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i < count) f(owner, i);
+    }
   }
 }
 

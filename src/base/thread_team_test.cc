@@ -25,6 +25,30 @@ TEST(ThreadTeam, CoversEveryPieceOnce) {
   }
 }
 
+TEST(ThreadTeam, CoversEveryListOnceAndItsOwnInOrder) {
+  for (int threads : {1, 2, 3, 5}) {
+    ThreadTeam team({.threads = threads, .spin = std::chrono::microseconds(10)});
+    for (int count : {0, 1, 7, 64}) {
+      const auto n = static_cast<std::size_t>(threads * count);
+      std::vector<int> first(n), second(n);
+      team.run([&](TeamMember& member) {
+        int last = -1;
+        member.for_each_own(0, count, [&](int owner, int i) {
+          ++first[static_cast<std::size_t>(owner * count + i)];
+          if (owner != member.index()) return;
+          EXPECT_GT(i, last);
+          last = i;
+        });
+        member.for_each_own(1, count, [&](int owner, int i) {
+          ++second[static_cast<std::size_t>(owner * count + i)];
+        });
+      });
+      EXPECT_EQ(first, std::vector<int>(n, 1));
+      EXPECT_EQ(second, std::vector<int>(n, 1));
+    }
+  }
+}
+
 TEST(ThreadTeam, BarrierSeparatesPhases) {
   ThreadTeam team({.threads = 4});
   std::vector<int> first(256), second(256);

@@ -157,6 +157,8 @@ Json per_token(const ExpertUse& use) {
   return {{"pairs_resident", use.pairs_resident},
           {"pairs_streamed", use.pairs_streamed},
           {"experts_streamed", use.experts_streamed},
+          {"pairs_foreseen", use.pairs_foreseen},
+          {"pairs_unforeseen", use.pairs_unforeseen},
           {"bytes_streamed", use.bytes_streamed},
           {"host", executor(use.host)},
           {"worker", executor(use.worker)},
@@ -266,6 +268,10 @@ void print_experts(const std::vector<BenchTest>& tests) {
           test.name, use.experts_streamed, use.pairs_streamed,
           format_bytes(static_cast<std::int64_t>(use.bytes_streamed)),
           use.bytes_streamed * median(test.rates) / 1e9);
+  for (const BenchTest& test : tests)
+    if (const double told = test.experts.pairs_foreseen + test.experts.pairs_unforeseen; told > 0.0)
+      print_out("{}: {:.0f} % of {:.1f} pairs a token of the host were foreseen by a device\n",
+                test.name, 100.0 * test.experts.pairs_foreseen / told, told);
 }
 
 // What the tests need of the context and of sequences.

@@ -53,6 +53,7 @@ Result<ExpertOptions> expert_options(const Config& config) {
   TESSERA_ASSIGN(options.payload, parse_expert_payload(config.text("experts.ipc_dtype")));
   TESSERA_ASSIGN(options.prefault, parse_expert_prefault(config.text("experts.prefault")));
   TESSERA_ASSIGN(options.stream, parse_expert_stream(config.text("experts.stream")));
+  options.foresee = config.text("experts.foresee") == "on";
   return options;
 }
 

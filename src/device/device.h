@@ -126,6 +126,12 @@ struct StreamedExperts {
   std::int64_t bytes = 0;
 };
 
+// Experts of a layer, those of a row in no order; one may stand twice.
+struct ForeseenExperts {
+  int layer = -1;
+  std::span<const std::int32_t> experts;
+};
+
 // Device::keep_hidden(): the place of rows that stay where they are, of the i-th batch under way.
 constexpr int unmoved(int i) {
   return -1 - i;
@@ -221,6 +227,12 @@ class Device {
   virtual void answer_post(int) {}
   // Nothing more of this step will be answered; what it computes then is not to be used.
   virtual void drop_posts() {}
+  // From then on it foresees what it will ask for, if it can.
+  virtual bool foresee_experts() { return false; }
+  // After answer_post(): what the next layer will probably ask for, as its router finds for rows
+  // that lack what the mixer and the experts in between add. Empty: nothing is known. A hint, on
+  // which no bit depends. Until next_post().
+  virtual ForeseenExperts foreseen() { return {}; }
   // Whether the device did not give up to wait for an answer, where that had taken too long;
   // settled as fault() is. The step's results are not to be used then; nothing else is lost.
   virtual Status posts_answered() { return {}; }

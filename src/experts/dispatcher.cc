@@ -53,7 +53,10 @@ Dispatcher::Dispatcher(const ModelSpec& spec, const ShardLayout& layout, Dispatc
       cache_(table_, {}),
       bypass_(table_.workers(), parts.options.patience) {
   CHECK(parts.host != nullptr);
-  for (const LayerExperts& layer : layout.experts) streamed_layers_.push_back(layer.streamed);
+  for (const LayerExperts& layer : layout.experts) {
+    streamed_layers_.push_back(layer.streamed);
+    foreseen_.reserve(std::max(foreseen_.capacity(), layer.home.size()));
+  }
   const auto rows = static_cast<std::size_t>(layout.max_rows);
   const std::size_t pairs = rows * static_cast<std::size_t>(most_experts_used(spec));
   split_.reserve(table_, pairs);
@@ -86,7 +89,7 @@ std::int64_t Dispatcher::bytes(const ModelSpec& spec, const ShardLayout& layout)
   return (worker_count(layout) + 1) * layout.max_rows * (row + pair);
 }
 
-Status Dispatcher::measure_host() {
+Result<std::optional<ExpertOfLayer>> Dispatcher::measure_host() {
   constexpr int kJobs = 2;  // the first one finds the expert's pages and the threads cold
   for (int layer = table_.first_layer(); layer < table_.end_layer(); ++layer)
     for (int expert = 0; expert < table_.layer(layer).experts(); ++expert) {
@@ -104,9 +107,9 @@ Status Dispatcher::measure_host() {
         if (!report) return report.error();
       }
       host_pace_.learn(1, static_cast<double>(report->compute_us));
-      return {};
+      return std::optional(ExpertOfLayer{.layer = layer, .expert = expert});
     }
-  return {};
+  return std::optional<ExpertOfLayer>();
 }
 
 Status Dispatcher::compute(Device& device, int layer) {
@@ -118,6 +121,7 @@ Status Dispatcher::compute(Device& device, int layer) {
   const std::span<const RoutedPair> pairs = device.routed_pairs();
   split_.assign(table_.layer(layer), pairs);
   observe(layer, pairs);
+  count_foreseen(layer);
   if (split_.all_resident()) {
     device.experts(layer, pairs);
     device.dense(layer);

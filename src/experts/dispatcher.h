@@ -65,10 +65,14 @@ class Dispatcher {
   Status compute(Device& device, int layer);
 
   // Takes the time of the host for a pair, where there are workers: by that it is known from the
-  // first job on when one of theirs is late. ErrorCode::io where the model's file cannot be read.
-  Status measure_host();
-  // Takes the host's pace, where the device can fetch experts. ErrorCode::io likewise.
-  Status measure_streams(Device& device);
+  // first job on when one of theirs is late. Which of theirs it computed, whose pages nobody may
+  // need again. ErrorCode::io where the model's file cannot be read.
+  Result<std::optional<ExpertOfLayer>> measure_host();
+  // Settles what depends on the device: whether it foresees, and, where it can fetch experts, the
+  // host's pace. ErrorCode::io likewise.
+  Status prepare(Device& device);
+  // After an answer: the host reads ahead what the device foresees.
+  void foresee(Device& device);
 
   // Before a step: begins to move an expert, if one is worth it, or uses the one that has come.
   // ErrorCode::io where the model's file cannot be read; the expert is away then.
@@ -90,7 +94,9 @@ class Dispatcher {
   struct Group;
   struct Job;
 
+  Status measure_streams(Device& device);
   Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts);
+  void count_foreseen(int layer);
   void divide_reads(Device& device, double link_us) const;
   void choose_stream(Device& device, int layer, int rows);
   void fetch_streamed(Device& device, int layer);
@@ -132,7 +138,10 @@ class Dispatcher {
   PairSplit split_;
   std::vector<bool> streamed_layers_;  // by layer of the shard, as planned
   StreamChoice stream_choice_;
-  StreamedExperts streamed_before_;             // by the device, as counted
+  StreamedExperts streamed_before_;  // by the device, as counted
+  bool foresees_ = false;
+  int foreseen_layer_ = -1;
+  std::vector<std::int32_t> foreseen_;          // experts that the host was told of
   std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
 };
 

@@ -72,6 +72,8 @@ class FakeDevice final : public Device {
   void divide_reads(std::span<const std::uint8_t> given) override {
     reads.assign(given.begin(), given.end());
   }
+  bool foresee_experts() override { return foresees; }
+  ForeseenExperts foreseen() override { return {.layer = 1, .experts = coming}; }
   void add_expert_sums(int, std::span<const std::int32_t> to,
                        std::span<const double> from) override {
     summed = true;
@@ -104,6 +106,8 @@ class FakeDevice final : public Device {
   int least_rows = 0;
   double crossing_us = 1.0;  // of one expert
   std::vector<std::uint8_t> reads;
+  bool foresees = false;
+  std::vector<std::int32_t> coming;  // foreseen
   StreamedExperts fetched;
   int rows_given = 0;
   int dense_calls = 0;
@@ -172,6 +176,11 @@ class FakeExecutor final : public ExpertExecutor {
     if (script_.rounds) round_sums(sums);
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
+  void foresee(int layer, std::span<const std::int32_t> experts) override {
+    EXPECT_TRUE(jobs_.empty());
+    foreseen_layer = layer;
+    foreseen.assign(experts.begin(), experts.end());
+  }
   void drop() override { jobs_.clear(); }
   void give_up() override {
     jobs_.pop_front();
@@ -183,6 +192,8 @@ class FakeExecutor final : public ExpertExecutor {
   int taken = 0;
   int given_up = 0;
   double host_us = 0;  // of the last job
+  int foreseen_layer = -1;
+  std::vector<std::int32_t> foreseen;
 
  private:
   std::string name_;

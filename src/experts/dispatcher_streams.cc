@@ -1,12 +1,19 @@
-// Pairs away that the device computes itself, with experts that it fetches for the step.
+// Pairs away that the device computes itself, with experts that it fetches for the step; and what
+// it foresees of the others.
 #include <algorithm>
 #include <limits>
 #include <utility>
 
 #include "base/log.h"
+#include "base/pause.h"
 #include "experts/dispatcher_group.h"
 
 namespace tessera {
+
+Status Dispatcher::prepare(Device& device) {
+  foresees_ = options_.foresee && device.foresee_experts();
+  return measure_streams(device);
+}
 
 Status Dispatcher::measure_streams(Device& device) {
   if (options_.stream == ExpertStream::off) return {};
@@ -51,10 +58,12 @@ void Dispatcher::divide_reads(Device& device, double link_us) const {
 }
 
 // From jobs of one row with several experts and with fewer, and of several rows; each with other
-// experts, which no cache has.
+// experts, which no cache has but for what is read ahead of a row.
 Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts) {
   constexpr int kTries = 5, kTriesOfOne = 24;  // with either of two teams (HostExecutor)
   constexpr int kMostExperts = 8, kMostRows = 32;
+  // What a device's layer leaves between an answer and the next question, at least.
+  constexpr std::chrono::microseconds kAhead{40};
   Group& host = *groups_.front();
   const auto n = static_cast<std::size_t>(n_embd_);
   const ExpertLimits limits = host.executor->limits();
@@ -66,6 +75,12 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
   for (std::size_t i = 0; i < rows * n; ++i) host.inputs[i] = static_cast<float>(i % 7) - 3.0f;
   std::vector<RoutedPair> pairs;
   std::size_t next = 0;
+  const auto read_ahead = [&] {
+    foreseen_.clear();
+    for (const RoutedPair& pair : pairs) foreseen_.push_back(pair.expert);
+    host.executor->foresee(layer, foreseen_);
+    for (const auto end = Clock::now() + kAhead; Clock::now() < end;) pause();
+  };
   const auto job_us = [&](std::size_t count, std::size_t used) -> Result<double> {
     pairs.clear();
     for (std::size_t row = 0; row < count; ++row)
@@ -74,6 +89,7 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
                          .expert = can[(next + e) % can.size()],
                          .weight = 1.0f});
     next += used;
+    if (foresees_ && count == 1) read_ahead();
     TESSERA_TRY(host.executor->submit({.layer = layer,
                                        .n_rows = static_cast<int>(count),
                                        .rows = std::span(host.inputs).first(count * n),
@@ -125,6 +141,28 @@ void Dispatcher::fetch_streamed(Device& device, int layer) {
   metrics_->expert_bytes_streamed.add(reads_.bytes(layer, pairs));
   metrics_->streamed_experts.add(static_cast<std::uint64_t>(now.experts - before.experts));
   metrics_->streamed_bytes.add(static_cast<std::uint64_t>(now.bytes - before.bytes));
+}
+
+// --- Experts foreseen ---
+
+void Dispatcher::foresee(Device& device) {
+  if (!foresees_) return;
+  const ForeseenExperts next = device.foreseen();
+  foreseen_layer_ = next.layer;
+  foreseen_.clear();
+  for (const std::int32_t expert : next.experts)
+    if (table_.layer(next.layer).home(expert).is_host() &&
+        std::find(foreseen_.begin(), foreseen_.end(), expert) == foreseen_.end())
+      foreseen_.push_back(expert);
+  if (!foreseen_.empty()) groups_.front()->executor->foresee(next.layer, foreseen_);
+}
+
+void Dispatcher::count_foreseen(int layer) {
+  if (metrics_ == nullptr || std::exchange(foreseen_layer_, -1) != layer) return;
+  for (const RoutedPair& pair : split_.of_host()) {
+    const bool seen = std::find(foreseen_.begin(), foreseen_.end(), pair.expert) != foreseen_.end();
+    (seen ? metrics_->foreseen : metrics_->unforeseen).add();
+  }
 }
 
 }  // namespace tessera

@@ -45,7 +45,7 @@ TEST(DispatcherStreams, ServeEveryPairExactlyOnce) {
       for (std::uint8_t& one : device.fetchable) one = random() % 4 == 0 ? 0 : one;
     device.least_rows = static_cast<int>(random() % kRows);
     device.crossing_us = seed % 3 == 0 ? 0.5 : 2.0;
-    ASSERT_TRUE(dispatcher.measure_streams(device));
+    ASSERT_TRUE(dispatcher.prepare(device));
     std::size_t pairs = 0;
     for (int step = 0; step < 12; ++step) {
       const int rows = 1 + static_cast<int>(random() % kRows);
@@ -83,7 +83,7 @@ TEST(DispatcherStreams, LeaveTheHostAloneWhereAllAreFetched) {
   Dispatcher dispatcher(spec_of(), layout, parts_of(ExpertStream::on, metrics));
   FakeDevice device;
   device.fetchable = all_of_host(layout);
-  ASSERT_TRUE(dispatcher.measure_streams(device));
+  ASSERT_TRUE(dispatcher.prepare(device));
   std::mt19937 random(3);
   fill(device, random, kRows);
   ASSERT_TRUE(dispatcher.compute(device, 1));
@@ -103,7 +103,7 @@ TEST(DispatcherStreams, LeavePairsToADeviceThatReadsThem) {
     FakeDevice device;
     device.fetchable = all_of_host(layout);
     device.least_rows = kRows;
-    ASSERT_TRUE(dispatcher.measure_streams(device));
+    ASSERT_TRUE(dispatcher.prepare(device));
     ASSERT_EQ(device.reads.size(), static_cast<std::size_t>(kUsed) + 1);
     fill(device, random, 1 + static_cast<int>(random() % 8));
     std::size_t read = 0;
@@ -124,6 +124,48 @@ TEST(DispatcherStreams, LeavePairsToADeviceThatReadsThem) {
   }
 }
 
+// The host is told of its own, once each, and only where the device foresees and the person wants
+// it; of the pairs that come it is counted which were among them.
+TEST(DispatcherForesees, WhatIsTheHosts) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 30; ++round) {
+    const std::vector<ExpertHome> homes = random_homes(random, round % 3);
+    MetricsRegistry registry;
+    ExpertMetrics metrics(registry);
+    DispatcherParts parts = parts_of(ExpertStream::off, metrics, round % 3);
+    parts.options.foresee = round % 5 != 0;
+    const auto* host = static_cast<const FakeExecutor*>(parts.host.get());
+    Dispatcher dispatcher(spec_of(), streamed_layout(homes), std::move(parts));
+    FakeDevice device;
+    device.foresees = round % 7 != 0;
+    for (int i = 0; i < 6; ++i)
+      device.coming.push_back(static_cast<std::int32_t>(random() % kExperts));
+    std::vector<std::int32_t> expected;
+    if (round % 5 != 0 && round % 7 != 0)
+      for (const std::int32_t e : device.coming)
+        if (homes[static_cast<std::size_t>(e)].is_host() &&
+            std::find(expected.begin(), expected.end(), e) == expected.end())
+          expected.push_back(e);
+    ASSERT_TRUE(dispatcher.prepare(device));
+    dispatcher.foresee(device);
+    EXPECT_EQ(host->foreseen, expected);
+    EXPECT_EQ(host->foreseen_layer, expected.empty() ? -1 : 1);
+    std::uint64_t right = 0, all = 0;
+    for (int i = 0; i < 2; ++i) {  // what was told is of the first alone
+      fill(device, random, 2);
+      for (const RoutedPair& pair : device.pairs) {
+        if (i > 0 || !homes[static_cast<std::size_t>(pair.expert)].is_host()) continue;
+        ++all;
+        right += std::find(expected.begin(), expected.end(), pair.expert) != expected.end() ? 1 : 0;
+      }
+      ASSERT_TRUE(dispatcher.compute(device, 1));
+    }
+    const bool tells = round % 5 != 0 && round % 7 != 0;
+    EXPECT_EQ(metrics.foreseen.value(), right);
+    EXPECT_EQ(metrics.unforeseen.value(), tells ? all - right : 0);
+  }
+}
+
 // The plan wanted it, and the device has no memory for it.
 TEST(DispatcherStreams, AreTheHostsWhereTheDeviceHasNone) {
   const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, ExpertHome::host()));
@@ -131,7 +173,7 @@ TEST(DispatcherStreams, AreTheHostsWhereTheDeviceHasNone) {
   ExpertMetrics metrics(registry);
   Dispatcher dispatcher(spec_of(), layout, parts_of(ExpertStream::on, metrics));
   FakeDevice device;
-  ASSERT_TRUE(dispatcher.measure_streams(device));
+  ASSERT_TRUE(dispatcher.prepare(device));
   std::mt19937 random(4);
   fill(device, random, kRows);
   ASSERT_TRUE(dispatcher.compute(device, 1));

@@ -35,6 +35,11 @@
 
 namespace tessera {
 
+struct ExpertOfLayer {
+  int layer = 0;
+  int expert = 0;
+};
+
 struct ExpertJob {
   int layer = 0;
   int n_rows = 0;
@@ -100,6 +105,13 @@ class ExpertExecutor {
   // elsewhere, and `sums` may hold anything. `cancelled` where the deadline passed, `unavailable`
   // where the executor broke, `invalid` where its sums are not finite.
   virtual Result<ExpertReport> collect(std::span<double> sums) = 0;
+
+  // What the next job will probably want, of a layer, each expert once: whoever has nothing else to
+  // do until then brings them near. Not while a job is under way. A job comes as soon as ever.
+  virtual void foresee(int layer, std::span<const std::int32_t> experts) {
+    (void)layer;
+    (void)experts;
+  }
 
   // Gives up the jobs that were not collected, or the oldest; their spans are free when it returns.
   virtual void drop() = 0;

@@ -27,6 +27,13 @@ Counter& races(MetricsRegistry& registry, const char* winner) {
                           {{"winner", winner}});
 }
 
+Counter& foreseen_pairs(MetricsRegistry& registry, const char* outcome) {
+  return registry.counter("tessera_moe_foreseen_total",
+                          "Pairs of the host in layers whose experts a device foresaw, by whether "
+                          "it foresaw this one.",
+                          {{"outcome", outcome}});
+}
+
 ExpertMetrics::Executor executor(MetricsRegistry& registry, const char* tier) {
   const MetricsRegistry::Labels labels = {{"tier", tier}};
   return {
@@ -84,6 +91,8 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
                                          "Layers whose experts were to cross to their device and "
                                          "do not, by reason.",
                                          {{"reason", "no_memory"}})),
+      foreseen(foreseen_pairs(registry, "right")),
+      unforeseen(foreseen_pairs(registry, "missed")),
       mixed_layers(registry.counter("tessera_moe_mixed_layers_total",
                                     "Layers of steps with experts that were not resident.")),
       bytes_out(bytes(registry, "out")),
@@ -148,6 +157,8 @@ ExpertUse ExpertMetrics::totals() const {
           .pairs_streamed = static_cast<double>(pairs_streamed.value()),
           .experts_streamed = static_cast<double>(streamed_experts.value()),
           .bytes_streamed = static_cast<double>(streamed_bytes.value()),
+          .pairs_foreseen = static_cast<double>(foreseen.value()),
+          .pairs_unforeseen = static_cast<double>(unforeseen.value()),
           .host = use_of(host),
           .worker = use_of(worker),
           .bytes_out = static_cast<double>(bytes_out.value()),

@@ -71,6 +71,8 @@ class ExpertMetrics {
   Counter& streamed_experts;   // that crossed
   Counter& streamed_bytes;     // as the device has them
   Counter& unstreamed_layers;  // whose experts were to cross, and do not for want of pinned memory
+  Counter& foreseen;           // pairs of the host whose experts it was told of before
+  Counter& unforeseen;         // and those of layers for which it was told of others
   Counter& mixed_layers;       // layers of steps some of whose pairs were not resident
   Counter& bytes_out;          // to workers
   Counter& bytes_in;

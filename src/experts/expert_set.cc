@@ -2,12 +2,15 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/checked.h"
 
 namespace tessera {
 namespace {
+
+constexpr int kFewRows = 2;
 
 // The expert tensors of the layers that have homes.
 std::vector<TensorSlice> expert_tensors(const Model& model, const ExpertSetLayout& layout) {
@@ -76,6 +79,7 @@ Result<std::unique_ptr<ExpertSet>> ExpertSet::load(const Model& model,
   for (const LayerExperts& layer : layout.experts)
     most_experts = std::max(most_experts, static_cast<int>(layer.home.size()));
   set->active_.reserve(static_cast<std::size_t>(most_experts));
+  set->fetched_.reserve(static_cast<std::size_t>(most_experts));
   set->scratch_.buffers.active = &set->active_;
   for (int i = 0; i < threads; ++i)
     set->rooms_.push_back({.bytes = set->scratch_.pack_rooms + i * set->scratch_.pack_room,
@@ -161,25 +165,36 @@ Status check_expert_job(const ExpertSetLayout& layout, int n_embd, const ExpertJ
   return {};
 }
 
+cpu::ExpertPass ExpertSet::pass_of(int layer) const {
+  return {{.matmul = matmul_,
+           .ops = ops_,
+           .moe = *model_.spec().layers[static_cast<std::size_t>(layer)].moe,
+           .weights = weights_.layer(layer),
+           .files = &files_[static_cast<std::size_t>(layer - layout_.first_layer)]},
+          scratch_.buffers};
+}
+
+void ExpertSet::fetch(int layer, std::span<const std::int32_t> experts, ThreadTeam& team,
+                      const std::function<bool()>& enough) {
+  CHECK(team.size() <= team_->size() && std::cmp_less_equal(experts.size(), layout_.max_pairs));
+  fetched_.clear();
+  for (const std::int32_t expert : experts) fetched_.push_back({.expert = expert});
+  cpu::ExpertPass pass = pass_of(layer);
+  pass.sort(fetched_, 0, [](std::size_t, std::int32_t) {});
+  team.run([&](const TeamMember& member) { pass.fetch(member, enough); });
+}
+
 void ExpertSet::compute(const ExpertJob& job, std::span<double> sums, ThreadTeam& team) {
   CHECK(team.size() <= team_->size());
   const std::int64_t n = n_embd();
   CHECK(sums.size() == static_cast<std::size_t>(job.n_rows * n));
-  const MoeSpec& moe = *model_.spec().layers[static_cast<std::size_t>(job.layer)].moe;
-  const cpu::LayerWeights& weights = weights_.layer(job.layer);
   const Scratch& s = scratch_;
   std::int32_t row = 0;
   for (std::size_t i = 0; i < job.pairs.size(); ++i)
     while (row <= job.pairs[i].row) s.row_pairs[row++] = static_cast<std::int32_t>(i);
   while (row <= job.n_rows) s.row_pairs[row++] = static_cast<std::int32_t>(job.pairs.size());
 
-  cpu::ExpertPass pass(
-      {.matmul = matmul_,
-       .ops = ops_,
-       .moe = moe,
-       .weights = weights,
-       .files = &files_[static_cast<std::size_t>(job.layer - layout_.first_layer)]},
-      s.buffers);
+  cpu::ExpertPass pass = pass_of(job.layer);
   pass.sort(job.pairs, 0, [&](std::size_t i, std::int32_t place) {
     s.terms[i] = {.x = s.buffers.out + std::int64_t{place} * n, .weight = job.pairs[i].weight};
   });
@@ -188,8 +203,11 @@ void ExpertSet::compute(const ExpertJob& job, std::span<double> sums, ThreadTeam
                            .n_rows = layout_.max_rows,
                            .cols = n,
                            .records = s.row_records};
+  // Of few rows sooner than a team comes together.
+  const bool few = job.n_rows <= kFewRows, reads_records = weights_.layer(job.layer).reads_records;
+  if (reads_records && few) cpu::quantize_rows(matmul_, x, 0, job.n_rows);
   team.run([&](TeamMember& member) {
-    if (weights.reads_records)
+    if (reads_records && !few)
       member.for_each(job.n_rows, 1,
                       [&](int begin, int end) { cpu::quantize_rows(matmul_, x, begin, end); });
     pass.run(member, x);
@@ -197,13 +215,13 @@ void ExpertSet::compute(const ExpertJob& job, std::span<double> sums, ThreadTeam
   });
 }
 
-// Columns of a row are shared out too: other members' caches have the terms.
+// Columns of a row are shared out too: other members' caches have the terms. The run's end waits.
 void ExpertSet::add_up(TeamMember& member, int rows, std::span<double> sums) const {
   constexpr std::int64_t kColumns = 128;
   const std::int64_t n = n_embd();
   const auto pieces = static_cast<int>((n + kColumns - 1) / kColumns);
   const int grain = std::max(1, rows * pieces / (member.size() * 8));
-  member.for_each(rows * pieces, grain, [&](int begin, int end) {
+  member.for_each_nowait(rows * pieces, grain, [&](int begin, int end) {
     for (int i = begin; i < end; ++i) {
       const std::int64_t row = i / pieces, first = i % pieces * kColumns;
       const std::int32_t* pairs = scratch_.row_pairs + row;

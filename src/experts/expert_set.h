@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -76,6 +77,11 @@ class ExpertSet {
   void compute(const ExpertJob& job, std::span<double> sums) { compute(job, sums, *team_); }
   void compute(const ExpertJob& job, std::span<double> sums, ThreadTeam& team);
 
+  // Brings experts of a layer, no more than max_pairs, into the caches of the members that will
+  // compute them, until `enough`. Between jobs.
+  void fetch(int layer, std::span<const std::int32_t> experts, ThreadTeam& team,
+             const std::function<bool()>& enough);
+
  private:
   // Carved out of one allocation; R = max_rows, P = max_pairs, E = n_embd, F, X the largest n_ff
   // and n_expert.
@@ -92,6 +98,7 @@ class ExpertSet {
                             std::byte* base, Scratch& out);
 
   ExpertSet(const Model& model, const ExpertSetLayout& layout, const ExpertSetOptions& options);
+  cpu::ExpertPass pass_of(int layer) const;
   void add_up(TeamMember& member, int rows, std::span<double> sums) const;
 
   const Model& model_;
@@ -105,6 +112,7 @@ class ExpertSet {
   AlignedBuffer memory_;
   Scratch scratch_;
   std::vector<int> active_;
+  std::vector<RoutedPair> fetched_;
   std::vector<cpu::PackRoom> rooms_;
 };
 

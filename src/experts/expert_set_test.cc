@@ -260,5 +260,38 @@ TEST(HostExecutor, OwnThreadAndSharedTeamGiveTheSameBits) {
   }
 }
 
+// Whatever is foreseen, and whenever: jobs have the sums that they have without.
+TEST(HostExecutor, IsNotChangedByWhatIsForeseen) {
+  for (const Model* model : {&models().golden, &models().quantised}) {
+    const int layer = moe_layer(*model), experts = moe_of(*model).n_expert;
+    std::mt19937 random(5);
+    for (const int threads : {1, 3, 5}) {
+      auto host = make_host_executor(
+          *model,
+          {.first_layer = layer, .end_layer = layer + 1, .max_rows = 8, .threads = threads});
+      auto plain = make_host_executor(
+          *model, {.first_layer = layer, .end_layer = layer + 1, .max_rows = 8, .threads = 2});
+      ASSERT_TRUE(host && plain);
+      for (int i = 0; i < 40; ++i) {
+        for (int told = static_cast<int>(random() % 3); told > 0; --told) {
+          std::vector<std::int32_t> coming;
+          for (int e = 0; e < experts; ++e)
+            if (random() % 3 != 0 || i == 7) coming.push_back(e);
+          (*host)->foresee(layer, coming);
+        }
+        const RandomJob job(*model, 1 + i % 4, static_cast<unsigned>(i));
+        std::vector<double> sums(job.rows.size()), expected(job.rows.size());
+        ASSERT_TRUE((*host)->submit(job.job));
+        (*host)->foresee(layer, {});  // comes too late
+        ASSERT_TRUE((*plain)->submit(job.job));
+        ASSERT_TRUE((*host)->collect(sums));
+        ASSERT_TRUE((*plain)->collect(expected));
+        EXPECT_EQ(sums, expected);
+      }
+      (*host)->foresee(layer, std::vector<std::int32_t>{0});  // and goes away meanwhile
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tessera

@@ -30,6 +30,9 @@ struct ExpertUse {
   double pairs_streamed = 0.0;
   double experts_streamed = 0.0;
   double bytes_streamed = 0.0;
+  // Pairs of the host that a device foresaw, and that it did not where it foresaw others.
+  double pairs_foreseen = 0.0;
+  double pairs_unforeseen = 0.0;
   Executor host;
   Executor worker;         // all of them
   double bytes_out = 0.0;  // to workers
@@ -41,6 +44,8 @@ struct ExpertUse {
     pairs_streamed += factor * other.pairs_streamed;
     experts_streamed += factor * other.experts_streamed;
     bytes_streamed += factor * other.bytes_streamed;
+    pairs_foreseen += factor * other.pairs_foreseen;
+    pairs_unforeseen += factor * other.pairs_unforeseen;
     host.add(other.host, factor);
     worker.add(other.worker, factor);
     bytes_out += factor * other.bytes_out;

@@ -1,9 +1,11 @@
 #include "experts/host_executor.h"
 
-#include <atomic>
+#include <array>
 #include <chrono>
+#include <functional>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/log.h"
@@ -46,8 +48,7 @@ class HostExecutor final : public ExpertExecutor {
   ~HostExecutor() override {
     if (!thread_.joinable()) return;
     drop();
-    stop_.store(true, std::memory_order_relaxed);
-    submitted_.advance();
+    submit_task(Task::stop);
     thread_.join();
   }
 
@@ -61,8 +62,16 @@ class HostExecutor final : public ExpertExecutor {
     TESSERA_TRY(set_->check(job));
     job_ = job;
     open_ = true;
-    if (thread_.joinable()) submitted_.advance();
+    submit_task(Task::job);
     return {};
+  }
+
+  void foresee(int layer, std::span<const std::int32_t> experts) override {
+    const bool idle = !open_ && task(n_tasks_) == Task::job;
+    if (!idle || std::cmp_greater(experts.size(), limits().max_pairs)) return;
+    foreseen_layer_ = layer;
+    foreseen_.assign(experts.begin(), experts.end());
+    submit_task(Task::fetch);
   }
 
   Result<ExpertReport> collect(std::span<double> sums) override {
@@ -86,17 +95,40 @@ class HostExecutor final : public ExpertExecutor {
   void start_thread() {
     own_sums_.resize(static_cast<std::size_t>(set_->layout().max_rows) *
                      static_cast<std::size_t>(set_->n_embd()));
+    foreseen_.reserve(static_cast<std::size_t>(set_->layout().max_pairs));
     thread_ = std::thread([this] {
       for (std::uint32_t next = 1;; ++next) {
         submitted_.wait_for(next, kSpin);
-        if (stop_.load(std::memory_order_relaxed)) return;
-        compute(std::span(own_sums_).first(job_.rows.size()));
-        done_.advance();
+        switch (task(next)) {
+          case Task::stop:
+            return;
+          case Task::fetch:
+            fetch([&] { return submitted_.reached(next + 1); });
+            break;
+          case Task::job:
+            compute(std::span(own_sums_).first(job_.rows.size()));
+            done_.advance();
+        }
       }
     });
   }
 
  private:
+  // One may be submitted behind a fetch that is not done, which then ends.
+  enum class Task : std::uint8_t { job, fetch, stop };
+  Task& task(std::uint32_t number) { return tasks_[number % tasks_.size()]; }
+  void submit_task(Task what) {
+    if (!thread_.joinable()) return;
+    task(++n_tasks_) = what;
+    submitted_.advance();
+  }
+
+  // With the team that will probably compute them.
+  void fetch(const std::function<bool()>& enough) {
+    ThreadTeam& team = half_ != nullptr && faster_.next() == 1 ? *half_ : *team_;
+    set_->fetch(foreseen_layer_, foreseen_, team, enough);
+  }
+
   void compute(std::span<double> sums) {
     const bool small =
         half_ != nullptr && !job_.pairs.empty() && PairPace::size_of(job_.pairs.size()) == 0;
@@ -123,7 +155,10 @@ class HostExecutor final : public ExpertExecutor {
   std::vector<double> own_sums_;
   StepCounter submitted_, done_;
   std::uint32_t jobs_done_ = 0;
-  std::atomic<bool> stop_{false};
+  std::uint32_t n_tasks_ = 0;    // submitted
+  std::array<Task, 2> tasks_{};  // the last two, by number
+  int foreseen_layer_ = 0;       // of the last fetch
+  std::vector<std::int32_t> foreseen_;
   std::thread thread_;
 };
 

@@ -5,9 +5,10 @@
 //
 // It can compute every expert of its layers, so it is also where the jobs go that a worker fails.
 // With a team of its own it computes on a thread of its own, beside the device, and jobs of few
-// pairs with all of its threads or with half of them, whichever turns out to be faster. With the
-// team of a CPU device (`team`) it computes inside collect(), in the thread that drives that
-// device: the cores are the same ones, and two teams would only take them from each other.
+// pairs with all of its threads or with half of them, whichever turns out to be faster. Between two
+// jobs it brings foreseen experts near: each thread what it will compute of them (expert_pass.h).
+// With the team of a CPU device (`team`) it computes inside collect(), in the thread that drives
+// that device: the cores are the same ones, and two teams would only take them from each other.
 #pragma once
 
 #include <memory>

@@ -54,6 +54,7 @@ struct ExpertOptions {
   std::chrono::microseconds grace{10'000};
   ExpertPrefault prefault = ExpertPrefault::off;
   ExpertStream stream = ExpertStream::automatic;
+  bool foresee = true;  // the host reads ahead what a device foresees (Device::foreseen())
 
   // Of a worker's job.
   int most_job_rows() const {

@@ -11,6 +11,7 @@
 #include <cstdint>
 
 #include "device/device.h"
+#include "experts/executor.h"
 #include "experts/options.h"
 
 namespace tessera {
@@ -19,5 +20,9 @@ namespace tessera {
 std::int64_t locked_bytes(const Model& model, const ShardLayout& layout);
 
 Status prefault_experts(const Model& model, const ShardLayout& layout, ExpertPrefault prefault);
+
+// Lets go of the pages of an expert that was read and is not needed again; from where they are
+// locked they do not go.
+void release_expert(const Model& model, const ExpertOfLayer& which);
 
 }  // namespace tessera

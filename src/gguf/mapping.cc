@@ -127,10 +127,16 @@ void Mapping::release(std::span<const std::byte> range) const {
     (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(first - base), static_cast<off_t>(end - first));
   }
-  advise(first, end, MADV_DONTNEED);
-  const std::uintptr_t windows = (begin - base) / kFaultWindow * kFaultWindow;
-  const std::uintptr_t windows_end = round_up(begin - base + range.size(), kFaultWindow);
-  advise(base + windows, base + std::min(windows_end, bytes_.size()), MADV_DONTNEED);
+  let_go(range);
+}
+
+void Mapping::let_go(std::span<const std::byte> range) const {
+  const auto base = reinterpret_cast<std::uintptr_t>(bytes_.data());
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(range.data()) - base;
+  const std::uintptr_t windows = begin / kFaultWindow * kFaultWindow;
+  const std::uintptr_t windows_end = round_up<std::uintptr_t>(begin + range.size(), kFaultWindow);
+  advise(base + windows, base + std::min<std::uintptr_t>(windows_end, bytes_.size()),
+         MADV_DONTNEED);
 }
 
 Status Mapping::read_at(std::uint64_t offset, std::span<std::byte> to) const {

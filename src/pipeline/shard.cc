@@ -60,8 +60,10 @@ Status LocalShard::load_experts(const Model& model) {
                                                         .isa = experts_.isa}));
   if (experts_.workers) parts.workers = experts_.workers(layout_);
   dispatcher_ = std::make_unique<Dispatcher>(model.spec(), layout_, std::move(parts));
-  TESSERA_TRY(dispatcher_->measure_host());
-  return dispatcher_->measure_streams(*device_);
+  TESSERA_ASSIGN(const std::optional<ExpertOfLayer> measured, dispatcher_->measure_host());
+  if (measured && experts_.options.prefault == ExpertPrefault::off)
+    release_expert(model, *measured);
+  return dispatcher_->prepare(*device_);
 }
 
 Status LocalShard::ready() const {
@@ -227,6 +229,7 @@ Status LocalShard::answer(const std::function<void()>& near) {
       return computed;
     }
     device_->answer_post(layer);
+    dispatcher_->foresee(*device_);
   }
   return {};
 }

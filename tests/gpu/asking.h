@@ -72,9 +72,10 @@ class Asking {
     }
   }
   // Answers with sums that are `value` in each column; how many layers have asked, where `first`
-  // were answered before. `look` sees the pairs.
+  // were answered before. `look` sees the pairs, `answered` what the experts were to read.
   int answer(double value, int first = 0,
-             const std::function<void(int, std::span<const RoutedPair>)>& look = {}) {
+             const std::function<void(int, std::span<const RoutedPair>)>& look = {},
+             const std::function<void(int, const std::vector<float>&)>& answered = {}) {
     const auto n = static_cast<std::size_t>(model_->spec().n_embd);
     const std::vector<std::int32_t> rows = {0, 1};
     const std::vector<double> sums(rows.size() * n, value);
@@ -84,9 +85,12 @@ class Asking {
       if (look) look(l, device_->routed_pairs());
       EXPECT_EQ(device_->routed_pairs().size(),
                 rows.size() * static_cast<std::size_t>(model_->spec().layers.front().moe->n_used));
-      EXPECT_EQ(device_->expert_rows(l).size(), sums.size());
+      const std::span<const float> read = device_->expert_rows(l);
+      EXPECT_EQ(read.size(), sums.size());
+      const std::vector<float> kept(read.begin(), read.end());
       device_->add_expert_sums(l, rows, sums);
       device_->answer_post(l);
+      if (answered) answered(l, kept);
     }
     return layers;
   }
@@ -96,6 +100,7 @@ class Asking {
     return out;
   }
   int layers() const { return shard_.end_layer; }
+  const Model& model() const { return *model_; }
 
  private:
   const std::vector<TokenId> ids_ = {5, 7};

@@ -11,6 +11,9 @@
 namespace tessera::cpu {
 namespace {
 
+constexpr std::array kHidden = {TensorRole::moe_gate, TensorRole::moe_up};
+constexpr std::array kOutput = {TensorRole::moe_down};
+
 const TensorSlice& slice_of(const FileExperts& files, TensorRole role) {
   switch (role) {
     case TensorRole::moe_gate:
@@ -22,8 +25,8 @@ const TensorSlice& slice_of(const FileExperts& files, TensorRole role) {
   }
 }
 
-// What was counted is seen by who waits for it. The list is handed out in its order, so that nobody
-// waits for a piece that nobody has.
+// What was counted is seen by who waits for it. Nobody begins to wait before all that he could wait
+// for is somebody's.
 void count(std::int32_t& done) {
   std::atomic_ref(done).fetch_add(1, std::memory_order_acq_rel);
 }
@@ -57,25 +60,38 @@ int ExpertPass::expert_at(int place) const {
   return static_cast<int>(std::upper_bound(ends, ends + parts_.moe.n_expert, place) - ends);
 }
 
-// About eight pieces a member, but none so small that handing it out would take as long.
+// About eight pieces a member: whole matrices where there are many, else as many of each matrix for
+// every member, but none so small that handing it out would take as long.
 ExpertPass::Cut ExpertPass::cut(std::span<const TensorRole> roles, int members) const {
   constexpr std::int64_t kLeastBytes = 16 << 10;
+  constexpr int kPieces = 8;
   const PackedMatrix& shape = parts_.weights.matrix(roles[0]);
   const int groups = static_cast<int>(shape.groups());
   const int matrices = static_cast<int>(buffers_.active->size() * roles.size());
-  const auto least = static_cast<int>(
-      std::min<std::int64_t>(groups, std::max<std::int64_t>(1, kLeastBytes / shape.group_bytes())));
-  const int piece = std::clamp(matrices * groups / (members * 8), least, groups);
-  const int pieces = (groups + piece - 1) / piece;
-  return {roles, groups, piece, pieces, matrices * pieces};
+  const auto most = static_cast<int>(
+      std::clamp<std::int64_t>(shape.group_bytes() * groups / kLeastBytes, 1, groups));
+  Cut cut{.roles = roles, .members = members, .groups = groups, .pieces = 1, .each = 1};
+  if (matrices < members * kPieces) {
+    cut.each = std::max(1, std::min(kPieces / matrices, most / members));
+    cut.pieces = std::min(most, members * cut.each);
+  }
+  cut.count = matrices * cut.each;
+  return cut;
 }
 
-ExpertPass::Piece ExpertPass::piece_of(const Cut& cut, int index) const {
-  const auto matrix = static_cast<std::size_t>(index / cut.pieces);
-  const int first = index % cut.pieces * cut.piece;
-  return {.expert = (*buffers_.active)[matrix / cut.roles.size()],
-          .role = cut.roles[matrix % cut.roles.size()],
-          .groups = {first, std::min(cut.groups, first + cut.piece)}};
+// Members take turns to begin, by the experts' numbers: pieces differ by a group. None where there
+// are fewer pieces than members.
+std::optional<ExpertPass::Piece> ExpertPass::piece_of(const Cut& cut, int owner, int item) const {
+  const auto matrix = static_cast<std::size_t>(item / cut.each);
+  const auto role = matrix % cut.roles.size();
+  const int expert = (*buffers_.active)[matrix / cut.roles.size()];
+  const int begin = (expert * static_cast<int>(cut.roles.size()) + static_cast<int>(role));
+  const int turn = (owner + cut.members - begin % cut.members) % cut.members;
+  const int piece = turn * cut.each + item % cut.each;
+  if (piece >= cut.pieces) return std::nullopt;
+  return Piece{.expert = expert,
+               .role = cut.roles[role],
+               .groups = {piece * cut.groups / cut.pieces, (piece + 1) * cut.groups / cut.pieces}};
 }
 
 // `out` is where row 0 of the piece's matrix goes.
@@ -127,8 +143,6 @@ void ExpertPass::output(TeamMember& member, const Piece& piece, const Activation
 
 void ExpertPass::run(TeamMember& member, const Activations& x) const {
   if (count_ == 0) return;
-  constexpr std::array kHidden = {TensorRole::moe_gate, TensorRole::moe_up};
-  constexpr std::array kOutput = {TensorRole::moe_down};
   const Cut hidden_cut = cut(kHidden, member.size()), output_cut = cut(kOutput, member.size());
   std::int32_t* const multiplied = buffers_.done;
   std::int32_t* const activated = buffers_.done + parts_.moe.n_expert;
@@ -137,25 +151,50 @@ void ExpertPass::run(TeamMember& member, const Activations& x) const {
                             .n_rows = buffers_.pairs,
                             .cols = parts_.moe.n_ff,
                             .records = buffers_.records};
-  const auto item = [&](int i) {
-    if (i < hidden_cut.count) {
-      const Piece piece = piece_of(hidden_cut, i);
-      hidden(member, piece, x);
-      count(multiplied[piece.expert]);
-    } else if (i < hidden_cut.count + count_) {
-      const int place = first_ + i - hidden_cut.count, expert = expert_at(place);
-      await(multiplied[expert], 2 * hidden_cut.pieces);
-      activate(place, between);
-      count(activated[expert]);
-    } else {
-      const Piece piece = piece_of(output_cut, i - hidden_cut.count - count_);
-      await(activated[piece.expert], rows_of(piece.expert).count);
-      output(member, piece, between);
-    }
-  };
-  member.for_each(hidden_cut.count + count_ + output_cut.count, 1, [&](int begin, int end) {
-    for (int i = begin; i < end; ++i) item(i);
+  member.for_each_own(0, hidden_cut.count, [&](int owner, int item) {
+    const std::optional<Piece> piece = piece_of(hidden_cut, owner, item);
+    if (!piece) return;
+    hidden(member, *piece, x);
+    count(multiplied[piece->expert]);
   });
+  member.for_each_nowait(count_, 1, [&](int i, int) {
+    const int place = first_ + i, expert = expert_at(place);
+    await(multiplied[expert], static_cast<int>(kHidden.size()) * hidden_cut.pieces);
+    activate(place, between);
+    count(activated[expert]);
+  });
+  member.for_each_own(1, output_cut.count, [&](int owner, int item) {
+    const std::optional<Piece> piece = piece_of(output_cut, owner, item);
+    if (!piece) return;
+    await(activated[piece->expert], rows_of(piece->expert).count);
+    output(member, *piece, between);
+  });
+  member.barrier();
+}
+
+bool ExpertPass::fetch(const Piece& piece, const std::function<bool()>& enough) const {
+  constexpr std::int64_t kLine = 64, kLook = 4096;
+  const TensorSlice& slice = slice_of(*parts_.files, piece.role);
+  const std::byte* matrix = slice.data + piece.expert * slice.matrix_stride;
+  const std::int64_t end = std::min(piece.groups.end * kGroupRows, slice.rows) * slice.row_stride;
+  for (std::int64_t at = piece.groups.begin * kGroupRows * slice.row_stride; at < end;) {
+    if (enough()) return false;
+    for (const std::int64_t stop = std::min(end, at + kLook); at < stop; at += kLine)
+      __builtin_prefetch(matrix + at);
+  }
+  return true;
+}
+
+void ExpertPass::fetch(const TeamMember& member, const std::function<bool()>& enough) const {
+  if (count_ == 0 || parts_.files == nullptr) return;
+  for (const auto roles :
+       {std::span<const TensorRole>(kHidden), std::span<const TensorRole>(kOutput)}) {
+    const Cut own = cut(roles, member.size());
+    for (int item = 0; item < own.count; ++item)
+      if (const auto piece = piece_of(own, member.index(), item);
+          piece && !parts_.weights.holds(piece->expert) && !fetch(*piece, enough))
+        return;
+  }
 }
 
 }  // namespace tessera::cpu

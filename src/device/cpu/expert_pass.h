@@ -9,11 +9,15 @@
 // expert that is not packed (a FileExperts is given) is read from the file (file_matrix.h). A
 // pair's result has the same bits whatever other pairs there are.
 //
-// Members take pieces of one list: gate and up of every expert, then the activation of every pair,
-// then down. Each waits for what it reads and for nothing else: by the time that a list is at an
-// expert's activation the others' products are under way, and nobody stands at a barrier.
+// Members compute gate and up of every expert, then the activation of every pair, then down. Each
+// waits for what it reads and for nothing else: by the time that one is at an expert's activation
+// the others' products are under way, and nobody stands at a barrier. Of few experts each member
+// has a part of every matrix, which it takes before it helps others: always the same one, so that
+// its caches may have it already (fetch()).
 #pragma once
 
+#include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -70,6 +74,10 @@ class ExpertPass {
   // reads them. Ends with a barrier. Every member calls it.
   void run(TeamMember& member, const Activations& x) const;
 
+  // Of the sorted pairs' experts in the file: brings what would be the member's own into its
+  // caches, until `enough`. Whether the next pass has the same pairs or not, nothing depends on it.
+  void fetch(const TeamMember& member, const std::function<bool()>& enough) const;
+
  private:
   struct Range {
     int first;
@@ -81,14 +89,16 @@ class ExpertPass {
     TensorRole role;
     GroupRange groups;
   };
-  // Of the matrices of `roles` of every active expert, all cut alike.
+  // Of the matrices of `roles` of every active expert, all cut alike and shared out among members.
   struct Cut {
     std::span<const TensorRole> roles;
-    int groups, piece, pieces;  // of a matrix; groups of a piece; pieces of a matrix
-    int count;                  // pieces of all
+    int members;
+    int groups, pieces;  // of a matrix
+    int each;            // of the pieces of a matrix that a member has
+    int count;           // items of a member's list
   };
   Cut cut(std::span<const TensorRole> roles, int members) const;
-  Piece piece_of(const Cut& cut, int index) const;
+  std::optional<Piece> piece_of(const Cut& cut, int owner, int item) const;
   Range rows_of(int expert) const;
   int expert_at(int place) const;
   void multiply(TeamMember& member, const Piece& piece, const Activations& x,
@@ -96,6 +106,7 @@ class ExpertPass {
   void hidden(TeamMember& member, const Piece& piece, const Activations& x) const;
   void activate(int place, const Activations& hidden) const;
   void output(TeamMember& member, const Piece& piece, const Activations& hidden) const;
+  bool fetch(const Piece& piece, const std::function<bool()>& enough) const;  // false: enough
 
   ExpertPassParts parts_;
   ExpertBuffers buffers_;

@@ -151,6 +151,7 @@ struct PostsLayout {
   int n_embd = 0;
   int used = 0;  // of the layer that uses most
   std::int64_t given_up = 0, posted = 0, answered = 0, ids = 0, weights = 0, x = 0, sums = 0;
+  std::int64_t foreseen = 0, foreseen_ids = 0;
   std::int64_t bytes = 0;
 };
 PostsLayout posts_layout(const ModelSpec& spec, const ShardLayout& shard);

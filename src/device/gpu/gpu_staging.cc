@@ -24,6 +24,8 @@ gpu::PostsLayout gpu::posts_layout(const ModelSpec& spec, const ShardLayout& sha
   layout.weights = place(layers * rows * layout.used);
   layout.x = place(rows * spec.n_embd);
   layout.sums = place(rows * spec.n_embd);
+  layout.foreseen = place(layers * rows);
+  layout.foreseen_ids = place(layers * rows * layout.used);
   layout.bytes = at;
   return layout;
 }

@@ -45,7 +45,7 @@ __device__ inline void post_row(const AwayArgs& args, std::int64_t row, int n_us
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < n_used) {
     args.ids[row * n_used + thread] = ids[thread];
-    args.weights[row * n_used + thread] = weights[thread];
+    if (args.weights != nullptr) args.weights[row * n_used + thread] = weights[thread];
   }
   if (with_x)
     for (int c = thread; c < n_embd; c += static_cast<int>(blockDim.x))

@@ -20,12 +20,13 @@ __global__ void __launch_bounds__(kDecodeThreads)
   const std::int64_t row = blockIdx.x;
   select_experts(moe, moe.logits + row * moe.n_expert, factor, s);
   if (away.step != nullptr && moe.linked != nullptr) take_reads(moe, away, s.ids);
-  if (static_cast<int>(threadIdx.x) < moe.n_used) {
+  if (moe.ids != nullptr && static_cast<int>(threadIdx.x) < moe.n_used) {
     moe.ids[row * moe.n_used + threadIdx.x] = s.ids[threadIdx.x];
     moe.weights[row * moe.n_used + threadIdx.x] = s.weights[threadIdx.x];
   }
   if (away.step != nullptr)
-    post_row(away, row, moe.n_used, n_embd, s.ids, s.weights, hidden, slots_away(moe, s.ids) != 0);
+    post_row(away, row, moe.n_used, n_embd, s.ids, s.weights, hidden,
+             away.x != nullptr && slots_away(moe, s.ids) != 0);
 }
 
 // 1 / rms of a row in shared memory.

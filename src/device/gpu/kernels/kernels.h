@@ -356,7 +356,8 @@ struct AwayArgs {
   std::uint8_t reads[kMaxUsed + 1] = {};
 };
 // As ffn_route(), and posts; and as ffn_finish(), with the sums. Between them ffn_branches(). No
-// norm may stand behind the experts.
+// norm may stand behind the experts. Where moe.ids, moe.weights, or away's weights or x are null,
+// they are not written.
 GpuError ffn_post(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
 GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
 

@@ -43,11 +43,27 @@ AwayArgs ExpertPosts::args(int layer, const std::int32_t* step) const {
   return args;
 }
 
-bool ExpertPosts::posted(int layer, int rows, std::int32_t step) const {
-  std::int32_t* posted = row(layout_.posted, layer);
-  return std::all_of(posted, posted + rows, [&](std::int32_t& word) {
+AwayArgs ExpertPosts::foresee_args(int layer, const std::int32_t* step) const {
+  AwayArgs args{.step = step,
+                .ids = at<std::int32_t>(layout_.foreseen_ids) + pairs(layer),
+                .posted = row(layout_.foreseen, layer)};
+  std::copy(reads_.begin(), reads_.end(), args.reads);
+  return args;
+}
+
+bool ExpertPosts::all_at(std::int64_t offset, int layer, int rows, std::int32_t step) const {
+  std::int32_t* first = row(offset, layer);
+  return std::all_of(first, first + rows, [&](std::int32_t& word) {
     return Word(word).load(std::memory_order_acquire) == step;
   });
+}
+
+bool ExpertPosts::posted(int layer, int rows, std::int32_t step) const {
+  return all_at(layout_.posted, layer, rows, step);
+}
+
+bool ExpertPosts::foreseen(int layer, int rows, std::int32_t step) const {
+  return all_at(layout_.foreseen, layer, rows, step);
 }
 
 void ExpertPosts::answer(int layer, int rows, std::int32_t step) const {

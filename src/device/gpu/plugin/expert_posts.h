@@ -31,6 +31,9 @@ class ExpertPosts {
   bool ready() const { return memory_.as<>() != nullptr; }
   AwayArgs args(int layer, const std::int32_t* step) const;
 
+  // Of a layer that is not computed yet.
+  AwayArgs foresee_args(int layer, const std::int32_t* step) const;
+
   bool posted(int layer, int rows, std::int32_t step) const;
   void answer(int layer, int rows, std::int32_t step) const;
   // From either side.
@@ -40,6 +43,11 @@ class ExpertPosts {
   // Of the rows, [rows][used of the layer].
   const std::int32_t* ids(int layer) const { return at<std::int32_t>(layout_.ids) + pairs(layer); }
   const float* weights(int layer) const { return at<float>(layout_.weights) + pairs(layer); }
+  // Whether the layer's rows were foreseen in this step; [rows][used of the layer].
+  bool foreseen(int layer, int rows, std::int32_t step) const;
+  const std::int32_t* foreseen_ids(int layer) const {
+    return at<std::int32_t>(layout_.foreseen_ids) + pairs(layer);
+  }
   float* x() const { return at<float>(layout_.x); }
   float* sums() const { return at<float>(layout_.sums); }
 
@@ -53,6 +61,7 @@ class ExpertPosts {
   std::int32_t* row(std::int64_t offset, int layer) const {
     return at<std::int32_t>(offset) + std::int64_t{layer} * layout_.rows;
   }
+  bool all_at(std::int64_t offset, int layer, int rows, std::int32_t step) const;
 
   PostsLayout layout_;
   PinnedBuffer memory_;

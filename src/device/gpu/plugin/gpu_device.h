@@ -62,6 +62,8 @@ class GpuDevice final : public Device {
   void stream_experts(int layer, std::span<const RoutedPair> pairs) override;
   StreamedExperts streamed() const override;
   void divide_reads(std::span<const std::uint8_t> reads) override { posts_.divide_reads(reads); }
+  bool foresee_experts() override { return foresees_ = posts_.ready(); }
+  ForeseenExperts foreseen() override;
   // Steps of up to kDecodeRows rows.
   bool posts_experts(int layer) const override {
     return shape_.rows <= kDecodeRows && layout_.layer_experts(layer) != nullptr;
@@ -208,6 +210,8 @@ class GpuDevice final : public Device {
   PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
   bool sums_given_ = false;
   ExpertPosts posts_;
+  bool foresees_ = false;
+  std::vector<std::int32_t> foreseen_;
   std::vector<int> posting_;  // layers of the step under way, answered ones too
   std::size_t answered_ = 0;  // of them
   bool answering_ = false;    // the next one

@@ -92,6 +92,7 @@ Status GpuDevice::prepare_experts(const Model& model) {
         dequantize_row(slice.type, slice.data, spec_.n_embd, norm.data());
     for (const ExpertHome home : experts->home) here.push_back(home.is_resident());
   }
+  foreseen_.reserve(as_size(kDecodeRows * used));
   // What is not computed here counts with the weight zero, and must be finite.
   return status_of(GPU(Memset)(scratch_.pair_out, 0, as_size(floats * used) * sizeof(float)),
                    "clearing");

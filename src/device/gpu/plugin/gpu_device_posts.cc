@@ -9,6 +9,8 @@ namespace tessera::gpu {
 
 void GpuDevice::post(int layer) {
   note({Block::post, layer});
+  const int next = layer + 1;
+  if (foresees_ && next < layout_.end_layer && posts_experts(next)) note({Block::foresee, next});
   note({Block::ffn_branches, layer});
   note({Block::answered, layer});
   posting_.push_back(layer);
@@ -78,6 +80,20 @@ void GpuDevice::answer_post(int layer) {
   program_.clear();
   if (first_ != nullptr) ++first_->seen;
   first_ = nullptr;
+}
+
+ForeseenExperts GpuDevice::foreseen() {
+  if (!foresees_ || answered_ == 0 || answered_ == posting_.size()) return {};
+  const int layer = posting_[answered_], at = layer - layout_.first_layer;
+  if (!posts_.foreseen(at, shape_.rows, inputs_->step())) return {};
+  const MoeSpec& moe = *spec_.layers[static_cast<std::size_t>(layer)].moe;
+  const std::vector<bool>& here = here_[static_cast<std::size_t>(at)];
+  const std::int32_t* ids = posts_.foreseen_ids(at);
+  foreseen_.clear();
+  for (int i = 0; i < shape_.rows * moe.n_used; ++i)
+    if (ids[i] < moe.n_expert && !here[static_cast<std::size_t>(ids[i])])
+      foreseen_.push_back(ids[i]);
+  return {.layer = layer, .experts = foreseen_};
 }
 
 // Nobody else gives up a step whose results are taken.

@@ -18,6 +18,7 @@ const char* block_name(Block block) {
       return "mixer";
     case Block::route:
     case Block::post:
+    case Block::foresee:
       return "router";
     case Block::ffn:
     case Block::ffn_branches:
@@ -71,6 +72,9 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
       break;
     case Block::answered:
       error = ffn_finish_answered(launch_, ffn(call.layer, shape), away(call.layer));
+      break;
+    case Block::foresee:
+      error = foresee(call.layer, shape);
       break;
     case Block::head:
       error = head(shape);
@@ -298,6 +302,16 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
   args.dense_out = s.dense_out;
   args.pair_out = s.pair_out;
   return args;
+}
+
+// The layer before still needs its choice.
+int GpuStep::foresee(int layer, const StepShape& shape) const {
+  FfnArgs args = ffn(layer, shape);
+  args.moe.ids = nullptr;
+  args.moe.weights = nullptr;
+  const AwayArgs away =
+      memory_.posts.foresee_args(layer - memory_.shard.first_layer, memory_.scratch.step);
+  return ffn_post(launch_, args, away);
 }
 
 // Not chained: kernels may read a table before they wait for the one that writes it.

@@ -37,7 +37,8 @@ struct StepShape {
 
 // ffn: with every expert here. ffn_branches: with those that are, after route; ffn_finish: adds up
 // what branches and stream() have computed; add_branch: adds the branch's rows to the residual.
-// post, answered: in place of route and ffn_finish where the host is asked for what is not here.
+// post, answered: in place of route and ffn_finish where the host is asked for what is not here;
+// foresee: what the layer will probably ask for, by the rows as they are.
 enum class Block : std::uint8_t {
   begin,
   embed,
@@ -49,6 +50,7 @@ enum class Block : std::uint8_t {
   add_branch,
   post,
   answered,
+  foresee,
   head
 };
 
@@ -107,6 +109,7 @@ class GpuStep {
                           const StepShape& shape) const;
   int output(int layer, const ProjectArgs& args) const;
   int add_branch(const StepShape& shape) const;
+  int foresee(int layer, const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
   AwayArgs away(int layer) const {
     return memory_.posts.args(layer - memory_.shard.first_layer, memory_.scratch.step);
