@@ -116,6 +116,7 @@ inline constexpr Entry kEntries[] = {
     {"experts.resident", Effect::plan, "50%", "25%"},
     {"experts.prefault", Effect::pages, "lock", "on"},
     {"experts.stream", Effect::gpu, "off", "on"},
+    {"experts.foresee", Effect::gpu, "off"},
     {"experts.cache", Effect::plan, "2", "1"},
     {"experts.profile", Effect::plan, "{profile}"},
     {"experts.ipc_mode", Effect::experts, "stream", "batched"},
