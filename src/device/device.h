@@ -97,12 +97,17 @@ struct ShardLayout {
   // One a layer from first_layer on; empty: every expert is resident.
   std::vector<LayerExperts> experts;
 
-  // The experts of a layer of the shard; nullptr where all are resident and stay, or there are
-  // none.
+  // The experts of a layer of the shard; nullptr where all are resident or there are none.
   const LayerExperts* layer_experts(int layer) const {
     if (experts.empty()) return nullptr;
     const LayerExperts& found = experts[static_cast<std::size_t>(layer - first_layer)];
-    return found.all_resident() && found.spare == 0 ? nullptr : &found;
+    return found.home.empty() ? nullptr : &found;
+  }
+  // Those of a layer that lacks some, or may: nullptr also where all are listed as resident and
+  // there is no place for others.
+  const LayerExperts* layer_lacking(int layer) const {
+    const LayerExperts* found = layer_experts(layer);
+    return found != nullptr && found->all_resident() && found->spare == 0 ? nullptr : found;
   }
 };
 

@@ -332,7 +332,8 @@ ExpertMetrics::Executor* Dispatcher::counts_of(const Group& group) const {
 // when they were submitted.
 void Dispatcher::count(Group& by, const ExpertJob& job, const Result<ExpertReport>& report,
                        Clock::time_point start) {
-  if (by.is_host && report)
+  // What workers are held against is the host's time for experts that nobody has read ahead.
+  if (by.is_host && report && !read_ahead_)
     host_pace_.learn(job.pairs.size(), static_cast<double>(report->compute_us));
   ExpertMetrics::Executor* counts = counts_of(by);
   if (counts == nullptr) return;

@@ -65,8 +65,8 @@ class Dispatcher {
   Status compute(Device& device, int layer);
 
   // Takes the time of the host for a pair, where there are workers: by that it is known from the
-  // first job on when one of theirs is late. Which of theirs it computed, whose pages nobody may
-  // need again. ErrorCode::io where the model's file cannot be read.
+  // first job on when one of theirs is late. Returns the expert of theirs that it was taken with,
+  // whose pages nobody else may need. ErrorCode::io where the model's file cannot be read.
   Result<std::optional<ExpertOfLayer>> measure_host();
   // Settles what depends on the device: whether it foresees, and, where it can fetch experts, the
   // host's pace. ErrorCode::io likewise.
@@ -95,7 +95,7 @@ class Dispatcher {
   struct Job;
 
   Status measure_streams(Device& device);
-  Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts);
+  Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts, bool ahead);
   void count_foreseen(int layer);
   void divide_reads(Device& device, double link_us) const;
   void choose_stream(Device& device, int layer, int rows);
@@ -141,6 +141,7 @@ class Dispatcher {
   StreamedExperts streamed_before_;  // by the device, as counted
   bool foresees_ = false;
   int foreseen_layer_ = -1;
+  bool read_ahead_ = false;                     // what the layer under way asks of the host
   std::vector<std::int32_t> foreseen_;          // experts that the host was told of
   std::vector<std::unique_ptr<Group>> groups_;  // host, worker 0, worker 1, ...
 };

@@ -176,10 +176,11 @@ class FakeExecutor final : public ExpertExecutor {
     if (script_.rounds) round_sums(sums);
     return ExpertReport{.compute_us = script_.compute_us, .bytes_sent = 10, .bytes_received = 20};
   }
-  void foresee(int layer, std::span<const std::int32_t> experts) override {
+  bool foresee(int layer, std::span<const std::int32_t> experts) override {
     EXPECT_TRUE(jobs_.empty());
     foreseen_layer = layer;
     foreseen.assign(experts.begin(), experts.end());
+    return takes_hints;
   }
   void drop() override { jobs_.clear(); }
   void give_up() override {
@@ -192,6 +193,7 @@ class FakeExecutor final : public ExpertExecutor {
   int taken = 0;
   int given_up = 0;
   double host_us = 0;  // of the last job
+  bool takes_hints = true;
   int foreseen_layer = -1;
   std::vector<std::int32_t> foreseen;
 

@@ -34,15 +34,19 @@ Status Dispatcher::measure_streams(Device& device) {
         "{}: the host alone computes the experts of {} of {} layers, for want of pinned memory",
         device.name(), lacking, planned);
   if (layer < 0) return {};
-  HostPace pace;
+  HostPace pace, row;
   if (options_.stream == ExpertStream::automatic) {
-    TESSERA_ASSIGN(pace, host_pace(layer, device.streamable(layer)));
+    TESSERA_ASSIGN(pace, host_pace(layer, device.streamable(layer), false));
+    row = pace;
+    if (foresees_) {
+      TESSERA_ASSIGN(row, host_pace(layer, device.streamable(layer), true));
+    }
     log_info(
         "{}: an expert crosses in {:.1f} us; the host takes {:.1f} us for one, {:.1f} us a pair "
         "and {:.1f} us a call",
         device.name(), device.stream_us(layer, 1), pace.expert_us, pace.pair_us, pace.call_us);
   }
-  stream_choice_ = StreamChoice(options_.stream, pace);
+  stream_choice_ = StreamChoice(options_.stream, pace, row);
   divide_reads(device, device.stream_us(layer, 1));
   return {};
 }
@@ -58,8 +62,9 @@ void Dispatcher::divide_reads(Device& device, double link_us) const {
 }
 
 // From jobs of one row with several experts and with fewer, and of several rows; each with other
-// experts, which no cache has but for what is read ahead of a row.
-Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts) {
+// experts, which no cache has but for what is read `ahead` of a row.
+Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts,
+                                       bool ahead) {
   constexpr int kTries = 5, kTriesOfOne = 24;  // with either of two teams (HostExecutor)
   constexpr int kMostExperts = 8, kMostRows = 32;
   // What a device's layer leaves between an answer and the next question, at least.
@@ -89,7 +94,7 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
                          .expert = can[(next + e) % can.size()],
                          .weight = 1.0f});
     next += used;
-    if (foresees_ && count == 1) read_ahead();
+    if (ahead && count == 1) read_ahead();
     TESSERA_TRY(host.executor->submit({.layer = layer,
                                        .n_rows = static_cast<int>(count),
                                        .rows = std::span(host.inputs).first(count * n),
@@ -146,19 +151,21 @@ void Dispatcher::fetch_streamed(Device& device, int layer) {
 // --- Experts foreseen ---
 
 void Dispatcher::foresee(Device& device) {
+  foreseen_layer_ = -1;
   if (!foresees_) return;
   const ForeseenExperts next = device.foreseen();
-  foreseen_layer_ = next.layer;
   foreseen_.clear();
   for (const std::int32_t expert : next.experts)
     if (table_.layer(next.layer).home(expert).is_host() &&
         std::find(foreseen_.begin(), foreseen_.end(), expert) == foreseen_.end())
       foreseen_.push_back(expert);
-  if (!foreseen_.empty()) groups_.front()->executor->foresee(next.layer, foreseen_);
+  if (!foreseen_.empty() && groups_.front()->executor->foresee(next.layer, foreseen_))
+    foreseen_layer_ = next.layer;
 }
 
 void Dispatcher::count_foreseen(int layer) {
-  if (metrics_ == nullptr || std::exchange(foreseen_layer_, -1) != layer) return;
+  read_ahead_ = std::exchange(foreseen_layer_, -1) == layer;
+  if (metrics_ == nullptr || !read_ahead_) return;
   for (const RoutedPair& pair : split_.of_host()) {
     const bool seen = std::find(foreseen_.begin(), foreseen_.end(), pair.expert) != foreseen_.end();
     (seen ? metrics_->foreseen : metrics_->unforeseen).add();

@@ -106,11 +106,13 @@ class ExpertExecutor {
   // where the executor broke, `invalid` where its sums are not finite.
   virtual Result<ExpertReport> collect(std::span<double> sums) = 0;
 
-  // What the next job will probably want, of a layer, each expert once: whoever has nothing else to
-  // do until then brings them near. Not while a job is under way. A job comes as soon as ever.
-  virtual void foresee(int layer, std::span<const std::int32_t> experts) {
+  // What the next job will probably want, of a layer, each expert once: who has nothing else to do
+  // until then brings them near. Whether it will; not while a job, or such a call, is under way. No
+  // job waits for it.
+  virtual bool foresee(int layer, std::span<const std::int32_t> experts) {
     (void)layer;
     (void)experts;
+    return false;
   }
 
   // Gives up the jobs that were not collected, or the oldest; their spans are free when it returns.

@@ -66,12 +66,14 @@ class HostExecutor final : public ExpertExecutor {
     return {};
   }
 
-  void foresee(int layer, std::span<const std::int32_t> experts) override {
-    const bool idle = !open_ && task(n_tasks_) == Task::job;
-    if (!idle || std::cmp_greater(experts.size(), limits().max_pairs)) return;
+  bool foresee(int layer, std::span<const std::int32_t> experts) override {
+    if (!thread_.joinable() || open_ || !idle_.reached(n_tasks_) ||
+        std::cmp_greater(experts.size(), limits().max_pairs))
+      return false;
     foreseen_layer_ = layer;
     foreseen_.assign(experts.begin(), experts.end());
     submit_task(Task::fetch);
+    return true;
   }
 
   Result<ExpertReport> collect(std::span<double> sums) override {
@@ -104,9 +106,11 @@ class HostExecutor final : public ExpertExecutor {
             return;
           case Task::fetch:
             fetch([&] { return submitted_.reached(next + 1); });
+            idle_.advance();
             break;
           case Task::job:
             compute(std::span(own_sums_).first(job_.rows.size()));
+            idle_.advance();
             done_.advance();
         }
       }
@@ -123,15 +127,19 @@ class HostExecutor final : public ExpertExecutor {
     submitted_.advance();
   }
 
+  // Which team computes so many pairs.
+  bool are_few(std::size_t pairs) const {
+    return half_ != nullptr && pairs > 0 && PairPace::size_of(pairs) == 0;
+  }
+
   // With the team that will probably compute them.
   void fetch(const std::function<bool()>& enough) {
-    ThreadTeam& team = half_ != nullptr && faster_.next() == 1 ? *half_ : *team_;
+    ThreadTeam& team = are_few(foreseen_.size()) && faster_.next() == 1 ? *half_ : *team_;
     set_->fetch(foreseen_layer_, foreseen_, team, enough);
   }
 
   void compute(std::span<double> sums) {
-    const bool small =
-        half_ != nullptr && !job_.pairs.empty() && PairPace::size_of(job_.pairs.size()) == 0;
+    const bool small = are_few(job_.pairs.size());
     const int team = small ? faster_.next() : 0;
     const auto start = Clock::now();
     set_->compute(job_, sums, team == 0 ? *team_ : *half_);
@@ -154,6 +162,7 @@ class HostExecutor final : public ExpertExecutor {
   // With a thread of its own.
   std::vector<double> own_sums_;
   StepCounter submitted_, done_;
+  StepCounter idle_;  // tasks of which nothing is left
   std::uint32_t jobs_done_ = 0;
   std::uint32_t n_tasks_ = 0;    // submitted
   std::array<Task, 2> tasks_{};  // the last two, by number

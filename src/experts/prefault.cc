@@ -103,7 +103,7 @@ void release_expert(const Model& model, const ExpertOfLayer& which) {
   for (const TensorSlice& slice : model.tensors()) {
     if (tensor_use(slice.role) != TensorUse::expert_matrix || slice.layer != which.layer) continue;
     const std::span<const std::byte> bytes = file_bytes(slice, which.expert);
-    model.file().let_go(
+    model.file().drop_pages(
         *slice.tensor, static_cast<std::uint64_t>(bytes.data() - slice.tensor->data), bytes.size());
   }
 }

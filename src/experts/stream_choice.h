@@ -56,17 +56,17 @@ class StreamChoice {
   };
 
   StreamChoice() = default;
-  StreamChoice(ExpertStream mode, const HostPace& host) : mode_(mode), host_(host) {}
+  // `row`: of a row's job, where its experts were read ahead.
+  StreamChoice(ExpertStream mode, const HostPace& host, const HostPace& row)
+      : mode_(mode), host_(host), row_(row) {}
+  StreamChoice(ExpertStream mode, const HostPace& host) : StreamChoice(mode, host, host) {}
 
   bool streams(const Work& work, double link_us) const {
     if (work.pairs == 0 || mode_ == ExpertStream::off) return false;
     return mode_ == ExpertStream::on || link_us < host_us(work);
   }
 
-  double host_us(const Work& work) const {
-    return host_.call_us + host_.expert_us * work.experts +
-           host_.pair_us * static_cast<double>(work.pairs);
-  }
+  double host_us(const Work& work) const { return us(host_, work); }
 
   // Of so many experts that a row lacks, how many the device reads, each of which would be copied
   // in `link_us`.
@@ -78,20 +78,25 @@ class StreamChoice {
       const int left = lacking - n;
       const Work work{.experts = left, .pairs = static_cast<std::size_t>(left)};
       const double later = std::max(n > 0 ? kReadUs + n * kReadOverCopy * link_us : 0.0,
-                                    left > 0 ? kAskUs + host_us(work) : 0.0);
+                                    left > 0 ? kAskUs + us(row_, work) : 0.0);
       if (later < least) least = later, best = n;
     }
     return best;
   }
 
  private:
+  static double us(const HostPace& pace, const Work& work) {
+    return pace.call_us + pace.expert_us * work.experts +
+           pace.pair_us * static_cast<double>(work.pairs);
+  }
+
   // A row's way to the host and that of its sum back. What two kernels that read over a link take
   // beside reading, and longer than a copy (docs/gpu.md, "Experts read over the link").
   static constexpr double kAskUs = 12.0;
   static constexpr double kReadUs = 14.0, kReadOverCopy = 1.05;
 
   ExpertStream mode_ = ExpertStream::off;
-  HostPace host_;
+  HostPace host_, row_;
 };
 
 }  // namespace tessera

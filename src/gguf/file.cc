@@ -244,11 +244,11 @@ void File::release(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t
   if (shard.mapping) shard.mapping->release({tensor.data + offset, bytes});
 }
 
-void File::let_go(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const {
+void File::drop_pages(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const {
   CHECK(offset <= tensor.bytes && bytes <= tensor.bytes - offset, "{} + {} bytes of a tensor of {}",
         offset, bytes, tensor.bytes);
   const Shard& shard = shards_.at(static_cast<std::size_t>(tensor.shard));
-  if (shard.mapping) shard.mapping->let_go({tensor.data + offset, bytes});
+  if (shard.mapping) shard.mapping->drop_pages({tensor.data + offset, bytes});
 }
 
 Status File::check_intact() const {

@@ -231,7 +231,7 @@ TEST(OwnFiles, AreReadFromTheirDescriptorsAndGivenBackForGood) {
             0);
   struct stat before = {}, after = {};
   ASSERT_EQ(fstat(fd, &before), 0);
-  file->let_go(*largest, 0, largest->bytes);
+  file->drop_pages(*largest, 0, largest->bytes);
   EXPECT_EQ(std::memcmp(largest->data, original->find_tensor(largest->name)->data, largest->bytes),
             0);
   file->release(*largest, 0, largest->bytes);

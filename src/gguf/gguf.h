@@ -94,7 +94,7 @@ class File {
   // Gives back the resident pages of the range, and their neighbours; they can be read again.
   void release(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const;
   // The same, but the storage of adopted files stays.
-  void let_go(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const;
+  void drop_pages(const TensorInfo& tensor, std::uint64_t offset, std::uint64_t bytes) const;
 
   // An io error naming the file if it has shrunk or a page of it could not be read.
   Status check_intact() const;

@@ -127,10 +127,10 @@ void Mapping::release(std::span<const std::byte> range) const {
     (void)fallocate(fd_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                     static_cast<off_t>(first - base), static_cast<off_t>(end - first));
   }
-  let_go(range);
+  drop_pages(range);
 }
 
-void Mapping::let_go(std::span<const std::byte> range) const {
+void Mapping::drop_pages(std::span<const std::byte> range) const {
   const auto base = reinterpret_cast<std::uintptr_t>(bytes_.data());
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(range.data()) - base;
   const std::uintptr_t windows = begin / kFaultWindow * kFaultWindow;

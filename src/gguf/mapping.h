@@ -32,7 +32,7 @@ class Mapping {
   // Asks for the pages that the range touches.
   void will_need(std::span<const std::byte> range) const;
   // Drops the resident pages that lie in the range or were mapped along with them.
-  void let_go(std::span<const std::byte> range) const;
+  void drop_pages(std::span<const std::byte> range) const;
   // The same, and the storage of those wholly in it where that is this process's.
   void release(std::span<const std::byte> range) const;
   // Copies bytes of the file, without a page of the mapping.

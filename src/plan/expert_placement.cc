@@ -39,6 +39,7 @@ struct Step {
   int to;  // residents after it
   std::int64_t bytes;
   double gain_per_byte;
+  bool whole;  // from the layer's floor to all of its experts
 };
 
 // The lower convex hull of (count, cost) from the floor on: its steps gain less and less a byte.
@@ -62,23 +63,30 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
     // On a straight line rounding would make a later step gain more, and sort it first.
     gain_before =
         std::min(gain_before, gain / static_cast<double>(std::max<std::int64_t>(bytes, 1)));
-    steps.push_back({layer, to, bytes, gain_before});
+    steps.push_back({layer, to, bytes, gain_before, hull.size() == 2});
   }
 }
 
-// Steps that gain most a byte first. Those that gain about as much go by layers: layers that are
-// whole stand together then, which a device may run as one, and so do those that are not, of which
-// each can be foreseen while the one before is computed.
+// Steps that gain most a byte first. Of those that make a layer whole at once, the ones that gain
+// about as much go by layers: layers that are whole stand together then, which a device may run as
+// one, and so do those that are not, of which each can be foreseen while the one before is
+// computed.
 void put_in_order(std::vector<Step>& steps) {
   constexpr double kAbout = 0.9;
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.gain_per_byte > b.gain_per_byte; });
-  for (auto begin = steps.begin(); begin != steps.end();) {
-    const double least = kAbout * begin->gain_per_byte;
-    const auto end = std::find_if(begin, steps.end(),
-                                  [&](const Step& step) { return step.gain_per_byte < least; });
-    std::stable_sort(begin, end, [](const Step& a, const Step& b) { return a.layer < b.layer; });
-    begin = end;
+  for (std::size_t begin = 0, end = 0; begin < steps.size(); begin = end) {
+    const double least = kAbout * steps[begin].gain_per_byte;
+    std::vector<Step> whole;
+    do {
+      if (steps[end].whole) whole.push_back(steps[end]);
+      ++end;
+    } while (end < steps.size() && steps[end].gain_per_byte >= least);
+    std::stable_sort(whole.begin(), whole.end(),
+                     [](const Step& a, const Step& b) { return a.layer < b.layer; });
+    auto next = whole.begin();
+    for (std::size_t i = begin; i < end; ++i)
+      if (steps[i].whole) steps[i] = *next++;
   }
 }
 

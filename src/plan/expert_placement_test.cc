@@ -51,6 +51,20 @@ TEST(ExpertPlacement, ACostlyCallFillsLayersOneAfterAnother) {
   EXPECT_GT(bytes_of(load, *residents), (10 * 128 - 1) * 1000);
 }
 
+// Of layers that gain about as much a byte, as those of two types in one file do, the first become
+// whole; one that gains more comes before them, wherever it is.
+TEST(ExpertPlacement, WholeLayersStandTogether) {
+  ExpertLoad load{.costs = {{.call_s = 30e-6, .bytes_per_s = 100e9}}};
+  for (int l = 0; l < 20; ++l)
+    load.layers.push_back(uniform(256, 8, l % 2 == 0 ? 2'040'000 : 1'770'000));
+  load.layers[17].expert_bytes = 500'000;
+  for (ExpertLayerLoad& layer : load.layers) layer.floor = 0;
+  const auto residents = residents_within(load, 256 * (500'000ll + 4 * 2'040'000 + 4 * 1'770'000));
+  ASSERT_TRUE(residents);
+  for (int l = 0; l < 20; ++l)
+    EXPECT_EQ((*residents)[static_cast<std::size_t>(l)], l < 8 || l == 17 ? 256 : 0) << l;
+}
+
 TEST(ExpertPlacement, CheapCallsPutTheLikeliestExpertsInFirst) {
   ExpertLoad load{.costs = {{.call_s = 0.0, .bytes_per_s = 1e9}}};
   for (unsigned l = 0; l < 8; ++l)

@@ -159,19 +159,21 @@ std::optional<std::vector<int>> ShardPlanner::choose_residents(const ExpertLoad&
                                                                bool stream) const {
   const auto free_bytes = [&](std::span<const int> residents) {
     ShardPlan with = shard;
-    std::vector<std::int64_t> room = worker_room_;
-    set_experts(load, residents, room, with);
+    std::vector<std::int64_t> at_workers = worker_room_;
+    set_experts(load, residents, at_workers, with);
     for (LayerExperts& layer : with.layout.experts)
       layer.streamed = stream && !layer.all_resident();
     set_bytes(with);
     return with.free_bytes();
   };
-  const std::int64_t free = free_bytes(std::vector<int>(load.layers.size(), 0));
-  const std::optional<std::vector<int>> residents = residents_within(load, free);
-  if (!residents) return std::nullopt;
   // Layers that are whole may go as one kernel, which takes memory besides.
-  const std::int64_t lacking = std::min<std::int64_t>(0, free_bytes(*residents));
-  return lacking == 0 ? residents : residents_within(load, free + lacking);
+  std::int64_t room = free_bytes(std::vector<int>(load.layers.size(), 0));
+  for (;;) {
+    std::optional<std::vector<int>> residents = residents_within(load, room);
+    const std::int64_t lacking = residents ? std::min<std::int64_t>(0, free_bytes(*residents)) : 0;
+    if (lacking == 0) return residents;
+    room += lacking;
+  }
 }
 
 void ShardPlanner::set_worker_uses(const ExpertLoad& load, ShardPlan& shard) const {

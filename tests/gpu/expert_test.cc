@@ -14,13 +14,15 @@ namespace {
 
 constexpr int kMaxRows = 40;
 
-// Two of three experts of each layer but the second, which has none here.
+// Two of three experts of each layer but the second, which has none here, and the third, which has
+// them all.
 ExpertSetLayout some_experts(const ModelSpec& spec) {
   std::vector<LayerExperts> homes;
   for (int l = 0; l < spec.n_layer(); ++l) {
     LayerExperts& layer = homes.emplace_back();
     for (int e = 0; e < spec.layers[static_cast<std::size_t>(l)].moe->n_expert; ++e)
-      layer.home.push_back(l != 1 && e % 3 != 0 ? ExpertHome::worker(0) : ExpertHome::host());
+      layer.home.push_back(l == 2 || (l != 1 && e % 3 != 0) ? ExpertHome::worker(0)
+                                                            : ExpertHome::host());
   }
   return expert_worker_layout(spec, homes, ExpertHome::worker(0), kMaxRows);
 }
@@ -70,7 +72,7 @@ TEST(GpuExperts, SumsAreThoseOfTheCpu) {
     const auto cpu = load_experts(*model, layout, {.threads = 2});
     const auto gpu = load_experts(*model, layout, on_gpu());
     ASSERT_TRUE(cpu && gpu) << (gpu ? "" : gpu.error().message);
-    for (const int layer : {0, 3})
+    for (const int layer : {0, 2, 3})
       for (const int rows : {1, 2, 8, 9, kMaxRows}) {
         const Job job(model->spec(), layer, rows);
         const std::vector<double> expected = sums_of(**cpu, job.job);

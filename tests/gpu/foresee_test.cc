@@ -92,5 +92,35 @@ TEST(GpuForesees, WhatTheNextRouterMakesOfTheRows) {
   }
 }
 
+// A layer with all of its experts asks for nothing, waits for nothing and is not foreseen, nor is
+// the one behind it; launched as a whole and piece by piece it gives the same bits.
+TEST(GpuForesees, NothingOfALayerThatHasAll) {
+  GPU_OR_SKIP();
+  const TypedModel file("qwen35moe", BlockType::Q4_K,
+                        {"expert_count=" + std::to_string(kExperts),
+                         "expert_used_count=" + std::to_string(kUsed), "block_count=4"});
+  for (const bool streamed : {false, true}) {
+    Asking graphs(file.path(), 60, true, streamed, 1), pieces(file.path(), 60, false, streamed, 1);
+    for (Asking* asking : {&graphs, &pieces}) ASSERT_TRUE(asking->device().foresee_experts());
+    std::vector<float> expected;
+    for (int i = 0; i < 3; ++i)
+      for (Asking* asking : {&graphs, &pieces}) {
+        std::vector<int> asked;
+        const auto look = [&](int layer, std::span<const RoutedPair>) { asked.push_back(layer); };
+        const auto check = [&](int layer, const std::vector<float>&) {
+          if (layer != 2) {
+            EXPECT_EQ(asking->device().foreseen().layer, -1);
+          }
+        };
+        asking->begin();
+        asking->answer(0.25, 0, look, check);
+        EXPECT_EQ(asked, (std::vector<int>{0, 2, 3}));
+        if (expected.empty()) expected = asking->hidden();
+        EXPECT_TRUE(asking->hidden() == expected);
+        EXPECT_TRUE(asking->device().fault());
+      }
+  }
+}
+
 }  // namespace
 }  // namespace tessera::testing

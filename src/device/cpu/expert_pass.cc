@@ -60,20 +60,23 @@ int ExpertPass::expert_at(int place) const {
   return static_cast<int>(std::upper_bound(ends, ends + parts_.moe.n_expert, place) - ends);
 }
 
-// About eight pieces a member: whole matrices where there are many, else as many of each matrix for
-// every member, but none so small that handing it out would take as long.
+// About eight pieces a member, but none so small that handing it out would take as long. Of few
+// pairs every member has as many pieces of each matrix, whatever other experts there are.
 ExpertPass::Cut ExpertPass::cut(std::span<const TensorRole> roles, int members) const {
   constexpr std::int64_t kLeastBytes = 16 << 10;
-  constexpr int kPieces = 8;
+  constexpr int kPieces = 8, kFewPairs = 64;
   const PackedMatrix& shape = parts_.weights.matrix(roles[0]);
   const int groups = static_cast<int>(shape.groups());
   const int matrices = static_cast<int>(buffers_.active->size() * roles.size());
   const auto most = static_cast<int>(
       std::clamp<std::int64_t>(shape.group_bytes() * groups / kLeastBytes, 1, groups));
   Cut cut{.roles = roles, .members = members, .groups = groups, .pieces = 1, .each = 1};
-  if (matrices < members * kPieces) {
+  if (count_ <= kFewPairs) {
     cut.each = std::max(1, std::min(kPieces / matrices, most / members));
     cut.pieces = std::min(most, members * cut.each);
+  } else {
+    cut.pieces = std::clamp(members * kPieces / matrices, 1, most);
+    cut.each = (cut.pieces + members - 1) / members;
   }
   cut.count = matrices * cut.each;
   return cut;
@@ -186,14 +189,19 @@ bool ExpertPass::fetch(const Piece& piece, const std::function<bool()>& enough) 
 }
 
 void ExpertPass::fetch(const TeamMember& member, const std::function<bool()>& enough) const {
+  constexpr std::int64_t kMostBytes = 1 << 20;  // what a core's second-level cache keeps
   if (count_ == 0 || parts_.files == nullptr) return;
+  std::int64_t bytes = 0;
   for (const auto roles :
        {std::span<const TensorRole>(kHidden), std::span<const TensorRole>(kOutput)}) {
     const Cut own = cut(roles, member.size());
     for (int item = 0; item < own.count; ++item)
       if (const auto piece = piece_of(own, member.index(), item);
-          piece && !parts_.weights.holds(piece->expert) && !fetch(*piece, enough))
-        return;
+          piece && !parts_.weights.holds(piece->expert)) {
+        if (bytes > kMostBytes || !fetch(*piece, enough)) return;
+        bytes += (piece->groups.end - piece->groups.begin) * kGroupRows *
+                 slice_of(*parts_.files, piece->role).row_stride;
+      }
   }
 }
 

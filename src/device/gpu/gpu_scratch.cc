@@ -172,7 +172,7 @@ std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
 
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer) {
   return may_run(spec, spec.layers[static_cast<std::size_t>(layer)]) &&
-         shard.layer_experts(layer) == nullptr;
+         shard.layer_lacking(layer) == nullptr;
 }
 
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,

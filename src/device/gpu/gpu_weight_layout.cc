@@ -49,11 +49,11 @@ void place_experts(std::span<const TensorSlice> tensors, const ShardLayout& shar
   experts.count = static_cast<int>(parts[0]->matrices);
   experts.shape = expert_shape(parts[0]->type, parts[1]->type, parts[2]->type,
                                static_cast<int>(parts[0]->cols), static_cast<int>(parts[0]->rows));
-  experts.places = places_of(shard.layer_experts(layer), experts.count);
+  experts.places = places_of(shard.layer_lacking(layer), experts.count);
   experts.offset =
       take(layout, experts.shape.bytes * static_cast<std::int64_t>(experts.places.size()));
   experts.table_offset = take(layout, std::int64_t{sizeof(void*)} * experts.count);
-  const LayerExperts* away = shard.layer_experts(layer);
+  const LayerExperts* away = shard.layer_lacking(layer);
   if (away != nullptr && away->streamed)
     experts.linked_offset = take(layout, std::int64_t{sizeof(void*)} * experts.count);
   const std::int64_t offsets[3] = {0, experts.shape.up_offset, experts.shape.down_offset};

@@ -196,7 +196,7 @@ void GpuDevice::route(int layer) {
 
 void GpuDevice::finish_ffn(int layer) {
   if (posts_experts(layer) && !routing_.enqueued) return post(layer);
-  if (layout_.layer_experts(layer) != nullptr) return finish_with_sums(layer);
+  if (lacks_experts(layer)) return finish_with_sums(layer);
   note({Block::ffn, layer});
   routing_ = {.layer = layer, .enqueued = true};
 }

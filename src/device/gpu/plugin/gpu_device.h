@@ -66,7 +66,7 @@ class GpuDevice final : public Device {
   ForeseenExperts foreseen() override;
   // Steps of up to kDecodeRows rows.
   bool posts_experts(int layer) const override {
-    return shape_.rows <= kDecodeRows && layout_.layer_experts(layer) != nullptr;
+    return shape_.rows <= kDecodeRows && lacks_experts(layer);
   }
   int next_post() override;
   void answer_post(int layer) override;
@@ -207,7 +207,11 @@ class GpuDevice final : public Device {
   const Model* model_ = nullptr;                  // its file is read by copy_expert
   std::vector<std::vector<float>> expert_norms_;  // by layer of the shard: before the experts
   std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
-  PinnedBuffer host_rows_, host_sums_;            // [max_rows][n_embd]
+  std::vector<bool> lacks_;                       // by layer: ShardLayout::layer_lacking()
+  bool lacks_experts(int layer) const {
+    return !lacks_.empty() && lacks_[static_cast<std::size_t>(layer - layout_.first_layer)];
+  }
+  PinnedBuffer host_rows_, host_sums_;  // [max_rows][n_embd]
   bool sums_given_ = false;
   ExpertPosts posts_;
   bool foresees_ = false;

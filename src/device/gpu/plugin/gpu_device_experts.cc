@@ -82,7 +82,8 @@ Status GpuDevice::prepare_experts(const Model& model) {
     const LayerSpec& layer = spec_.layers[as_size(l)];
     std::vector<float>& norm = expert_norms_.emplace_back();
     std::vector<bool>& here = here_.emplace_back();
-    const LayerExperts* experts = layout_.layer_experts(l);
+    const LayerExperts* experts = layout_.layer_lacking(l);
+    lacks_.push_back(experts != nullptr);
     if (!layer.moe || experts == nullptr) continue;
     used = std::max<std::int64_t>(used, layer.moe->n_used);
     const TensorRole role = layer.moe->own_norm ? TensorRole::moe_norm : TensorRole::ffn_norm;
@@ -137,7 +138,7 @@ void GpuDevice::begin_branches(int layer) {
 }
 
 void GpuDevice::dense(int layer) {
-  if (answering_ || layout_.layer_experts(layer) == nullptr || !routing_.enqueued) return;
+  if (answering_ || !lacks_experts(layer) || !routing_.enqueued) return;
   begin_branches(layer);
   flush();
 }

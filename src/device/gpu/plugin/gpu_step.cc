@@ -309,6 +309,7 @@ int GpuStep::foresee(int layer, const StepShape& shape) const {
   FfnArgs args = ffn(layer, shape);
   args.moe.ids = nullptr;
   args.moe.weights = nullptr;
+  args.dense = {};
   const AwayArgs away =
       memory_.posts.foresee_args(layer - memory_.shard.first_layer, memory_.scratch.step);
   return ffn_post(launch_, args, away);
