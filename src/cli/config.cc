@@ -196,11 +196,12 @@ std::string Config::print() const {
     const Entry& value = entry(option.key);
     const bool hidden = is_secret(option) && value.given;
     const std::string shown = hidden ? "(hidden)" : value_text(option, value.value);
-    // What a file may not hold is a comment, so that the output is itself a configuration file.
-    out +=
-        fmt::format("{:<44} # {}\n",
-                    fmt::format("{}{} = {}", option.file && !hidden ? "" : "# ", option.key, shown),
-                    value.origin);
+    // What a file may not hold is a comment, and so is what nobody gave and stands for a choice of
+    // the program, so that the output is itself a configuration file.
+    const bool unset = !value.given && shown == "\"\"";
+    const char* comment = option.file && !hidden && !unset ? "" : "# ";
+    out += fmt::format("{:<44} # {}\n", fmt::format("{}{} = {}", comment, option.key, shown),
+                       value.origin);
   }
   return out;
 }

@@ -114,6 +114,14 @@ TEST(Config, WhatIsPrintedCanBeReadBack) {
   EXPECT_NE(again.out.find("[\"http://a\"]"), std::string::npos) << again.out;
 }
 
+TEST(Config, WhatIsPrintedPlansTheSame) {
+  const std::string path = scratch_folder() + "/printed_plan.toml";
+  const std::string model = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+  write_file(path, run_program({{"plan", model, "--print-config"}}).out);
+  const Outcome again = run_program({{"plan", model, "--config", path}});
+  EXPECT_EQ(again.code, 0) << again.err;
+}
+
 TEST(Config, KeysAreNotShown) {
   const Outcome outcome = run_program({{"serve", "--api-key", "s3cret", "--print-config"}});
   EXPECT_EQ(outcome.out.find("s3cret"), std::string::npos);
