@@ -198,7 +198,7 @@ std::string Config::print() const {
     const std::string shown = hidden ? "(hidden)" : value_text(option, value.value);
     // What a file may not hold is a comment, and so is what nobody gave and stands for a choice of
     // the program, so that the output is itself a configuration file.
-    const bool unset = !value.given && shown == "\"\"";
+    const bool unset = !value.given && (shown == "\"\"" || shown == "[]");
     const char* comment = option.file && !hidden && !unset ? "" : "# ";
     out += fmt::format("{:<44} # {}\n", fmt::format("{}{} = {}", comment, option.key, shown),
                        value.origin);

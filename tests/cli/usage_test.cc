@@ -116,10 +116,13 @@ TEST(Config, WhatIsPrintedCanBeReadBack) {
 
 TEST(Config, WhatIsPrintedPlansTheSame) {
   const std::string path = scratch_folder() + "/printed_plan.toml";
-  const std::string model = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
-  write_file(path, run_program({{"plan", model, "--print-config"}}).out);
-  const Outcome again = run_program({{"plan", model, "--config", path}});
-  EXPECT_EQ(again.code, 0) << again.err;
+  for (const char* name : {"qwen35moe", "qwen3"}) {
+    const std::string model =
+        std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf";
+    write_file(path, run_program({{"plan", model, "--print-config"}}).out);
+    const Outcome again = run_program({{"plan", model, "--config", path}});
+    EXPECT_EQ(again.code, 0) << again.err;
+  }
 }
 
 TEST(Config, KeysAreNotShown) {
