@@ -9,9 +9,24 @@
 #include "experts/dispatcher_group.h"
 
 namespace tessera {
+namespace {
+
+// Not where workers have all that is away, or the device reads it all: to foresee takes it time.
+bool asks_host(const ExpertTable& table, bool reads_all, Device& device) {
+  for (int layer = table.first_layer(); layer < table.end_layer(); ++layer) {
+    if (reads_all && !device.streamable(layer).empty()) continue;
+    const LayerHomes& homes = table.layer(layer);
+    for (int expert = 0; expert < homes.experts(); ++expert)
+      if (homes.home(expert).is_host()) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 Status Dispatcher::prepare(Device& device) {
-  foresees_ = options_.foresee && device.foresee_experts();
+  foresees_ = options_.foresee && asks_host(table_, options_.stream == ExpertStream::on, device) &&
+              device.foresee_experts();
   return measure_streams(device);
 }
 

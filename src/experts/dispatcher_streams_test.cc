@@ -167,6 +167,28 @@ TEST(DispatcherForesees, WhatIsTheHosts) {
   }
 }
 
+// A device that reads them all, and one whose experts are all at workers, have nothing to foresee.
+TEST(DispatcherForesees, NothingWhereTheHostIsNotAsked) {
+  for (const bool at_worker : {false, true}) {
+    const ExpertHome home = at_worker ? ExpertHome::worker(0) : ExpertHome::host();
+    const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, home));
+    for (const bool reads : {false, true}) {
+      MetricsRegistry registry;
+      ExpertMetrics metrics(registry);
+      DispatcherParts parts = parts_of(ExpertStream::on, metrics, at_worker ? 1 : 0);
+      const auto* host = static_cast<const FakeExecutor*>(parts.host.get());
+      Dispatcher dispatcher(spec_of(), layout, std::move(parts));
+      FakeDevice device;
+      device.foresees = true;
+      device.coming = {0, 1};
+      if (reads) device.fetchable = std::vector<std::uint8_t>(kExperts, 1);
+      ASSERT_TRUE(dispatcher.prepare(device));
+      dispatcher.foresee(device);
+      EXPECT_EQ(host->foreseen_layer, at_worker || reads ? -1 : 1);
+    }
+  }
+}
+
 // The plan wanted it, and the device has no memory for it.
 TEST(DispatcherStreams, AreTheHostsWhereTheDeviceHasNone) {
   const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, ExpertHome::host()));
