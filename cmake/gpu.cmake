@@ -62,6 +62,9 @@ function(tessera_gpu_objects vendor result)
   set(${result} ${objects} PARENT_SCOPE)
 endfunction()
 
+# A layer's rows and sums go through its loops on their way to the host's cores and back.
+set_source_files_properties(${gpu_dir}/plugin/gpu_device_experts.cc PROPERTIES COMPILE_OPTIONS "-O3")
+
 # tessera_gpu_plugin(VENDOR COMPILER device_compiler FLAGS flags... DEFINES definitions...
 #                    INCLUDES folders... LIBS libraries...)
 function(tessera_gpu_plugin vendor)

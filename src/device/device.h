@@ -232,7 +232,8 @@ class Device {
   virtual void answer_post(int) {}
   // Nothing more of this step will be answered; what it computes then is not to be used.
   virtual void drop_posts() {}
-  // From then on it foresees what it will ask for, if it can.
+  // From then on it foresees what it will ask for, if it can; of that it may read first what it
+  // reads itself (divide_reads()).
   virtual bool foresee_experts() { return false; }
   // After answer_post(): what the next layer will probably ask for, as its router finds for rows
   // that lack what the mixer and the experts in between add. Empty: nothing is known. A hint, on

@@ -11,6 +11,9 @@
 namespace tessera {
 namespace {
 
+// What a device's layer leaves between an answer and the next question, at least.
+constexpr std::chrono::microseconds kAhead{40};
+
 // Not where workers have all that is away, or the device reads it all: to foresee takes it time.
 bool asks_host(const ExpertTable& table, bool reads_all, Device& device) {
   for (int layer = table.first_layer(); layer < table.end_layer(); ++layer) {
@@ -61,7 +64,8 @@ Status Dispatcher::measure_streams(Device& device) {
         "and {:.1f} us a call",
         device.name(), device.stream_us(layer, 1), pace.expert_us, pace.pair_us, pace.call_us);
   }
-  stream_choice_ = StreamChoice(options_.stream, pace, row);
+  stream_choice_ =
+      StreamChoice(options_.stream, pace, row, foresees_ ? static_cast<double>(kAhead.count()) : 0);
   divide_reads(device, device.stream_us(layer, 1));
   return {};
 }
@@ -82,8 +86,6 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
                                        bool ahead) {
   constexpr int kTries = 5, kTriesOfOne = 24;  // with either of two teams (HostExecutor)
   constexpr int kMostExperts = 8, kMostRows = 32;
-  // What a device's layer leaves between an answer and the next question, at least.
-  constexpr std::chrono::microseconds kAhead{40};
   Group& host = *groups_.front();
   const auto n = static_cast<std::size_t>(n_embd_);
   const ExpertLimits limits = host.executor->limits();

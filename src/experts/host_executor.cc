@@ -21,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 // From so many threads on it is tried whether half of them are faster (experts/faster_team.h).
 constexpr int kTryHalf = 4;
 
-// Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated.
-constexpr std::chrono::microseconds kSpin{200};
+// Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated,
+// also where dozens of layers that have all of their experts come first.
+constexpr std::chrono::microseconds kSpin{1000};
 
 // All experts of the layers, from the file. Rows choose each expert once.
 ExpertSetLayout set_layout(const ModelSpec& spec, const HostExecutorOptions& options) {
@@ -179,7 +180,7 @@ Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
     std::shared_ptr<ThreadTeam> team = options.team;
     std::unique_ptr<ThreadTeam> half;
     if (team == nullptr) {
-      ThreadTeamOptions threads{.threads = options.threads, .cpus = options.cpus};
+      ThreadTeamOptions threads{.threads = options.threads, .spin = kSpin, .cpus = options.cpus};
       team = std::make_shared<ThreadTeam>(threads);
       threads.threads = (options.threads + 1) / 2;
       if (options.threads >= kTryHalf) half = std::make_unique<ThreadTeam>(threads);

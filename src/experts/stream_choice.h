@@ -11,7 +11,8 @@
 // way, since fetching the rows for a few of them costs the device as much as for all.
 //
 // A row alone asks for its few experts without a wait of the device, which can read some of them
-// where they lie meanwhile: reads() divides them so that the later of the two is early.
+// where they lie meanwhile: reads() divides them so that the later of the two is early. Where
+// experts are foreseen both begin before it asks.
 #pragma once
 
 #include <algorithm>
@@ -56,10 +57,10 @@ class StreamChoice {
   };
 
   StreamChoice() = default;
-  // `row`: of a row's job, where its experts were read ahead.
-  StreamChoice(ExpertStream mode, const HostPace& host, const HostPace& row)
-      : mode_(mode), host_(host), row_(row) {}
-  StreamChoice(ExpertStream mode, const HostPace& host) : StreamChoice(mode, host, host) {}
+  // `row`: of a row's job, whose experts both sides began to read `ahead_us` before.
+  StreamChoice(ExpertStream mode, const HostPace& host, const HostPace& row, double ahead_us)
+      : mode_(mode), host_(host), row_(row), ahead_us_(ahead_us) {}
+  StreamChoice(ExpertStream mode, const HostPace& host) : StreamChoice(mode, host, host, 0.0) {}
 
   bool streams(const Work& work, double link_us) const {
     if (work.pairs == 0 || mode_ == ExpertStream::off) return false;
@@ -77,7 +78,7 @@ class StreamChoice {
     for (int n = 0; n <= lacking; ++n) {
       const int left = lacking - n;
       const Work work{.experts = left, .pairs = static_cast<std::size_t>(left)};
-      const double later = std::max(n > 0 ? kReadUs + n * kReadOverCopy * link_us : 0.0,
+      const double later = std::max(n > 0 ? kReadUs + n * kReadOverCopy * link_us - ahead_us_ : 0.0,
                                     left > 0 ? kAskUs + us(row_, work) : 0.0);
       if (later < least) least = later, best = n;
     }
@@ -97,6 +98,7 @@ class StreamChoice {
 
   ExpertStream mode_ = ExpertStream::off;
   HostPace host_, row_;
+  double ahead_us_ = 0.0;
 };
 
 }  // namespace tessera

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <numeric>
 #include <string>
 #include <thread>
@@ -13,7 +14,8 @@
 namespace tessera::testing {
 namespace {
 
-constexpr int kExperts = 24, kUsed = 5, kRows = 2;
+constexpr int kExperts = 24, kUsed = 8, kRows = 2;
+constexpr double kSum = 1.0;  // so much that not all is foreseen
 
 std::vector<float> tensor_row(const Model& model, TensorRole role, int layer, std::int64_t row) {
   const TensorSlice& slice = *model.find(role, layer);
@@ -44,7 +46,26 @@ std::vector<std::int32_t> expected_of(const Model& model, int at, int next, cons
   return ids;
 }
 
-// Of those that are away and not read over the link; the step has the same bits.
+// A row's experts that are away, and of them what it reads over the link: what was foreseen that it
+// reads, then the lowest numbers.
+struct Away {
+  std::vector<std::int32_t> ids, read;
+};
+Away away_of(std::vector<std::int32_t> ids, std::span<const std::uint8_t> divided,
+             std::span<const std::int32_t> foreseen) {
+  Away away;
+  std::erase_if(ids, [](std::int32_t e) { return e % 2 == 0; });  // resident
+  std::sort(ids.begin(), ids.end());
+  away.ids = away.read = ids;
+  std::stable_partition(away.read.begin(), away.read.end(), [&](std::int32_t e) {
+    return std::find(foreseen.begin(), foreseen.end(), e) != foreseen.end();
+  });
+  away.read.resize(divided[ids.size()]);
+  std::sort(away.read.begin(), away.read.end());
+  return away;
+}
+
+// Of those that are away and not read over the link. With nothing read the step has the same bits.
 TEST(GpuForesees, WhatTheNextRouterMakesOfTheRows) {
   GPU_OR_SKIP();
   const TypedModel file("qwen35moe", BlockType::Q4_K,
@@ -52,10 +73,27 @@ TEST(GpuForesees, WhatTheNextRouterMakesOfTheRows) {
                          "expert_used_count=" + std::to_string(kUsed), "block_count=3"});
   for (const bool reads : {false, true}) {
     Asking plain(file.path(), 60, true, reads), asking(file.path(), 60, true, reads);
-    const std::vector<std::uint8_t> divided = {0, 0, 1, 1, 2, 2};
-    if (reads) plain.device().divide_reads(divided), asking.device().divide_reads(divided);
+    const std::vector<std::uint8_t> some = {0, 0, 1, 1, 2, 2, 3, 3, 4}, none(kUsed + 1, 0);
+    const std::vector<std::uint8_t>& divided = reads ? some : none;
+    plain.device().divide_reads(divided), asking.device().divide_reads(divided);
     EXPECT_EQ(plain.device().foreseen().layer, -1);
     ASSERT_TRUE(asking.device().foresee_experts());
+    std::vector<std::int32_t> brought[kRows];  // of the next layer
+    int preferred = 0;
+    const auto look = [&](int layer, std::span<const RoutedPair> pairs) {
+      for (int row = 0; row < kRows; ++row) {
+        std::vector<std::int32_t> ids, fetched;
+        for (const RoutedPair& pair : pairs) {
+          if (pair.row == row) ids.push_back(pair.expert);
+          if (pair.row == row && pair.fetched) fetched.push_back(pair.expert);
+        }
+        std::sort(fetched.begin(), fetched.end());
+        if (layer == 0) brought[row].clear();
+        const Away away = away_of(ids, divided, brought[row]);
+        EXPECT_EQ(fetched, away.read) << "layer " << layer << ", row " << row;
+        preferred += away.read != away_of(ids, divided, {}).read ? 1 : 0;
+      }
+    };
     const auto check = [&](int layer, const std::vector<float>& rows) {
       // The answers here are sooner than the kernels.
       ForeseenExperts next = asking.device().foreseen();
@@ -67,13 +105,12 @@ TEST(GpuForesees, WhatTheNextRouterMakesOfTheRows) {
       if (next.layer < 0) return;
       std::vector<std::int32_t> expected;
       for (std::size_t row = 0; row < kRows; ++row) {
-        std::vector<std::int32_t> away =
-            expected_of(asking.model(), layer, next.layer, rows.data() + row * rows.size() / kRows);
-        std::erase_if(away, [](std::int32_t e) { return e % 2 == 0; });  // resident
-        std::sort(away.begin(), away.end());
-        const std::size_t read = reads ? divided[away.size()] : 0;
-        expected.insert(expected.end(), away.begin() + static_cast<std::ptrdiff_t>(read),
-                        away.end());
+        const Away away = away_of(
+            expected_of(asking.model(), layer, next.layer, rows.data() + row * rows.size() / kRows),
+            divided, {});
+        brought[row] = away.read;
+        std::set_difference(away.ids.begin(), away.ids.end(), away.read.begin(), away.read.end(),
+                            std::back_inserter(expected));
       }
       std::vector<std::int32_t> got(next.experts.begin(), next.experts.end());
       std::sort(got.begin(), got.end());
@@ -82,14 +119,49 @@ TEST(GpuForesees, WhatTheNextRouterMakesOfTheRows) {
     };
     for (int i = 0; i < 3; ++i) {  // from the second time on a graph
       plain.begin();
-      plain.answer(0.25);
+      plain.answer(kSum);
       asking.begin();
-      EXPECT_EQ(asking.answer(0.25, 0, {}, check), asking.layers());
-      EXPECT_TRUE(asking.hidden() == plain.hidden());
+      EXPECT_EQ(asking.answer(kSum, 0, look, check), asking.layers());
+      if (!reads) {
+        EXPECT_TRUE(asking.hidden() == plain.hidden());
+      }
       EXPECT_EQ(asking.device().foreseen().layer, -1);
     }
     EXPECT_TRUE(asking.device().fault());
+    EXPECT_EQ(preferred > 0, reads);
   }
+}
+
+// What was brought ahead has the bits of what is read where it lies, and there is more of it than
+// places for it. A step that nobody answers leaves nothing behind.
+TEST(GpuForesees, WhatIsBroughtHasTheSameBits) {
+  GPU_OR_SKIP();
+  const TypedModel file(
+      "qwen35moe", BlockType::Q4_K,
+      {"expert_count=" + std::to_string(kExperts), "expert_used_count=8", "block_count=4"});
+  std::vector<std::uint8_t> all(33);
+  std::iota(all.begin(), all.end(), std::uint8_t{0});
+  std::vector<float> expected;
+  for (const bool foresees : {false, true})
+    for (const bool graphs : {true, false}) {
+      Asking asking(file.path(), 60, graphs, true);
+      asking.device().divide_reads(all);
+      if (foresees) {
+        ASSERT_TRUE(asking.device().foresee_experts());
+      }
+      for (int i = 0; i < 4; ++i) {
+        asking.begin();
+        if (i == 2) {
+          EXPECT_EQ(asking.device().next_post(), 0);  // and then it is given up
+          continue;
+        }
+        EXPECT_EQ(asking.answer(99.0), asking.layers());  // nobody waits for these
+        if (expected.empty()) expected = asking.hidden();
+        EXPECT_TRUE(asking.hidden() == expected) << foresees << graphs << i;
+      }
+      const Status fault = asking.device().fault();
+      EXPECT_TRUE(fault) << fault.error().message;
+    }
 }
 
 // A layer with all of its experts asks for nothing, waits for nothing and is not foreseen, nor is

@@ -207,6 +207,8 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   carve.take(out.ids, rows * w.used);
   carve.take(out.weights, rows * w.used);
   carve.take(out.pair_out, rows * w.used * embd);
+  if (weights.stream.groups > 0)
+    for (std::int32_t*& ids : out.foreseen) carve.take(ids, kDecodeRows * w.used);
   if (shard.head) {
     carve.take(out.logits, std::int64_t{shard.max_logit_rows} * spec.n_vocab);
     out.most_changes = std::int64_t{kMostChanges} * shard.max_logit_rows;

@@ -98,6 +98,8 @@ void place_stream(const ShardLayout& shard, WeightLayout& layout) {
   stream.group_bytes = stream.group_slots * slot_bytes;
   stream.offset = take(layout, stream.groups * stream.group_bytes);
   stream.table_offset = take(layout, std::int64_t{sizeof(void*)} * count);
+  for (std::int64_t& offset : stream.brought_offset)
+    offset = take(layout, kBroughtPlaces * slot_bytes);
 }
 
 }  // namespace

@@ -44,6 +44,14 @@ struct Graph {
   std::vector<Work> work;
 };
 
+// Of one queue and of those that follow its events meanwhile. Its graph has their work one after
+// the other, in the order of the calls.
+struct Capture {
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  std::vector<struct Stream*> others;  // than the first one
+  bool ended = false;
+};
+
 // What a queue has of an event outlives it.
 struct Event {
   struct Counts {
@@ -56,6 +64,9 @@ struct Event {
     }
   };
   std::shared_ptr<Counts> counts = std::make_shared<Counts>();
+  std::shared_ptr<Capture> capture;  // that it was last recorded in
+  struct Stream* recorded_on = nullptr;
+  int behind = 0;  // how much of that one's work there
 };
 
 struct Stream {
@@ -70,8 +81,9 @@ struct Stream {
   }
   void enqueue(Work work) {
     const std::lock_guard lock(mutex);
-    if (captured != nullptr) {
-      captured->work.push_back(std::move(work));
+    if (capture != nullptr && !capture->ended) {
+      capture->graph->work.push_back(std::move(work));
+      ++captured;
       return;
     }
     queue.push_back(std::move(work));
@@ -118,7 +130,9 @@ struct Stream {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<Work> queue;
-  std::unique_ptr<Graph> captured;
+  std::shared_ptr<Capture> capture;  // that it is or was part of
+  bool captures = false;             // it is the first one
+  int captured = 0, joined = 0;      // pieces of work; those that the first one has waited for
   bool busy = false, waiting = false, ending = false;
   std::atomic<bool> dropping{false};
   const int index = device;

@@ -72,6 +72,24 @@ void enqueue(Stream* stream, Work work) {
     stream->enqueue(std::move(work));
 }
 
+bool is_captured(const Stream& stream) {
+  return stream.capture != nullptr && !stream.capture->ended;
+}
+
+// What the queue does next is part of the event's capture, or waits there for what another has
+// done.
+cudaError_t follow(Stream& stream, Event& event) {
+  if (event.capture->ended) return cudaErrorUnknown;
+  if (stream.captures) {
+    event.recorded_on->joined = std::max(event.recorded_on->joined, event.behind);
+  } else if (stream.capture != event.capture) {
+    stream.capture = event.capture;
+    stream.captured = stream.joined = 0;
+    event.capture->others.push_back(&stream);
+  }
+  return cudaSuccess;
+}
+
 }  // namespace
 
 int launch(Stream* stream, Dim3 grid, Dim3 block, std::size_t shared_bytes,
@@ -297,14 +315,21 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   const std::lock_guard lock(of(stream)->mutex);
-  of(stream)->captured = std::make_unique<Graph>();
+  of(stream)->capture = std::make_shared<Capture>();
+  of(stream)->captures = true;
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   const std::lock_guard lock(of(stream)->mutex);
-  *graph = of(stream)->captured.release();
-  return cudaSuccess;
+  Capture& capture = *of(stream)->capture;
+  of(stream)->captures = false;
+  capture.ended = true;
+  *graph = capture.graph.release();
+  const bool joined =
+      std::all_of(capture.others.begin(), capture.others.end(),
+                  [](const Stream* other) { return other->joined == other->captured; });
+  return joined ? cudaSuccess : cudaErrorUnknown;
 }
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned) {
@@ -343,6 +368,13 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  event->capture = nullptr;
+  if (stream != nullptr && is_captured(*of(stream))) {
+    event->capture = of(stream)->capture;
+    event->recorded_on = of(stream);
+    event->behind = of(stream)->captured;
+    return cudaSuccess;
+  }
   const std::uint64_t count = ++event->counts->recorded;
   enqueue(of(stream), [counts = event->counts, count] { counts->reached.store(count); });
   return cudaSuccess;
@@ -360,6 +392,8 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  if (event->capture != nullptr) return follow(*of(stream), *event);
+  if (is_captured(*of(stream))) return cudaErrorUnknown;  // of what is outside
   const std::uint64_t wanted = event->counts->recorded.load();
   enqueue(of(stream), [counts = event->counts, wanted, waits = of(stream)] {
     waits->wait_for(*counts, wanted);

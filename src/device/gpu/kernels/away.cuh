@@ -5,6 +5,7 @@
 // Cost: 8 KB over the link there and back and two looks across it, some 4 us a layer.
 #pragma once
 
+#include "device/gpu/kernels/brought.cuh"
 #include "device/gpu/kernels/ffn.cuh"
 
 namespace tessera::gpu {
@@ -18,38 +19,48 @@ __device__ __forceinline__ std::uint32_t slots_away(const MoeArgs& moe, const st
 }
 
 // By a whole block: which of its row's experts are read over the link. Ends with a barrier.
-__device__ inline void take_reads(const MoeArgs& moe, const AwayArgs& args, std::int32_t* ids) {
+__device__ inline void take_reads(const MoeArgs& moe, const AwayArgs& args, const Foreseen& foreseen,
+                                  std::int64_t row, std::int32_t* ids) {
   constexpr std::int32_t kNone = 0x7fffffff;
-  __shared__ std::int32_t readable[kMaxUsed];
+  __shared__ std::int32_t turns[kMaxUsed];
   const int slot = static_cast<int>(threadIdx.x);
-  std::int32_t own = kNone;
+  std::int32_t id = 0, own = kNone;
   if (slot < moe.n_used) {
-    const std::int32_t id = ids[slot];
-    if (moe.table[id] == nullptr && moe.linked[id] != nullptr) own = id;
-    readable[slot] = own;
+    id = ids[slot];
+    if (moe.table[id] == nullptr && moe.linked[id] != nullptr)
+      own = foreseen.of_row(row * moe.n_used, moe.n_used, moe.n_expert + id) ? id
+                                                                             : moe.n_expert + id;
+    turns[slot] = own;
   }
   __syncthreads();
   int n = 0, before = 0;
   for (int i = 0; i < moe.n_used && own != kNone; ++i) {
-    n += readable[i] != kNone ? 1 : 0;
-    before += readable[i] < own ? 1 : 0;
+    n += turns[i] != kNone ? 1 : 0;
+    before += turns[i] < own ? 1 : 0;
   }
-  if (own != kNone && before < args.reads[n]) ids[slot] = moe.n_expert + own;
+  if (own != kNone && before < args.reads[n])
+    ids[slot] = (foreseen.place_of(moe.n_expert + id) + 2) * moe.n_expert + id;
   __syncthreads();
 }
 
+// By a whole block: the row's residual begins its way. Whether it is wanted is not known yet, but
+// what comes of the choice need not wait for it then.
+__device__ inline void send_row(const AwayArgs& args, std::int64_t row, int n_embd,
+                                const float* hidden) {
+  const auto* from = reinterpret_cast<const float4*>(hidden + row * n_embd);
+  auto* to = reinterpret_cast<float4*>(args.x + row * n_embd);
+  for (int i = static_cast<int>(threadIdx.x); i < n_embd / 4; i += static_cast<int>(blockDim.x))
+    to[i] = from[i];
+}
+
 // By a whole block, for its row.
-__device__ inline void post_row(const AwayArgs& args, std::int64_t row, int n_used, int n_embd,
-                                const std::int32_t* ids, const float* weights, const float* hidden,
-                                bool with_x) {
+__device__ inline void post_row(const AwayArgs& args, std::int64_t row, int n_used,
+                                const std::int32_t* ids, const float* weights) {
   const int thread = static_cast<int>(threadIdx.x);
   if (thread < n_used) {
     args.ids[row * n_used + thread] = ids[thread];
     if (args.weights != nullptr) args.weights[row * n_used + thread] = weights[thread];
   }
-  if (with_x)
-    for (int c = thread; c < n_embd; c += static_cast<int>(blockDim.x))
-      args.x[row * n_embd + c] = hidden[row * n_embd + c];
   __threadfence_system();
   __syncthreads();
   if (thread == 0) static_cast<volatile std::int32_t*>(args.posted)[row] = *args.step;

@@ -15,18 +15,21 @@ __global__ void __launch_bounds__(kDecodeThreads)
     select_kernel(const TESSERA_GRID_CONSTANT MoeArgs moe, float factor,
                   const TESSERA_GRID_CONSTANT AwayArgs away, const float* hidden, int n_embd) {
   __shared__ Selection s;
+  __shared__ Foreseen foreseen;
   chain_wait();
   chain_trigger();
   const std::int64_t row = blockIdx.x;
+  if (away.step != nullptr && away.x != nullptr) send_row(away, row, n_embd, hidden);
+  const int seen = away.foreseen != nullptr ? static_cast<int>(gridDim.x) * moe.n_used : 0;
+  foreseen.load(away.foreseen, seen, moe.n_expert);
   select_experts(moe, moe.logits + row * moe.n_expert, factor, s);
-  if (away.step != nullptr && moe.linked != nullptr) take_reads(moe, away, s.ids);
-  if (moe.ids != nullptr && static_cast<int>(threadIdx.x) < moe.n_used) {
-    moe.ids[row * moe.n_used + threadIdx.x] = s.ids[threadIdx.x];
-    moe.weights[row * moe.n_used + threadIdx.x] = s.weights[threadIdx.x];
+  if (away.step != nullptr && moe.linked != nullptr) take_reads(moe, away, foreseen, row, s.ids);
+  if (static_cast<int>(threadIdx.x) < moe.n_used) {
+    const std::int64_t pair = row * moe.n_used + threadIdx.x;
+    if (moe.ids != nullptr) moe.ids[pair] = s.ids[threadIdx.x];
+    if (moe.weights != nullptr) moe.weights[pair] = s.weights[threadIdx.x];
   }
-  if (away.step != nullptr)
-    post_row(away, row, moe.n_used, n_embd, s.ids, s.weights, hidden,
-             away.x != nullptr && slots_away(moe, s.ids) != 0);
+  if (away.step != nullptr) post_row(away, row, moe.n_used, s.ids, s.weights);
 }
 
 // 1 / rms of a row in shared memory.

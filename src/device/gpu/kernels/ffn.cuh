@@ -38,7 +38,9 @@ inline const float* expert_norm(const FfnArgs& args) {
 __device__ __forceinline__ const std::byte* expert_at(const MoeArgs& moe,
                                                       const std::byte* const* table,
                                                       std::int32_t id) {
-  return id < moe.n_expert ? table[id] : moe.linked[id - moe.n_expert];
+  const std::int32_t n = moe.n_expert;
+  if (id < n) return table[id];
+  return id < 2 * n ? moe.linked[id - n] : moe.brought + (id / n - 2) * moe.shape.bytes;
 }
 
 // Router logits, and the dense branch's gate logit where it reads the same input.

@@ -286,8 +286,11 @@ struct MoeArgs {
   const std::byte* const* table = nullptr;  // [n_expert] device pointers; null: not resident
   // [n_expert], or null: where an expert that is not resident lies in pinned memory of the host.
   const std::byte* const* linked = nullptr;
-  // Written by route(); [rows][n_used], slots in falling order of selection score. n_expert + e is
-  // expert e, read over the link (AwayArgs::reads).
+  // [kBroughtPlaces] of shape.bytes: experts brought here for the layer (bring_experts()).
+  const std::byte* brought = nullptr;
+  // Written by route(); [rows][n_used], slots in falling order of selection score. (1 + p) n_expert
+  // + e is expert e, read over the link (AwayArgs::reads): p = 0 where it lies, else in place p - 1
+  // of `brought`.
   std::int32_t* ids = nullptr;
   float* weights = nullptr;
   float* logits = nullptr;  // [rows][n_expert] scratch that stays readable until the next route()
@@ -335,8 +338,8 @@ GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles);
 GpuError expert_sums(const Launch& launch, const FfnArgs& args, float* sums);
 
 // Pinned host memory by which a layer of few rows asks the host for the pairs that it lacks, while
-// the step runs. Every row posts its choice; one that lacks experts its residual too, and then
-// waits for their sum. `step` numbers the step, so that nothing has to be cleared between two.
+// the step runs. Every row posts its choice and its residual; one that lacks experts then waits for
+// their sum. `step` numbers the step, so that nothing has to be cleared between two.
 struct AwayArgs {
   const std::int32_t* step = nullptr;  // in device memory
   // Written here, `posted` last.
@@ -352,14 +355,30 @@ struct AwayArgs {
   std::int32_t* given_up = nullptr;
   std::int64_t most_clocks = 0;
   // Of n experts that a row lacks and moe.linked has, reads[n] are not the host's: the kernels read
-  // them over the link meanwhile. They are those of the lowest numbers, so that rows tend to agree.
+  // them over the link meanwhile. They are those that were foreseen for the row, and then those of
+  // the lowest numbers, so that rows tend to agree.
   std::uint8_t reads[kMaxUsed + 1] = {};
+  // [rows][n_used] in device memory: what moe.ids were when the rows' experts were foreseen, of
+  // which bring_experts() brings some; null: they were not.
+  const std::int32_t* foreseen = nullptr;
 };
 // As ffn_route(), and posts; and as ffn_finish(), with the sums. Between them ffn_branches(). No
 // norm may stand behind the experts. Where moe.ids, moe.weights, or away's weights or x are null,
 // they are not written.
 GpuError ffn_post(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
 GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
+
+// Copies experts over the link, ahead of their layer and beside other kernels: the first
+// kBroughtPlaces different ones that `ids` says are read, place by place.
+inline constexpr int kBroughtPlaces = 4;
+struct BringArgs {
+  const std::int32_t* ids = nullptr;  // AwayArgs::foreseen
+  int rows = 0, n_used = 0, n_expert = 0;
+  const std::byte* const* linked = nullptr;  // MoeArgs's
+  std::int64_t bytes = 0;                    // of an expert
+  std::byte* to = nullptr;                   // MoeArgs::brought
+};
+GpuError bring_experts(const Launch& launch, const BringArgs& args);
 
 // A table of moe.table's kind: place i of `base` holds expert experts[i], all others are null.
 inline constexpr int kMostPlaces = 32;

@@ -29,6 +29,10 @@ void ExpertPosts::divide_reads(std::span<const std::uint8_t> reads) {
   std::copy_n(reads.begin(), std::min(reads.size(), reads_.size()), reads_.begin());
 }
 
+bool ExpertPosts::reads_any() const {
+  return std::any_of(reads_.begin(), reads_.end(), [](int n) { return n > 0; });
+}
+
 AwayArgs ExpertPosts::args(int layer, const std::int32_t* step) const {
   AwayArgs args{.step = step,
                 .ids = at<std::int32_t>(layout_.ids) + pairs(layer),

@@ -27,6 +27,7 @@ class ExpertPosts {
 
   // AwayArgs::reads of the kernels that are enqueued from then on.
   void divide_reads(std::span<const std::uint8_t> reads);
+  bool reads_any() const;
 
   bool ready() const { return memory_.as<>() != nullptr; }
   AwayArgs args(int layer, const std::int32_t* step) const;

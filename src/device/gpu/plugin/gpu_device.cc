@@ -27,7 +27,7 @@ GpuDevice::~GpuDevice() {
     if (abandoned_ && GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
     return;
   }
-  for (const GpuStream queue : {streams_.queue(), stream_.get()})
+  for (const GpuStream queue : {streams_.queue(), side_.queue(), stream_.get()})
     if (queue != nullptr) static_cast<void>(GPU(StreamSynchronize)(queue));
 }
 
@@ -58,6 +58,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                                .state = state_,
                                                .scratch = scratch_,
                                                .posts = posts_,
+                                               .side = side_,
                                                .pools = std::move(pools),
                                                .slots = reinterpret_cast<float*>(slots_.data()),
                                                .chosen = host_chosen_.as<ChosenRow>()},
@@ -239,9 +240,12 @@ Status GpuDevice::launch_program() {
 
 // What was noted, as the graph that it is or becomes.
 Status GpuDevice::launch(Replay& replay) {
+  // What a step that was dropped has begun ends before the graph does the like.
+  TESSERA_TRY(step_->join_side());
   if (!replay.captured) {
     TESSERA_TRY(Graph::begin(stream_.get()));
     Status run = run_program(program_.size());
+    if (run) run = step_->join_side();
     Result<Graph> graph = Graph::end(stream_.get());
     TESSERA_TRY(std::move(run));
     if (!graph) return std::move(graph).error();

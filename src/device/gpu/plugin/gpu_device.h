@@ -214,6 +214,7 @@ class GpuDevice final : public Device {
   PinnedBuffer host_rows_, host_sums_;  // [max_rows][n_embd]
   bool sums_given_ = false;
   ExpertPosts posts_;
+  SideQueue side_;
   bool foresees_ = false;
   std::vector<std::int32_t> foreseen_;
   std::vector<int> posting_;  // layers of the step under way, answered ones too

@@ -53,12 +53,11 @@ std::span<const RoutedPair> GpuDevice::take_pairs(const std::int32_t* ids, const
   const MoeSpec& moe = *spec_.layers[as_size(routing_.layer)].moe;
   pairs_.clear();
   for (std::int32_t i = 0; i < shape_.rows * moe.n_used; ++i) {
-    const bool linked = ids[i] >= moe.n_expert;
     pairs_.push_back({.row = i / moe.n_used,
-                      .expert = linked ? ids[i] - moe.n_expert : ids[i],
+                      .expert = ids[i] % moe.n_expert,
                       .slot = i % moe.n_used,
                       .weight = weights[i],
-                      .fetched = linked});
+                      .fetched = ids[i] >= moe.n_expert});
   }
   return pairs_;
 }
@@ -77,6 +76,7 @@ Status GpuDevice::prepare_experts(const Model& model) {
   TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
   TESSERA_ASSIGN(posts_, ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
+  TESSERA_ASSIGN(side_, SideQueue::create());
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];

@@ -8,9 +8,13 @@
 namespace tessera::gpu {
 
 void GpuDevice::post(int layer) {
-  note({Block::post, layer});
+  const bool foreseen = foresees_ && !posting_.empty() && posting_.back() == layer - 1;
+  note({foreseen && step_->brings(layer) ? Block::post_brought : Block::post, layer});
   const int next = layer + 1;
-  if (foresees_ && next < layout_.end_layer && posts_experts(next)) note({Block::foresee, next});
+  if (foresees_ && next < layout_.end_layer && posts_experts(next)) {
+    note({Block::foresee, next});
+    if (step_->brings(next)) note({Block::bring, next});
+  }
   note({Block::ffn_branches, layer});
   note({Block::answered, layer});
   posting_.push_back(layer);

@@ -18,8 +18,11 @@ const char* block_name(Block block) {
       return "mixer";
     case Block::route:
     case Block::post:
+    case Block::post_brought:
     case Block::foresee:
       return "router";
+    case Block::bring:
+      return "experts";
     case Block::ffn:
     case Block::ffn_branches:
     case Block::ffn_finish:
@@ -59,8 +62,7 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
       error = ffn_all(launch_, ffn(call.layer, shape));
       break;
     case Block::ffn_branches:
-      error = ffn_branches(launch_, ffn(call.layer, shape));
-      break;
+      return branches(call.layer, shape);
     case Block::ffn_finish:
       error = ffn_finish(launch_, ffn(call.layer, shape));
       break;
@@ -68,14 +70,20 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
       error = add_branch(shape);
       break;
     case Block::post:
-      error = ffn_post(launch_, ffn(call.layer, shape), away(call.layer));
+    case Block::post_brought: {
+      AwayArgs away = this->away(call.layer);
+      if (call.block == Block::post_brought) away.foreseen = foreseen(call.layer);
+      error = ffn_post(launch_, ffn(call.layer, shape), away);
       break;
+    }
     case Block::answered:
       error = ffn_finish_answered(launch_, ffn(call.layer, shape), away(call.layer));
       break;
     case Block::foresee:
       error = foresee(call.layer, shape);
       break;
+    case Block::bring:
+      return bring(call.layer, shape);
     case Block::head:
       error = head(shape);
       break;
@@ -294,6 +302,7 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
                 .shape = w.experts,
                 .table = w.expert_table,
                 .linked = w.linked,
+                .brought = w.brought,
                 .ids = s.ids,
                 .weights = s.weights,
                 .logits = s.router_logits};
@@ -307,12 +316,38 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
 // The layer before still needs its choice.
 int GpuStep::foresee(int layer, const StepShape& shape) const {
   FfnArgs args = ffn(layer, shape);
-  args.moe.ids = nullptr;
+  args.moe.ids = foreseen(layer);
   args.moe.weights = nullptr;
   args.dense = {};
   const AwayArgs away =
       memory_.posts.foresee_args(layer - memory_.shard.first_layer, memory_.scratch.step);
   return ffn_post(launch_, args, away);
+}
+
+// Beside what follows: its queue goes on behind the foreseen choice.
+Status GpuStep::bring(int layer, const StepShape& shape) const {
+  const FfnArgs args = ffn(layer, shape);
+  return memory_.side.fork(launch_.stream, side_place(layer), [&](GpuStream queue) {
+    Launch launch = launch_;
+    launch.stream = queue;
+    launch.chained = false;
+    return bring_experts(launch, {.ids = foreseen(layer),
+                                  .rows = args.rows,
+                                  .n_used = args.moe.n_used,
+                                  .n_expert = args.moe.n_expert,
+                                  .linked = args.moe.linked,
+                                  .bytes = args.moe.shape.bytes,
+                                  .to = memory_.weights.layer(layer).brought});
+  });
+}
+
+// Chained kernels begin before what was there at a join is sure to be seen.
+Status GpuStep::branches(int layer, const StepShape& shape) const {
+  const int place = side_place(layer);
+  Launch launch = launch_;
+  launch.chained &= !memory_.side.forked(place);
+  TESSERA_TRY(memory_.side.join(launch.stream, place));
+  return status_of(ffn_branches(launch, ffn(layer, shape)), "FFN");
 }
 
 // Not chained: kernels may read a table before they wait for the one that writes it.

@@ -19,6 +19,7 @@
 #include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_weights.h"
+#include "device/gpu/plugin/side_queue.h"
 
 namespace tessera::gpu {
 
@@ -38,7 +39,9 @@ struct StepShape {
 // ffn: with every expert here. ffn_branches: with those that are, after route; ffn_finish: adds up
 // what branches and stream() have computed; add_branch: adds the branch's rows to the residual.
 // post, answered: in place of route and ffn_finish where the host is asked for what is not here;
-// foresee: what the layer will probably ask for, by the rows as they are.
+// foresee: what the layer will probably ask for, by the rows as they are. bring: of that, what is
+// read over the link begins to come; post_brought: a post of such a layer, whose branches wait for
+// it.
 enum class Block : std::uint8_t {
   begin,
   embed,
@@ -49,8 +52,10 @@ enum class Block : std::uint8_t {
   ffn_finish,
   add_branch,
   post,
+  post_brought,
   answered,
   foresee,
+  bring,
   head
 };
 
@@ -68,6 +73,7 @@ struct StepMemory {
   const StateLayout& state;
   const Scratch& scratch;
   const ExpertPosts& posts;
+  SideQueue& side;
   std::vector<std::byte*> pools;  // by KV group
   float* slots = nullptr;
   ChosenRow* chosen = nullptr;  // [2][max_logit_rows], pinned: a step's tokens need no copy
@@ -87,6 +93,12 @@ class GpuStep {
   const Launch& launch() const { return launch_; }
 
   Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
+  // Whether something of the layer may be brought here.
+  bool brings(int layer) const {
+    return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
+  }
+  // Ends a capture: what is under way beside it becomes a part of it.
+  Status join_side() const { return memory_.side.join_all(launch_.stream); }
   // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.
   Status stream(int layer, const StepShape& shape, const StreamedGroup& group) const;
   // The logits as the head left them, where choosing has changed them.
@@ -110,10 +122,15 @@ class GpuStep {
   int output(int layer, const ProjectArgs& args) const;
   int add_branch(const StepShape& shape) const;
   int foresee(int layer, const StepShape& shape) const;
+  Status bring(int layer, const StepShape& shape) const;
+  Status branches(int layer, const StepShape& shape) const;
   FfnArgs ffn(int layer, const StepShape& shape) const;
   AwayArgs away(int layer) const {
     return memory_.posts.args(layer - memory_.shard.first_layer, memory_.scratch.step);
   }
+  // Every other layer's.
+  int side_place(int layer) const { return (layer - memory_.shard.first_layer) % 2; }
+  std::int32_t* foreseen(int layer) const { return memory_.scratch.foreseen[side_place(layer)]; }
   int head(const StepShape& shape) const;
   ChooseArgs choices(const StepShape& shape) const;
 

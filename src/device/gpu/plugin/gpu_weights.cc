@@ -246,9 +246,10 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
         "loading weights"));
     weights.layers_[l].experts = experts.shape;
     weights.layers_[l].expert_table = reinterpret_cast<const std::byte* const*>(to);
-    if (experts.linked_offset > 0)
-      weights.layers_[l].linked =
-          reinterpret_cast<const std::byte* const*>(weights.arena_.data() + experts.linked_offset);
+    if (experts.linked_offset == 0) continue;
+    weights.layers_[l].linked =
+        reinterpret_cast<const std::byte* const*>(weights.arena_.data() + experts.linked_offset);
+    weights.layers_[l].brought = weights.arena_.data() + layout.stream.brought_offset[l % 2];
   }
   weights.experts_ = layout.experts;
   for (const WeightEntry& entry : layout.entries)

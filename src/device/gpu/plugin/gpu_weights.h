@@ -24,6 +24,7 @@ struct LayerWeights {
   ExpertShape experts;
   const std::byte* const* expert_table = nullptr;
   const std::byte* const* linked = nullptr;  // MoeArgs::linked
+  std::byte* brought = nullptr;              // MoeArgs::brought
 
   const Matrix& matrix(TensorRole role) const { return matrices[static_cast<std::size_t>(role)]; }
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
