@@ -94,6 +94,7 @@ void ThreadTeam::arrive_and_wait() {
 // Nobody takes pieces now.
 void ThreadTeam::begin_run() {
   next_.store(0, std::memory_order_relaxed);
+  resting_.store(false, std::memory_order_relaxed);
   for (Own& own : own_)
     for (std::atomic<int>& next : own.next) next.store(0, std::memory_order_relaxed);
 }
@@ -120,7 +121,8 @@ void ThreadTeam::work(int index) {
   std::uint32_t seen = 0;
   for (;;) {
     const auto woken = [&] { return epoch_.load(std::memory_order_acquire) != seen; };
-    if (!spin_for(spin_, woken)) {
+    spin_for(spin_, [&] { return woken() || resting_.load(std::memory_order_relaxed); });
+    if (!woken()) {
       parked_.fetch_add(1, std::memory_order_seq_cst);
       while (epoch_.load(std::memory_order_seq_cst) == seen) epoch_.wait(seen);
       parked_.fetch_sub(1, std::memory_order_relaxed);

@@ -7,7 +7,8 @@
 //   });
 //
 // The caller is member 0. Who waits, between runs or at a barrier, spins for `spin` and then
-// sleeps, so a steady stream of short runs costs no system call and an idle team costs no CPU. Work
+// sleeps, so a steady stream of short runs costs no system call and an idle team costs no CPU;
+// rest() makes it sleep at once. Work
 // is handed out in pieces of `grain` to whoever is free, or each member has a list of its own and
 // helps the others when it is done (for_each_own); which member computes a piece must not change
 // the result. run() is called by one thread at a time and is not re-entrant; the function
@@ -77,6 +78,9 @@ class ThreadTeam {
 
   int size() const { return static_cast<int>(workers_.size()) + 1; }
 
+  // Between runs: another team is to have the cores.
+  void rest() { resting_.store(true, std::memory_order_relaxed); }
+
   template <typename F>
   void run(F&& function) {
     using Function = std::remove_reference_t<F>;
@@ -107,6 +111,7 @@ class ThreadTeam {
 
   alignas(64) std::atomic<std::uint32_t> epoch_{0};  // rises with every run
   std::atomic<int> parked_{0};
+  std::atomic<bool> resting_{false};
   std::atomic<bool> stop_{false};
   alignas(64) std::atomic<int> waiting_{0};  // members at the barrier
   std::atomic<std::uint32_t> generation_{0};

@@ -160,6 +160,7 @@ Json per_token(const ExpertUse& use) {
           {"pairs_foreseen", use.pairs_foreseen},
           {"pairs_unforeseen", use.pairs_unforeseen},
           {"bytes_streamed", use.bytes_streamed},
+          {"experts_ahead", use.experts_ahead},
           {"host", executor(use.host)},
           {"worker", executor(use.worker)},
           {"bytes", use.bytes_out + use.bytes_in},
@@ -264,10 +265,12 @@ void print_experts(const std::vector<BenchTest>& tests) {
   for (const BenchTest& test : tests)
     if (const ExpertUse& use = test.experts; use.bytes_streamed > 0.0)
       print_out(
-          "{}: {:.2f} experts a token crossed to their device for {:.1f} pairs: {}, {:.1f} GB/s\n",
+          "{}: {:.2f} experts a token crossed to their device for {:.1f} pairs: {}, {:.1f} GB/s; "
+          "{:.0f} % of them ahead\n",
           test.name, use.experts_streamed, use.pairs_streamed,
           format_bytes(static_cast<std::int64_t>(use.bytes_streamed)),
-          use.bytes_streamed * median(test.rates) / 1e9);
+          use.bytes_streamed * median(test.rates) / 1e9,
+          100.0 * use.experts_ahead / use.experts_streamed);
   for (const BenchTest& test : tests)
     if (const double told = test.experts.pairs_foreseen + test.experts.pairs_unforeseen; told > 0.0)
       print_out("{}: {:.0f} % of {:.1f} pairs a token of the host were foreseen by a device\n",

@@ -129,6 +129,7 @@ inline Error load_cancelled() {
 struct StreamedExperts {
   std::int64_t experts = 0;
   std::int64_t bytes = 0;
+  std::int64_t ahead = 0;  // of the experts: they came before their layer was computed
 };
 
 // Experts of a layer, those of a row in no order; one may stand twice.
@@ -236,8 +237,8 @@ class Device {
   // reads itself (divide_reads()).
   virtual bool foresee_experts() { return false; }
   // After answer_post(): what the next layer will probably ask for, as its router finds for rows
-  // that lack what the mixer and the experts in between add. Empty: nothing is known. A hint, on
-  // which no bit depends. Until next_post().
+  // that lack what the mixer and the experts in between add. Empty: nothing is known. A hint: who
+  // computes them need not know. Until next_post().
   virtual ForeseenExperts foreseen() { return {}; }
   // Whether the device did not give up to wait for an answer, where that had taken too long;
   // settled as fault() is. The step's results are not to be used then; nothing else is lost.

@@ -15,20 +15,27 @@ namespace {
 constexpr std::chrono::microseconds kAhead{40};
 
 // Not where workers have all that is away, or the device reads it all: to foresee takes it time.
-bool asks_host(const ExpertTable& table, bool reads_all, Device& device) {
-  for (int layer = table.first_layer(); layer < table.end_layer(); ++layer) {
-    if (reads_all && !device.streamable(layer).empty()) continue;
-    const LayerHomes& homes = table.layer(layer);
-    for (int expert = 0; expert < homes.experts(); ++expert)
-      if (homes.home(expert).is_host()) return true;
-  }
+bool asks_host(const ExpertTable& table, int layer, bool reads_all, Device& device) {
+  if (reads_all && !device.streamable(layer).empty()) return false;
+  const LayerHomes& homes = table.layer(layer);
+  for (int expert = 0; expert < homes.experts(); ++expert)
+    if (homes.home(expert).is_host()) return true;
+  return false;
+}
+
+// A layer is foreseen while the device waits for the one before.
+bool foreseeing_pays(const ExpertTable& table, bool reads_all, Device& device) {
+  for (int layer = table.first_layer() + 1; layer < table.end_layer(); ++layer)
+    if (!table.layer(layer - 1).all_resident() && asks_host(table, layer, reads_all, device))
+      return true;
   return false;
 }
 
 }  // namespace
 
 Status Dispatcher::prepare(Device& device) {
-  foresees_ = options_.foresee && asks_host(table_, options_.stream == ExpertStream::on, device) &&
+  foresees_ = options_.foresee &&
+              foreseeing_pays(table_, options_.stream == ExpertStream::on, device) &&
               device.foresee_experts();
   return measure_streams(device);
 }
@@ -163,6 +170,7 @@ void Dispatcher::fetch_streamed(Device& device, int layer) {
   metrics_->expert_bytes_streamed.add(reads_.bytes(layer, pairs));
   metrics_->streamed_experts.add(static_cast<std::uint64_t>(now.experts - before.experts));
   metrics_->streamed_bytes.add(static_cast<std::uint64_t>(now.bytes - before.bytes));
+  metrics_->streamed_ahead.add(static_cast<std::uint64_t>(now.ahead - before.ahead));
 }
 
 // --- Experts foreseen ---

@@ -87,6 +87,9 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       streamed_bytes(registry.counter("tessera_moe_streamed_bytes_total",
                                       "Bytes of experts that crossed to their device for a "
                                       "step.")),
+      streamed_ahead(registry.counter("tessera_moe_streamed_ahead_total",
+                                      "Of the experts that crossed those that did before their "
+                                      "layer was computed: they were foreseen.")),
       unstreamed_layers(registry.counter("tessera_moe_unstreamed_layers_total",
                                          "Layers whose experts were to cross to their device and "
                                          "do not, by reason.",
@@ -157,6 +160,7 @@ ExpertUse ExpertMetrics::totals() const {
           .pairs_streamed = static_cast<double>(pairs_streamed.value()),
           .experts_streamed = static_cast<double>(streamed_experts.value()),
           .bytes_streamed = static_cast<double>(streamed_bytes.value()),
+          .experts_ahead = static_cast<double>(streamed_ahead.value()),
           .pairs_foreseen = static_cast<double>(foreseen.value()),
           .pairs_unforeseen = static_cast<double>(unforeseen.value()),
           .host = use_of(host),

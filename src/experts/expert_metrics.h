@@ -70,6 +70,7 @@ class ExpertMetrics {
   Counter& expert_bytes_streamed;
   Counter& streamed_experts;   // that crossed
   Counter& streamed_bytes;     // as the device has them
+  Counter& streamed_ahead;     // of the experts: they came before their layer was computed
   Counter& unstreamed_layers;  // whose experts were to cross, and do not for want of pinned memory
   Counter& foreseen;           // pairs of the host whose experts it was told of before
   Counter& unforeseen;         // and those of layers for which it was told of others

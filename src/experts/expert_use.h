@@ -30,6 +30,7 @@ struct ExpertUse {
   double pairs_streamed = 0.0;
   double experts_streamed = 0.0;
   double bytes_streamed = 0.0;
+  double experts_ahead = 0.0;  // of those: they came before their layer was computed
   // Pairs of the host that a device foresaw, and that it did not where it foresaw others.
   double pairs_foreseen = 0.0;
   double pairs_unforeseen = 0.0;
@@ -44,6 +45,7 @@ struct ExpertUse {
     pairs_streamed += factor * other.pairs_streamed;
     experts_streamed += factor * other.experts_streamed;
     bytes_streamed += factor * other.bytes_streamed;
+    experts_ahead += factor * other.experts_ahead;
     pairs_foreseen += factor * other.pairs_foreseen;
     pairs_unforeseen += factor * other.pairs_unforeseen;
     host.add(other.host, factor);

@@ -21,8 +21,8 @@ using Clock = std::chrono::steady_clock;
 // From so many threads on it is tried whether half of them are faster (experts/faster_team.h).
 constexpr int kTryHalf = 4;
 
-// Beside a GPU the next layer's job is a fraction of a millisecond away while tokens are generated,
-// also where dozens of layers that have all of their experts come first.
+// How long the thread and its team spin. Beside a GPU the next layer's job is a fraction of a
+// millisecond away while tokens are generated, also behind dozens of layers that ask for nothing.
 constexpr std::chrono::microseconds kSpin{1000};
 
 // All experts of the layers, from the file. Rows choose each expert once.
@@ -135,15 +135,21 @@ class HostExecutor final : public ExpertExecutor {
 
   // With the team that will probably compute them.
   void fetch(const std::function<bool()>& enough) {
-    ThreadTeam& team = are_few(foreseen_.size()) && faster_.next() == 1 ? *half_ : *team_;
-    set_->fetch(foreseen_layer_, foreseen_, team, enough);
+    const int team = are_few(foreseen_.size()) ? faster_.next() : 0;
+    set_->fetch(foreseen_layer_, foreseen_, team_of(team), enough);
+  }
+
+  // Where there are two the other one leaves it the cores.
+  ThreadTeam& team_of(int number) {
+    if (half_ != nullptr) (number == 0 ? *half_ : *team_).rest();
+    return number == 0 ? *team_ : *half_;
   }
 
   void compute(std::span<double> sums) {
     const bool small = are_few(job_.pairs.size());
     const int team = small ? faster_.next() : 0;
     const auto start = Clock::now();
-    set_->compute(job_, sums, team == 0 ? *team_ : *half_);
+    set_->compute(job_, sums, team_of(team));
     const std::chrono::duration<double, std::micro> spent = Clock::now() - start;
     compute_us_ = static_cast<std::int64_t>(spent.count());
     if (small && faster_.learn(team, spent.count() / static_cast<double>(job_.pairs.size())))

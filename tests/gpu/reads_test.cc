@@ -103,34 +103,39 @@ TEST(GpuReads, AreOfTheLowestNumbersThatARowLacks) {
 TEST(GpuReads, FollowExpertsThatMove) {
   GPU_OR_SKIP();
   const TypedModel file = small_model(8);
-  Asking asking(file.path(), 60, true, true);
-  std::vector<std::uint8_t> all(33);
-  std::iota(all.begin(), all.end(), std::uint8_t{0});
-  asking.device().divide_reads(all);
-  std::vector<bool> resident(24);
-  for (std::size_t e = 0; e < resident.size(); ++e) resident[e] = e % 2 == 0;
-  const auto look = [&](int layer, std::span<const RoutedPair> pairs) {
-    for (const RoutedPair& pair : pairs) {
-      const bool here =
-          layer == 1 ? resident[static_cast<std::size_t>(pair.expert)] : pair.expert % 2 == 0;
-      EXPECT_NE(pair.fetched, here) << layer << ", " << pair.expert;
+  for (const bool foresees : {false, true}) {
+    Asking asking(file.path(), 60, true, true);
+    if (foresees) {
+      ASSERT_TRUE(asking.device().foresee_experts());
     }
-  };
-  asking.begin();
-  asking.answer(99.0, 0, look);  // nobody waits for these
-  const std::vector<float> expected = asking.hidden();
-  for (const ExpertMove& move :
-       {ExpertMove{.layer = 1, .expert = 1}, ExpertMove{.layer = 1, .expert = 3, .evicted = 0},
-        ExpertMove{.layer = 1, .expert = 0, .evicted = 1},
-        ExpertMove{.layer = 1, .expert = 1, .evicted = 3}}) {
-    asking.device().begin_replace_expert(move);
-    const Result<bool> moved = asking.device().expert_replaced();
-    ASSERT_TRUE(moved) << moved.error().message;
-    resident[static_cast<std::size_t>(move.expert)] = true;
-    if (move.evicted >= 0) resident[static_cast<std::size_t>(move.evicted)] = false;
+    std::vector<std::uint8_t> all(33);
+    std::iota(all.begin(), all.end(), std::uint8_t{0});
+    asking.device().divide_reads(all);
+    std::vector<bool> resident(24);
+    for (std::size_t e = 0; e < resident.size(); ++e) resident[e] = e % 2 == 0;
+    const auto look = [&](int layer, std::span<const RoutedPair> pairs) {
+      for (const RoutedPair& pair : pairs) {
+        const bool here =
+            layer == 1 ? resident[static_cast<std::size_t>(pair.expert)] : pair.expert % 2 == 0;
+        EXPECT_NE(pair.fetched, here) << layer << ", " << pair.expert;
+      }
+    };
     asking.begin();
-    asking.answer(99.0, 0, look);
-    EXPECT_TRUE(asking.hidden() == expected) << move.expert;
+    asking.answer(99.0, 0, look);  // nobody waits for these
+    const std::vector<float> expected = asking.hidden();
+    for (const ExpertMove& move :
+         {ExpertMove{.layer = 1, .expert = 1}, ExpertMove{.layer = 1, .expert = 3, .evicted = 0},
+          ExpertMove{.layer = 1, .expert = 0, .evicted = 1},
+          ExpertMove{.layer = 1, .expert = 1, .evicted = 3}}) {
+      asking.device().begin_replace_expert(move);
+      const Result<bool> moved = asking.device().expert_replaced();
+      ASSERT_TRUE(moved) << moved.error().message;
+      resident[static_cast<std::size_t>(move.expert)] = true;
+      if (move.evicted >= 0) resident[static_cast<std::size_t>(move.evicted)] = false;
+      asking.begin();
+      asking.answer(99.0, 0, look);
+      EXPECT_TRUE(asking.hidden() == expected) << move.expert;
+    }
   }
 }
 

@@ -2,7 +2,8 @@
 //
 // The host's memory is seen as it is by volatile accesses alone; a fence over the whole system
 // stands between what is written and the number that tells of it, and likewise when reading.
-// Cost: 8 KB over the link there and back and two looks across it, some 4 us a layer.
+// Cost: 8 KB over the link there, and back where a row lacks some, and two looks across it: some 4 us
+// a layer.
 #pragma once
 
 #include "device/gpu/kernels/brought.cuh"

@@ -240,12 +240,9 @@ Status GpuDevice::launch_program() {
 
 // What was noted, as the graph that it is or becomes.
 Status GpuDevice::launch(Replay& replay) {
-  // What a step that was dropped has begun ends before the graph does the like.
-  TESSERA_TRY(step_->join_side());
   if (!replay.captured) {
     TESSERA_TRY(Graph::begin(stream_.get()));
     Status run = run_program(program_.size());
-    if (run) run = step_->join_side();
     Result<Graph> graph = Graph::end(stream_.get());
     TESSERA_TRY(std::move(run));
     if (!graph) return std::move(graph).error();

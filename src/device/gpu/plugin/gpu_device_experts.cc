@@ -53,6 +53,7 @@ std::span<const RoutedPair> GpuDevice::take_pairs(const std::int32_t* ids, const
   const MoeSpec& moe = *spec_.layers[as_size(routing_.layer)].moe;
   pairs_.clear();
   for (std::int32_t i = 0; i < shape_.rows * moe.n_used; ++i) {
+    read_.ahead += ids[i] >= 2 * moe.n_expert ? 1 : 0;
     pairs_.push_back({.row = i / moe.n_used,
                       .expert = ids[i] % moe.n_expert,
                       .slot = i % moe.n_used,
@@ -180,7 +181,9 @@ Status GpuDevice::link_experts(int layer) {
 
 StreamedExperts GpuDevice::streamed() const {
   const StreamedExperts& copied = streams_.streamed();
-  return {.experts = copied.experts + read_.experts, .bytes = copied.bytes + read_.bytes};
+  return {.experts = copied.experts + read_.experts,
+          .bytes = copied.bytes + read_.bytes,
+          .ahead = read_.ahead};
 }
 
 std::span<const std::uint8_t> GpuDevice::streamable(int layer) {

@@ -112,6 +112,8 @@ void GpuDevice::drop_posts() {
   if (answered_ < posting_.size()) {
     posts_.give_up(inputs_->step());
     program_.clear();
+    use();
+    if (!lost()) check(step_->join_side());
   }
   posting_.clear();
   answered_ = 0;

@@ -341,13 +341,20 @@ Status GpuStep::bring(int layer, const StepShape& shape) const {
   });
 }
 
-// Chained kernels begin before what was there at a join is sure to be seen.
+// Of experts that are brought the dense branch needs nothing. Kernels that follow a join are not
+// chained: they would begin before what was brought is sure to be seen.
 Status GpuStep::branches(int layer, const StepShape& shape) const {
   const int place = side_place(layer);
+  const FfnArgs all = ffn(layer, shape);
+  if (!memory_.side.forked(place)) return status_of(ffn_branches(launch_, all), "FFN");
+  FfnArgs dense = all, experts = all;
+  dense.moe = {};
+  experts.dense = {};
+  TESSERA_TRY(status_of(ffn_branches(launch_, dense), "FFN"));
+  TESSERA_TRY(memory_.side.join(launch_.stream, place));
   Launch launch = launch_;
-  launch.chained &= !memory_.side.forked(place);
-  TESSERA_TRY(memory_.side.join(launch.stream, place));
-  return status_of(ffn_branches(launch, ffn(layer, shape)), "FFN");
+  launch.chained = false;
+  return status_of(ffn_branches(launch, experts), "experts");
 }
 
 // Not chained: kernels may read a table before they wait for the one that writes it.

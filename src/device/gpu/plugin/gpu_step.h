@@ -97,7 +97,7 @@ class GpuStep {
   bool brings(int layer) const {
     return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
   }
-  // Ends a capture: what is under way beside it becomes a part of it.
+  // Of a step that is dropped: what it has begun beside its kernels ends before what comes next.
   Status join_side() const { return memory_.side.join_all(launch_.stream); }
   // After ffn_branches of the layer: the pairs of experts that lie in a group of the stream.
   Status stream(int layer, const StepShape& shape, const StreamedGroup& group) const;

@@ -249,6 +249,7 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
     if (experts.linked_offset == 0) continue;
     weights.layers_[l].linked =
         reinterpret_cast<const std::byte* const*>(weights.arena_.data() + experts.linked_offset);
+    if (layout.stream.groups == 0) continue;
     weights.layers_[l].brought = weights.arena_.data() + layout.stream.brought_offset[l % 2];
   }
   weights.experts_ = layout.experts;

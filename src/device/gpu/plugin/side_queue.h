@@ -21,7 +21,6 @@ class SideQueue {
 
   static Result<SideQueue> create();
 
-  bool ready() const { return queue_.get() != nullptr; }
   GpuStream queue() const { return queue_.get(); }
 
   // `enqueue(queue)` puts kernels there and returns their error.
