@@ -76,5 +76,20 @@ TEST(ThreadTeam, WakesAfterParking) {
   EXPECT_EQ(members.load(), 60);
 }
 
+// Two teams that take turns: who rests sleeps at once, however long it would spin, and wakes.
+TEST(ThreadTeam, RestsWhereItWouldSpin) {
+  ThreadTeam one({.threads = 3, .spin = std::chrono::seconds(10)});
+  ThreadTeam other({.threads = 2, .spin = std::chrono::seconds(10)});
+  std::atomic<int> members{0};
+  for (int round = 0; round < 200; ++round) {
+    other.rest();
+    one.run([&](TeamMember&) { members.fetch_add(1); });
+    if (round % 10 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    one.rest();
+    other.run([&](TeamMember&) { members.fetch_add(1); });
+  }
+  EXPECT_EQ(members.load(), 1000);
+}
+
 }  // namespace
 }  // namespace tessera
