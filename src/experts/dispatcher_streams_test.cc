@@ -12,6 +12,17 @@ ShardLayout streamed_layout(std::vector<ExpertHome> homes) {
   return layout;
 }
 
+// With a layer before that one that lacks the same experts, and so is waited for.
+ModelSpec two_layers() {
+  ModelSpec spec = spec_of();
+  spec.layers[0].moe = spec.layers[1].moe;
+  return spec;
+}
+ShardLayout two_layers(ShardLayout layout) {
+  layout.experts[0].home = layout.experts[1].home;
+  return layout;
+}
+
 std::vector<std::uint8_t> all_of_host(const ShardLayout& layout) {
   std::vector<std::uint8_t> experts;
   for (const ExpertHome home : layout.experts[1].home) experts.push_back(home.is_host() ? 1 : 0);
@@ -136,7 +147,7 @@ TEST(DispatcherForesees, WhatIsTheHosts) {
     parts.options.foresee = round % 5 != 0;
     auto* host = static_cast<FakeExecutor*>(parts.host.get());
     host->takes_hints = round % 4 != 0;
-    Dispatcher dispatcher(spec_of(), streamed_layout(homes), std::move(parts));
+    Dispatcher dispatcher(two_layers(), two_layers(streamed_layout(homes)), std::move(parts));
     FakeDevice device;
     device.foresees = round % 7 != 0;
     for (int i = 0; i < 6; ++i)
@@ -167,24 +178,26 @@ TEST(DispatcherForesees, WhatIsTheHosts) {
   }
 }
 
-// A device that reads them all, and one whose experts are all at workers, have nothing to foresee.
+// A device that reads them all, one whose experts are all at workers, and one that waits in no
+// layer before have nothing to foresee.
 TEST(DispatcherForesees, NothingWhereTheHostIsNotAsked) {
-  for (const bool at_worker : {false, true}) {
+  for (const auto& [at_worker, waits] : {std::pair(false, true), {true, true}, {false, false}}) {
     const ExpertHome home = at_worker ? ExpertHome::worker(0) : ExpertHome::host();
-    const ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, home));
+    ShardLayout layout = streamed_layout(std::vector<ExpertHome>(kExperts, home));
+    if (waits) layout = two_layers(std::move(layout));
     for (const bool reads : {false, true}) {
       MetricsRegistry registry;
       ExpertMetrics metrics(registry);
       DispatcherParts parts = parts_of(ExpertStream::on, metrics, at_worker ? 1 : 0);
       const auto* host = static_cast<const FakeExecutor*>(parts.host.get());
-      Dispatcher dispatcher(spec_of(), layout, std::move(parts));
+      Dispatcher dispatcher(two_layers(), layout, std::move(parts));
       FakeDevice device;
       device.foresees = true;
       device.coming = {0, 1};
       if (reads) device.fetchable = std::vector<std::uint8_t>(kExperts, 1);
       ASSERT_TRUE(dispatcher.prepare(device));
       dispatcher.foresee(device);
-      EXPECT_EQ(host->foreseen_layer, at_worker || reads ? -1 : 1);
+      EXPECT_EQ(host->foreseen_layer, at_worker || reads || !waits ? -1 : 1);
     }
   }
 }
