@@ -8,12 +8,11 @@
 //
 // The caller is member 0. Who waits, between runs or at a barrier, spins for `spin` and then
 // sleeps, so a steady stream of short runs costs no system call and an idle team costs no CPU;
-// rest() makes it sleep at once. Work
-// is handed out in pieces of `grain` to whoever is free, or each member has a list of its own and
-// helps the others when it is done (for_each_own); which member computes a piece must not change
-// the result. run() is called by one thread at a time and is not re-entrant; the function
-// must not throw. Inside a run every member must make the same sequence of for_each and barrier
-// calls.
+// rest() makes it sleep at once. Work is handed out in pieces of `grain` to whoever is free, or
+// each member has a list of its own and helps the others when it is done (for_each_own); which
+// member computes a piece must not change the result. run() is called by one thread at a time and
+// is not re-entrant; the function must not throw. Inside a run every member must make the same
+// sequence of for_each and barrier calls.
 #pragma once
 
 #include <atomic>

@@ -2,8 +2,8 @@
 //
 // The host's memory is seen as it is by volatile accesses alone; a fence over the whole system
 // stands between what is written and the number that tells of it, and likewise when reading.
-// Cost: 8 KB over the link there, and back where a row lacks some, and two looks across it: some 4 us
-// a layer.
+// Cost: 8 KB over the link there, and back where a row lacks some, and two looks across it: some
+// 4 us a layer.
 #pragma once
 
 #include "device/gpu/kernels/brought.cuh"
@@ -20,8 +20,8 @@ __device__ __forceinline__ std::uint32_t slots_away(const MoeArgs& moe, const st
 }
 
 // By a whole block: which of its row's experts are read over the link. Ends with a barrier.
-__device__ inline void take_reads(const MoeArgs& moe, const AwayArgs& args, const Foreseen& foreseen,
-                                  std::int64_t row, std::int32_t* ids) {
+__device__ inline void take_reads(const MoeArgs& moe, const AwayArgs& args,
+                                  const Foreseen& foreseen, std::int64_t row, std::int32_t* ids) {
   constexpr std::int32_t kNone = 0x7fffffff;
   __shared__ std::int32_t turns[kMaxUsed];
   const int slot = static_cast<int>(threadIdx.x);

@@ -24,7 +24,8 @@ __global__ void __launch_bounds__(kWarp) bring_kernel(const TESSERA_GRID_CONSTAN
     const auto* from = reinterpret_cast<const uint4*>(args.linked[foreseen.ids[i] - args.n_expert]);
     auto* to = reinterpret_cast<uint4*>(args.to + place * args.bytes);
     ++place;
-    for (int unit = static_cast<int>(blockIdx.x) * kUnit; unit < sixteens; unit += kBlocks * kUnit) {
+    for (int unit = static_cast<int>(blockIdx.x) * kUnit; unit < sixteens;
+         unit += kBlocks * kUnit) {
       uint4 loaded[kLoads];
       const int at = unit + lane;
 #pragma unroll

@@ -8,6 +8,7 @@
 namespace tessera::gpu {
 
 void GpuDevice::post(int layer) {
+  // As it was noted below for the layer before.
   const bool foreseen = foresees_ && !posting_.empty() && posting_.back() == layer - 1;
   note({foreseen && step_->brings(layer) ? Block::post_brought : Block::post, layer});
   const int next = layer + 1;

@@ -5,7 +5,7 @@
 //   TESSERA_TRY(side.join(main, place));      // the next one does
 //
 // It begins when all is done that was on `main` before. Where `main` is being captured the graph
-// has it too: what was forked within a capture must be joined there (join_all()). One thread.
+// has it too: what was forked within a capture must be joined before it ends. One thread.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ class SideQueue {
     return mark(place);
   }
   bool forked(int place) const { return under_way_[static_cast<std::size_t>(place)]; }
-  // Nothing where nothing was forked.
+  // Nothing where nothing was forked, or it was joined.
   Status join(GpuStream main, int place);
   Status join_all(GpuStream main);
 
