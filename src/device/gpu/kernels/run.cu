@@ -15,7 +15,7 @@ static_assert(kSharedBytes <= 227 * 1024);
 
 __device__ __forceinline__ void init(const Sequence& sequence) {
   Shared* s = shared();
-  for (int i = 0; i < kSlots; ++i) {
+  for (unsigned i = 0; i < kSlots; ++i) {
     barrier_init(shared_address(&s->full[i]), 1);
     barrier_init(shared_address(&s->empty[i]), kReaders);
   }
@@ -54,9 +54,9 @@ __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
 // A part of a layer, whose description is s->layers[at]. Called: each part has all registers, and
 // what they pass on is how many entries of the ring have been read.
 template <void (*kPart)(Warp&, const Layer&)>
-static __device__ __noinline__ int part(Passed passed, int at, unsigned number, int taken) {
-  Warp w{Reader(taken), passed, static_cast<int>(threadIdx.x) / kWarp,
-         static_cast<int>(threadIdx.x) % kWarp, number};
+static __device__ __noinline__ unsigned part(Passed passed, int at, unsigned number,
+                                             unsigned taken) {
+  Warp w{Reader(taken), passed, this_warp(), this_lane(), number};
   kPart(w, shared()->layers[at]);
   return w.reader.taken();
 }
@@ -75,7 +75,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     s->mine[i] = *mine;
     pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], number);
   }
-  int taken = 0;
+  unsigned taken = 0;
 #pragma unroll 1
   for (int layer = 0; layer < args.n_layers; ++layer, ++number) {
     const int at = layer % kLayersAhead;
@@ -103,8 +103,8 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
 __global__ void __launch_bounds__(kThreads, 1)
     run_kernel(const TESSERA_GRID_CONSTANT RunArgs args) {
 #ifdef TESSERA_GPU_WGMMA
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = this_warp();
+  const int lane = this_lane();
   if (threadIdx.x == 0) init(args.sequences[0]);
   __syncthreads();
   if (warp == kReaders)

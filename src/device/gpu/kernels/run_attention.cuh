@@ -34,7 +34,7 @@ static __device__ __noinline__ void take_head(const Value* from, const float* we
   constexpr int kEach = kHeadDim / kWarp;
   Shared* s = shared();
   const Layer& l = s->layers[at];
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = this_lane();
   const int turns = weight != nullptr ? l.turns : 0;
   const auto constants = load_constants<kEach>(weight, kHeadDim, l.cos, l.sin, turns, lane);
   float* to = s->attention.heads[threadIdx.x / kWarp];
@@ -101,8 +101,8 @@ struct WrittenRows : PageRows<kHeadDim> {
 static __device__ __noinline__ void attend(Passed passed, int at, unsigned number) {
   AttentionShared& a = shared()->attention;
   SpanShared<kGroupHeads>& s = a.span;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = this_warp();
+  const int lane = this_lane();
 #pragma unroll 1
   for (int unit = static_cast<int>(blockIdx.x);; unit += kBlocks) {
     const Span span = span_of(unit);
@@ -138,8 +138,8 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
 // Workers: the spans' sums, first span first, as combine_spans() adds them.
 static __device__ __noinline__ void combine(Passed passed, unsigned number) {
   AttentionShared& a = shared()->attention;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = this_warp();
+  const int lane = this_lane();
   constexpr int kEach = kHeadDim / kGroup;
   const int block = static_cast<int>(blockIdx.x), head = block / kEach;
   const int first = block % kEach * kGroup;

@@ -73,10 +73,9 @@ __device__ __forceinline__ void hidden_group(Warp& w, BlockType gate_type, Block
                                              int unit, float factor, Record* to) {
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
-    const float2 sums =
-        super_sums(i == 0 ? gate_type : up_type, w.half_entry(), 8, w.warp % 8,
-                   offset_of(shared()->row) + w.warp % 8 * kSuperBytes, threadIdx.x);
-    put_sums(sums, w.lane, shared()->shares[unit + i][w.warp]);
+    const float sum = super_sum(i == 0 ? gate_type : up_type, w.half_entry(), 8, w.warp % 8,
+                                row_address(w.warp % 8), threadIdx.x);
+    put_sum(sum, w.lane, shared()->shares[unit + i][w.warp]);
     w.reader.release(2, w.lane);
   }
   readers_sync();
@@ -119,14 +118,13 @@ __device__ __forceinline__ void down(Warp& w, const Layer& l) {
     const float weight = dense ? sigmoid(await_value(w.passed.logits() + kExperts, w.number))
                                : s->selection.weights[branch];
     __syncwarp();
-    const int row = offset_of(s->row) + item * kSuperBytes;
-    put_records(v, w.lane, false, 0.0f, row);
+    put_records(v, w.lane, false, 0.0f, offset_of(s->row) + item * kSuperBytes);
     const BlockType type = dense ? l.dense_down : l.down;
     const int tile = w.reader.entry(dense ? 0 : 1 + branch / 4) +
                      (dense ? 0 : branch % 4 * 2 * super_bytes(type));
-    const float2 sums = super_sums(type, tile, 2, item % 2, row, threadIdx.x);
-    put_sums(make_float2(sums.x * weight, sums.y * weight), w.lane,
-             s->branch_shares + item * kTileRows);
+    const float sum =
+        super_sum(type, address_of(tile), 2, item % 2, row_address(item), threadIdx.x);
+    put_sum(sum * weight, w.lane, s->branch_shares + item * kTileRows);
   }
   w.reader.release(3, w.lane);
   readers_sync();

@@ -39,7 +39,9 @@ struct Warp {
   unsigned number;  // of the layer, for run_values.cuh; odd in odd layers
 
   // Of two entries that belong together the one of this half of the warps.
-  __device__ __forceinline__ int half_entry() const { return reader.entry(warp / 8); }
+  __device__ __forceinline__ std::uint32_t half_entry() const {
+    return address_of(reader.entry(warp / 8));
+  }
   // The sum of row lane % 16 of tile lane / 16 of a pair.
   __device__ __forceinline__ float pair_total(int unit) const {
     float sum = 0;
@@ -64,20 +66,22 @@ __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
   }
   w.reader.release(1, w.lane);
   readers_sync();
+  // Ahead of the products, which others are at meanwhile.
+  const float factor = w.warp < kMostInPairs ? row_factor(0, l.eps) : 1.0f;
   int n = 0;
 #pragma unroll 1
   for (int pair = block; pair < l.in_ends[2]; pair += kBlocks, ++n) {
     const BlockType type = l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
-    const float2 sums = super_sums(type, w.half_entry(), 8, w.warp % 8,
-                                   offset_of(s->row) + w.warp % 8 * kSuperBytes, threadIdx.x);
-    put_sums(sums, w.lane, s->shares[n][w.warp]);
+    const float sum = super_sum(type, w.half_entry(), 8, w.warp % 8, row_address(w.warp % 8),
+                                threadIdx.x);
+    put_sum(sum, w.lane, s->shares[n][w.warp]);
     w.reader.release(2, w.lane);
   }
   readers_sync();
   // Outputs stand one behind the other: pairs are places.
   if (w.warp < n)
     pass_value(w.passed.in() + (block + w.warp * kBlocks) * kGroup + w.lane,
-               w.pair_total(w.warp) * row_factor(0, l.eps), w.number);
+               w.pair_total(w.warp) * factor, w.number);
 }
 
 // Two columns of S a warp: 4 of their 128 values a lane and column.
@@ -198,10 +202,10 @@ __device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
   const Record v = await_record(w.passed.heads() + w.warp * kWarp + w.lane, w.number);
   __syncwarp();
-  const int row = offset_of(s->row) + w.warp * kSuperBytes;
-  put_records(v, w.lane, l.attends == 0, l.head_eps, row);
-  const float2 sums = super_sums(l.out, w.half_entry(), 8, w.warp % 8, row, threadIdx.x);
-  put_sums(sums, w.lane, s->shares[3][w.warp]);
+  put_records(v, w.lane, l.attends == 0, l.head_eps, offset_of(s->row) + w.warp * kSuperBytes);
+  const float sum =
+      super_sum(l.out, w.half_entry(), 8, w.warp % 8, row_address(w.warp), threadIdx.x);
+  put_sum(sum, w.lane, s->shares[3][w.warp]);
   w.reader.release(2, w.lane);
   readers_sync();
   if (i >= kTileRows) return;

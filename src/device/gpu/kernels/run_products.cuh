@@ -17,50 +17,56 @@ namespace tessera::gpu::run {
 
 // Super-block `index` of `n` that lie together, plane by plane.
 template <BlockType kType>
-__device__ __forceinline__ void load_super_here(RawSuper& raw, const char* supers, int n, int index,
-                                                int lane) {
+__device__ __forceinline__ void load_super_here(RawSuper& raw, std::uint32_t supers, int n,
+                                                int index, int lane) {
   const int g = static_cast<int>(static_cast<unsigned>(lane) / 4), t = lane & 3;
-  const char* quants = supers + index * 2048 + lane * 16;
+  const auto at = [&](int offset) { return supers + static_cast<std::uint32_t>(offset); };
+  const std::uint32_t quants = at(index * 2048 + lane * 16);
 #pragma unroll
-  for (int i = 0; i < 4; ++i)
-    put_words(raw.q[i], *reinterpret_cast<const uint4*>(quants + i * 512));
+  for (int i = 0; i < 4; ++i) put_words(raw.q[i], load_shared<uint4>(quants + i * 512u));
   if constexpr (kType == BlockType::Q4_K) {
-    const char* scales = supers + n * 2048 + index * 256 + g * 8;
-    put_words(raw.s, *reinterpret_cast<const uint2*>(scales + t * 64));
-    put_words(raw.d, *reinterpret_cast<const uint2*>(supers + n * 2304 + index * 64 + g * 8));
+    put_words(raw.s, load_shared<uint2>(at(n * 2048 + index * 256 + g * 8 + t * 64)));
+    put_words(raw.d, load_shared<uint2>(at(n * 2304 + index * 64 + g * 8)));
   } else {
-    const char* extra = supers + n * 2048 + index * 1024 + lane * 8;
+    const std::uint32_t extra = at(n * 2048 + index * 1024 + lane * 8);
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      put_words(raw.x[i], *reinterpret_cast<const uint2*>(extra + i * 256));
-    const char* scales = supers + n * 3072 + index * 256 + g * 8;
-    const auto* at = reinterpret_cast<const std::uint32_t*>(scales + (t >> 1) * 64 + (t & 1) * 4);
-    raw.s[0] = at[0];
-    raw.s[1] = at[32];
-    raw.d[0] = *reinterpret_cast<const std::uint32_t*>(supers + n * 3328 + index * 32 + g * 4);
+    for (int i = 0; i < 4; ++i) put_words(raw.x[i], load_shared<uint2>(extra + i * 256u));
+    const std::uint32_t scales =
+        at(n * 3072 + index * 256 + g * 8 + (t >> 1) * 64 + (t & 1) * 4);
+    raw.s[0] = load_shared<std::uint32_t>(scales);
+    raw.s[1] = load_shared<std::uint32_t>(scales + 128);
+    raw.d[0] = load_shared<std::uint32_t>(at(n * 3328 + index * 32 + g * 4));
   }
+}
+template <BlockType kType>
+__device__ __forceinline__ void dot_here(std::uint32_t supers, int n, int index, std::uint32_t row,
+                                         int lane, RowSums& sums) {
+  RawSuper raw;
+  load_super_here<kType>(raw, supers, n, index, lane);
+  const auto read = [&](int at, auto& to) {
+    to = load_shared<std::remove_reference_t<decltype(to)>>(row + static_cast<std::uint32_t>(at));
+  };
+  const RowPart<kType> part = row_part<kType>(lane, read);
+  // All loads are to be ahead of the first product: the compiler would have them late.
+  if constexpr (kType == BlockType::Q4_K) __syncwarp();
+  dot_super<kType>(raw, part, lane, sums);
 }
 
-// A warp's sums of rows g and g + 8 (supers.cuh), g = lane / 4, with a super-block of the row.
-static __device__ __noinline__ float2 super_sums(BlockType type, int supers_at, int n, int index,
-                                                 int row_at, unsigned thread) {
-  const char* supers = shared_bytes() + supers_at;
-  const char* row = shared_bytes() + row_at;
+// The product of a warp's 16 rows with a super-block of the row: in lanes of even t row g's, in the
+// others row g + 8's (supers.cuh).
+static __device__ __noinline__ float super_sum(BlockType type, std::uint32_t supers, int n,
+                                               int index, std::uint32_t row, unsigned thread) {
   const int lane = static_cast<int>(thread % kWarp);
-  RawSuper raw;
   RowSums sums;
-  if (type == BlockType::Q4_K) {
-    load_super_here<BlockType::Q4_K>(raw, supers, n, index, lane);
-    dot_super<BlockType::Q4_K>(raw, row, lane, sums);
-  } else {
-    load_super_here<BlockType::Q6_K>(raw, supers, n, index, lane);
-    dot_super<BlockType::Q6_K>(raw, row, lane, sums);
-  }
-  return make_float2(sums.total(0), sums.total(1));
+  if (type == BlockType::Q4_K)
+    dot_here<BlockType::Q4_K>(supers, n, index, row, lane, sums);
+  else
+    dot_here<BlockType::Q6_K>(supers, n, index, row, lane, sums);
+  return sums.own_total(lane);
 }
-__device__ __forceinline__ void put_sums(float2 sums, int lane, float* shares) {
-  const int g = lane / 4, t = lane % 4;
-  if (t < 2) shares[g + 8 * t] = t == 0 ? sums.x : sums.y;
+__device__ __forceinline__ void put_sum(float sum, int lane, float* shares) {
+  const unsigned i = static_cast<unsigned>(lane);
+  if (i % 4 < 2) shares[i / 4 + i % 4 * 8] = sum;
 }
 
 static __device__ __noinline__ float over_root(float a, float x) {
@@ -125,8 +131,8 @@ __device__ __forceinline__ void row_warps_sync() {
 static __device__ __noinline__ void take_row(const Value* from, int entry, int n, Value* out,
                                              int which, float eps, unsigned number) {
   Shared* s = shared();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = this_warp();
+  const int lane = this_lane();
   const auto* plain = reinterpret_cast<const float*>(shared_bytes() + entry) + warp * kSuperCols;
   const Eight weight = load_eight(plain, lane);
   const auto* at = reinterpret_cast<const Record*>(from + warp * kSuperCols + eight_at(lane));

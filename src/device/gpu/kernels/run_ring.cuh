@@ -19,10 +19,10 @@ namespace tessera::gpu::run {
 
 inline constexpr int kReaders = 16;  // warps
 inline constexpr int kThreads = (kReaders + 1) * kWarp;
-inline constexpr int kSlots = 32;  // entries in the ring at most
+inline constexpr unsigned kSlots = 32;  // entries in the ring at most
 // Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
 // what another one waits for: 25 us a layer with 3, 28 without a limit.
-inline constexpr int kUnderWay = 3;
+inline constexpr unsigned kUnderWay = 3;
 // Descriptions in shared memory. The ring holds less than two layers of a block's entries
 // (run_plan.cc checks), so that who reads is at most two layers behind the one that is asked for.
 inline constexpr int kLayersAhead = 4;
@@ -80,6 +80,14 @@ struct Shared {
 
 #ifdef TESSERA_GPU_WGMMA
 
+// Unsigned: the compiler does not know that threads are not below zero, and rounds quotients.
+__device__ __forceinline__ int this_warp() {
+  return static_cast<int>(threadIdx.x / static_cast<unsigned>(kWarp));
+}
+__device__ __forceinline__ int this_lane() {
+  return static_cast<int>(threadIdx.x % static_cast<unsigned>(kWarp));
+}
+
 __device__ __forceinline__ char* shared_bytes() {
   TESSERA_DYNAMIC_SHARED(char, memory);
   return memory;
@@ -89,6 +97,18 @@ __device__ __forceinline__ Shared* shared() {
 }
 __device__ __forceinline__ int offset_of(const void* at) {
   return static_cast<int>(shared_address(at) - shared_address(shared_bytes()));
+}
+
+__device__ __forceinline__ std::uint32_t address_of(int offset) {
+  return shared_address(shared_bytes()) + static_cast<std::uint32_t>(offset);
+}
+// Of a rounded super-block.
+__device__ __forceinline__ std::uint32_t row_address(int index) {
+  return shared_address(shared()->row) + static_cast<std::uint32_t>(index * kSuperBytes);
+}
+template <typename T>
+__device__ __forceinline__ T load_shared(std::uint32_t at) {
+  return *static_cast<const T*>(__cvta_shared_to_generic(at));
 }
 
 // What a run reads once shall not push out of L2 what passes between blocks.
@@ -156,13 +176,13 @@ class Feeder {
     if (start + bytes > kRingBytes) need += kRingBytes - start, start = 0;
     while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) {
       after_others();
-      const int slot = freed_ % kSlots;
+      const unsigned slot = freed_ % kSlots;
       await_barrier(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
       used_ -= s->kept[slot];
       ++freed_;
     }
     if (issued_ >= kUnderWay) {
-      const int before = issued_ - kUnderWay;
+      const unsigned before = issued_ - kUnderWay;
       await_barrier(shared_address(&s->full[before % kSlots]), (before / kSlots) & 1);
     }
     __syncwarp();
@@ -181,32 +201,34 @@ class Feeder {
 
   int lane_;
   bool others_done_ = false;
-  int head_ = 0, used_ = 0, issued_ = 0, freed_ = 0;
+  int head_ = 0, used_ = 0;
+  unsigned issued_ = 0, freed_ = 0;
 };
 
 // One of the 16 warps' places in the ring: all go through the same entries.
 class Reader {
  public:
-  __device__ explicit Reader(int taken) : taken_(taken) {}
+  __device__ explicit Reader(unsigned taken) : taken_(taken) {}
 
   // The entry `ahead` of the next one, when it is there: where it lies.
-  __device__ __forceinline__ int entry(int ahead) const {
+  __device__ __forceinline__ int entry(unsigned ahead) const {
     Shared* s = shared();
-    const int at = taken_ + ahead, slot = at % kSlots;
+    const unsigned at = taken_ + ahead, slot = at % kSlots;
     await_barrier(shared_address(&s->full[slot]), (at / kSlots) & 1);
     return s->offset[slot];
   }
   // This warp has read the next n entries, or leaves them to others.
-  __device__ __forceinline__ void release(int n, int lane) {
+  __device__ __forceinline__ void release(unsigned n, int lane) {
     __syncwarp();
-    if (lane < n) arrive(shared_address(&shared()->empty[(taken_ + lane) % kSlots]));
+    const auto i = static_cast<unsigned>(lane);
+    if (i < n) arrive(shared_address(&shared()->empty[(taken_ + i) % kSlots]));
     taken_ += n;
   }
   // Entries so far.
-  __device__ __forceinline__ int taken() const { return taken_; }
+  __device__ __forceinline__ unsigned taken() const { return taken_; }
 
  private:
-  int taken_;
+  unsigned taken_;
 };
 
 #endif

@@ -224,12 +224,20 @@ struct RowSums {
     sum = __fadd_rn(sum, shuffle_xor(sum, 1));
     return __fadd_rn(sum, shuffle_xor(sum, 2));
   }
+  // total(0) where t is even, total(1) where it is odd.
+  __device__ __forceinline__ float own_total(int t) const {
+    const bool upper = t % 2 != 0;
+    float sum = upper ? of[1] : of[0];
+    sum = __fadd_rn(sum, shuffle_xor(upper ? of[0] : of[1], 1));
+    return __fadd_rn(sum, shuffle_xor(sum, 2));
+  }
 };
 
+// `sum_a`, `sum_b`: integers.
 __device__ __forceinline__ float q4_term(float scale_a, float scale_b, float x_a, float x_b,
-                                         int sum_a, int sum_b) {
-  const float first = __fmul_rn(__fmul_rn(scale_a, x_a), magic_float(sum_a));
-  return __fmaf_rn(__fmul_rn(scale_b, x_b), magic_float(sum_b), first);
+                                         float sum_a, float sum_b) {
+  const float first = __fmul_rn(__fmul_rn(scale_a, x_a), sum_a);
+  return __fmaf_rn(__fmul_rn(scale_b, x_b), sum_b, first);
 }
 __device__ __forceinline__ float q4_minimum(float min_a, float min_b, float xs_a, float xs_b) {
   return __fmaf_rn(min_b, xs_b, __fmul_rn(min_a, xs_a));
@@ -239,19 +247,60 @@ __device__ __forceinline__ float q4_sum(std::uint32_t super, float term, float m
   return __fmaf_rn(-half_bits(super >> 16), minimum, sum);
 }
 
+// What a lane reads of one row's super-block.
 template <BlockType kType>
-__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* row, int lane,
-                                          RowSums& sums) {
+struct RowPart;
+template <>
+struct RowPart<BlockType::Q4_K> {
+  uint2 levels;
+  float4 factors;  // of two groups
+};
+template <>
+struct RowPart<BlockType::Q6_K> {
+  std::uint32_t levels[2];  // of each 128 columns
+  float factors[2];
+  int2 offsets[2];
+};
+// `read`: a T from a number of bytes behind the super-block's first.
+template <BlockType kType, typename Read>
+__device__ __forceinline__ RowPart<kType> row_part(int lane, Read read) {
   const int g = lane / 4, t = lane % 4;
+  RowPart<kType> part;
   if constexpr (kType == BlockType::Q4_K) {
-    const uint2 b = *reinterpret_cast<const uint2*>(row + lane * 8);
-    const float4 x = *reinterpret_cast<const float4*>(row + kSuperFactors + t * 16);
-    int d[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
+    read(lane * 8, part.levels);
+    read(kSuperFactors + t * 16, part.factors);
+  } else {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int c = 0; c < 2; ++c) {
+      read(c * 128 + g / 2 * 32 + t * 8 + g % 2 * 4, part.levels[c]);
+      read(kSuperFactors + (4 * c + t) * 8, part.factors[c]);
+      read(kSuperOffsets + (4 * c + t) * 8, part.offsets[c]);
+    }
+  }
+  return part;
+}
+
+template <BlockType kType>
+__device__ __forceinline__ void dot_super(const RawSuper& raw, const RowPart<kType>& row, int lane,
+                                          RowSums& sums) {
+  const int g = lane / 4;
+  if constexpr (kType == BlockType::Q4_K) {
+    const uint2 b = row.levels;
+    const float4 x = row.factors;
+    // Bytes with both levels in them: where a column is an odd group's, what the low ones make of it
+    // is in both sums.
+    int low[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
+    int both[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
+    const auto add = [&](int (&to)[4], const std::uint32_t (&a)[4], int tile) {
+      add_u8_k32(to, a, g / 2 == tile ? b.x : 0, g / 2 == tile ? b.y : 0);
+    };
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) add(both, raw.q[tile], tile);
+#pragma unroll
+    for (int tile = 0; tile < 4; ++tile) {
       std::uint32_t a[4];
-      levels_q4(raw.q[i / 2], i % 2, a);
-      add_u8_k32(d, a, g == i ? b.x : 0, g == i ? b.y : 0);
+      levels_q4(raw.q[tile], 0, a);
+      add(low, a, tile);
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -259,16 +308,18 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const char* row, 
       const float scale_b = byte_float<true>(raw.s[1], 2 * half);
       const float min_a = byte_float<false>(raw.s[0], 2 * half + 1);
       const float min_b = byte_float<false>(raw.s[1], 2 * half + 1);
-      const float term = q4_term(scale_a, scale_b, x.x, x.z, d[2 * half], d[2 * half + 1]);
+      const float even = magic_float(low[2 * half]);
+      const float odd =
+          __fadd_rn(__int_as_float(both[2 * half + 1]), -__int_as_float(low[2 * half + 1]));
+      const float term = q4_term(scale_a, scale_b, x.x, x.z, even, odd);
       sums.of[half] = q4_sum(raw.d[half], term, q4_minimum(min_a, min_b, x.y, x.w), sums.of[half]);
     }
   } else {
 #pragma unroll
     for (int c = 0; c < 2; ++c) {
-      const std::uint32_t b =
-          *reinterpret_cast<const std::uint32_t*>(row + c * 128 + g / 2 * 32 + t * 8 + g % 2 * 4);
-      const float x = *reinterpret_cast<const float*>(row + kSuperFactors + (4 * c + t) * 8);
-      const int2 start = *reinterpret_cast<const int2*>(row + kSuperOffsets + (4 * c + t) * 8);
+      const std::uint32_t b = row.levels[c];
+      const float x = row.factors[c];
+      const int2 start = row.offsets[c];
       int d[4] = {start.x, start.y, start.x, 4 * start.y};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
@@ -287,6 +338,14 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const char* row, 
       }
     }
   }
+}
+template <BlockType kType>
+__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* row, int lane,
+                                          RowSums& sums) {
+  const auto read = [&](int at, auto& to) {
+    to = *reinterpret_cast<const std::remove_reference_t<decltype(to)>*>(row + at);
+  };
+  dot_super<kType>(raw, row_part<kType>(lane, read), lane, sums);
 }
 template <bool kSix>
 __device__ __forceinline__ void dot_either(BlockType type, const RawSuper& raw, const char* row,
@@ -339,7 +398,8 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows,
           const float min_b = byte_float<false>(s[1], 2 * half + 1);
           float& sum = sums.of[part][2 * half + j];
           const float term =
-              q4_term(scale_a, scale_b, x.x, x.z, d[0][2 * half + j], d[1][2 * half + j]);
+              q4_term(scale_a, scale_b, x.x, x.z, magic_float(d[0][2 * half + j]),
+                      magic_float(d[1][2 * half + j]));
           sum = q4_sum(raw.d[half], term, q4_minimum(min_a, min_b, x.y, x.w), sum);
         }
       }
