@@ -1,5 +1,4 @@
-// Attention of few rows over f16 pages: one block a row, KV head and span of 256 tokens
-// (attention_span.cuh). Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head
+// Attention of few rows over f16 pages: one block a row, KV head and span (attention_span.cuh). Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head
 // (16,384 tokens of 2 heads of 256: 33.5 MB, 7.3 us).
 #include "device/gpu/kernels/attention_span.cuh"
 
@@ -34,10 +33,11 @@ __global__ void __launch_bounds__(kThreads)
   // The step's tables are older than the kernel before this one, and so are all keys and values but
   // the step's own.
   const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
-  const int span = static_cast<int>(blockIdx.z), start = span * kSpanTokens;
   const int position = args.step.position[row], sequence = args.step.sequence[row];
-  const SpanTokens tokens{start, first_seen(args, position), position + 1};
-  if (start >= tokens.end || start + kSpanTokens <= tokens.begin) {
+  const int span = static_cast<int>(blockIdx.z), size = span_tokens(position + 1);
+  const int start = span * size;
+  const SpanTokens tokens{start, size, first_seen(args, position), position + 1};
+  if (start >= tokens.end || start + size <= tokens.begin) {
     chain_trigger();
     return;
   }
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kThreads)
   const std::int64_t head = static_cast<std::int64_t>(row) * args.n_head + kv_head * heads;
   const std::int64_t stride = static_cast<std::int64_t>(scratch.spans) * (kDim + 2);
   float* partial = scratch.partials + head * stride + span * (kDim + 2);
-  if (threadIdx.x < kSpanPages) {
+  if (static_cast<int>(threadIdx.x) < size / kPageTokens) {
     // Pages that nobody sees may not be there: their place is taken by one that is.
     const int page =
         min(max(start / kPageTokens + static_cast<int>(threadIdx.x), tokens.begin / kPageTokens),
@@ -54,22 +54,21 @@ __global__ void __launch_bounds__(kThreads)
     pages[threadIdx.x] = page_of(args, sequence, page);
   }
   __syncthreads();
-  prefetch_span<kDim>(place, min(tokens.end - start, kSpanTokens), pages);
+  prefetch_span<kDim>(place, min(tokens.end - start, size), pages);
   chain_wait();
   chain_trigger();
   const auto put = [&](int of_head, int at, float value) {
     partial[of_head * stride + at] = value;
   };
+  hide_scores<kWarps>(heads, tokens, s);
   if (has_scores<kWarps>(tokens)) {
     const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
                                        static_cast<int>(threadIdx.x) % kWarp);
     score_tokens<kDim, kWarps, 2>(queries, PageRows<kDim>{pages, place.k}, heads, args.softcap,
-                                  tokens, s);
-  } else {
-    hide_scores<kWarps>(heads, s);
+                                  tokens, 0, s);
   }
   __syncthreads();
-  weigh_span<kWarps>(heads, kDim, put, s);
+  weigh_span<kWarps>(heads, kDim, tokens, put, s);
   __syncthreads();
   const PageRows<kDim> values{pages, place.v};
   sum_values<kDim, kWarps, 4>(values, heads, tokens, put, s);

@@ -36,7 +36,7 @@ __device__ __forceinline__ void put_head(const float (&x)[kEach], const HeadCons
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < kEach; ++i) sum = fmaf(x[i], x[i], sum);
-    factor = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(dims) + eps);
+    factor = inverse_root(warp_sum(sum) / static_cast<float>(dims) + eps);
   }
 #pragma unroll
   for (int i = 0; i < kEach; ++i)

@@ -82,8 +82,9 @@ __global__ void __launch_bounds__(kThreads)
   const int per_kv = args.n_head / args.kv.kv_heads;
   const int dims_k = args.kv.head_dim_k, dims_v = args.kv.head_dim_v;
   const bool whole = scratch.spans == 1;
-  const int begin = max(first_seen(args, position), whole ? 0 : span * kSpanTokens);
-  const int end = whole ? position + 1 : min(position + 1, (span + 1) * kSpanTokens);
+  const int size = span_tokens(position + 1);
+  const int begin = max(first_seen(args, position), whole ? 0 : span * size);
+  const int end = whole ? position + 1 : min(position + 1, (span + 1) * size);
   const KvHead place = kv_head_at(args.kv, kv_head);
   for (int first_head = 0; first_head < per_kv; first_head += kHeads) {
     const int heads = min(kHeads, per_kv - first_head);
@@ -149,8 +150,9 @@ __global__ void __launch_bounds__(kCombineThreads)
   const int column = static_cast<int>(blockIdx.z) * kCombineThreads + thread;
   const bool mine = column < dims;
   const bool whole = scratch.spans == 1;
-  const int first = whole ? 0 : first_seen(args, position) / kSpanTokens;
-  const int last = whole ? 0 : position / kSpanTokens;
+  const int size = span_tokens(position + 1);
+  const int first = whole ? 0 : first_seen(args, position) / size;
+  const int last = whole ? 0 : position / size;
   const float* from = scratch.partials + (static_cast<std::int64_t>(row) * args.n_head + head) *
                                              scratch.spans * (dims + 2);
   chain_wait();

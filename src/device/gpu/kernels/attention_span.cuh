@@ -3,11 +3,12 @@
 // bits.
 //
 // The query heads that share the KV head are the rows of a matrix instruction. Scores: the warps
-// divide the tokens, keys straight from the page in 16-byte pieces. Values: the warps divide the
-// head's width, all tokens each. The block waits for itself between the steps:
+// divide the tokens by eights, keys straight from the page in 16-byte pieces. Values: the warps
+// divide the head's width, all tokens each. The block waits for itself between the steps:
 //
-//   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, s);
-//   weigh_span<kWarps>(heads, kDim, put, s);          // put(head, kDim or kDim + 1, value)
+//   hide_scores<kWarps>(heads, tokens, s);
+//   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, 0, s);
+//   weigh_span<kWarps>(heads, kDim, tokens, put, s);  // put(head, kDim or kDim + 1, value)
 //   sum_values<kDim, kWarps, kUnroll>(values, heads, tokens, put, s);   // put(head, column, value)
 #pragma once
 
@@ -16,16 +17,20 @@
 
 namespace tessera::gpu {
 
-inline constexpr int kSpanPages = kSpanTokens / kPageTokens;
+inline constexpr int kSpanPages = kMostSpanTokens / kPageTokens;
 
 template <int kMostHeads>
 struct SpanShared {
-  float scores[kMostHeads][kSpanTokens + 4];
-  __half weights[kMostHeads][kSpanTokens + 8];
+  float scores[kMostHeads][kMostSpanTokens + 4];
+  __half weights[kMostHeads][kMostSpanTokens + 8];
 };
-// The span's first token, and those that the row sees.
+// The span's first token, how many it has (span_tokens() in sizes.h), and those that the row sees.
 struct SpanTokens {
-  int start, begin, end;
+  int start, size, begin, end;
+  // Whether the row sees any of the eight from number `at` of the span on.
+  __device__ __forceinline__ bool sees_eight(int at) const {
+    return at < size && start + at < end && start + at + 8 > begin;
+  }
 };
 
 // Where keys or values lie.
@@ -75,75 +80,101 @@ struct QueryRegisters {
   std::uint32_t a[kDim / 32][2][4];
 };
 
-// Whether the row sees any of the warp's tokens.
+// A warp has every kWarps-th eight of the span's tokens: numbers 8 * warp, 8 * (warp + kWarps) ...
 template <int kWarps>
 __device__ __forceinline__ bool has_scores(const SpanTokens& tokens) {
-  constexpr int kEach = kSpanTokens / kWarps;
-  const int first = tokens.start + static_cast<int>(threadIdx.x) / kWarp * kEach;
-  return first < tokens.end && first + kEach > tokens.begin;
+  bool has = false;
+  for (int at = static_cast<int>(threadIdx.x) / kWarp * 8; at < tokens.size; at += 8 * kWarps)
+    has = has || tokens.sees_eight(at);
+  return has;
 }
-// In place of their scores where it sees none.
+// In place of the scores of eights that the row does not see.
 template <int kWarps, int kMostHeads>
-__device__ __forceinline__ void hide_scores(int heads, SpanShared<kMostHeads>& s) {
-  constexpr int kEach = kSpanTokens / kWarps;
+__device__ __forceinline__ void hide_scores(int heads, const SpanTokens& tokens,
+                                            SpanShared<kMostHeads>& s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(threadIdx.x) / kWarp * kEach;
 #pragma unroll 1
-  for (int head = 0; head < heads; ++head)
-    if (lane < kEach) s.scores[head][first + lane] = -INFINITY;
+  for (int at = static_cast<int>(threadIdx.x) / kWarp * 8; at < tokens.size; at += 8 * kWarps) {
+    if (tokens.sees_eight(at)) continue;
+#pragma unroll 1
+    for (int head = lane / 8; head < heads; head += kWarp / 8)
+      s.scores[head][at + lane % 8] = -INFINITY;
+  }
 }
-// Scores of the warp's tokens, which are of one page.
+
+// A lane's part of eight keys: of token lane / 4 of them.
+template <int kDim>
+struct EightKeys {
+  uint4 words[kDim / 32];
+
+  // From number `at` of the span on.
+  template <typename Rows>
+  __device__ __forceinline__ void load(const Rows& keys, int at, int lane) {
+    const int g = lane / 4, t = lane % 4;
+    const auto* from = reinterpret_cast<const uint4*>(
+        keys.page(at / kPageTokens) + (at % kPageTokens + g) * kDim + 8 * t);
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) words[i] = keys.read(from + 4 * i);
+  }
+};
+template <int kDim, int kMostHeads, typename Queries>
+__device__ __forceinline__ void score_eight(const Queries& queries, const EightKeys<kDim>& keys,
+                                            int heads, float softcap, const SpanTokens& tokens,
+                                            int first, SpanShared<kMostHeads>& s) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  float d[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < kDim / 32; ++i) {
+    QueryWords a;
+    queries.load(i, a);
+    multiply_f16(d, a[0], keys.words[i].x, keys.words[i].y);
+    multiply_f16(d, a[1], keys.words[i].z, keys.words[i].w);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int head = g + i / 2 * 8, at = first + 2 * t + i % 2;
+    float score = d[i];
+    if (softcap > 0) score = softcap * tanhf(score / softcap);
+    const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
+    if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
+  }
+}
+// Scores of the warp's eights that the row sees, all but the first `done` of the warp's.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries, typename Rows>
 __device__ __forceinline__ void score_tokens(const Queries& queries, const Rows& keys, int heads,
-                                             float softcap, const SpanTokens& tokens,
+                                             float softcap, const SpanTokens& tokens, int done,
                                              SpanShared<kMostHeads>& s) {
-  constexpr int kEach = kSpanTokens / kWarps;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const int first = warp * kEach;
-  const __half* page = keys.page(first / kPageTokens) + (first % kPageTokens + g) * kDim + 8 * t;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  int at = (static_cast<int>(threadIdx.x) / kWarp + done * kWarps) * 8;
+  while (at < tokens.size && tokens.start + at + 8 <= tokens.begin) at += 8 * kWarps;
+  const int end = min(tokens.size, tokens.end - tokens.start);
 #pragma unroll kUnroll
-  for (int j = 0; j < kEach / 8; ++j) {
-    const int token = first + 8 * j;
-    const auto* from = reinterpret_cast<const uint4*>(page + 8 * j * kDim);
-    uint4 k[kDim / 32];
-#pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) k[i] = keys.read(from + 4 * i);
-    float d[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) {
-      QueryWords a;
-      queries.load(i, a);
-      multiply_f16(d, a[0], k[i].x, k[i].y);
-      multiply_f16(d, a[1], k[i].z, k[i].w);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i / 2 * 8, at = token + 2 * t + i % 2;
-      float score = d[i];
-      if (softcap > 0) score = softcap * tanhf(score / softcap);
-      const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
-      if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
-    }
+  for (; at < end; at += 8 * kWarps) {
+    EightKeys<kDim> k;
+    k.load(keys, at, lane);
+    score_eight<kDim>(queries, k, heads, softcap, tokens, at, s);
   }
 }
 
 // One warp a head: weights, their top and sum.
 template <int kWarps, int kMostHeads, typename Put>
-__device__ __forceinline__ void weigh_span(int heads, int dims, Put put,
+__device__ __forceinline__ void weigh_span(int heads, int dims, const SpanTokens& tokens, Put put,
                                            SpanShared<kMostHeads>& s) {
+  const int each = tokens.size / kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int head = warp; head < heads; head += kWarps) {
-    float x[kSpanTokens / kWarp], top = -INFINITY, sum = 0;
+    float x[kMostSpanTokens / kWarp], top = -INFINITY, sum = 0;
 #pragma unroll
-    for (int i = 0; i < kSpanTokens / kWarp; ++i) {
+    for (int i = 0; i < kMostSpanTokens / kWarp; ++i) {
+      if (i >= each) break;
       x[i] = s.scores[head][i * kWarp + lane];
       top = fmaxf(top, x[i]);
     }
     top = warp_max(top);
 #pragma unroll
-    for (int i = 0; i < kSpanTokens / kWarp; ++i) {
+    for (int i = 0; i < kMostSpanTokens / kWarp; ++i) {
+      if (i >= each) break;
       const __half w = __float2half_rn(expf(x[i] - top));
       s.weights[head][i * kWarp + lane] = w;
       sum += __half2float(w);
@@ -177,61 +208,90 @@ struct Values {
   }
 };
 
-// The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
-// operands.
+// The weighted sum of values by warps that divide the head's width. Lane g's kN columns are its
+// share of as many operands; a step is 16 tokens.
+template <int kDim, int kWarps>
+struct ValueSums {
+  static constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
+  // Of a lane's four tokens: 2t, 2t + 1, 2t + 8, 2t + 9.
+  using Step = Values<kN>[4];
+  float acc[kN][4] = {};
+
+  template <typename Rows>
+  __device__ __forceinline__ static void load(const Rows& values, int step, Step& v) {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+    const __half* at = values.page(step / kPageSteps) +
+                       (step % kPageSteps * 16 + 2 * t) * kDim + (warp * 8 + g) * kN;
+    v[0].load(values, at);
+    v[1].load(values, at + kDim);
+    v[2].load(values, at + 8 * kDim);
+    v[3].load(values, at + 9 * kDim);
+  }
+  // `limit`: of the span's tokens that the row sees.
+  template <int kMostHeads>
+  __device__ __forceinline__ void add(Step& v, int step, int limit, int heads,
+                                      const SpanShared<kMostHeads>& s) {
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+    const int token = step * 16 + 2 * t;
+    // Past the row nothing was written yet: a weight of zero would not undo a NaN.
+    if (step * 16 + 16 > limit) {
+      v[0].keep(token < limit);
+      v[1].keep(token + 1 < limit);
+      v[2].keep(token + 8 < limit);
+      v[3].keep(token + 9 < limit);
+    }
+    std::uint32_t a[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i % 2 * 8;
+      a[i] = head < heads
+                 ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
+                 : 0;
+    }
+#pragma unroll
+    for (int m = 0; m < kN; ++m) {
+      const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
+      multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
+                   permute(v[2].words[m / 2], v[3].words[m / 2], select));
+    }
+  }
+  // Steps [first, end).
+  template <int kUnroll, int kMostHeads, typename Rows>
+  __device__ __forceinline__ void add_steps(const Rows& values, int first, int end, int limit,
+                                            int heads, const SpanShared<kMostHeads>& s) {
+#pragma unroll 1
+    for (int page = first / kPageSteps; page * kPageSteps < end; ++page)
+#pragma unroll kUnroll
+      for (int step = max(page * kPageSteps, first); step < min((page + 1) * kPageSteps, end);
+           ++step) {
+        Step v;
+        load(values, step, v);
+        add(v, step, limit, heads, s);
+      }
+  }
+  template <typename Put>
+  __device__ __forceinline__ void put_sums(int heads, Put put) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < kN; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int head = g + i / 2 * 8;
+        if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
+      }
+  }
+};
+
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
 __device__ __forceinline__ void sum_values(const Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
-  constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const int column = warp * 8 * kN + g * kN;
   const int first = max(tokens.begin - tokens.start, 0);
-  const int limit = min(tokens.end - tokens.start, kSpanTokens), end = (limit + 15) / 16;
-  float acc[kN][4] = {};
-#pragma unroll 1
-  for (int page = first / kPageTokens; page * kPageTokens < limit; ++page) {
-    const __half* from = values.page(page) + 2 * t * kDim + column;
-#pragma unroll kUnroll
-    for (int step = max(page * kPageSteps, first / 16); step < min((page + 1) * kPageSteps, end);
-         ++step) {
-      const int token = step * 16 + 2 * t;
-      const __half* at = from + (step - page * kPageSteps) * 16 * kDim;
-      Values<kN> v[4];
-      v[0].load(values, at);
-      v[1].load(values, at + kDim);
-      v[2].load(values, at + 8 * kDim);
-      v[3].load(values, at + 9 * kDim);
-      // Past the row nothing was written yet: a weight of zero would not undo a NaN.
-      if (step * 16 + 16 > limit) {
-        v[0].keep(token < limit);
-        v[1].keep(token + 1 < limit);
-        v[2].keep(token + 8 < limit);
-        v[3].keep(token + 9 < limit);
-      }
-      std::uint32_t a[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int head = g + i % 2 * 8;
-        a[i] = head < heads
-                   ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
-                   : 0;
-      }
-#pragma unroll
-      for (int m = 0; m < kN; ++m) {
-        const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
-        multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
-                     permute(v[2].words[m / 2], v[3].words[m / 2], select));
-      }
-    }
-  }
-#pragma unroll
-  for (int m = 0; m < kN; ++m)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i / 2 * 8;
-      if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
-    }
+  const int limit = min(tokens.end - tokens.start, tokens.size);
+  ValueSums<kDim, kWarps> sums;
+  sums.template add_steps<kUnroll>(values, first / 16, (limit + 15) / 16, limit, heads, s);
+  sums.put_sums(heads, put);
 }
 
 }  // namespace tessera::gpu

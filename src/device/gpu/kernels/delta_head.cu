@@ -83,8 +83,8 @@ __device__ __forceinline__ Keys load_keys(const Room& room, int lane) {
     kk = fmaf(keys.k[i], keys.k[i], kk);
   }
   const float q_scale = 1.0f / sqrtf(static_cast<float>(kHead));
-  const float q_factor = q_scale / sqrtf(warp_sum(qq) + kL2Eps);
-  const float k_factor = 1.0f / sqrtf(warp_sum(kk) + kL2Eps);
+  const float q_factor = q_scale * inverse_root(warp_sum(qq) + kL2Eps);
+  const float k_factor = inverse_root(warp_sum(kk) + kL2Eps);
 #pragma unroll
   for (int i = 0; i < kParts; ++i) keys.q[i] *= q_factor, keys.k[i] *= k_factor;
   return keys;

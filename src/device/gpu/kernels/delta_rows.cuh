@@ -106,7 +106,7 @@ __device__ __forceinline__ void norm_rows(float (&x)[kWarpRows][kParts]) {
 #pragma unroll
     for (int part = 0; part < kParts; ++part) squares[r] = fmaf(x[r][part], x[r][part], squares[r]);
   }
-  const float factor = 1.0f / sqrtf(spread_sums(squares, lane) + kL2Eps);
+  const float factor = inverse_root(spread_sums(squares, lane) + kL2Eps);
 #pragma unroll
   for (int r = 0; r < kWarpRows; ++r) {
     const float own = shuffle(factor, r * (kWarp / kWarpRows));

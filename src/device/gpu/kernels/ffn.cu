@@ -39,7 +39,7 @@ __device__ float row_factor(const float* x, int n, float eps, float* partial) {
     sum += sum_squares(*reinterpret_cast<const float4*>(x + c));
   sum = block_sum(sum, partial);
   __syncthreads();
-  return 1.0f / sqrtf(sum / static_cast<float>(n) + eps);
+  return inverse_root(sum / static_cast<float>(n) + eps);
 }
 
 __device__ void norm_row(float* x, const float* weight, int n, float eps, float* partial) {
@@ -62,7 +62,7 @@ __device__ float dense_gate_of(const FfnArgs& args, const float* hidden, float* 
   __syncthreads();
   sum = block_sum(sum, partial);
   __syncthreads();
-  return sigmoid(sum / sqrtf(squares / static_cast<float>(args.n_embd) + args.eps));
+  return sigmoid(sum * inverse_root(squares / static_cast<float>(args.n_embd) + args.eps));
 }
 
 // Columns c..c+3 of a row's weighted sum over its experts, but those in `lacks`.

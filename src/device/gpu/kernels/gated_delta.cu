@@ -231,8 +231,8 @@ __global__ void __launch_bounds__(kThreads, kParts <= 4 ? 3 : 1)
       qq = fmaf(q[i], q[i], qq);
       kk = fmaf(k[i], k[i], kk);
     }
-    const float q_factor = q_scale / sqrtf(warp_sum(qq) + kL2Eps);
-    const float k_factor = 1.0f / sqrtf(warp_sum(kk) + kL2Eps);
+    const float q_factor = q_scale * inverse_root(warp_sum(qq) + kL2Eps);
+    const float k_factor = inverse_root(warp_sum(kk) + kL2Eps);
     const DeltaGates gates = kDecode ? first_gates : gates_of(args, s, static_cast<int>(row), head);
     float read[kColumns];
 #pragma unroll

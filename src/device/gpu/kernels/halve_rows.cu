@@ -29,7 +29,7 @@ __device__ __forceinline__ float head_factor(const Input& in, const float* x, in
     sum = 0;
     for (int i = 0; i < in.head_dim && c < in.cols; i += 4) sum += sum_squares(four_at(head + i));
   }
-  return 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
+  return inverse_root(sum / static_cast<float>(in.head_dim) + in.eps);
 }
 
 // The factor of a gate that halves will round.
@@ -71,7 +71,7 @@ __device__ __forceinline__ float row_factor(const Input& in, const float* x) {
   sum = 0;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) sum += sums[warp];
-  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+  return inverse_root(sum / static_cast<float>(in.cols) + in.eps);
 }
 
 // Grid: rows that are normed as a whole; else a row a warp by parts.

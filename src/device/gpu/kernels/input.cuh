@@ -140,7 +140,7 @@ __device__ inline void inverse_rms(const Input& in, int first, int n, float* inv
     }
     if (c < width) sum[0] += sum_squares(*reinterpret_cast<const float4*>(x + c));
     const float all = warp_sum(sum[0] + sum[1]);
-    if (lane == 0) inverse[i] = 1.0f / sqrtf(all / static_cast<float>(width) + in.eps);
+    if (lane == 0) inverse[i] = inverse_root(all / static_cast<float>(width) + in.eps);
   }
   __syncthreads();
 }
@@ -234,7 +234,7 @@ __device__ __forceinline__ void stage_row(const Input& in, const EarlyInput<kFou
     float sum = 0;
 #pragma unroll
     for (int w = 0; w < kDecodeWarps; ++w) sum += partial[w];
-    factor = 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+    factor = inverse_root(sum / static_cast<float>(in.cols) + in.eps);
   }
 #pragma unroll
   for (int i = 0; i < kFours; ++i) {
@@ -244,7 +244,7 @@ __device__ __forceinline__ void stage_row(const Input& in, const EarlyInput<kFou
     if (in.kind == InputKind::gated_rms) {
       float sum = sum_squares(y);
       for (int mask = in.head_dim / 8; mask > 0; mask /= 2) sum += shuffle_xor(sum, mask);
-      factor = 1.0f / sqrtf(sum / static_cast<float>(in.head_dim) + in.eps);
+      factor = inverse_root(sum / static_cast<float>(in.head_dim) + in.eps);
       y.x *= open_gate(in, z[i].x), y.y *= open_gate(in, z[i].y);
       y.z *= open_gate(in, z[i].z), y.w *= open_gate(in, z[i].w);
     }

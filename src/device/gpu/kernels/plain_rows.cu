@@ -68,7 +68,7 @@ __device__ __forceinline__ void finish_unit(const SuperArgs& args, const Room& r
     sum += room.parts[i][r * kDecodeRows + column];
     squares += room.squares[i][column];
   }
-  sum *= 1.0f / sqrtf(squares / static_cast<float>(args.in.cols) + args.in.eps);
+  sum *= inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps);
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
 }

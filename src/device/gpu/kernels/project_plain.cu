@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(kThreads)
     if (normed) {
       float square = 0;
       for (int part = 0; part < kGroups; ++part) square += inverse[part * kTokens + t];
-      all *= 1.0f / sqrtf(square / static_cast<float>(cols) + args.in.eps);
+      all *= inverse_root(square / static_cast<float>(cols) + args.in.eps);
     }
     const bool later = first_row + r >= args.first.w.rows;
     const PlainOutput& to = later ? args.second : args.first;

@@ -208,7 +208,7 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
     squares += from[kPlainRows * kCols];
   }
   if (args.in.kind == InputKind::rms_norm)
-    sum *= 1.0f / sqrtf(squares / static_cast<float>(args.in.cols) + args.in.eps);
+    sum *= inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps);
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
 }

@@ -51,51 +51,55 @@ __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
   }
 }
 
-// A part of a layer, whose description is s->layers[at]. Called: each part has all registers, and
-// what they pass on is how many entries of the ring have been read.
+// A part of a layer. Called: each part has all registers.
 template <void (*kPart)(Warp&, const Layer&)>
-static __device__ __noinline__ unsigned part(Passed passed, int at, unsigned number,
-                                             unsigned taken) {
-  Warp w{Reader(taken), passed, this_warp(), this_lane(), number};
-  kPart(w, shared()->layers[at]);
-  return w.reader.taken();
+static __device__ __noinline__ void part(Passed passed) {
+  Progress& p = progress();
+  Warp w{Reader(p.taken), passed, this_warp(), this_lane(), p.number};
+  kPart(w, this_layer());
+  p.taken = w.reader.taken();
+}
+
+__device__ __forceinline__ bool is_worker() {
+  return static_cast<int>(blockIdx.x) < kWorkers;
+}
+// By this thread, a value of the block's tile of the residual.
+__device__ __forceinline__ bool owns_value() {
+  return is_worker() && static_cast<int>(threadIdx.x) < kTileRows;
+}
+
+__device__ __forceinline__ void read_layer(const Passed& passed) {
+  const Progress& p = progress();
+  await_barrier(shared_address(&shared()->described[p.layer % kLayersAhead]),
+                (p.layer / kLayersAhead) & 1);
+  part<mixer_in>(passed);
+  if (this_layer().attends != 0) {
+    attend(passed);
+    if (is_worker()) combine(passed);
+  } else if (is_worker()) {
+    part<delta>(passed);
+  }
+  if (is_worker()) part<mixer_out>(passed);
+  part<route>(passed);
+  part<gate_and_up>(passed);
+  if (is_worker()) part<down>(passed);
 }
 
 __device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
-  Shared* s = shared();
   const Passed passed{args.passed};
-  const unsigned run = *passed.run();
-  const int i = static_cast<int>(threadIdx.x), block = static_cast<int>(blockIdx.x);
-  const bool worker = block < kWorkers, owns = worker && i < kTileRows;
-  float* mine = args.hidden + block * kTileRows + i;
-  // Not zero, as what was never passed.
-  unsigned number = (run + 1) * (kMostRunLayers + 1);
-  if (owns) {
-    s->mine[i] = *mine;
-    pass_value(passed.hidden() + block * kTileRows + i, s->mine[i], number);
+  const int place = static_cast<int>(blockIdx.x) * kTileRows + static_cast<int>(threadIdx.x);
+  // Numbers are not zero, as what was never passed.
+  const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
+  if (owns_value()) {
+    shared()->mine[threadIdx.x] = args.hidden[place];
+    pass_value(passed.hidden() + place, shared()->mine[threadIdx.x], number);
   }
-  unsigned taken = 0;
-#pragma unroll 1
-  for (int layer = 0; layer < args.n_layers; ++layer, ++number) {
-    const int at = layer % kLayersAhead;
-    await_barrier(shared_address(&s->described[at]), (layer / kLayersAhead) & 1);
-    const bool attends = s->layers[at].attends != 0;
-    taken = part<mixer_in>(passed, at, number, taken);
-    if (attends) {
-      attend(passed, at, number);
-      if (worker) combine(passed, number);
-    } else if (worker) {
-      taken = part<delta>(passed, at, number, taken);
-    }
-    if (worker) taken = part<mixer_out>(passed, at, number, taken);
-    taken = part<route>(passed, at, number, taken);
-    taken = part<gate_and_up>(passed, at, number, taken);
-    if (worker) taken = part<down>(passed, at, number, taken);
-  }
-  if (owns) *mine = s->mine[i];
+  Progress& p = progress();
+  for (p = {0, number, 0}; p.layer < args.n_layers; ++p.layer, ++p.number) read_layer(passed);
+  if (owns_value()) args.hidden[place] = shared()->mine[threadIdx.x];
   // Every block has contributed to what this one has read, and had read the number before.
-  if (block == 0 && i == 0) *passed.run() = run + 1;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
 }
 
 #endif

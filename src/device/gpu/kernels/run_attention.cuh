@@ -9,15 +9,15 @@ namespace tessera::gpu::run {
 
 #ifdef TESSERA_GPU_WGMMA
 
-// Calls get the place of the layer's description, s->layers[at].
 struct Span {
-  int kv_head, index, spans;
-  __device__ __forceinline__ int first_page() const { return index * kSpanPages; }
+  int kv_head, index, spans, size;
+  __device__ __forceinline__ int first_page() const { return index * (size / kPageTokens); }
   __device__ __forceinline__ bool last() const { return index + 1 == spans; }
 };
 // The unit-th of a step; `index` at `spans` or above: there is none.
 __device__ __forceinline__ Span span_of(int unit) {
-  return {unit % kKvHeads, unit / kKvHeads, shared()->sequence.first_position / kSpanTokens + 1};
+  const int context = shared()->sequence.first_position + 1;
+  return {unit % kKvHeads, unit / kKvHeads, spans_of(context), span_tokens(context)};
 }
 __device__ __forceinline__ KvHead page_places(int kv_head) {
   return kv_head_at({kKvHeads, kHeadDim, kHeadDim, KvFormat::f16}, kv_head);
@@ -29,11 +29,11 @@ __device__ __forceinline__ std::byte* page_of(const Layer& l, int page) {
 }
 
 // By one warp: a head arrives, is normed and turned where it has a norm, and left in its place.
-static __device__ __noinline__ void take_head(const Value* from, const float* weight, int at,
-                                              unsigned number) {
+static __device__ __noinline__ void take_head(const Value* from, const float* weight) {
   constexpr int kEach = kHeadDim / kWarp;
   Shared* s = shared();
-  const Layer& l = s->layers[at];
+  const Layer& l = this_layer();
+  const unsigned number = progress().number;
   const int lane = this_lane();
   const int turns = weight != nullptr ? l.turns : 0;
   const auto constants = load_constants<kEach>(weight, kHeadDim, l.cos, l.sin, turns, lane);
@@ -52,17 +52,17 @@ static __device__ __noinline__ void take_head(const Value* from, const float* we
 
 // The row's queries of the span's heads; where the span ends with the row, its key and value go to
 // their page too.
-__device__ __forceinline__ void take_heads(const Passed& passed, int at, unsigned number,
-                                           const Span& span, int warp, int lane) {
+__device__ __forceinline__ void take_heads(const Passed& passed, const Span& span, int warp,
+                                           int lane) {
   Shared* s = shared();
-  const Layer& l = s->layers[at];
+  const Layer& l = this_layer();
   if (warp == kReaders - 1 && lane < kSpanPages)
     s->attention.pages[lane] = page_of(l, span.first_page() + lane);
   const int which = warp - kGroupHeads;  // 0: the key, 1: the value
   if (which > 1 || (which >= 0 && !span.last())) return;
   const int from = which < 0 ? (span.kv_head * kGroupHeads + warp) * 2 * kHeadDim
                              : (which == 0 ? kKeysAt : kValuesAt) + span.kv_head * kHeadDim;
-  take_head(passed.in() + from, which < 0 ? l.q_norm : which == 0 ? l.k_norm : nullptr, at, number);
+  take_head(passed.in() + from, which < 0 ? l.q_norm : which == 0 ? l.k_norm : nullptr);
   const float* x = s->attention.heads[warp];
   if (which < 0) {
 #pragma unroll 1
@@ -98,7 +98,7 @@ struct WrittenRows : PageRows<kHeadDim> {
   }
 };
 
-static __device__ __noinline__ void attend(Passed passed, int at, unsigned number) {
+static __device__ __noinline__ void attend(Passed passed) {
   AttentionShared& a = shared()->attention;
   SpanShared<kGroupHeads>& s = a.span;
   const int warp = this_warp();
@@ -108,20 +108,19 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
     const Span span = span_of(unit);
     if (span.index >= span.spans) return;
     const KvHead place = page_places(span.kv_head);
-    const SpanTokens tokens{span.index * kSpanTokens, 0, shared()->sequence.first_position + 1};
+    const SpanTokens tokens{span.index * span.size, span.size, 0,
+                            shared()->sequence.first_position + 1};
     Record* to = passed.partials() +
                  (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kHeadDim};
     readers_sync();  // the span before has been read
-    take_heads(passed, at, number, span, warp, lane);
+    take_heads(passed, span, warp, lane);
     readers_sync();
-    if (has_scores<kReaders>(tokens))
-      score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, WrittenRows{{a.pages, place.k}},
-                                          kGroupHeads, 0.0f, tokens, s);
-    else
-      hide_scores<kReaders>(kGroupHeads, s);
+    hide_scores<kReaders>(kGroupHeads, tokens, s);
+    score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, WrittenRows{{a.pages, place.k}},
+                                        kGroupHeads, 0.0f, tokens, 0, s);
     readers_sync();
     weigh_span<kReaders>(
-        kGroupHeads, 0, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);
+        kGroupHeads, 0, tokens, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);
     readers_sync();
     const WrittenRows values{{a.pages, place.v}};
     sum_values<kHeadDim, kReaders, 4>(
@@ -129,28 +128,29 @@ static __device__ __noinline__ void attend(Passed passed, int at, unsigned numbe
         [&](int head, int column, float sum) {
           pass_record(to + head * kHeadDim + column, __float_as_uint(sum),
                       __float_as_uint(a.of_span[0][head]), __float_as_uint(a.of_span[1][head]),
-                      number);
+                      progress().number);
         },
         s);
   }
 }
 
 // Workers: the spans' sums, first span first, as combine_spans() adds them.
-static __device__ __noinline__ void combine(Passed passed, unsigned number) {
+static __device__ __noinline__ void combine(Passed passed) {
   AttentionShared& a = shared()->attention;
+  const unsigned number = progress().number;
   const int warp = this_warp();
   const int lane = this_lane();
   constexpr int kEach = kHeadDim / kGroup;
   const int block = static_cast<int>(blockIdx.x), head = block / kEach;
   const int first = block % kEach * kGroup;
-  const int spans = shared()->sequence.first_position / kSpanTokens + 1;
+  const int spans = spans_of(shared()->sequence.first_position + 1);
   constexpr std::int64_t kStride = std::int64_t{kQueryHeads} * kHeadDim;  // of spans
   const Record* partials = passed.partials() + head * kHeadDim + first + lane;
   float top = -INFINITY, sum = 0, value = 0;
   readers_sync();  // the block's own spans have been read
   if (warp == kReaders - 1) {
     const Value* gates = passed.in() + (head * 2 + 1) * kHeadDim + first;
-    shared()->z[lane] = await_value(gates + lane, number);
+    shared()->z[lane] = sigmoid(await_value(gates + lane, number));
   }
   // More spans than come at once: the tops of the others.
 #pragma unroll 1
@@ -190,7 +190,7 @@ static __device__ __noinline__ void combine(Passed passed, unsigned number) {
     }
   }
   if (warp != 0) return;
-  pass_group(group_of_lanes(value / sum * sigmoid(shared()->z[lane]), lane), 0.0f, number, lane,
+  pass_group(group_of_lanes(value / sum * shared()->z[lane], lane), 0.0f, number, lane,
              passed.heads() + block * 4);
 }
 

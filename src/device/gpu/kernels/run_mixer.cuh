@@ -122,8 +122,8 @@ __device__ __forceinline__ void step_columns(Warp& w, Columns& S) {
     return fmaf(a.w, b.w, fmaf(a.z, b.z, fmaf(a.y, b.y, fmaf(a.x, b.x, 0.0f))));
   };
   const float q_scale = 1.0f / sqrtf(static_cast<float>(kDim));
-  const float qf = over_root(q_scale, warp_sum(dot(q, q)) + kL2Eps);
-  const float kf = over_root(1.0f, warp_sum(dot(k, k)) + kL2Eps);
+  const float qf = q_scale * inverse_root(warp_sum(dot(q, q)) + kL2Eps);
+  const float kf = inverse_root(warp_sum(dot(k, k)) + kL2Eps);
   q = times(q, qf), k = times(k, kf);
   float read[2];
 #pragma unroll

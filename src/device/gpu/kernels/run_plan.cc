@@ -261,7 +261,7 @@ std::size_t run_layer_bytes() {
 }
 
 std::size_t run_passed_bytes(std::int64_t context) {
-  const std::int64_t spans = (context + kSpanTokens - 1) / kSpanTokens;
+  const std::int64_t spans = most_spans(static_cast<int>(context));
   return static_cast<std::size_t>(passed_layout().bytes + spans * kSpanBytes);
 }
 

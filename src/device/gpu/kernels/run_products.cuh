@@ -69,9 +69,6 @@ __device__ __forceinline__ void put_sum(float sum, int lane, float* shares) {
   if (i % 4 < 2) shares[i / 4 + i % 4 * 8] = sum;
 }
 
-static __device__ __noinline__ float over_root(float a, float x) {
-  return a / sqrtf(x);
-}
 static __device__ __noinline__ float silu_called(float x) {
   return silu(x);
 }
@@ -81,7 +78,7 @@ static __device__ __noinline__ float row_factor(int which, float eps) {
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < kSupers; ++i) sum += shared()->squares[which][i];
-  return over_root(1.0f, sum / static_cast<float>(kCols) + eps);
+  return inverse_root(sum / static_cast<float>(kCols) + eps);
 }
 
 // --- Rounding ---
@@ -110,7 +107,7 @@ static __device__ __noinline__ void put_records(Record v, int lane, bool heads, 
     float square = __uint_as_float(v.z);
     square += shuffle_xor(square, 4);
     square += shuffle_xor(square, 8);
-    factor = shuffle(over_root(1.0f, square / static_cast<float>(kDim) + eps), (lane & 28) + 2);
+    factor = shuffle(inverse_root(square / static_cast<float>(kDim) + eps), (lane & 28) + 2);
   }
   put_group({v.x, v.y, __uint_as_float(v.z), static_cast<int>(sums)}, factor, lane & 3, lane >> 2,
             to);

@@ -44,6 +44,14 @@ struct AttentionShared {
   float tops[kReaders];
 };
 
+// How far a reading warp is. It lies in shared memory: in registers it would be what every part of a
+// layer has to save.
+struct Progress {
+  int layer;        // of the run
+  unsigned number;  // of the layer, for run_values.cuh; odd in odd layers
+  unsigned taken;   // entries of the ring
+};
+
 // Shared memory behind the ring.
 struct Shared {
   // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
@@ -59,6 +67,7 @@ struct Shared {
   alignas(16) const std::byte* tables[kLayersAhead][kExperts];
   const std::byte* base[kBases];
   Sequence sequence;
+  Progress progress[kReaders];
 
   // A warp's sums of 16 rows: [unit][warp][row].
   alignas(16) float shares[6][kReaders][kTileRows];
@@ -109,6 +118,14 @@ __device__ __forceinline__ std::uint32_t row_address(int index) {
 template <typename T>
 __device__ __forceinline__ T load_shared(std::uint32_t at) {
   return *static_cast<const T*>(__cvta_shared_to_generic(at));
+}
+
+// The calling warp's.
+__device__ __forceinline__ Progress& progress() {
+  return shared()->progress[this_warp()];
+}
+__device__ __forceinline__ const Layer& this_layer() {
+  return shared()->layers[progress().layer % kLayersAhead];
 }
 
 // What a run reads once shall not push out of L2 what passes between blocks.

@@ -19,12 +19,28 @@ inline constexpr int kChoiceCandidates = 4096;
 inline constexpr std::size_t kChoiceWorkBytes =
     8 * (kChoiceBins + kChoicePieces + kChoiceCandidates) + 8 * kChoicePieces + 4 * kChoiceBins + 8;
 
-// A decode row's context is cut at multiples of this many tokens; each span gives one partial
-// result and they are merged first span first, so that a row's result does not depend on the batch.
-inline constexpr int kSpanTokens = 256;
-
+// A decode row's context is cut into spans; each gives one partial result and they are merged first
+// span first, so that a row's result does not depend on the batch. Short contexts are cut finer,
+// for as many multiprocessors to read them as there are: into 64 spans at most up to 16,384 tokens.
+inline constexpr int kMostSpanTokens = 256;
+TESSERA_HOST_DEVICE constexpr int span_bits(int context) {
+  return context <= 4096 ? 6 : context <= 8192 ? 7 : 8;
+}
+TESSERA_HOST_DEVICE constexpr int span_tokens(int context) {
+  return 1 << span_bits(context);
+}
+TESSERA_HOST_DEVICE constexpr int spans_of(int context) {
+  return (context + span_tokens(context) - 1) >> span_bits(context);
+}
+static_assert(kMostSpanTokens == span_tokens(1 << 30));
+// Of contexts up to this one.
+constexpr int most_spans(int max_context) {
+  const int finest = spans_of(max_context < 4096 ? max_context : 4096);
+  const int longest = spans_of(max_context);
+  return finest > longest ? finest : longest;
+}
 inline int attention_spans(int rows, int max_context) {
-  return rows > kDecodeRows ? 1 : (max_context + kSpanTokens - 1) / kSpanTokens;
+  return rows > kDecodeRows ? 1 : most_spans(max_context);
 }
 
 // Prompts of fewer rows go through the delta net row by row.

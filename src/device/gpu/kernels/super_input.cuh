@@ -46,7 +46,7 @@ __device__ __forceinline__ Eight normed_input(const Input& in, const InputSuper&
   square = squares(read.x);
   if (in.kind == InputKind::rms_norm) return times(read.x, weight);
   for (int mask = 1; mask <= in.head_dim / 16; mask *= 2) square += shuffle_xor(square, mask);
-  square = 1.0f / sqrtf(square / static_cast<float>(in.head_dim) + in.eps);
+  square = inverse_root(square / static_cast<float>(in.head_dim) + in.eps);
   return times(times(read.x, weight), read.z);
 }
 
@@ -86,7 +86,7 @@ __device__ __forceinline__ float row_factor(const Input& in, const float* square
   if (in.kind != InputKind::rms_norm) return 1.0f;
   float sum = 0;
   for (int i = 0; i < in.cols / kSuperCols; ++i) sum += squares[i];
-  return 1.0f / sqrtf(sum / static_cast<float>(in.cols) + in.eps);
+  return inverse_root(sum / static_cast<float>(in.cols) + in.eps);
 }
 // Of a staged row, after a barrier.
 __device__ __forceinline__ float row_factor(const Input& in, const SuperRoom& room, int row,

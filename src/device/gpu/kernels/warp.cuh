@@ -29,6 +29,17 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
 #endif
 }
 
+// 1 / sqrt(x), as the hardware has it: within two units in the last place. One function for all
+// kernels, whose rows are to have the same bits. A root and a quotient that are rounded rightly take
+// 200 clocks, and norms are waited for.
+__device__ __forceinline__ float inverse_root(float x) {
+#ifdef TESSERA_GPU_EMULATED
+  return 1.0f / sqrtf(x);
+#else
+  return rsqrtf(x);
+#endif
+}
+
 // Every lane gets the sum; the order is that of a butterfly.
 template <int kLanes = kWarp>
 __device__ __forceinline__ float warp_sum(float value) {
