@@ -200,6 +200,10 @@ void test_attention() {
   run({12, 1, 48, 80, 48, KvFormat::f16, 0, 0, none, false, false, false}, mixed, 7);
   run({24, 4, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false},
       {{600}, {1}, {2}, {33}}, 8);
+  // Rows around the contexts from which on spans are longer, alone and side by side.
+  for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0})
+    run({1, 1, 64, 64, 32, format, 0, 0, none, true, false, false},
+        {{4090, 60}, {4, 2}, {4, 2}, {4088, 1}, {4, 1}, {4, 1}}, 18);
   // Prompts: sequences that begin and end within pages, alone and side by side, rows that share no
   // KV head and eight heads that do, windows and caps over many pages.
   const std::vector<std::vector<int>> prompts = {{1, 37, 64}, {210, 3, 65}, {17, 129, 1}};

@@ -1,5 +1,6 @@
-// Attention of few rows over f16 pages: one block a row, KV head and span (attention_span.cuh). Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head
-// (16,384 tokens of 2 heads of 256: 33.5 MB, 7.3 us).
+// Attention of few rows over f16 pages: one block a row, KV head and span (attention_span.cuh).
+// Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head (16,384 tokens of 2 heads
+// of 256: 33.5 MB, 7.3 us).
 #include "device/gpu/kernels/attention_span.cuh"
 
 namespace tessera::gpu {

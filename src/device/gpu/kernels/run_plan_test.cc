@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "device/gpu/kernels/run.h"
+#include "device/gpu/kernels/sizes.h"
 
 namespace tessera::gpu::run {
 namespace {
@@ -213,6 +214,21 @@ TEST(RunPlans, AreOfOneAttention) {
   refuses([](AttentionArgs& a) { a.eps = 1e-5f; });
   refuses([](AttentionArgs& a) { a.q_norm = nullptr; });
   refuses([](AttentionArgs& a) { a.gate = OutputGate::none; });
+}
+
+TEST(Spans, ThereIsRoomForThoseOfEveryContext) {
+  EXPECT_EQ(spans_of(1), 1);
+  EXPECT_EQ(spans_of(64), 1);
+  EXPECT_EQ(spans_of(65), 2);
+  EXPECT_EQ(spans_of(4096), 64);
+  EXPECT_EQ(spans_of(4097), 33);
+  EXPECT_EQ(spans_of(8193), 33);
+  EXPECT_EQ(spans_of(16385), 65);
+  int most = 0;
+  for (int context = 1; context < 20000; ++context) {
+    most = std::max(most, spans_of(context));
+    ASSERT_EQ(most_spans(context), most) << context;
+  }
 }
 
 TEST(RunPlans, PassedValuesLieApart) {

@@ -44,8 +44,7 @@ struct AttentionShared {
   float tops[kReaders];
 };
 
-// How far a reading warp is. It lies in shared memory: in registers it would be what every part of a
-// layer has to save.
+// How far a reading warp is. In registers it would be what every part of a layer has to save.
 struct Progress {
   int layer;        // of the run
   unsigned number;  // of the layer, for run_values.cuh; odd in odd layers

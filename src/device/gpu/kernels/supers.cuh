@@ -287,8 +287,8 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const RowPart<kTy
   if constexpr (kType == BlockType::Q4_K) {
     const uint2 b = row.levels;
     const float4 x = row.factors;
-    // Bytes with both levels in them: where a column is an odd group's, what the low ones make of it
-    // is in both sums.
+    // Odd groups' levels are the upper halves of bytes. What the lower ones add to them is taken off
+    // at the end: an instruction less a word than masks.
     int low[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
     int both[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
     const auto add = [&](int (&to)[4], const std::uint32_t (&a)[4], int tile) {

@@ -30,7 +30,7 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
 }
 
 // 1 / sqrt(x), as the hardware has it: within two units in the last place. One function for all
-// kernels, whose rows are to have the same bits. A root and a quotient that are rounded rightly take
+// kernels, whose rows are to have the same bits. Rounded rightly, a root and a quotient take some
 // 200 clocks, and norms are waited for.
 __device__ __forceinline__ float inverse_root(float x) {
 #ifdef TESSERA_GPU_EMULATED
