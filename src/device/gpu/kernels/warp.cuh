@@ -30,8 +30,8 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
 }
 
 // 1 / sqrt(x), as the hardware has it: within two units in the last place. One function for all
-// kernels, whose rows are to have the same bits. Rounded rightly, a root and a quotient take some
-// 200 clocks, and norms are waited for.
+// kernels, whose rows are to have the same bits. Norms are waited for: a root and a quotient that
+// are rounded rightly cost a run of 40 layers 10 to 20 us (docs/gpu-runs.md).
 __device__ __forceinline__ float inverse_root(float x) {
 #ifdef TESSERA_GPU_EMULATED
   return 1.0f / sqrtf(x);
