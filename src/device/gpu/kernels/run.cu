@@ -51,7 +51,9 @@ __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
   }
 }
 
-// A part of a layer. Called: each part has all registers.
+// A part of a layer. Called: each part has all registers. Lanes need not be in step here, since a
+// part has them wait for each other (Reader::release) between what they read of their progress and
+// what they write, which is the same for all.
 template <void (*kPart)(Warp&, const Layer&)>
 static __device__ __noinline__ void part(Passed passed) {
   Progress& p = progress();
@@ -96,7 +98,14 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     pass_value(passed.hidden() + place, shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
-  for (p = {0, number, 0}; p.layer < args.n_layers; ++p.layer, ++p.number) read_layer(passed);
+  p = {0, number, 0};
+  while (p.layer < args.n_layers) {
+    read_layer(passed);
+    const Progress next{p.layer + 1, p.number + 1, p.taken};
+    __syncwarp();  // all lanes have read what all then write
+    p = next;
+    __syncwarp();
+  }
   if (owns_value()) args.hidden[place] = shared()->mine[threadIdx.x];
   // Every block has contributed to what this one has read, and had read the number before.
   if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
