@@ -204,6 +204,11 @@ void test_attention() {
   for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0})
     run({1, 1, 64, 64, 32, format, 0, 0, none, true, false, false},
         {{4090, 60}, {4, 2}, {4, 2}, {4088, 1}, {4, 1}, {4, 1}}, 18);
+  run({2, 1, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false},
+      {{4093}, {3}, {4}}, 19);
+  for (const int dims : {128, 512})
+    run({8, 2, dims, dims, 64, KvFormat::f16, 100, 20, none, true, false, false},
+        {{4100}, {5}, {4088}, {5}, {60}, {8}}, 20);
   // Prompts: sequences that begin and end within pages, alone and side by side, rows that share no
   // KV head and eight heads that do, windows and caps over many pages.
   const std::vector<std::vector<int>> prompts = {{1, 37, 64}, {210, 3, 65}, {17, 129, 1}};

@@ -327,7 +327,7 @@ void test_runs() {
   run(passed, alternating, {0, kAttends | 0x201, 0x1ff, kAttends | 2}, 1, 62, 4, 1.0f, 60);
   run(passed, alternating, {kAttends | 0x155, 0}, 1, 254, 4, 1.0f, 70);
   for (const int end : {4096, 8192, 16384})  // where spans grow, and where there are more than 64
-    run(passed, alternating, {kAttends}, 0, end - 2, 4, 1.0f, 80);
+    run(passed, alternating, {kAttends}, 0, end - 2, 4, 1.0f, unsigned(end));
   run(passed, alternating, {0, kAttends, kAttends | 1}, 2, 40000, 2, 1.0f, 90);
   const unsigned late = 0x03fffffdu;
   GPU_OK(TESSERA_GPU_API(Memcpy)(passed.data() + run::passed_layout().run, &late, sizeof late,

@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kThreads)
     const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
                                        static_cast<int>(threadIdx.x) % kWarp);
     score_tokens<kDim, kWarps, 2>(queries, PageRows<kDim>{pages, place.k}, heads, args.softcap,
-                                  tokens, 0, s);
+                                  tokens, s);
   }
   __syncthreads();
   weigh_span<kWarps>(heads, kDim, tokens, put, s);

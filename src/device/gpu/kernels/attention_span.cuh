@@ -7,7 +7,7 @@
 // divide the head's width, all tokens each. The block waits for itself between the steps:
 //
 //   hide_scores<kWarps>(heads, tokens, s);
-//   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, 0, s);
+//   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, s);
 //   weigh_span<kWarps>(heads, kDim, tokens, put, s);  // put(head, kDim or kDim + 1, value)
 //   sum_values<kDim, kWarps, kUnroll>(values, heads, tokens, put, s);   // put(head, column, value)
 #pragma once
@@ -102,57 +102,38 @@ __device__ __forceinline__ void hide_scores(int heads, const SpanTokens& tokens,
   }
 }
 
-// A lane's part of eight keys: of token lane / 4 of them.
-template <int kDim>
-struct EightKeys {
-  uint4 words[kDim / 32];
-
-  // From number `at` of the span on.
-  template <typename Rows>
-  __device__ __forceinline__ void load(const Rows& keys, int at, int lane) {
-    const int g = lane / 4, t = lane % 4;
-    const auto* from = reinterpret_cast<const uint4*>(
-        keys.page(at / kPageTokens) + (at % kPageTokens + g) * kDim + 8 * t);
-#pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) words[i] = keys.read(from + 4 * i);
-  }
-};
-template <int kDim, int kMostHeads, typename Queries>
-__device__ __forceinline__ void score_eight(const Queries& queries, const EightKeys<kDim>& keys,
-                                            int heads, float softcap, const SpanTokens& tokens,
-                                            int first, SpanShared<kMostHeads>& s) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  float d[4] = {0, 0, 0, 0};
-#pragma unroll
-  for (int i = 0; i < kDim / 32; ++i) {
-    QueryWords a;
-    queries.load(i, a);
-    multiply_f16(d, a[0], keys.words[i].x, keys.words[i].y);
-    multiply_f16(d, a[1], keys.words[i].z, keys.words[i].w);
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int head = g + i / 2 * 8, at = first + 2 * t + i % 2;
-    float score = d[i];
-    if (softcap > 0) score = softcap * tanhf(score / softcap);
-    const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
-    if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
-  }
-}
-// Scores of the warp's eights that the row sees, all but the first `done` of the warp's.
+// Scores of the warp's eights that the row sees.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries, typename Rows>
 __device__ __forceinline__ void score_tokens(const Queries& queries, const Rows& keys, int heads,
-                                             float softcap, const SpanTokens& tokens, int done,
+                                             float softcap, const SpanTokens& tokens,
                                              SpanShared<kMostHeads>& s) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  int at = (static_cast<int>(threadIdx.x) / kWarp + done * kWarps) * 8;
-  while (at < tokens.size && tokens.start + at + 8 <= tokens.begin) at += 8 * kWarps;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  int first = static_cast<int>(threadIdx.x) / kWarp * 8;
+  while (first < tokens.size && tokens.start + first + 8 <= tokens.begin) first += 8 * kWarps;
   const int end = min(tokens.size, tokens.end - tokens.start);
 #pragma unroll kUnroll
-  for (; at < end; at += 8 * kWarps) {
-    EightKeys<kDim> k;
-    k.load(keys, at, lane);
-    score_eight<kDim>(queries, k, heads, softcap, tokens, at, s);
+  for (; first < end; first += 8 * kWarps) {
+    const auto* from = reinterpret_cast<const uint4*>(
+        keys.page(first / kPageTokens) + (first % kPageTokens + g) * kDim + 8 * t);
+    uint4 k[kDim / 32];
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) k[i] = keys.read(from + 4 * i);
+    float d[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) {
+      QueryWords a;
+      queries.load(i, a);
+      multiply_f16(d, a[0], k[i].x, k[i].y);
+      multiply_f16(d, a[1], k[i].z, k[i].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i / 2 * 8, at = first + 2 * t + i % 2;
+      float score = d[i];
+      if (softcap > 0) score = softcap * tanhf(score / softcap);
+      const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
+      if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
+    }
   }
 }
 
@@ -208,90 +189,61 @@ struct Values {
   }
 };
 
-// The weighted sum of values by warps that divide the head's width. Lane g's kN columns are its
-// share of as many operands; a step is 16 tokens.
-template <int kDim, int kWarps>
-struct ValueSums {
-  static constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
-  // Of a lane's four tokens: 2t, 2t + 1, 2t + 8, 2t + 9.
-  using Step = Values<kN>[4];
-  float acc[kN][4] = {};
-
-  template <typename Rows>
-  __device__ __forceinline__ static void load(const Rows& values, int step, Step& v) {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-    const __half* at = values.page(step / kPageSteps) +
-                       (step % kPageSteps * 16 + 2 * t) * kDim + (warp * 8 + g) * kN;
-    v[0].load(values, at);
-    v[1].load(values, at + kDim);
-    v[2].load(values, at + 8 * kDim);
-    v[3].load(values, at + 9 * kDim);
-  }
-  // `limit`: of the span's tokens that the row sees.
-  template <int kMostHeads>
-  __device__ __forceinline__ void add(Step& v, int step, int limit, int heads,
-                                      const SpanShared<kMostHeads>& s) {
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-    const int token = step * 16 + 2 * t;
-    // Past the row nothing was written yet: a weight of zero would not undo a NaN.
-    if (step * 16 + 16 > limit) {
-      v[0].keep(token < limit);
-      v[1].keep(token + 1 < limit);
-      v[2].keep(token + 8 < limit);
-      v[3].keep(token + 9 < limit);
-    }
-    std::uint32_t a[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i % 2 * 8;
-      a[i] = head < heads
-                 ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
-                 : 0;
-    }
-#pragma unroll
-    for (int m = 0; m < kN; ++m) {
-      const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
-      multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
-                   permute(v[2].words[m / 2], v[3].words[m / 2], select));
-    }
-  }
-  // Steps [first, end).
-  template <int kUnroll, int kMostHeads, typename Rows>
-  __device__ __forceinline__ void add_steps(const Rows& values, int first, int end, int limit,
-                                            int heads, const SpanShared<kMostHeads>& s) {
-#pragma unroll 1
-    for (int page = first / kPageSteps; page * kPageSteps < end; ++page)
-#pragma unroll kUnroll
-      for (int step = max(page * kPageSteps, first); step < min((page + 1) * kPageSteps, end);
-           ++step) {
-        Step v;
-        load(values, step, v);
-        add(v, step, limit, heads, s);
-      }
-  }
-  template <typename Put>
-  __device__ __forceinline__ void put_sums(int heads, Put put) const {
-    const int warp = static_cast<int>(threadIdx.x) / kWarp;
-    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-#pragma unroll
-    for (int m = 0; m < kN; ++m)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int head = g + i / 2 * 8;
-        if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
-      }
-  }
-};
-
+// The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
+// operands.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
 __device__ __forceinline__ void sum_values(const Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
+  constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  const int column = warp * 8 * kN + g * kN;
   const int first = max(tokens.begin - tokens.start, 0);
-  const int limit = min(tokens.end - tokens.start, tokens.size);
-  ValueSums<kDim, kWarps> sums;
-  sums.template add_steps<kUnroll>(values, first / 16, (limit + 15) / 16, limit, heads, s);
-  sums.put_sums(heads, put);
+  const int limit = min(tokens.end - tokens.start, tokens.size), end = (limit + 15) / 16;
+  float acc[kN][4] = {};
+#pragma unroll 1
+  for (int page = first / kPageTokens; page * kPageTokens < limit; ++page) {
+    const __half* from = values.page(page) + 2 * t * kDim + column;
+#pragma unroll kUnroll
+    for (int step = max(page * kPageSteps, first / 16); step < min((page + 1) * kPageSteps, end);
+         ++step) {
+      const int token = step * 16 + 2 * t;
+      const __half* at = from + (step - page * kPageSteps) * 16 * kDim;
+      Values<kN> v[4];
+      v[0].load(values, at);
+      v[1].load(values, at + kDim);
+      v[2].load(values, at + 8 * kDim);
+      v[3].load(values, at + 9 * kDim);
+      // Past the row nothing was written yet: a weight of zero would not undo a NaN.
+      if (step * 16 + 16 > limit) {
+        v[0].keep(token < limit);
+        v[1].keep(token + 1 < limit);
+        v[2].keep(token + 8 < limit);
+        v[3].keep(token + 9 < limit);
+      }
+      std::uint32_t a[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int head = g + i % 2 * 8;
+        a[i] = head < heads
+                   ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
+                   : 0;
+      }
+#pragma unroll
+      for (int m = 0; m < kN; ++m) {
+        const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
+        multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
+                     permute(v[2].words[m / 2], v[3].words[m / 2], select));
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < kN; ++m)
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int head = g + i / 2 * 8;
+      if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
+    }
 }
 
 }  // namespace tessera::gpu

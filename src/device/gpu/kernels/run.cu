@@ -91,7 +91,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
   const Passed passed{args.passed};
   const int place = static_cast<int>(blockIdx.x) * kTileRows + static_cast<int>(threadIdx.x);
-  // Numbers are not zero, as what was never passed.
+  // Not zero, as what was never passed, but for one run in 2^26.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
     shared()->mine[threadIdx.x] = args.hidden[place];
@@ -102,7 +102,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   while (p.layer < args.n_layers) {
     read_layer(passed);
     const Progress next{p.layer + 1, p.number + 1, p.taken};
-    __syncwarp();  // all lanes have read what all then write
+    __syncwarp();  // all lanes have read what all then write: down() leaves a warp in two parts
     p = next;
     __syncwarp();
   }

@@ -1,4 +1,4 @@
-// Attention of one layer in run.h's kernel: spans of 256 tokens by blocks (attention_span.cuh),
+// Attention of one layer in run.h's kernel: spans (sizes.h) by blocks (attention_span.cuh),
 // whose partial results the workers add up, 32 columns of a head each.
 #pragma once
 
@@ -117,7 +117,7 @@ static __device__ __noinline__ void attend(Passed passed) {
     readers_sync();
     hide_scores<kReaders>(kGroupHeads, tokens, s);
     score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, WrittenRows{{a.pages, place.k}},
-                                        kGroupHeads, 0.0f, tokens, 0, s);
+                                        kGroupHeads, 0.0f, tokens, s);
     readers_sync();
     weigh_span<kReaders>(
         kGroupHeads, 0, tokens, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);

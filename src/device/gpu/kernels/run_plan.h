@@ -6,7 +6,7 @@
 //   in      pairs of tiles of the projections, block b those of b, b + 132, b + 264; of the delta
 //           net alpha and beta: 4 rows each block with gates
 //   mix     the delta net: worker w 32 columns of head w / 4
-//           attention: block u KV head u % 2 and span u / 2 of 256 tokens, then those of u + 132
+//           attention: block u KV head u % 2 and span u / 2 (sizes.h), then those of u + 132
 //           and so on; worker w 32 columns of head w / 8
 //   out     worker w: tile w of the residual
 //   route   worker w: experts 2w and 2w + 1; block 128: the dense branch's scalar gate

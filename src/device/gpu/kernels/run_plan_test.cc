@@ -235,7 +235,9 @@ TEST(RunPlans, PassedValuesLieApart) {
   constexpr PassedLayout kAt = passed_layout();
   EXPECT_EQ(kAt.partials, kAt.bytes);
   EXPECT_EQ(run_passed_bytes(1), static_cast<std::size_t>(kAt.bytes + kSpanBytes));
-  EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 2 * kSpanBytes));
+  EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 5 * kSpanBytes));
+  EXPECT_EQ(run_passed_bytes(16384), static_cast<std::size_t>(kAt.bytes + 64 * kSpanBytes));
+  EXPECT_EQ(run_passed_bytes(16385), static_cast<std::size_t>(kAt.bytes + 65 * kSpanBytes));
 }
 
 }  // namespace

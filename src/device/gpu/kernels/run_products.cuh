@@ -47,7 +47,8 @@ __device__ __forceinline__ void dot_here(std::uint32_t supers, int n, int index,
     to = load_shared<std::remove_reference_t<decltype(to)>>(row + static_cast<std::uint32_t>(at));
   };
   const RowPart<kType> part = row_part<kType>(lane, read);
-  // All loads are to be ahead of the first product: the compiler would have them late.
+  // For the compiler, which would load late: all loads are to be ahead of the first product. Those
+  // of Q6_K are too many for the registers.
   if constexpr (kType == BlockType::Q4_K) __syncwarp();
   dot_super<kType>(raw, part, lane, sums);
 }

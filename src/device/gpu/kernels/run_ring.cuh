@@ -4,8 +4,9 @@
 //   Feeder feeder(lane);  feeder.describe(plans, i);  feeder.feed(i);       // one warp
 //   const int at = reader.entry(0);  ...  reader.release(1, lane);           // the others
 //
-// Places in shared memory are passed as offsets: a call that is given a pointer does not know that
-// it is one to shared memory, and reads it by longer and slower ways.
+// Places in shared memory are passed as offsets, to products as addresses of 32 bits (address_of):
+// a call that is given a pointer does not know that it is one to shared memory, and reads it by
+// longer and slower ways.
 #pragma once
 
 #include "device/gpu/kernels/attention_span.cuh"

@@ -22,6 +22,7 @@ inline constexpr std::size_t kChoiceWorkBytes =
 // A decode row's context is cut into spans; each gives one partial result and they are merged first
 // span first, so that a row's result does not depend on the batch. Short contexts are cut finer,
 // for as many multiprocessors to read them as there are: into 64 spans at most up to 16,384 tokens.
+// Windows are cut as the context that they end is.
 inline constexpr int kMostSpanTokens = 256;
 TESSERA_HOST_DEVICE constexpr int span_bits(int context) {
   return context <= 4096 ? 6 : context <= 8192 ? 7 : 8;

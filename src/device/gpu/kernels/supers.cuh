@@ -9,8 +9,8 @@
 // applies all factors, and keeps the four lanes' sums apart: the same operations in the same order,
 // so a row's result does not depend on its neighbours.
 //
-// In the machine code of whole tiles (project_wide.cu): 54 instructions a tile of 16 x 64 in Q6_K,
-// with eight rows 97 in Q4_K and 128. A super-block of Q4_K in a run: 134 with loads and sums.
+// In the machine code of whole tiles of 16 x 64 (project_wide.cu): 54 instructions in Q6_K; with
+// eight rows 97 in Q4_K, 128 in Q6_K. A super-block of Q4_K in a run: 134 with loads and sums.
 #pragma once
 
 #include "device/gpu/kernels/dot.cuh"
@@ -287,8 +287,8 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const RowPart<kTy
   if constexpr (kType == BlockType::Q4_K) {
     const uint2 b = row.levels;
     const float4 x = row.factors;
-    // Odd groups' levels are the upper halves of bytes. What the lower ones add to them is taken off
-    // at the end: an instruction less a word than masks.
+    // Odd groups' levels are upper halves of bytes. What the lower ones add to them is taken off at
+    // the end: an instruction less a word than masks.
     int low[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
     int both[4] = {kFloatMagic, kFloatMagic, kFloatMagic, kFloatMagic};
     const auto add = [&](int (&to)[4], const std::uint32_t (&a)[4], int tile) {

@@ -33,11 +33,7 @@ __device__ __forceinline__ T shuffle_xor(T value, int mask) {
 // kernels, whose rows are to have the same bits. Norms are waited for: a root and a quotient that
 // are rounded rightly cost a run of 40 layers 10 to 20 us (docs/gpu-runs.md).
 __device__ __forceinline__ float inverse_root(float x) {
-#ifdef TESSERA_GPU_EMULATED
-  return 1.0f / sqrtf(x);
-#else
   return rsqrtf(x);
-#endif
 }
 
 // Every lane gets the sum; the order is that of a butterfly.
