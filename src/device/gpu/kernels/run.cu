@@ -22,6 +22,7 @@ __device__ __forceinline__ void init(const Sequence& sequence) {
   barrier_init(shared_address(&s->chosen), kExperts / kWarp);
   barrier_init(shared_address(&s->weighed), 1);
   for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
+  for (std::uint64_t& barrier : s->left) barrier_init(shared_address(&barrier), kReaders);
   barriers_ready();
   s->sequence = sequence;
 }
@@ -65,6 +66,10 @@ static __device__ __noinline__ void part(Passed passed) {
 __device__ __forceinline__ bool is_worker() {
   return static_cast<int>(blockIdx.x) < kWorkers;
 }
+// The dense branch's.
+__device__ __forceinline__ bool has_scalar_gate() {
+  return blockIdx.x == kWorkers;
+}
 // By this thread, a value of the block's tile of the residual.
 __device__ __forceinline__ bool owns_value() {
   return is_worker() && static_cast<int>(threadIdx.x) < kTileRows;
@@ -74,17 +79,23 @@ __device__ __forceinline__ void read_layer(const Passed& passed) {
   const Progress& p = progress();
   await_barrier(shared_address(&shared()->described[p.layer % kLayersAhead]),
                 (p.layer / kLayersAhead) & 1);
-  part<mixer_in>(passed);
-  if (this_layer().attends != 0) {
-    attend(passed);
-    if (is_worker()) combine(passed);
-  } else if (is_worker()) {
-    part<delta>(passed);
+  const bool attends = this_layer().attends != 0, worker = is_worker();
+  if (worker)
+    part<mixer_in>(passed);
+  else if (!attends)
+    part<delta_gates>(passed);
+  if (attends) attend(passed);
+  if (worker) {
+    if (attends)
+      combine(passed);
+    else
+      part<delta>(passed);
+    part<mixer_out>(passed);
   }
-  if (is_worker()) part<mixer_out>(passed);
-  part<route>(passed);
+  if (worker || has_scalar_gate()) part<route>(passed);
+  if (!worker) return;
   part<gate_and_up>(passed);
-  if (is_worker()) part<down>(passed);
+  part<down>(passed);
 }
 
 __device__ __forceinline__ void read_all(const RunArgs& args) {
@@ -95,7 +106,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
     shared()->mine[threadIdx.x] = args.hidden[place];
-    pass_value(passed.hidden() + place, shared()->mine[threadIdx.x], number);
+    pass_value(passed.hidden() + own_place(), shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
   p = {0, number, 0};
@@ -103,6 +114,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     read_layer(passed);
     const Progress next{p.layer + 1, p.number + 1, p.taken};
     __syncwarp();  // all lanes have read what all then write: down() leaves a warp in two parts
+    if (this_lane() == 0) arrive(shared_address(&shared()->left[p.layer % kLayersAhead]));
     p = next;
     __syncwarp();
   }

@@ -190,8 +190,7 @@ static __device__ __noinline__ void combine(Passed passed) {
     }
   }
   if (warp != 0) return;
-  pass_group(group_of_lanes(value / sum * shared()->z[lane], lane), 0.0f, number, lane,
-             passed.heads() + block * 4);
+  pass_group(value / sum * shared()->z[lane], 0.0f, number, lane, passed.heads() + block * 4);
 }
 
 #endif

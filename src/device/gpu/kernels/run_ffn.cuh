@@ -12,9 +12,8 @@ namespace tessera::gpu::run {
 __device__ __forceinline__ void route(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x);
   const int entry = w.reader.entry(0);
-  const int n = block < kWorkers ? 2 : block == kScalarGateBlock ? 1 : 0;
   if (w.warp < kSupers)
-    take_row(w.passed.middle(), entry, n, w.passed.logits() + block * 2, 1, l.eps, w.number);
+    take_row(w.passed.middle(), entry, block < kWorkers ? 2 : 1, w.passed.logits() + block * 2, 1, l.eps, w.number);
   w.reader.release(1, w.lane);
 }
 
@@ -68,74 +67,91 @@ __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
   }
 }
 
-// A group of 32 hidden activations of one branch, from two tiles of gate and two of up.
-__device__ __forceinline__ void hidden_group(Warp& w, BlockType gate_type, BlockType up_type,
-                                             int unit, float factor, Record* to) {
+// A group of 32 hidden activations of an expert, from two tiles of gate and two of up. The row
+// stands rounded since route().
+__device__ __forceinline__ void hidden_group(Warp& w, const Layer& l) {
+  Shares* shares = shared()->shares + 4;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
-    const float sum = super_sum(i == 0 ? gate_type : up_type, w.half_entry(), 8, w.warp % 8,
+    const float sum = super_sum(i == 0 ? l.gate : l.up, w.half_entry(), 8, w.warp % 8,
                                 row_address(w.warp % 8), threadIdx.x);
-    put_sum(sum, w.lane, shared()->shares[unit + i][w.warp]);
+    put_sum(sum, w.lane, shares[i][w.warp]);
     w.reader.release(2, w.lane);
   }
+  const float factor = w.warp == 0 ? row_factor(1, l.eps) : 0.0f;
   readers_sync();
   if (w.warp != 0) return;
-  const float gate = w.pair_total(unit) * factor, up = w.pair_total(unit + 1) * factor;
-  pass_group(group_of_lanes(silu_called(gate) * up, w.lane), 0.0f, w.number, w.lane, to);
+  const float gate = w.pair_total(shares[0]) * factor, up = w.pair_total(shares[1]) * factor;
+  pass_group(silu_called(gate) * up, 0.0f, w.number, w.lane,
+             w.passed.h() + static_cast<int>(blockIdx.x) * 4);
 }
 
-// The row stands rounded since route().
-__device__ __forceinline__ void gate_and_up(Warp& w, const Layer& l) {
-  const int block = static_cast<int>(blockIdx.x), dense = block - kFirstGateBlock;
-  const bool worker = block < kWorkers;
-  if (worker) {
-    if (w.warp < kExperts / kWarp) choose_experts(w);
-    await_barrier(shared_address(&shared()->chosen), w.number & 1);
-    if (w.warp == kReaders - 1) weigh_chosen(w, l);
+// A tile of the dense branch's hidden activations, by the warps that choose no experts.
+__device__ __forceinline__ void dense_tile(Warp& w, const Layer& l, int tile) {
+  if (w.warp < kSupers) {
+    row_is_there();
   } else {
-    readers_sync();
+    const int index = w.warp - kSupers;
+    Shares& shares = shared()->shares[0];
+    const float2 sums = two_sums(l.dense_gate, address_of(w.reader.entry(0)), l.dense_up,
+                                 address_of(w.reader.entry(1)), index, kRow, threadIdx.x);
+    put_sum(sums.x, w.lane, shares[index]);
+    put_sum(sums.y, w.lane, shares[kSupers + index]);
+    const float factor = index == 0 ? row_factor(1, l.eps) : 0.0f;
+    other_warps_sync();
+    if (index == 0) {
+      const float total = w.pair_total(shares) * factor;  // gate's, then up's
+      const float up = shuffle(total, w.lane % kTileRows + kTileRows);
+      if (w.lane < kTileRows)
+        pass_value(w.passed.dense() + row_place(static_cast<unsigned>(tile * kTileRows + w.lane)),
+                   silu_called(total) * up, w.number);
+    }
   }
-  const float factor = row_factor(1, l.eps);
-  // The dense branch's pair first, where the block has one: so its weights come.
-#pragma unroll 1
-  for (int i = dense >= 0 ? 0 : 1; i < (worker ? 2 : 1); ++i)
-    hidden_group(w, i == 0 ? l.dense_gate : l.gate, i == 0 ? l.dense_up : l.up, i * 4, factor,
-                 w.passed.h() + (i == 0 ? kUsed * kPairs + dense : block) * 4);
+  w.reader.release(2, w.lane);
 }
 
-// Workers: a super-block of one branch a warp, two branches where it has two; the dense branch's
-// are there first. Three entries: its tile, then those of four experts each.
+// Super-block `half` of the dense branch's activations, which are there long before the experts'.
+__device__ __forceinline__ void dense_down(Warp& w, const Layer& l, int half) {
+  const int item = kUsed * 2 + half;
+  round_here(await_eight(w.passed.dense(), half, w.lane, w.number), w.lane, item);
+  const float weight = sigmoid(await_value(w.passed.logits() + kExperts, w.number));
+  __syncwarp();
+  const float sum = super_sum(l.dense_down, address_of(w.reader.entry(0)), 2, half,
+                              row_address(item), threadIdx.x);
+  put_sum(sum * weight, w.lane, shared()->branch_shares[item]);
+}
+
+// Workers. What waits for nothing but the dense branch is done while the experts' bytes come.
+__device__ __forceinline__ void gate_and_up(Warp& w, const Layer& l) {
+  const int block = static_cast<int>(blockIdx.x), half = w.warp - (kReaders - 2);
+  if (block < kDenseTiles) dense_tile(w, l, block);
+  if (w.warp < kExperts / kWarp) choose_experts(w);
+  if (half >= 0) dense_down(w, l, half);
+  w.reader.release(1, w.lane);
+  await_barrier(shared_address(&shared()->chosen), w.number & 1);
+  if (w.warp == kSupers - 1) weigh_chosen(w, l);
+  hidden_group(w, l);
+}
+
+// Workers: a super-block of an expert's activations a warp; entries of four experts each.
 __device__ __forceinline__ void down(Warp& w, const Layer& l) {
   Shared* s = shared();
+  const int item = w.warp, expert = item / 2;
+  const std::uint32_t tile = address_of(w.reader.entry(static_cast<unsigned>(expert / 4)) +
+                                        expert % 4 * 2 * super_bytes(l.down));
+  const float sum = records_sum(l.down, tile, 2, item % 2, w.passed.h() + item * kWarp + w.lane,
+                                false, 0.0f, item, w.number);
   await_barrier(shared_address(&s->weighed), w.number & 1);
-  constexpr int kItems = (kUsed + 1) * 2;
-  const bool both = w.warp < kItems - kReaders;
-#pragma unroll 1
-  for (int item = both ? w.warp + kReaders : w.warp; item >= 0; item -= kReaders) {
-    const int branch = item / 2;
-    const bool dense = branch == kUsed;
-    const Record v = await_record(w.passed.h() + item * kWarp + w.lane, w.number);
-    const float weight = dense ? sigmoid(await_value(w.passed.logits() + kExperts, w.number))
-                               : s->selection.weights[branch];
-    __syncwarp();
-    put_records(v, w.lane, false, 0.0f, offset_of(s->row) + item * kSuperBytes);
-    const BlockType type = dense ? l.dense_down : l.down;
-    const int tile = w.reader.entry(dense ? 0 : 1 + branch / 4) +
-                     (dense ? 0 : branch % 4 * 2 * super_bytes(type));
-    const float sum =
-        super_sum(type, address_of(tile), 2, item % 2, row_address(item), threadIdx.x);
-    put_sum(sum * weight, w.lane, s->branch_shares + item * kTileRows);
-  }
-  w.reader.release(3, w.lane);
+  put_sum(sum * s->selection.weights[expert], w.lane, s->branch_shares[item]);
+  w.reader.release(2, w.lane);
   readers_sync();
   if (threadIdx.x >= kTileRows) return;
   float total = 0;
 #pragma unroll 6
-  for (int item = 0; item < kItems; ++item)
-    total += s->branch_shares[item * kTileRows + static_cast<int>(threadIdx.x)];
+  for (const auto& share : s->branch_shares) total += share[threadIdx.x];
   float& mine = s->mine[threadIdx.x];
   mine += total;
-  pass_value(w.passed.hidden() + blockIdx.x * kTileRows + threadIdx.x, mine, w.number + 1);
+  pass_value(w.passed.hidden() + own_place(), mine, w.number + 1);
 }
 
 #endif

@@ -23,6 +23,7 @@ struct Passed {
   __device__ __forceinline__ Value* middle() const { return values(kAt.middle); }
   __device__ __forceinline__ Value* in() const { return values(kAt.in); }
   __device__ __forceinline__ Value* logits() const { return values(kAt.logits); }
+  __device__ __forceinline__ Value* dense() const { return values(kAt.dense); }
   __device__ __forceinline__ Record* heads() const { return records(kAt.heads); }
   __device__ __forceinline__ Record* h() const { return records(kAt.h); }
   __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
@@ -39,49 +40,84 @@ struct Warp {
   unsigned number;  // of the layer, for run_values.cuh; odd in odd layers
 
   // Of two entries that belong together the one of this half of the warps.
-  __device__ __forceinline__ std::uint32_t half_entry() const {
-    return address_of(reader.entry(warp / 8));
+  __device__ __forceinline__ std::uint32_t half_entry(unsigned pair = 0) const {
+    return address_of(reader.entry(2 * pair + static_cast<unsigned>(warp) / 8));
   }
   // The sum of row lane % 16 of tile lane / 16 of a pair.
-  __device__ __forceinline__ float pair_total(int unit) const {
+  __device__ __forceinline__ float pair_total(const Shares& shares) const {
     float sum = 0;
 #pragma unroll
     for (int part = 0; part < kSupers; ++part)
-      sum += shared()->shares[unit][lane / 16 * kSupers + part][lane % 16];
+      sum += shares[lane / 16 * kSupers + part][lane % 16];
     return sum;
   }
 };
 
-// The row rounds itself, alpha and beta are made of it as it is, then pairs of tiles: half the
-// warps a tile.
+// Workers: the row is rounded, then two or three pairs of tiles: half the warps a tile.
 __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
   Shared* s = shared();
-  const int block = static_cast<int>(blockIdx.x);
+  const int block = static_cast<int>(blockIdx.x), index = w.warp % 8;
+  const auto type_of = [&](int pair) {
+    return l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
+  };
+  const int third = block + 2 * kWorkers, n = third < l.in_ends[2] ? 3 : 2;
   const int norm = w.reader.entry(0);
-  if (w.warp < kSupers) {
-    const int gates = block - kFirstGateBlock;
-    const bool plain = gates >= 0 && l.attends == 0;
-    Value* out = w.passed.in() + l.in_ends[2] * kGroup + gates * kGateRows;
-    take_row(w.passed.hidden(), norm, plain ? kGateRows : 0, out, 0, l.eps, w.number);
-  }
+  if (w.warp < kSupers) take_row(w.passed.hidden(), norm, 0, nullptr, 0, l.eps, w.number);
   w.reader.release(1, w.lane);
-  readers_sync();
-  // Ahead of the products, which others are at meanwhile.
-  const float factor = w.warp < kMostInPairs ? row_factor(0, l.eps) : 1.0f;
-  int n = 0;
-#pragma unroll 1
-  for (int pair = block; pair < l.in_ends[2]; pair += kBlocks, ++n) {
-    const BlockType type = l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
-    const float sum = super_sum(type, w.half_entry(), 8, w.warp % 8, row_address(w.warp % 8),
+  const float2 sums = two_sums(type_of(block), w.half_entry(), type_of(block + kWorkers),
+                               w.half_entry(1), index, kInStep, threadIdx.x);
+  put_sum(sums.x, w.lane, s->shares[0][w.warp]);
+  put_sum(sums.y, w.lane, s->shares[1][w.warp]);
+  w.reader.release(4, w.lane);
+  const float factor = w.warp < n ? row_factor(0, l.eps) : 1.0f;
+  if (n == 3) {
+    const float sum = super_sum(type_of(third), w.half_entry(), 8, index, row_address(index),
                                 threadIdx.x);
-    put_sum(sum, w.lane, s->shares[n][w.warp]);
+    put_sum(sum, w.lane, s->shares[2][w.warp]);
     w.reader.release(2, w.lane);
   }
   readers_sync();
   // Outputs stand one behind the other: pairs are places.
   if (w.warp < n)
-    pass_value(w.passed.in() + (block + w.warp * kBlocks) * kGroup + w.lane,
-               w.pair_total(w.warp) * factor, w.number);
+    pass_value(w.passed.in() + (block + w.warp * kWorkers) * kGroup + w.lane,
+               w.pair_total(s->shares[w.warp]) * factor, w.number);
+}
+
+// Helpers: alpha and beta, of the normed row as it is, a row of theirs a warp.
+__device__ __forceinline__ void delta_gates(Warp& w, const Layer& l) {
+  static_assert(kGateRows == kReaders);
+  Shared* s = shared();
+  const int norm = w.reader.entry(0);
+  if (w.warp < kSupers) {
+    const auto* weights = reinterpret_cast<const float*>(shared_bytes() + norm);
+    const Eight weight = load_eight(weights + w.warp * kSuperCols, w.lane);
+    const Eight v = await_eight(w.passed.hidden(), w.warp, w.lane, w.number);
+    const Eight x = times(v, weight);
+    auto* to = reinterpret_cast<float4*>(s->normed + w.warp * kSuperCols + eight_at(w.lane));
+    to[0] = x.low, to[4] = x.high;
+    const float square = warp_sum(squares(v));
+    if (w.lane == 0) s->squares[0][w.warp] = square;
+  }
+  w.reader.release(1, w.lane);
+  readers_sync();
+  const auto* row = reinterpret_cast<const float*>(
+      shared_bytes() + w.reader.entry(static_cast<unsigned>(w.warp / kRowsTogether)) +
+      w.warp % kRowsTogether * (kCols * 4));
+  float shares[kSupers];
+#pragma unroll
+  for (int i = 0; i < kSupers; ++i)
+    shares[i] = dot_eight(load_eight(row + i * kSuperCols, w.lane),
+                          load_eight(s->normed + i * kSuperCols, w.lane), 0.0f);
+  const float share = spread_sums(shares, w.lane);
+  float total = 0;
+#pragma unroll
+  for (int i = 0; i < kSupers; ++i) total += shuffle(share, i * (kWarp / kSupers));
+  total *= row_factor(0, l.eps);
+  const int helper = static_cast<int>(blockIdx.x) - kWorkers;
+  if (w.lane == 0)
+    pass_value(w.passed.in() + l.in_ends[2] * kGroup + helper * kGateRows + w.warp, total,
+               w.number);
+  w.reader.release(kGateRows / kRowsTogether, w.lane);
 }
 
 // Two columns of S a warp: 4 of their 128 values a lane and column.
@@ -160,8 +196,7 @@ __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
 #pragma unroll
   for (int j = 0; j < 2; ++j)
     S.of[j] = *reinterpret_cast<const float4*>(entry + (w.warp * 2 + j) * (kDim * 4) + w.lane * 16);
-  const auto* norm = reinterpret_cast<const float4*>(entry + kNormAt) + w.lane % 4;
-  const Eight norms{norm[0], norm[4]};
+  const float norm = floats[kNormAt / 4 + w.lane];
   constexpr int kGatesWarp = kChannels / kWarp, kGroupWarp = kReaders - 1;
   if (c >= 0) {
     convolve(w, l, head, first_column, i, c, floats);
@@ -182,12 +217,11 @@ __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
   readers_sync();
   if (w.warp == 0) {
     const auto* x = reinterpret_cast<const float4*>(s->mixed) + w.lane % 4;
-    const auto* z = reinterpret_cast<const float4*>(s->z) + w.lane % 4;
     const Eight mixed{x[0], x[4]};
     float square = squares(mixed);
     square += shuffle_xor(square, 1);
     square += shuffle_xor(square, 2);
-    pass_group(times(times(mixed, norms), {z[0], z[4]}), square, w.number, w.lane,
+    pass_group(s->mixed[w.lane] * norm * s->z[w.lane], square, w.number, w.lane,
                w.passed.heads() + block * 4);
   }
   float* state = l.state + s->sequence.slot * l.slot_stride + kTaps * l.channels +
@@ -196,15 +230,18 @@ __device__ __forceinline__ void delta(Warp& w, const Layer& l) {
   for (int j = 0; j < 2; ++j) *reinterpret_cast<float4*>(state + j * kDim + 4 * w.lane) = S.of[j];
 }
 
+// Where the value of the residual stands that this thread owns.
+__device__ __forceinline__ int own_place() {
+  return row_place(blockIdx.x * kTileRows + threadIdx.x);
+}
+
 // Workers: a warp a super-block of all heads' columns.
 __device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
   Shared* s = shared();
-  const int block = static_cast<int>(blockIdx.x), i = static_cast<int>(threadIdx.x);
-  const Record v = await_record(w.passed.heads() + w.warp * kWarp + w.lane, w.number);
-  __syncwarp();
-  put_records(v, w.lane, l.attends == 0, l.head_eps, offset_of(s->row) + w.warp * kSuperBytes);
-  const float sum =
-      super_sum(l.out, w.half_entry(), 8, w.warp % 8, row_address(w.warp), threadIdx.x);
+  const int i = static_cast<int>(threadIdx.x);
+  const float sum = records_sum(l.out, w.half_entry(), 8, w.warp % 8,
+                                w.passed.heads() + w.warp * kWarp + w.lane, l.attends == 0,
+                                l.head_eps, w.warp, w.number);
   put_sum(sum, w.lane, s->shares[3][w.warp]);
   w.reader.release(2, w.lane);
   readers_sync();
@@ -213,7 +250,7 @@ __device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
 #pragma unroll
   for (int part = 0; part < kReaders; ++part) total += s->shares[3][part][i];
   s->mine[i] += total;
-  pass_value(w.passed.middle() + block * kTileRows + i, s->mine[i], w.number);
+  pass_value(w.passed.middle() + own_place(), s->mine[i], w.number);
 }
 
 #endif

@@ -39,30 +39,44 @@ class PlanWriter {
       : layer_(layer), block_(block), plan_(plan) {}
 
   void write() {
-    const bool worker = block_ < kWorkers;
-    const ExpertShape& experts = layer_.ffn.moe.shape;
-    mixer_in();
-    if (worker && !attends(layer_)) state();
-    if (worker) sixteen(layer_.out.outputs[0].w, kAbsolute, 0, block_);
-    route();
-    if (block_ >= kFirstGateBlock) {
-      sixteen(layer_.ffn.dense.gate, kAbsolute, 0, block_ - kFirstGateBlock);
-      sixteen(layer_.ffn.dense.up, kAbsolute, 0, block_ - kFirstGateBlock);
-    }
-    if (!worker) return finish();
+    if (block_ < kWorkers)
+      work();
+    else
+      help(block_ - kWorkers);
+  }
+
+ private:
+  void work() {
+    const FfnArgs& ffn = layer_.ffn;
+    const ExpertShape& experts = ffn.moe.shape;
+    norm_and_rows(layer_.in.input.weight);
+    pairs_in();
+    if (!attends(layer_)) state();
+    sixteen(layer_.out.outputs[0].w, kAbsolute, 0, block_);
+    norm_and_rows(ffn.norm, &ffn.moe.router_weight, 2 * block_, 2);
+    if (block_ < kDenseTiles)
+      for (const Matrix* w : {&ffn.dense.gate, &ffn.dense.up}) eight(*w, kAbsolute, 0, block_);
+    open(2 * super_bytes(ffn.dense.down.type), false);
+    supers(ffn.dense.down, kAbsolute, 0, block_ * 2, 2, 0);
     const std::uint32_t expert = kChosenExpert + static_cast<std::uint32_t>(block_ / kPairs);
     sixteen(experts.gate, expert, 0, block_ % kPairs);
     sixteen(experts.up, expert, experts.up_offset, block_ % kPairs);
     down();
-    finish();
   }
-
- private:
-  // More than half of the ring: what readers and the feeder are apart rests on it.
-  void finish() const {
-    std::int64_t bytes = 0;
-    for (int i = 0; i < entries_; ++i) bytes += plan_.entries[i].bytes;
-    CHECK(2 * bytes > kRingBytes);
+  void help(int helper) {
+    const FfnArgs& ffn = layer_.ffn;
+    if (!attends(layer_)) {
+      norm_and_rows(layer_.in.input.weight);
+      const Matrix& w = layer_.in.outputs[helper < kHelpers / 2 ? 2 : 3].w;
+      for (int row = 0; row < kGateRows; row += kRowsTogether) {
+        open(kRowsTogether * kRow, false);
+        rows(w, helper % (kHelpers / 2) * kGateRows + row, kRowsTogether, 0);
+      }
+    }
+    if (helper != 0) return;
+    const Matrix scalar{BlockType::F32, 1, kCols,
+                        reinterpret_cast<const std::byte*>(ffn.dense.scalar_gate)};
+    norm_and_rows(ffn.norm, &scalar, 0, 1);
   }
   void open(int bytes, bool chosen) {
     CHECK(entries_ + 1 < kMostEntries);
@@ -73,7 +87,7 @@ class PlanWriter {
     CHECK(pieces_ < kMostPieces && to + bytes <= entry_->bytes);
     CHECK(from % 16 == 0 && to % 16 == 0 && bytes % 16 == 0, "bulk copies are of 16 bytes");
     plan_.pieces[pieces_++] = {from, to, base << 24 | static_cast<std::uint32_t>(bytes)};
-    ++entry_->n;
+    CHECK(++entry_->n <= kMostTogether);
   }
 
   // `n` super-blocks of a matrix from `first` on, plane by plane, to `to`. `offset`: of the matrix
@@ -95,26 +109,26 @@ class PlanWriter {
   }
   // The sixteen super-blocks of number `index`: two tiles of 2,048 columns or one of 4,096.
   void sixteen(const Matrix& w, std::uint32_t base, std::int64_t offset, int index) {
-    for (int half = 0; half < 2; ++half) {
-      open(8 * super_bytes(w.type), base != kAbsolute);
-      supers(w, base, offset, index * 16 + half * 8, 8, 0);
-    }
+    for (int half = 0; half < 2; ++half) eight(w, base, offset, index * 2 + half);
+  }
+  void eight(const Matrix& w, std::uint32_t base, std::int64_t offset, int index) {
+    open(8 * super_bytes(w.type), base != kAbsolute);
+    supers(w, base, offset, index * 8, 8, 0);
+  }
+  static constexpr int kRow = kCols * 4;
+  void rows(const Matrix& w, int first, int n, int to) {
+    add(address(w.data) + std::int64_t{first} * kRow, kAbsolute, to, n * kRow);
   }
   // A norm's weights, then `n` plain rows.
-  void rows(const float* norm, const Matrix* w, int first, int n) {
-    constexpr int kRow = kCols * 4;
+  void norm_and_rows(const float* norm, const Matrix* w = nullptr, int first = 0, int n = 0) {
     open((1 + n) * kRow, false);
     add(address(norm), kAbsolute, 0, kRow);
-    if (n > 0) add(address(w->data) + std::int64_t{first} * kRow, kAbsolute, kRow, n * kRow);
+    if (n > 0) rows(*w, first, n, kRow);
   }
 
-  void mixer_in() {
-    const int i = block_ - kFirstGateBlock, each = kHeads / kGateRows;
-    const bool gates = i >= 0 && !attends(layer_);
-    const Matrix* w = gates ? &layer_.in.outputs[i < each ? 2 : 3].w : nullptr;
-    rows(layer_.in.input.weight, w, gates ? i % each * kGateRows : 0, gates ? kGateRows : 0);
+  void pairs_in() {
     const InEnds in = in_ends(layer_);
-    for (int pair = block_; pair < in.ends[2]; pair += kBlocks) {
+    for (int pair = block_; pair < in.ends[2]; pair += kWorkers) {
       const int m = pair < in.ends[0] ? 0 : pair < in.ends[1] ? 1 : 2;
       sixteen(layer_.in.outputs[m].w, kAbsolute, 0, m == 0 ? pair : pair - in.ends[m - 1]);
     }
@@ -146,20 +160,9 @@ class PlanWriter {
     return s.grouped_values ? head / (s.n_value_head / s.n_key_head) : head % s.n_key_head;
   }
 
-  void route() {
-    const FfnArgs& ffn = layer_.ffn;
-    const Matrix scalar{BlockType::F32, 1, kCols,
-                        reinterpret_cast<const std::byte*>(ffn.dense.scalar_gate)};
-    if (block_ < kWorkers) return rows(ffn.norm, &ffn.moe.router_weight, 2 * block_, 2);
-    rows(ffn.norm, &scalar, 0, block_ == kScalarGateBlock ? 1 : 0);
-  }
-
-  // Tile by tile, two super-blocks each: the dense branch's, then four chosen experts' at a time.
+  // Tile by tile, two super-blocks each, four chosen experts' at a time.
   void down() {
-    const Matrix& dense = layer_.ffn.dense.down;
     const ExpertShape& experts = layer_.ffn.moe.shape;
-    open(2 * super_bytes(dense.type), false);
-    supers(dense, kAbsolute, 0, block_ * 2, 2, 0);
     const int each = 2 * super_bytes(experts.down.type);
     for (int e = 0; e < kUsed; ++e) {
       if (e % 4 == 0) open(4 * each, true);

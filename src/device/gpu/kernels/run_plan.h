@@ -2,16 +2,16 @@
 // copies to shared memory, in which order. The host writes it once: finding out on the GPU would
 // cost each block the instructions, which are bytes to fetch too.
 //
-// Work of a layer, by block (132 of them; the first 128 are workers, the last 16 have gates):
-//   in      pairs of tiles of the projections, block b those of b, b + 132, b + 264; of the delta
-//           net alpha and beta: 4 rows each block with gates
+// Work of a layer, by block (132 of them; the first 128 are workers, the last 4 helpers):
+//   in      worker w: pairs of tiles of the projections, w, w + 128, w + 256; of the delta net
+//           each helper 16 rows of alpha and beta
 //   mix     the delta net: worker w 32 columns of head w / 4
 //           attention: block u KV head u % 2 and span u / 2 (sizes.h), then those of u + 132
 //           and so on; worker w 32 columns of head w / 8
 //   out     worker w: tile w of the residual
-//   route   worker w: experts 2w and 2w + 1; block 128: the dense branch's scalar gate
-//   hidden  worker w: a pair of tiles (32 activations), w % 16, of the expert chosen w / 16th;
-//           block 116 + i: pair i of the dense branch
+//   route   worker w: experts 2w and 2w + 1; the first helper: the dense branch's scalar gate
+//   hidden  worker w: a pair of tiles (32 activations), w % 16, of the expert chosen w / 16th; the
+//           first 32 workers, while the others choose: tile w (16 activations) of the dense branch
 //   down    worker w: tile w of all nine branches
 #pragma once
 
@@ -38,14 +38,16 @@ inline constexpr int kRingBytes = 172 * 1024;
 
 // Who does what.
 inline constexpr int kBlocks = 132, kWorkers = kCols / kTileRows;
-inline constexpr int kGateBlocks = 16, kFirstGateBlock = kBlocks - kGateBlocks;
-inline constexpr int kGateRows = 2 * kHeads / kGateBlocks;
-inline constexpr int kScalarGateBlock = kWorkers;
-inline constexpr int kPairs = kHidden / kGroup;  // of tiles, a branch
-inline constexpr int kMostInPairs = 3;           // a block
+inline constexpr int kHelpers = kBlocks - kWorkers;
+inline constexpr int kGateRows = 2 * kHeads / kHelpers, kRowsTogether = 2;  // of alpha and beta
+inline constexpr int kPairs = kHidden / kGroup;                             // of tiles, a branch
+inline constexpr int kDenseTiles = kHidden / kTileRows;
 static_assert(kHeads * kDim / kGroup == kWorkers && kUsed * kPairs == kWorkers);
-static_assert(2 * kWorkers == kExperts && kPairs == kGateBlocks && kScalarGateBlock < kBlocks);
-static_assert((kMostChannels + kValues) / kGroup <= kMostInPairs * kBlocks);
+static_assert(2 * kWorkers == kExperts && kHeads % kGateRows == 0);
+static_assert(kDenseTiles <= kWorkers);
+// Two or three pairs of tiles in a worker.
+static_assert(kMostChannels + kValues <= 3 * kWorkers * kGroup &&
+              2 * kValues >= 2 * kWorkers * kGroup && kProjected >= 2 * kWorkers * kGroup);
 static_assert(kQueryHeads * kHeadDim == kValues && kProjected <= kMostChannels + kValues);
 
 // A block's part of the delta net's state and constants, in bytes of its entry of the ring.
@@ -76,29 +78,39 @@ struct Piece {
   std::int32_t to;
   std::uint32_t size;  // base << 24 | bytes
 };
-// What comes together, and is waited for together.
-struct Entry {
+// What comes together, and is waited for together: kMostTogether pieces at most.
+inline constexpr int kMostTogether = 32;
+struct alignas(16) Entry {
   std::int32_t bytes;     // 0: the last one
   std::int32_t first, n;  // pieces
   std::int32_t chosen;    // 1: not before the experts are chosen
 };
-// With every matrix in Q6_K, which has four planes: norms and plain rows 2 + 2, in 24, state 25,
-// out 8, gate and up 16 and the dense branch's 16, down 36.
-inline constexpr int kMostEntries = 24, kMostPieces = 130;
+// With every matrix in Q6_K, which has four planes: norms and plain rows 1 + 2, in 24, state 28,
+// out 8, gate and up 16 and the dense branch's 8, down 36.
+inline constexpr int kMostEntries = 24, kMostPieces = 126;
 struct alignas(16) Plan {
   Entry entries[kMostEntries];
   Piece pieces[kMostPieces];
 };
 
+// Where value `column` of a row stands that warps take (await_eight()): a warp's look is at whole
+// lines, 16 bytes a lane and load.
+constexpr int row_place(unsigned column) {
+  const unsigned load = column % 32 / 16 * 2 + column % 4 / 2;
+  const unsigned lane = column % 256 / 32 * 4 + column % 16 / 4;
+  return static_cast<int>(column / 256 * 256 + load * 64 + lane * 2 + column % 2);
+}
+
 // What passes between blocks, in bytes: f32 with numbers of 8 bytes each, records of 16
 // (run_values.cuh).
 struct PassedLayout {
-  std::int64_t hidden;    // [2048]: a layer's input
-  std::int64_t middle;    // [2048]: behind its mixer
+  std::int64_t hidden;    // [2048], as row_place() says: a layer's input
+  std::int64_t middle;    // the same: behind its mixer
   std::int64_t in;        // q, k, v; gate; alpha; beta. Or of each head query, gate; keys; values
   std::int64_t logits;    // [256] of the experts, then the dense branch's
   std::int64_t heads;     // records of gated heads: [worker][4]
-  std::int64_t h;         // of hidden activations: [branch][pair][4]
+  std::int64_t h;         // of hidden activations: [expert][pair][4]
+  std::int64_t dense;     // [512], as row_place() says: those of the dense branch
   std::int64_t run;       // u32: the number of the next run
   std::int64_t partials;  // of spans: [span][query head][256] of sum of values, top, weight
   std::int64_t bytes;     // without them
@@ -115,7 +127,8 @@ constexpr PassedLayout passed_layout() {
   place(at.in, (kMostChannels + kValues + 2 * kHeads) * 8);
   place(at.logits, (kExperts + 1) * 8);
   place(at.heads, kWorkers * 4 * 16);
-  place(at.h, (kUsed + 1) * kPairs * 4 * 16);
+  place(at.h, kUsed * kPairs * 4 * 16);
+  place(at.dense, kHidden * 8);
   place(at.run, 4);
   at.partials = at.bytes;
   return at;

@@ -38,32 +38,69 @@ __device__ __forceinline__ void load_super_here(RawSuper& raw, std::uint32_t sup
     raw.d[0] = load_shared<std::uint32_t>(at(n * 3328 + index * 32 + g * 4));
   }
 }
+// What a lane reads of a rounded super-block.
 template <BlockType kType>
-__device__ __forceinline__ void dot_here(std::uint32_t supers, int n, int index, std::uint32_t row,
-                                         int lane, RowSums& sums) {
-  RawSuper raw;
-  load_super_here<kType>(raw, supers, n, index, lane);
+__device__ __forceinline__ RowPart<kType> row_part_here(std::uint32_t row, int lane) {
   const auto read = [&](int at, auto& to) {
     to = load_shared<std::remove_reference_t<decltype(to)>>(row + static_cast<std::uint32_t>(at));
   };
-  const RowPart<kType> part = row_part<kType>(lane, read);
-  // For the compiler, which would load late: all loads are to be ahead of the first product. Those
-  // of Q6_K are too many for the registers.
-  if constexpr (kType == BlockType::Q4_K) __syncwarp();
-  dot_super<kType>(raw, part, lane, sums);
+  return row_part<kType>(lane, read);
 }
 
 // The product of a warp's 16 rows with a super-block of the row: in lanes of even t row g's, in the
 // others row g + 8's (supers.cuh).
+template <BlockType kType>
+__device__ __forceinline__ float dot_here(const RawSuper& raw, std::uint32_t row, int lane) {
+  const RowPart<kType> part = row_part_here<kType>(row, lane);
+  // For the compiler, which would load late: all loads are to be ahead of the first product. Those
+  // of Q6_K are too many for the registers.
+  if constexpr (kType == BlockType::Q4_K) __syncwarp();
+  RowSums sums;
+  dot_super<kType>(raw, part, lane, sums);
+  return sums.own_total(lane);
+}
 static __device__ __noinline__ float super_sum(BlockType type, std::uint32_t supers, int n,
                                                int index, std::uint32_t row, unsigned thread) {
   const int lane = static_cast<int>(thread % kWarp);
-  RowSums sums;
-  if (type == BlockType::Q4_K)
-    dot_here<BlockType::Q4_K>(supers, n, index, row, lane, sums);
-  else
-    dot_here<BlockType::Q6_K>(supers, n, index, row, lane, sums);
-  return sums.own_total(lane);
+  RawSuper raw;
+  if (type == BlockType::Q4_K) {
+    load_super_here<BlockType::Q4_K>(raw, supers, n, index, lane);
+    return dot_here<BlockType::Q4_K>(raw, row, lane);
+  }
+  load_super_here<BlockType::Q6_K>(raw, supers, n, index, lane);
+  return dot_here<BlockType::Q6_K>(raw, row, lane);
+}
+
+// The two barriers that all 16 warps take part in: they are in step; the row is there.
+enum Barrier : int { kInStep = 1, kRow = 4 };
+__device__ __forceinline__ void readers_sync(Barrier barrier = kInStep) {
+  asm volatile("bar.sync %0, 512;" ::"r"(static_cast<int>(barrier)) : "memory");
+}
+
+// Products of two tiles, of eight super-blocks each, with super-block `index` of the row, behind
+// `barrier`: weights are on their way ahead of it, and what one product waits for, the other one
+// computes through.
+static __device__ __noinline__ float2 two_sums(BlockType first_type, std::uint32_t first,
+                                               BlockType second_type, std::uint32_t second,
+                                               int index, Barrier barrier, unsigned thread) {
+  constexpr BlockType kType = BlockType::Q4_K;
+  const std::uint32_t row = row_address(index);
+  if (first_type != kType || second_type != kType) {
+    readers_sync(barrier);
+    return {super_sum(first_type, first, 8, index, row, thread),
+            super_sum(second_type, second, 8, index, row, thread)};
+  }
+  const int lane = static_cast<int>(thread % kWarp);
+  RawSuper raw[2];
+  load_super_here<kType>(raw[0], first, 8, index, lane);
+  load_super_here<kType>(raw[1], second, 8, index, lane);
+  readers_sync(barrier);
+  const RowPart<kType> part = row_part_here<kType>(row, lane);
+  __syncwarp();  // as above
+  RowSums sums[2];
+  dot_super<kType>(raw[0], part, lane, sums[0]);
+  dot_super<kType>(raw[1], part, lane, sums[1]);
+  return {sums[0].own_total(lane), sums[1].own_total(lane)};
 }
 __device__ __forceinline__ void put_sum(float sum, int lane, float* shares) {
   const unsigned i = static_cast<unsigned>(lane);
@@ -84,18 +121,22 @@ static __device__ __noinline__ float row_factor(int which, float eps) {
 
 // --- Rounding ---
 
-static __device__ __noinline__ uint4 round_called(float4 low, float4 high) {
-  const RoundedGroup r = rounded_group({low, high});
-  return make_uint4(r.low, r.high, __float_as_uint(r.scale), static_cast<unsigned>(r.sums));
-}
-
-// A group of 32 columns rounded, as four records of two words of levels: the first has the scale
-// too, the second the sums, the third `square`. Lanes 0 to 3 hold the columns as t of four.
-__device__ __forceinline__ void pass_group(const Eight& v, float square, unsigned number, int lane,
-                                           Record* to) {
-  const uint4 r = round_called(v.low, v.high);
-  const unsigned more = lane == 0 ? r.z : lane == 1 ? r.w : __float_as_uint(square);
-  if (lane < 4) pass_record(to + lane, r.x, r.y, more, number);
+// A group of 32 columns, one a lane, rounded as rounded_group() does, to four records of two words
+// of levels: the first has the scale too, the second the sums, the third `square`.
+static __device__ __noinline__ void pass_group(float value, float square, unsigned number,
+                                               int lane, Record* to) {
+  constexpr unsigned kAll = 0xffffffffu;
+  const GroupScale s = group_scale(__reduce_max_sync(kAll, __float_as_uint(value) & 0x7fffffffu));
+  const int level = s.broken ? 0 : __float2int_rn(value * s.inverse);
+  unsigned word = (static_cast<unsigned>(level) & 255u) << (lane % 4 * 8);
+  const int sums = __reduce_add_sync(kAll, lane < 16 ? level : level * 65536);
+  word |= shuffle_xor(word, 1);
+  word |= shuffle_xor(word, 2);
+  const unsigned low = shuffle(word, lane * 4), high = shuffle(word, lane * 4 + 16);
+  const unsigned more = lane == 0   ? __float_as_uint(s.scale)
+                        : lane == 1 ? static_cast<unsigned>(sums)
+                                    : __float_as_uint(square);
+  if (lane < 4) pass_record(to + lane, low, high, more, number);
 }
 // The warp's 256 columns, a record a lane as pass_group() made them, to a super-block. `heads`: the
 // third records of four groups make 1 / rms of a head.
@@ -115,12 +156,67 @@ static __device__ __noinline__ void put_records(Record v, int lane, bool heads, 
   __syncwarp();
 }
 
-// The 16 warps; the first eight of them.
-__device__ __forceinline__ void readers_sync() {
-  asm volatile("bar.sync 1, 512;" ::: "memory");
+// A warp's 256 columns, rounded to super-block `index`.
+static __device__ __noinline__ void round_here(Eight v, int lane, int index) {
+  round_super(v, 1.0f, lane, shared()->row + index * kSuperBytes);
 }
+
+// The product of a warp's super-block with 256 columns that arrive as records, `place` the lane's,
+// and are left in super-block `item` of the row. Weights are on their way ahead of them.
+template <BlockType kType>
+__device__ __forceinline__ float records_sum(std::uint32_t supers, int n, int index,
+                                             const Record* place, bool heads, float eps, int item,
+                                             unsigned number, int lane) {
+  RawSuper raw;
+  load_super_here<kType>(raw, supers, n, index, lane);
+  const Record v = await_record(place, number);
+  __syncwarp();
+  put_records(v, lane, heads, eps, offset_of(shared()->row) + item * kSuperBytes);
+  return dot_here<kType>(raw, row_address(item), lane);
+}
+static __device__ __noinline__ float records_sum(BlockType type, std::uint32_t supers, int n,
+                                                 int index, const Record* place, bool heads,
+                                                 float eps, int item, unsigned number) {
+  const int lane = this_lane();
+  if (type == BlockType::Q4_K)
+    return records_sum<BlockType::Q4_K>(supers, n, index, place, heads, eps, item, number, lane);
+  return records_sum<BlockType::Q6_K>(supers, n, index, place, heads, eps, item, number, lane);
+}
+
+// The first eight warps, which take rows; the others.
 __device__ __forceinline__ void row_warps_sync() {
   asm volatile("bar.sync 2, 256;" ::: "memory");
+}
+__device__ __forceinline__ void other_warps_sync() {
+  asm volatile("bar.sync 3, 256;" ::: "memory");
+}
+// The first eight have rounded a row and go on; the others wait for it at kRow.
+__device__ __forceinline__ void row_is_there() {
+  asm volatile("bar.arrive %0, 512;" ::"r"(static_cast<int>(kRow)) : "memory");
+}
+
+// warp_sum of each.
+template <int kN>
+__device__ __forceinline__ void warp_sums(float (&value)[kN]) {
+#pragma unroll
+  for (int mask = kWarp / 2; mask > 0; mask /= 2)
+#pragma unroll
+    for (float& v : value) v += shuffle_xor(v, mask);
+}
+
+// Of a row that arrives, a lane's of the warp's 256 columns.
+__device__ __forceinline__ Eight await_eight(const Value* row, int warp, int lane,
+                                             unsigned number) {
+  const auto* at = reinterpret_cast<const Record*>(row + warp * kSuperCols) + lane;
+  Pair a(at), b(at + kWarp), c(at + 2 * kWarp), d(at + 3 * kWarp);
+  for (int looks = 0;
+       !(a.here(number) && b.here(number) && c.here(number) && d.here(number)); ++looks) {
+    if (looks > kPatience) give_up();
+    a.look(number), b.look(number), c.look(number), d.look(number);
+  }
+  __syncwarp();
+  const auto f = [](unsigned x) { return __uint_as_float(x); };
+  return {{f(a.v.x), f(a.v.z), f(b.v.x), f(b.v.z)}, {f(c.v.x), f(c.v.z), f(d.v.x), f(d.v.z)}};
 }
 
 // A row arrives, normed with the weights that the entry begins with; one of the first eight warps
@@ -133,30 +229,21 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
   const int lane = this_lane();
   const auto* plain = reinterpret_cast<const float*>(shared_bytes() + entry) + warp * kSuperCols;
   const Eight weight = load_eight(plain, lane);
-  const auto* at = reinterpret_cast<const Record*>(from + warp * kSuperCols + eight_at(lane));
-  const Record* places[4] = {at, at + 1, at + 8, at + 9};
-  Record p[4];
-  await_pairs(places, number, p);
-  __syncwarp();
-  const auto f = [](unsigned x) { return __uint_as_float(x); };
-  Eight v{{f(p[0].x), f(p[0].z), f(p[1].x), f(p[1].z)},
-          {f(p[2].x), f(p[2].z), f(p[3].x), f(p[3].z)}};
-  float square = squares(v);
+  Eight v = await_eight(from, warp, lane, number);
+  const float square = squares(v);
   v = times(v, weight);
-  // Others wait for the plain rows: they come ahead of the rounding.
+  // Others wait for the plain rows: they come ahead of the rounding. Three sums at once; where
+  // there is one row, the second is not read.
   if (n > 0) {
-    square = warp_sum(square);
-    if (lane == 0) s->squares[which][warp] = square;
+    float sums[3] = {square, dot_eight(load_eight(plain + kCols, lane), v, 0.0f),
+                     dot_eight(load_eight(plain + 2 * kCols, lane), v, 0.0f)};
+    warp_sums(sums);
+    if (lane == 0) {
+      s->squares[which][warp] = sums[0];
+      s->plain_shares[0][warp] = sums[1], s->plain_shares[1][warp] = sums[2];
+    }
+    row_warps_sync();
   }
-#pragma unroll 1
-  for (int r = 0; r < n; r += 2) {
-    const float* w = plain + (r + 1) * kCols;
-    const float first = warp_sum(dot_eight(load_eight(w, lane), v, 0.0f));
-    float second = 0;
-    if (r + 1 < n) second = warp_sum(dot_eight(load_eight(w + kCols, lane), v, 0.0f));
-    if (lane == 0) s->plain_shares[r][warp] = first, s->plain_shares[r + 1][warp] = second;
-  }
-  if (n > 0) row_warps_sync();
   if (static_cast<int>(threadIdx.x) < n) {
     float total = 0;
 #pragma unroll
@@ -164,12 +251,10 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
     pass_value(out + threadIdx.x, total * row_factor(which, eps), number);
   }
   __syncwarp();
-  const uint4 r = round_called(v.low, v.high);
-  put_group({r.x, r.y, __uint_as_float(r.z), static_cast<int>(r.w)}, 1.0f, lane & 3, lane >> 2,
-            s->row + warp * kSuperBytes);
+  round_here(v, lane, warp);
   if (n == 0) {
-    square = warp_sum(square);
-    if (lane == 0) s->squares[which][warp] = square;
+    const float sum = warp_sum(square);
+    if (lane == 0) s->squares[which][warp] = sum;
   }
 }
 

@@ -24,8 +24,7 @@ inline constexpr unsigned kSlots = 32;  // entries in the ring at most
 // Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
 // what another one waits for: 25 us a layer with 3, 28 without a limit.
 inline constexpr unsigned kUnderWay = 3;
-// Descriptions in shared memory. The ring holds less than two layers of a block's entries
-// (run_plan.cc checks), so that who reads is at most two layers behind the one that is asked for.
+// Descriptions in shared memory.
 inline constexpr int kLayersAhead = 4;
 
 // Attention: one after the other in the same place, heads as they arrive, a span, and partial
@@ -52,6 +51,9 @@ struct Progress {
   unsigned taken;   // entries of the ring
 };
 
+// The warps' sums of 16 rows.
+using Shares = float[kReaders][kTileRows];
+
 // Shared memory behind the ring.
 struct Shared {
   // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
@@ -61,7 +63,8 @@ struct Shared {
   int offset[kSlots], kept[kSlots];
   // Of the layer: its experts are chosen, weighed.
   std::uint64_t chosen, weighed;
-  std::uint64_t described[kLayersAhead];
+  // Of the run: a layer's description has come, all warps have left it.
+  std::uint64_t described[kLayersAhead], left[kLayersAhead];
   alignas(16) Layer layers[kLayersAhead];
   alignas(16) Plan plans[kLayersAhead];
   alignas(16) const std::byte* tables[kLayersAhead][kExperts];
@@ -69,10 +72,9 @@ struct Shared {
   Sequence sequence;
   Progress progress[kReaders];
 
-  // A warp's sums of 16 rows: [unit][warp][row].
-  alignas(16) float shares[6][kReaders][kTileRows];
-  float branch_shares[(kUsed + 1) * 2 * kTileRows];
-  float plain_shares[kGateRows][kSupers];
+  alignas(16) Shares shares[6];
+  float branch_shares[(kUsed + 1) * 2][kTileRows];  // of nine branches, two super-blocks each
+  float plain_shares[2][kSupers];
   alignas(16) char row[(kUsed + 1) * 2 * kSuperBytes];  // rounded: the row, heads, or branches
   float squares[2][kSupers];                            // of the layer's input, behind its mixer
   Selection selection;
@@ -83,7 +85,10 @@ struct Shared {
   std::int32_t best_ids[kExperts / kWarp * kUsed];
   alignas(16) float q[kDim], k[kDim], v[kGroup], z[kGroup], mixed[kGroup];
   float decay, beta;
-  AttentionShared attention;
+  union {
+    AttentionShared attention;
+    alignas(16) float normed[kCols];  // helpers: the row, for alpha and beta
+  };
   float mine[kTileRows];  // the residual of the block's tile
 };
 
@@ -145,10 +150,14 @@ class Feeder {
 
   // Asks for the description of layer i of the run.
   __device__ __forceinline__ void describe(const LayerPlans* plans, int i) {
-    if (lane_ != 0) return;
     Shared* s = shared();
     const int at = i % kLayersAhead;
+    if (i >= kLayersAhead) {
+      after_others();
+      await_barrier(shared_address(&s->left[at]), (i / kLayersAhead + 1) & 1);
+    }
     const std::uint32_t barrier = shared_address(&s->described[at]);
+    if (lane_ != 0) return;
     constexpr int kTable = kExperts * static_cast<int>(sizeof(void*));
     barrier_expect(barrier, static_cast<int>(sizeof(Layer) + sizeof(Plan)) + kTable);
     copy_once(shared_address(&s->layers[at]), &plans[i].layer, sizeof(Layer), barrier);
@@ -161,26 +170,29 @@ class Feeder {
     const Plan& plan = s->plans[i % kLayersAhead];
     bool chosen = false;
 #pragma unroll 1
-    for (const Entry* entry = plan.entries; entry->bytes > 0; ++entry) {
-      const int start = reserve(entry->bytes);
-      const std::uint32_t barrier = shared_address(&s->full[issued_ % kSlots]);
-      if (lane_ == 0) barrier_expect(barrier, entry->bytes);
-      if (entry->chosen != 0 && !chosen) {
+    for (const Entry* at = plan.entries;; ++at) {
+      // What each lane copies is found out ahead of the waits, which are what decides how soon bytes
+      // are asked for.
+      const Entry entry = *at;
+      if (entry.bytes == 0) return;
+      const bool copies = lane_ < entry.n;
+      const Piece piece = plan.pieces[entry.first + (copies ? lane_ : 0)];
+      if (entry.chosen != 0 && !chosen) {
         after_others();
         await_barrier(shared_address(&s->chosen), i & 1);
         if (lane_ < kUsed)
           s->base[kChosenExpert + lane_] = s->tables[i % kLayersAhead][s->selection.ids[lane_]];
         chosen = true;
+        __syncwarp();
       }
-      __syncwarp();
-      const std::uint32_t to = shared_address(shared_bytes() + start);
-#pragma unroll 1
-      for (int p = entry->first + lane_; p < entry->first + entry->n; p += kWarp) {
-        const Piece piece = plan.pieces[p];
-        copy_once(to + static_cast<std::uint32_t>(piece.to), s->base[piece.size >> 24] + piece.from,
-                  static_cast<int>(piece.size & 0xffffffu), barrier);
-      }
-      __syncwarp();
+      const std::byte* from = s->base[piece.size >> 24] + piece.from;
+      const int start = reserve(entry.bytes);
+      const std::uint32_t barrier = shared_address(&s->full[issued_ % kSlots]);
+      // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
+      if (copies)
+        copy_once(address_of(start + piece.to), from, static_cast<int>(piece.size & 0xffffffu),
+                  barrier);
+      if (lane_ == 0) barrier_expect(barrier, entry.bytes);
       ++issued_;
     }
   }
@@ -202,7 +214,7 @@ class Feeder {
       const unsigned before = issued_ - kUnderWay;
       await_barrier(shared_address(&s->full[before % kSlots]), (before / kSlots) & 1);
     }
-    __syncwarp();
+    // Of one lane, which alone tells readers that the entry is there.
     if (lane_ == 0) s->offset[issued_ % kSlots] = start, s->kept[issued_ % kSlots] = need;
     used_ += need;
     head_ = start + bytes;

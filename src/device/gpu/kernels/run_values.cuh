@@ -84,37 +84,35 @@ __device__ __forceinline__ Record await_record(const Record& seen, const Record*
                                                unsigned number) {
   return seen.w == number ? seen : await_record(place, number);
 }
-// Two values each at kN places, all asked for at once.
-template <int kN>
-__device__ __forceinline__ void await_pairs(const Record* const (&places)[kN], unsigned number,
-                                            Record (&v)[kN]) {
-  const auto here = [&](int i) { return v[i].y == number && v[i].w == number; };
-#pragma unroll
-  for (int i = 0; i < kN; ++i) v[i].y = v[i].w = number - 1;
-  for (int looks = 0;; ++looks) {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < kN; ++i)
-      if (!here(i)) v[i] = look_at(places[i]);
-#pragma unroll
-    for (int i = 0; i < kN; ++i) all = all && here(i);
-    if (all) return;
-    if (looks > kPatience) give_up();
+// Two values that are awaited among others, all of which are asked for at once.
+struct Pair {
+  __device__ __forceinline__ explicit Pair(const Record* at) : place(at), v(look_at(at)) {}
+  const Record* place;
+  Record v;
+  __device__ __forceinline__ bool here(unsigned number) const {
+    return v.y == number && v.w == number;
   }
-}
-
+  __device__ __forceinline__ void look(unsigned number) {
+    if (!here(number)) v = look_at(place);
+  }
+};
 // A barrier in shared memory (bulk_copy.cuh), waited for with the same patience.
-static __device__ __noinline__ void await_barrier(std::uint32_t barrier, unsigned phase) {
-  unsigned done = 0;
-  for (int looks = 0; done == 0; ++looks) {
+__device__ __forceinline__ bool barrier_passed(std::uint32_t barrier, unsigned phase) {
+  unsigned passed;
+  asm volatile(
+      "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, p;\n}"
+      : "=r"(passed)
+      : "r"(barrier), "r"(phase)
+      : "memory");
+  return passed != 0;
+}
+static __device__ __noinline__ void await_barrier_long(std::uint32_t barrier, unsigned phase) {
+  for (int looks = 0; !barrier_passed(barrier, phase); ++looks)
     if (looks > kPatience) give_up();
-    asm volatile(
-        "{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, p;\n}"
-        : "=r"(done)
-        : "r"(barrier), "r"(phase)
-        : "memory");
-  }
+}
+__device__ __forceinline__ void await_barrier(std::uint32_t barrier, unsigned phase) {
+  if (!barrier_passed(barrier, phase)) await_barrier_long(barrier, phase);
 }
 __device__ __forceinline__ void arrive(std::uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");

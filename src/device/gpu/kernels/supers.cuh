@@ -71,6 +71,19 @@ struct RoundedGroup {
   float scale;
   int sums;
 };
+struct GroupScale {
+  float scale, inverse;
+  bool broken;  // all levels are zeros
+};
+// `top`: the greatest magnitude's bits.
+__device__ __forceinline__ GroupScale group_scale(unsigned top) {
+  const float peak = __uint_as_float(top);
+  const bool broken = top >= 0x7f800000u;
+  const bool tiny = peak < 7.52316385e-37f;  // 2^-120
+  const float scale = tiny ? 0.0f : peak * (1.0f / 127.0f);
+  return {broken ? __uint_as_float(0x7fc00000u) : scale,
+          broken || tiny ? 0.0f : 127.0f / peak, broken};
+}
 __device__ __forceinline__ RoundedGroup rounded_group(const Eight& v) {
   const auto bits = [](float x) { return __float_as_uint(x) & 0x7fffffffu; };
   const auto most = [&](float4 u) {
@@ -79,15 +92,11 @@ __device__ __forceinline__ RoundedGroup rounded_group(const Eight& v) {
   unsigned top = max(most(v.low), most(v.high));
   top = max(top, shuffle_xor(top, 1));
   top = max(top, shuffle_xor(top, 2));
-  const float peak = __uint_as_float(top);
-  const bool broken = top >= 0x7f800000u;
-  const bool tiny = peak < 7.52316385e-37f;  // 2^-120
-  const float inverse = broken || tiny ? 0.0f : 127.0f / peak;
+  const GroupScale s = group_scale(top);
   RoundedGroup r;
-  r.scale = tiny ? 0.0f : peak * (1.0f / 127.0f);
-  if (broken) r.scale = __uint_as_float(0x7fc00000u);
-  r.low = level_word(v.low, inverse), r.high = level_word(v.high, inverse);
-  if (broken) r.low = r.high = 0;
+  r.scale = s.scale;
+  r.low = level_word(v.low, s.inverse), r.high = level_word(v.high, s.inverse);
+  if (s.broken) r.low = r.high = 0;
   // Each sum is below 2^15 in size.
   r.sums = dot4(r.low, 0x01010101u, 0) + dot4(r.high, 0x01010101u, 0) * 65536;
   r.sums += shuffle_xor(r.sums, 1);
