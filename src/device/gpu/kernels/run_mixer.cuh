@@ -53,34 +53,60 @@ struct Warp {
   }
 };
 
-// Workers: the row is rounded, then two or three pairs of tiles: half the warps a tile.
+// Sums of two or three pairs of tiles in Q4_K, half the warps a tile, behind the barrier that says
+// that the row is rounded. Weights are on their way ahead of it, the third pair's while the second
+// one is multiplied.
+__device__ __forceinline__ void q4_pairs(Warp& w, int n) {
+  constexpr BlockType kType = BlockType::Q4_K;
+  Shared* s = shared();
+  const int index = w.warp % 8;
+  RawSuper raw[2];
+  load_super_here<kType>(raw[0], w.half_entry(), 8, index, w.lane);
+  load_super_here<kType>(raw[1], w.half_entry(1), 8, index, w.lane);
+  w.reader.release(4, w.lane);
+  readers_sync();
+  const RowPart<kType> row = row_part_here<kType>(row_address(index), w.lane);
+  __syncwarp();  // as in dot_here()
+  RowSums sums[3];
+  dot_super<kType>(raw[0], row, w.lane, sums[0]);
+  if (n == 3) {
+    load_super_here<kType>(raw[0], w.half_entry(), 8, index, w.lane);
+    w.reader.release(2, w.lane);
+  }
+  dot_super<kType>(raw[1], row, w.lane, sums[1]);
+  put_sum(sums[0].own_total(w.lane), w.lane, s->shares[0][w.warp]);
+  put_sum(sums[1].own_total(w.lane), w.lane, s->shares[1][w.warp]);
+  if (n < 3) return;
+  dot_super<kType>(raw[0], row, w.lane, sums[2]);
+  put_sum(sums[2].own_total(w.lane), w.lane, s->shares[2][w.warp]);
+}
+
+// Workers: the row is rounded, then multiplied.
 __device__ __forceinline__ void mixer_in(Warp& w, const Layer& l) {
   Shared* s = shared();
   const int block = static_cast<int>(blockIdx.x), index = w.warp % 8;
-  const auto type_of = [&](int pair) {
-    return l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
-  };
-  const int third = block + 2 * kWorkers, n = third < l.in_ends[2] ? 3 : 2;
+  const int n = block + 2 * kWorkers < l.in_ends[2] ? 3 : 2;
   const int norm = w.reader.entry(0);
   if (w.warp < kSupers) take_row(w.passed.hidden(), norm, 0, nullptr, 0, l.eps, w.number);
   w.reader.release(1, w.lane);
-  const float2 sums = two_sums(type_of(block), w.half_entry(), type_of(block + kWorkers),
-                               w.half_entry(1), index, kInStep, threadIdx.x);
-  put_sum(sums.x, w.lane, s->shares[0][w.warp]);
-  put_sum(sums.y, w.lane, s->shares[1][w.warp]);
-  w.reader.release(4, w.lane);
-  const float factor = w.warp < n ? row_factor(0, l.eps) : 1.0f;
-  if (n == 3) {
-    const float sum = super_sum(type_of(third), w.half_entry(), 8, index, row_address(index),
-                                threadIdx.x);
-    put_sum(sum, w.lane, s->shares[2][w.warp]);
-    w.reader.release(2, w.lane);
+  if (l.in_is_q4 != 0) {
+    q4_pairs(w, n);
+  } else {
+    readers_sync();
+#pragma unroll 1
+    for (int i = 0; i < n; ++i) {
+      const int pair = block + i * kWorkers;
+      const BlockType type = l.in[pair < l.in_ends[0] ? 0 : pair < l.in_ends[1] ? 1 : 2];
+      const float sum = super_sum(type, w.half_entry(), 8, index, row_address(index), threadIdx.x);
+      put_sum(sum, w.lane, s->shares[i][w.warp]);
+      w.reader.release(2, w.lane);
+    }
   }
   readers_sync();
   // Outputs stand one behind the other: pairs are places.
   if (w.warp < n)
     pass_value(w.passed.in() + (block + w.warp * kWorkers) * kGroup + w.lane,
-               w.pair_total(s->shares[w.warp]) * factor, w.number);
+               w.pair_total(s->shares[w.warp]) * row_factor(0, l.eps), w.number);
 }
 
 // Helpers: alpha and beta, of the normed row as it is, a row of theirs a warp.
@@ -103,15 +129,11 @@ __device__ __forceinline__ void delta_gates(Warp& w, const Layer& l) {
   const auto* row = reinterpret_cast<const float*>(
       shared_bytes() + w.reader.entry(static_cast<unsigned>(w.warp / kRowsTogether)) +
       w.warp % kRowsTogether * (kCols * 4));
-  float shares[kSupers];
-#pragma unroll
-  for (int i = 0; i < kSupers; ++i)
-    shares[i] = dot_eight(load_eight(row + i * kSuperCols, w.lane),
-                          load_eight(s->normed + i * kSuperCols, w.lane), 0.0f);
-  const float share = spread_sums(shares, w.lane);
   float total = 0;
-#pragma unroll
-  for (int i = 0; i < kSupers; ++i) total += shuffle(share, i * (kWarp / kSupers));
+#pragma unroll 1
+  for (int i = 0; i < kSupers; ++i)
+    total += warp_sum(dot_eight(load_eight(row + i * kSuperCols, w.lane),
+                                load_eight(s->normed + i * kSuperCols, w.lane), 0.0f));
   total *= row_factor(0, l.eps);
   const int helper = static_cast<int>(blockIdx.x) - kWorkers;
   if (w.lane == 0)

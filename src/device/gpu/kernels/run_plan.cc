@@ -312,9 +312,11 @@ void describe_ffn(const FfnArgs& f, Layer& to) {
 void write_run_layer(const RunLayer& l, std::byte* host) {
   auto* to = new (host) LayerPlans{};
   const InEnds in = in_ends(l);
+  to->layer.in_is_q4 = 1;
   for (std::size_t i = 0; i < 3; ++i) {
     to->layer.in_ends[i] = in.ends[i];
     to->layer.in[i] = l.in.outputs[i].w.type;
+    if (i < 2 || attends(l)) to->layer.in_is_q4 &= to->layer.in[i] == BlockType::Q4_K;
   }
   to->layer.out = l.out.outputs[0].w.type;
   if (attends(l))

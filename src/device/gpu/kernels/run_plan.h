@@ -139,6 +139,7 @@ struct alignas(16) Layer {
   // Pairs of tiles of the projections in: those of each matrix and of the ones before it.
   std::int32_t in_ends[3];
   BlockType in[3];
+  std::int32_t in_is_q4;  // 1: all of them are Q4_K
   std::int32_t attends;  // 0: the delta net
 
   // The delta net.
