@@ -122,7 +122,7 @@ if(TESSERA_TESTS)
   find_package(Boost REQUIRED COMPONENTS context)
   file(GLOB emulator ${CMAKE_SOURCE_DIR}/tests/gpu/emulator/*.cc)
   add_library(tessera-emulated MODULE ${gpu_host} ${gpu_kernels} ${emulator})
-  set_source_files_properties(${gpu_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++")
+  set_source_files_properties(${gpu_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-O3")
   set_target_properties(tessera-emulated PROPERTIES
     OUTPUT_NAME tessera-cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON

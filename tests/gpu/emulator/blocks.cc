@@ -1,10 +1,11 @@
 // Blocks of a kernel, one after the other: a fiber for each thread.
+#include <algorithm>
 #include <boost/context/fiber.hpp>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <mutex>
+#include <span>
 #include <vector>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
@@ -26,13 +27,12 @@ enum class State { ready, at_warp, at_block, done };
 
 // A fiber that runs one thread of a block after another, and stops in between.
 struct Thread {
-  context::fiber fiber;   // where it goes on
-  context::fiber caller;  // where whoever runs it goes on
-  Dim3 index;
+  context::fiber fiber;  // where it goes on
   State state = State::done;
   int lane = 0;
   int turn = 0;
   struct Warp* warp = nullptr;
+  Dim3 index;
 };
 
 // What the lanes gave in this exchange and in the ones before, which some may not have read yet.
@@ -43,37 +43,45 @@ struct Warp {
 std::mutex running;  // one block at a time, of whatever stream
 // Never destroyed: where a GPU is lost a kernel may wait for good, and unwinding its fibers as the
 // process exits would end it with an exception.
-auto& threads = *new std::vector<std::unique_ptr<Thread>>;
+auto& threads = *new std::vector<Thread>;
 std::vector<Warp> warps;
 std::vector<std::byte> shared;
 const std::function<void()>* kernel = nullptr;
-Thread* current = nullptr;
 
-void stop(State state) {
+// The threads of a warp go on in turn: where one stops the next one does, and run_warp after the
+// last. All of it is inlined: after another's stack is taken each return is mispredicted.
+Thread* current = nullptr;
+Thread* warp_end = nullptr;
+auto& after_warp = *new context::fiber;
+context::fiber* left_last = nullptr;  // where to keep what it has left
+
+[[gnu::always_inline]] inline void go_on_from(context::fiber& here, Thread* next) {
+  while (next != warp_end && next->state != State::ready) ++next;
+  if (next != warp_end) {
+    current = next;
+    threadIdx = next->index;
+  }
+  left_last = &here;
+  context::fiber from = std::move(next != warp_end ? next->fiber : after_warp).resume();
+  *left_last = std::move(from);
+}
+
+[[gnu::always_inline]] inline void stop(State state) {
   Thread& self = *current;
   self.state = state;
-  self.caller = std::move(self.caller).resume();
+  go_on_from(self.fiber, &self + 1);
 }
 
 void add_thread() {
-  auto thread = std::make_unique<Thread>();
-  Thread* self = thread.get();
-  self->fiber = context::fiber(std::allocator_arg, context::fixedsize_stack(kStackBytes),
-                               [self](context::fiber&& caller) {
-                                 self->caller = std::move(caller);
-                                 for (;;) {
-                                   (*kernel)();
-                                   stop(State::done);
-                                 }
-                                 return std::move(self->caller);
-                               });
-  threads.push_back(std::move(thread));
-}
-
-void resume(Thread& thread) {
-  current = &thread;
-  threadIdx = thread.index;
-  thread.fiber = std::move(thread.fiber).resume();
+  threads.emplace_back().fiber = context::fiber(
+      std::allocator_arg, context::fixedsize_stack(kStackBytes), [](context::fiber&& from) {
+        *left_last = std::move(from);
+        for (;;) {
+          (*kernel)();
+          stop(State::done);
+        }
+        return context::fiber();
+      });
 }
 
 [[noreturn]] void diverged(int warp) {
@@ -85,27 +93,20 @@ void resume(Thread& thread) {
 }
 
 // Until every thread of the warp is done or waits for the block.
-void run_warp(int warp, int begin, int end) {
-  for (;;) {
-    int at_warp = 0, at_block = 0;
-    for (int i = begin; i < end; ++i) {
-      Thread& thread = *threads[static_cast<std::size_t>(i)];
-      if (thread.state == State::ready) resume(thread);
-      at_warp += thread.state == State::at_warp ? 1 : 0;
-      at_block += thread.state == State::at_block ? 1 : 0;
-    }
-    if (at_warp == 0) return;
-    if (at_block > 0) diverged(warp);
-    for (int i = begin; i < end; ++i) {
-      Thread& thread = *threads[static_cast<std::size_t>(i)];
+void run_warp(int warp, std::span<Thread> lanes) {
+  warp_end = lanes.data() + lanes.size();
+  const auto in = [&](State state) { return std::ranges::count(lanes, state, &Thread::state); };
+  while (in(State::ready) > 0) {
+    go_on_from(after_warp, lanes.data());
+    if (in(State::at_warp) > 0 && in(State::at_block) > 0) diverged(warp);
+    for (Thread& thread : lanes)
       if (thread.state == State::at_warp) thread.state = State::ready;
-    }
   }
 }
 
 void run_block(int n) {
   for (int i = 0; i < n; ++i) {
-    Thread& thread = *threads[static_cast<std::size_t>(i)];
+    Thread& thread = threads[static_cast<std::size_t>(i)];
     const auto at = static_cast<unsigned>(i);
     thread.index = {at % blockDim.x, at / blockDim.x % blockDim.y, at / (blockDim.x * blockDim.y)};
     thread.state = State::ready;
@@ -115,10 +116,12 @@ void run_block(int n) {
   }
   for (bool left = true; left;) {
     for (int begin = 0; begin < n; begin += kWarp)
-      run_warp(begin / kWarp, begin, std::min(begin + kWarp, n));
+      run_warp(begin / kWarp,
+               std::span(threads).subspan(static_cast<std::size_t>(begin),
+                                          static_cast<std::size_t>(std::min(kWarp, n - begin))));
     left = false;
     for (int i = 0; i < n; ++i) {
-      Thread& thread = *threads[static_cast<std::size_t>(i)];
+      Thread& thread = threads[static_cast<std::size_t>(i)];
       if (thread.state == State::done) continue;
       thread.state = State::ready;
       left = true;
@@ -140,16 +143,19 @@ int lane() {
   return current->lane;
 }
 
-const void* gather(const void* own, std::size_t bytes) {
+[[gnu::always_inline]] inline const void* gather_now(const void* own, std::size_t bytes) {
   std::byte* given = current->warp->given[current->turn];
   current->turn = (current->turn + 1) % kKept;
   std::memcpy(given + static_cast<std::size_t>(current->lane) * bytes, own, bytes);
-  warp_barrier();
+  stop(State::at_warp);
   return given;
+}
+const void* gather(const void* own, std::size_t bytes) {
+  return gather_now(own, bytes);
 }
 
 std::uint64_t exchange(std::uint64_t value, int from) {
-  return static_cast<const std::uint64_t*>(gather(&value, sizeof(value)))[from];
+  return static_cast<const std::uint64_t*>(gather_now(&value, sizeof(value)))[from];
 }
 
 void* dynamic_shared() {

@@ -125,6 +125,7 @@ T __ldg(const T* at) {
 }
 
 inline int __dp4a(int a, int b, int sum) {
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i)
     sum += static_cast<std::int8_t>(a >> (8 * i)) * static_cast<std::int8_t>(b >> (8 * i));
   return sum;
@@ -132,6 +133,7 @@ inline int __dp4a(int a, int b, int sum) {
 inline unsigned __byte_perm(unsigned a, unsigned b, unsigned select) {
   const std::uint64_t both = std::uint64_t{b} << 32 | a;
   unsigned out = 0;
+#pragma GCC unroll 4
   for (int i = 0; i < 4; ++i)
     out |= static_cast<unsigned>(both >> (8 * ((select >> (4 * i)) & 7)) & 255) << (8 * i);
   return out;

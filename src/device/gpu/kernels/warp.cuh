@@ -319,8 +319,9 @@ __device__ __forceinline__ void multiply_f16(float (&d)[4], const std::uint32_t 
       const float2 high = __half22float2(as_half2(rows.of(4 * g + k, 2 * part + 1)));
       for (int column = 0; column < 2; ++column) {
         const float2 x = __half22float2(as_half2(columns.of(4 * (2 * t + column) + k, part)));
-        d[column] = fmaf(low.x, x.x, fmaf(low.y, x.y, d[column]));
-        d[2 + column] = fmaf(high.x, x.x, fmaf(high.y, x.y, d[2 + column]));
+        // As fmaf: a product of halves is exact.
+        d[column] = low.x * x.x + (low.y * x.y + d[column]);
+        d[2 + column] = high.x * x.x + (high.y * x.y + d[2 + column]);
       }
     }
 #endif
