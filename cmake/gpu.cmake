@@ -41,6 +41,16 @@ list(APPEND gpu_host ${gpu_dir}/plugin/plugin.cc ${CMAKE_SOURCE_DIR}/src/base/ch
      ${CMAKE_SOURCE_DIR}/src/device/shard_tensors.cc ${CMAKE_SOURCE_DIR}/src/base/thread_team.cc
      ${CMAKE_SOURCE_DIR}/src/model/spec.cc)
 
+# Those that need no driver's headers are the same in each plug-in.
+set(gpu_plugin_host ${gpu_host})
+list(FILTER gpu_plugin_host INCLUDE REGEX "/plugin/")
+list(FILTER gpu_host EXCLUDE REGEX "/plugin/")
+add_library(gpu_host OBJECT EXCLUDE_FROM_ALL ${gpu_host})
+set_target_properties(gpu_host PROPERTIES POSITION_INDEPENDENT_CODE ON
+  CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON DISABLE_PRECOMPILE_HEADERS ON)
+target_include_directories(gpu_host PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
+target_link_libraries(gpu_host PRIVATE fmt::fmt Threads::Threads)
+
 # tessera_gpu_objects(VENDOR RESULT COMPILER device_compiler FLAGS flags... SOURCES files...)
 # Sets RESULT to the objects that the device's compiler makes of the files.
 function(tessera_gpu_objects vendor result)
@@ -70,7 +80,7 @@ set_source_files_properties(${gpu_dir}/plugin/gpu_device_experts.cc PROPERTIES C
 function(tessera_gpu_plugin vendor)
   cmake_parse_arguments(GPU "" "COMPILER" "FLAGS;DEFINES;INCLUDES;LIBS" ${ARGN})
   tessera_gpu_objects(${vendor} objects COMPILER ${GPU_COMPILER} FLAGS ${GPU_FLAGS} SOURCES ${gpu_kernels})
-  add_library(tessera-${vendor} MODULE ${gpu_host} ${objects})
+  add_library(tessera-${vendor} MODULE ${gpu_plugin_host} $<TARGET_OBJECTS:gpu_host> ${objects})
   set_target_properties(tessera-${vendor} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     DISABLE_PRECOMPILE_HEADERS ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
@@ -121,7 +131,8 @@ endif()
 if(TESSERA_TESTS)
   find_package(Boost REQUIRED COMPONENTS context)
   file(GLOB emulator ${CMAKE_SOURCE_DIR}/tests/gpu/emulator/*.cc)
-  add_library(tessera-emulated MODULE ${gpu_host} ${gpu_kernels} ${emulator})
+  add_library(tessera-emulated MODULE ${gpu_plugin_host} $<TARGET_OBJECTS:gpu_host> ${gpu_kernels}
+              ${emulator})
   set_source_files_properties(${gpu_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-O3")
   set_target_properties(tessera-emulated PROPERTIES
     OUTPUT_NAME tessera-cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated
