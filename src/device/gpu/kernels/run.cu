@@ -132,6 +132,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int lane = this_lane();
   if (threadIdx.x == 0) init(args.sequences[0]);
   __syncthreads();
+  chain_trigger();  // what follows finds room when blocks of this kernel end
   if (warp == kReaders)
     feed_all(args, lane);
   else
