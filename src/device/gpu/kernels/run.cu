@@ -20,7 +20,6 @@ __device__ __forceinline__ void init(const Sequence& sequence) {
     barrier_init(shared_address(&s->empty[i]), kReaders);
   }
   barrier_init(shared_address(&s->chosen), kExperts / kWarp);
-  barrier_init(shared_address(&s->weighed), 1);
   for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
   for (std::uint64_t& barrier : s->left) barrier_init(shared_address(&barrier), kReaders);
   barriers_ready();
@@ -38,6 +37,7 @@ __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
   for (int i = 0; i < args.n_layers; ++i) {
     const int at = i % kLayersAhead;
     await_barrier(shared_address(&s->described[at]), (i / kLayersAhead) & 1);
+    __syncwarp();  // all lanes have asked for what bases of the layer before say
     if (lane < kTaps) {
       // Bases of the sequence's state, then of the rows before this one, oldest first.
       const Layer& l = s->layers[at];
@@ -112,14 +112,14 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   p = {0, number, 0};
   while (p.layer < args.n_layers) {
     read_layer(passed);
-    const Progress next{p.layer + 1, p.number + 1, p.taken};
+    const Progress now = p;
     __syncwarp();  // all lanes have read what all then write: down() leaves a warp in two parts
-    if (this_lane() == 0) arrive(shared_address(&shared()->left[p.layer % kLayersAhead]));
-    p = next;
+    if (this_lane() == 0) arrive(shared_address(&shared()->left[now.layer % kLayersAhead]));
+    p = {now.layer + 1, now.number + 1, now.taken};
     __syncwarp();
   }
   if (owns_value()) args.hidden[place] = shared()->mine[threadIdx.x];
-  // Every block has contributed to what this one has read, and had read the number before.
+  // Every block that uses the number has contributed to what this one has read.
   if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
 }
 

@@ -1,6 +1,7 @@
 // The FFN of one layer in run.h's kernel, as a block's 16 reading warps see it: the router's
 // logits, the choice, which every worker makes for itself, gate and up of one expert's pair of
-// tiles, and down of a tile of the residual.
+// tiles, and down of a tile of the residual. The dense branch goes beside the choice: a tile of its
+// activations in some workers, its part of down in all.
 #pragma once
 
 #include "device/gpu/kernels/run_mixer.cuh"
@@ -13,7 +14,8 @@ __device__ __forceinline__ void route(Warp& w, const Layer& l) {
   const int block = static_cast<int>(blockIdx.x);
   const int entry = w.reader.entry(0);
   if (w.warp < kSupers)
-    take_row(w.passed.middle(), entry, block < kWorkers ? 2 : 1, w.passed.logits() + block * 2, 1, l.eps, w.number);
+    take_row(w.passed.middle(), entry, block < kWorkers ? 2 : 1, w.passed.logits() + block * 2, 1,
+             l.eps, w.number);
   w.reader.release(1, w.lane);
 }
 
@@ -59,8 +61,6 @@ __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
   const float sum = warp_sum(weight);
   weight *= l.weight_scale / (l.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
   if (mine) s->selection.weights[w.lane] = weight;
-  __syncwarp();
-  if (w.lane == 0) arrive(shared_address(&s->weighed));
   if (blockIdx.x == 0 && mine) {
     l.ids[w.lane] = s->selection.ids[w.lane];
     l.weights[w.lane] = weight;
@@ -70,7 +70,7 @@ __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
 // A group of 32 hidden activations of an expert, from two tiles of gate and two of up. The row
 // stands rounded since route().
 __device__ __forceinline__ void hidden_group(Warp& w, const Layer& l) {
-  Shares* shares = shared()->shares + 4;
+  Shares* shares = shared()->shares + 1;
 #pragma unroll 1
   for (int i = 0; i < 2; ++i) {
     const float sum = super_sum(i == 0 ? l.gate : l.up, w.half_entry(), 8, w.warp % 8,
@@ -94,7 +94,7 @@ __device__ __forceinline__ void dense_tile(Warp& w, const Layer& l, int tile) {
     const int index = w.warp - kSupers;
     Shares& shares = shared()->shares[0];
     const float2 sums = two_sums(l.dense_gate, address_of(w.reader.entry(0)), l.dense_up,
-                                 address_of(w.reader.entry(1)), index, kRow, threadIdx.x);
+                                 address_of(w.reader.entry(1)), index, threadIdx.x);
     put_sum(sums.x, w.lane, shares[index]);
     put_sum(sums.y, w.lane, shares[kSupers + index]);
     const float factor = index == 0 ? row_factor(1, l.eps) : 0.0f;
@@ -141,7 +141,6 @@ __device__ __forceinline__ void down(Warp& w, const Layer& l) {
                                         expert % 4 * 2 * super_bytes(l.down));
   const float sum = records_sum(l.down, tile, 2, item % 2, w.passed.h() + item * kWarp + w.lane,
                                 false, 0.0f, item, w.number);
-  await_barrier(shared_address(&s->weighed), w.number & 1);
   put_sum(sum * s->selection.weights[expert], w.lane, s->branch_shares[item]);
   w.reader.release(2, w.lane);
   readers_sync();

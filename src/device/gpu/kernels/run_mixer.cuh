@@ -1,6 +1,6 @@
 // The mixer of one layer in run.h's kernel, as a block's 16 reading warps see it: projections in,
 // the delta rule on 32 columns of a head (attention: run_attention.cuh), and the projection out to
-// a tile of the residual.
+// a tile of the residual. Alpha and beta are helpers' work.
 #pragma once
 
 #include "device/gpu/kernels/run_products.cuh"
@@ -264,13 +264,13 @@ __device__ __forceinline__ void mixer_out(Warp& w, const Layer& l) {
   const float sum = records_sum(l.out, w.half_entry(), 8, w.warp % 8,
                                 w.passed.heads() + w.warp * kWarp + w.lane, l.attends == 0,
                                 l.head_eps, w.warp, w.number);
-  put_sum(sum, w.lane, s->shares[3][w.warp]);
+  put_sum(sum, w.lane, s->shares[0][w.warp]);
   w.reader.release(2, w.lane);
   readers_sync();
   if (i >= kTileRows) return;
   float total = 0;
 #pragma unroll
-  for (int part = 0; part < kReaders; ++part) total += s->shares[3][part][i];
+  for (int part = 0; part < kReaders; ++part) total += s->shares[0][part][i];
   s->mine[i] += total;
   pass_value(w.passed.middle() + own_place(), s->mine[i], w.number);
 }

@@ -11,7 +11,8 @@
 //   out     worker w: tile w of the residual
 //   route   worker w: experts 2w and 2w + 1; the first helper: the dense branch's scalar gate
 //   hidden  worker w: a pair of tiles (32 activations), w % 16, of the expert chosen w / 16th; the
-//           first 32 workers, while the others choose: tile w (16 activations) of the dense branch
+//           first 32 workers, by the warps that do not choose: tile w (16 activations) of the dense
+//           branch
 //   down    worker w: tile w of all nine branches
 #pragma once
 
@@ -44,7 +45,7 @@ inline constexpr int kPairs = kHidden / kGroup;                             // o
 inline constexpr int kDenseTiles = kHidden / kTileRows;
 static_assert(kHeads * kDim / kGroup == kWorkers && kUsed * kPairs == kWorkers);
 static_assert(2 * kWorkers == kExperts && kHeads % kGateRows == 0);
-static_assert(kDenseTiles <= kWorkers);
+static_assert(kDenseTiles <= kWorkers && kHidden == 2 * kSuperCols);
 // Two or three pairs of tiles in a worker.
 static_assert(kMostChannels + kValues <= 3 * kWorkers * kGroup &&
               2 * kValues >= 2 * kWorkers * kGroup && kProjected >= 2 * kWorkers * kGroup);
@@ -85,9 +86,9 @@ struct alignas(16) Entry {
   std::int32_t first, n;  // pieces
   std::int32_t chosen;    // 1: not before the experts are chosen
 };
-// With every matrix in Q6_K, which has four planes: norms and plain rows 1 + 2, in 24, state 28,
-// out 8, gate and up 16 and the dense branch's 8, down 36.
-inline constexpr int kMostEntries = 24, kMostPieces = 126;
+// With every matrix in Q6_K, which has four planes: norms and plain rows 1 + 2, in 24, state 25,
+// out 8, gate and up 16 and the dense branch's 12, down 32.
+inline constexpr int kMostEntries = 24, kMostPieces = 120;
 struct alignas(16) Plan {
   Entry entries[kMostEntries];
   Piece pieces[kMostPieces];
@@ -140,7 +141,7 @@ struct alignas(16) Layer {
   std::int32_t in_ends[3];
   BlockType in[3];
   std::int32_t in_is_q4;  // 1: all of them are Q4_K
-  std::int32_t attends;  // 0: the delta net
+  std::int32_t attends;   // 0: the delta net
 
   // The delta net.
   std::int32_t channels, key_heads, grouped;

@@ -133,6 +133,7 @@ void expect_whole(const Matrix& m, std::int64_t from, const std::vector<Bytes>& 
 class RunPlan : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, RunPlan,
                          ::testing::Values(Shape{false, BlockType::Q4_K, BlockType::Q6_K},
+                                           Shape{false, BlockType::Q4_K, BlockType::Q4_K},
                                            Shape{false, BlockType::Q6_K, BlockType::Q6_K},
                                            Shape{true, BlockType::Q4_K, BlockType::Q4_K},
                                            Shape{true, BlockType::Q6_K, BlockType::Q4_K}));
@@ -144,6 +145,8 @@ TEST_P(RunPlan, CopiesEveryByteOnce) {
   ASSERT_EQ(run_layer_bytes(), sizeof(LayerPlans));
   const auto plans = std::make_unique<LayerPlans>();
   write_run_layer(l, reinterpret_cast<std::byte*>(plans.get()));
+  const bool q4 = GetParam().some == BlockType::Q4_K && GetParam().other == BlockType::Q4_K;
+  EXPECT_EQ(plans->layer.in_is_q4, q4 ? 1 : 0);
   const auto all = copied(*plans);
   const auto whole = [&](const Matrix& m, const char* name) {
     expect_whole(m, reinterpret_cast<std::intptr_t>(m.data), all.at(kAbsolute), name);
@@ -229,6 +232,22 @@ TEST(Spans, ThereIsRoomForThoseOfEveryContext) {
     most = std::max(most, spans_of(context));
     ASSERT_EQ(most_spans(context), most) << context;
   }
+}
+
+// A warp's look number i has 16 bytes of each lane, lane after lane; the four looks are the lane's
+// eight columns, 32g + 4t .. + 3 and 16 further.
+TEST(RunPlans, RowsStandAsWarpsLook) {
+  std::vector<int> places;
+  for (int warp = 0; warp < kSupers; ++warp)
+    for (int lane = 0; lane < 32; ++lane)
+      for (int i = 0; i < 8; ++i) {
+        const int column = warp * 256 + lane / 4 * 32 + lane % 4 * 4 + i % 4 + i / 4 * 16;
+        const int place = row_place(static_cast<unsigned>(column));
+        EXPECT_EQ(place, warp * 256 + i / 2 * 64 + lane * 2 + i % 2);
+        places.push_back(place);
+      }
+  std::sort(places.begin(), places.end());
+  EXPECT_EQ(std::unique(places.begin(), places.end()), places.end());
 }
 
 TEST(RunPlans, PassedValuesLieApart) {

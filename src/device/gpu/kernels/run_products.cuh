@@ -13,6 +13,26 @@ namespace tessera::gpu::run {
 
 #ifdef TESSERA_GPU_WGMMA
 
+// --- Barriers of warps ---
+
+// All 16; the first eight, which take rows; the others.
+__device__ __forceinline__ void readers_sync() {
+  asm volatile("bar.sync 1, 512;" ::: "memory");
+}
+__device__ __forceinline__ void row_warps_sync() {
+  asm volatile("bar.sync 2, 256;" ::: "memory");
+}
+__device__ __forceinline__ void other_warps_sync() {
+  asm volatile("bar.sync 3, 256;" ::: "memory");
+}
+// The first eight have rounded a row and go on; the others wait for it.
+__device__ __forceinline__ void row_is_there() {
+  asm volatile("bar.arrive 4, 512;" ::: "memory");
+}
+__device__ __forceinline__ void await_row() {
+  asm volatile("bar.sync 4, 512;" ::: "memory");
+}
+
 // --- Products ---
 
 // Super-block `index` of `n` that lie together, plane by plane.
@@ -71,22 +91,16 @@ static __device__ __noinline__ float super_sum(BlockType type, std::uint32_t sup
   return dot_here<BlockType::Q6_K>(raw, row, lane);
 }
 
-// The two barriers that all 16 warps take part in: they are in step; the row is there.
-enum Barrier : int { kInStep = 1, kRow = 4 };
-__device__ __forceinline__ void readers_sync(Barrier barrier = kInStep) {
-  asm volatile("bar.sync %0, 512;" ::"r"(static_cast<int>(barrier)) : "memory");
-}
-
-// Products of two tiles, of eight super-blocks each, with super-block `index` of the row, behind
-// `barrier`: weights are on their way ahead of it, and what one product waits for, the other one
+// Products of two tiles, of eight super-blocks each, with super-block `index` of the row, when that
+// is there: weights are on their way ahead of it, and what one product waits for, the other one
 // computes through.
 static __device__ __noinline__ float2 two_sums(BlockType first_type, std::uint32_t first,
                                                BlockType second_type, std::uint32_t second,
-                                               int index, Barrier barrier, unsigned thread) {
+                                               int index, unsigned thread) {
   constexpr BlockType kType = BlockType::Q4_K;
   const std::uint32_t row = row_address(index);
   if (first_type != kType || second_type != kType) {
-    readers_sync(barrier);
+    await_row();
     return {super_sum(first_type, first, 8, index, row, thread),
             super_sum(second_type, second, 8, index, row, thread)};
   }
@@ -94,7 +108,7 @@ static __device__ __noinline__ float2 two_sums(BlockType first_type, std::uint32
   RawSuper raw[2];
   load_super_here<kType>(raw[0], first, 8, index, lane);
   load_super_here<kType>(raw[1], second, 8, index, lane);
-  readers_sync(barrier);
+  await_row();
   const RowPart<kType> part = row_part_here<kType>(row, lane);
   __syncwarp();  // as above
   RowSums sums[2];
@@ -164,7 +178,7 @@ static __device__ __noinline__ void round_here(Eight v, int lane, int index) {
 // The product of a warp's super-block with 256 columns that arrive as records, `place` the lane's,
 // and are left in super-block `item` of the row. Weights are on their way ahead of them.
 template <BlockType kType>
-__device__ __forceinline__ float records_sum(std::uint32_t supers, int n, int index,
+__device__ __forceinline__ float dot_records(std::uint32_t supers, int n, int index,
                                              const Record* place, bool heads, float eps, int item,
                                              unsigned number, int lane) {
   RawSuper raw;
@@ -179,20 +193,8 @@ static __device__ __noinline__ float records_sum(BlockType type, std::uint32_t s
                                                  float eps, int item, unsigned number) {
   const int lane = this_lane();
   if (type == BlockType::Q4_K)
-    return records_sum<BlockType::Q4_K>(supers, n, index, place, heads, eps, item, number, lane);
-  return records_sum<BlockType::Q6_K>(supers, n, index, place, heads, eps, item, number, lane);
-}
-
-// The first eight warps, which take rows; the others.
-__device__ __forceinline__ void row_warps_sync() {
-  asm volatile("bar.sync 2, 256;" ::: "memory");
-}
-__device__ __forceinline__ void other_warps_sync() {
-  asm volatile("bar.sync 3, 256;" ::: "memory");
-}
-// The first eight have rounded a row and go on; the others wait for it at kRow.
-__device__ __forceinline__ void row_is_there() {
-  asm volatile("bar.arrive %0, 512;" ::"r"(static_cast<int>(kRow)) : "memory");
+    return dot_records<BlockType::Q4_K>(supers, n, index, place, heads, eps, item, number, lane);
+  return dot_records<BlockType::Q6_K>(supers, n, index, place, heads, eps, item, number, lane);
 }
 
 // warp_sum of each.

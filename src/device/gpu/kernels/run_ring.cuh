@@ -20,7 +20,13 @@ namespace tessera::gpu::run {
 
 inline constexpr int kReaders = 16;  // warps
 inline constexpr int kThreads = (kReaders + 1) * kWarp;
-inline constexpr unsigned kSlots = 32;  // entries in the ring at most
+// Entries in the ring at most: some 12, and what lanes of the feeder are apart, which read `kept`
+// each for itself.
+inline constexpr unsigned kSlots = 32;
+static_assert(kMostTogether <= kWarp, "a piece a lane");
+// What has to be there at once, with what is lost at the ring's end.
+static_assert((kGateRows + kRowsTogether) * kCols * 4 <= kRingBytes &&
+              5 * kSupers * super_bytes(BlockType::Q4_K) <= kRingBytes);
 // Entries on their way at most. More, and what one multiprocessor fetches ahead stands in front of
 // what another one waits for: 25 us a layer with 3, 28 without a limit.
 inline constexpr unsigned kUnderWay = 3;
@@ -61,8 +67,7 @@ struct Shared {
   alignas(16) std::uint64_t full[kSlots];
   std::uint64_t empty[kSlots];
   int offset[kSlots], kept[kSlots];
-  // Of the layer: its experts are chosen, weighed.
-  std::uint64_t chosen, weighed;
+  std::uint64_t chosen;  // the layer's experts are
   // Of the run: a layer's description has come, all warps have left it.
   std::uint64_t described[kLayersAhead], left[kLayersAhead];
   alignas(16) Layer layers[kLayersAhead];
@@ -72,7 +77,7 @@ struct Shared {
   Sequence sequence;
   Progress progress[kReaders];
 
-  alignas(16) Shares shares[6];
+  alignas(16) Shares shares[3];
   float branch_shares[(kUsed + 1) * 2][kTileRows];  // of nine branches, two super-blocks each
   float plain_shares[2][kSupers];
   alignas(16) char row[(kUsed + 1) * 2 * kSuperBytes];  // rounded: the row, heads, or branches
@@ -171,8 +176,8 @@ class Feeder {
     bool chosen = false;
 #pragma unroll 1
     for (const Entry* at = plan.entries;; ++at) {
-      // What each lane copies is found out ahead of the waits, which are what decides how soon bytes
-      // are asked for.
+      // What each lane copies is found out ahead of the waits: an entry should be asked for as
+      // soon as they end.
       const Entry entry = *at;
       if (entry.bytes == 0) return;
       const bool copies = lane_ < entry.n;
