@@ -1,5 +1,6 @@
-// Layers of one row as one kernel (kernels/run.h), in the program: the bits of a row among others,
-// whose layers have their own kernels. On a GPU that has runs; a model of their shape takes 3 GB.
+// Layers of one row as one kernel (kernels/run.h), in the program: the bits of a row alone and of
+// one of two, which follow each other, are those of a row among three, whose layers have their own
+// kernels. On a GPU that has runs; a model of their shape takes 3 GB.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -45,27 +46,35 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
+  options.parallel = 6;
   ModelRunner runner(file.path(), options);
   ASSERT_TRUE(runner.ready());
-  ModelRunner::Sequence alone = runner.start(512), among = runner.start(512),
-                        other = runner.start(512);
+  // By how many rows a step has, the one that is compared last.
+  std::vector<std::vector<ModelRunner::Sequence>> sequences;
   std::vector<TokenId> prompt;
   for (TokenId i = 0; i < 40; ++i) prompt.push_back((i * 37 + 11) % 2000);
-  for (ModelRunner::Sequence* s : {&alone, &among, &other}) {
-    ModelRunner::Feed feed{s, prompt};
-    runner.step({&feed, 1});
+  for (std::size_t rows = 1; rows <= 3; ++rows) {
+    auto& of = sequences.emplace_back();
+    for (std::size_t i = 0; i < rows; ++i) {
+      of.push_back(runner.start(512));
+      ModelRunner::Feed feed{&of.back(), prompt};
+      runner.step({&feed, 1});
+    }
   }
   // Over the end of a page and of a span of attention.
   const auto vocab = static_cast<std::ptrdiff_t>(runner.spec().n_vocab);
   for (TokenId i = 0; i < 230; ++i) {
-    const std::vector<TokenId> token{(i * 53 + 7) % 2000};
-    ModelRunner::Feed one{&alone, token};
-    const std::vector<float> logits = runner.step({&one, 1});
-    std::vector<ModelRunner::Feed> two{{&other, {TokenId{i % 1000}}}, {&among, token}};
-    const std::vector<float> both = runner.step(two);
-    ASSERT_EQ(std::ssize(logits), vocab);
-    ASSERT_EQ(std::ssize(both), 2 * vocab);
-    ASSERT_TRUE(std::equal(logits.begin(), logits.end(), both.begin() + vocab)) << "step " << i;
+    std::vector<float> alone;
+    for (auto& of : sequences) {
+      std::vector<ModelRunner::Feed> feeds;
+      for (auto& sequence : of) feeds.push_back({&sequence, {TokenId{i % 1000}}});
+      feeds.back().tokens = {(i * 53 + 7) % 2000};
+      const std::vector<float> logits = runner.step(feeds);
+      ASSERT_EQ(std::ssize(logits), std::ssize(of) * vocab);
+      if (of.size() == 1) alone = logits;
+      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), logits.end() - vocab))
+          << "step " << i << ", " << of.size() << " rows";
+    }
   }
 }
 

@@ -13,7 +13,7 @@ static_assert(kSharedBytes <= 227 * 1024);
 
 #ifdef TESSERA_GPU_WGMMA
 
-__device__ __forceinline__ void init(const Sequence& sequence) {
+__device__ __forceinline__ void init(const RunArgs& args) {
   Shared* s = shared();
   for (unsigned i = 0; i < kSlots; ++i) {
     barrier_init(shared_address(&s->full[i]), 1);
@@ -23,7 +23,8 @@ __device__ __forceinline__ void init(const Sequence& sequence) {
   for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
   for (std::uint64_t& barrier : s->left) barrier_init(shared_address(&barrier), kReaders);
   barriers_ready();
-  s->sequence = sequence;
+  s->sequence = args.sequences[args.row];
+  s->row_number = args.row;
 }
 
 // The weights, and the state, which nothing of this step writes but this run: ahead of what the
@@ -101,11 +102,13 @@ __device__ __forceinline__ void read_layer(const Passed& passed) {
 __device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
   const Passed passed{args.passed};
-  const int place = static_cast<int>(blockIdx.x) * kTileRows + static_cast<int>(threadIdx.x);
+  const auto own = [&] {
+    return args.hidden + args.row * kCols + blockIdx.x * kTileRows + threadIdx.x;
+  };
   // Not zero, as what was never passed, but for one run in 2^26.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
-    shared()->mine[threadIdx.x] = args.hidden[place];
+    shared()->mine[threadIdx.x] = *own();
     pass_value(passed.hidden() + own_place(), shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
@@ -118,7 +121,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     p = {now.layer + 1, now.number + 1, now.taken};
     __syncwarp();
   }
-  if (owns_value()) args.hidden[place] = shared()->mine[threadIdx.x];
+  if (owns_value()) *own() = shared()->mine[threadIdx.x];
   // Every block that uses the number has contributed to what this one has read.
   if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
 }
@@ -130,7 +133,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 #ifdef TESSERA_GPU_WGMMA
   const int warp = this_warp();
   const int lane = this_lane();
-  if (threadIdx.x == 0) init(args.sequences[0]);
+  if (threadIdx.x == 0) init(args);
   __syncthreads();
   chain_trigger();  // what follows finds room when blocks of this kernel end
   if (warp == kReaders)
@@ -159,7 +162,7 @@ bool has_runs(const Launch& launch) {
 }
 
 GpuError run_layers(const Launch& launch, const RunArgs& args) {
-  if (args.n_layers < 1 || args.n_layers > kMostRunLayers)
+  if (args.n_layers < 1 || args.n_layers > kMostRunLayers || args.row < 0)
     return TESSERA_GPU_API(ErrorInvalidValue);
   return launch_kernel(launch, run::run_kernel, dim3(run::kBlocks), dim3(run::kThreads),
                        run::kSharedBytes, args);

@@ -54,11 +54,13 @@ inline constexpr int kMostRunLayers = 63;
 struct RunArgs {
   const std::byte* plans = nullptr;  // [n_layers]
   int n_layers = 0;                  // at most kMostRunLayers
-  float* hidden = nullptr;           // [2048], read and written
+  // The step's, a sequence a row; of which this is row `row`.
+  float* hidden = nullptr;  // [rows][2048], read and written
   std::byte* passed = nullptr;
-  const Sequence* sequences = nullptr;  // the first is the row's
+  const Sequence* sequences = nullptr;
+  int row = 0;
 };
-// Writes the layers' states and pages, and the last one's moe.ids and moe.weights.
+// Writes the layers' states and pages, and the last one's moe.ids and moe.weights, of the row.
 GpuError run_layers(const Launch& launch, const RunArgs& args);
 
 }  // namespace tessera::gpu

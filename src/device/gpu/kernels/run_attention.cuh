@@ -24,7 +24,8 @@ __device__ __forceinline__ KvHead page_places(int kv_head) {
 }
 // Behind the row's own page there is none: its place is taken by that.
 __device__ __forceinline__ std::byte* page_of(const Layer& l, int page) {
-  const int id = l.page_table[min(page, shared()->sequence.first_position / kPageTokens)];
+  const std::int32_t* table = l.page_table + shared()->row_number * l.table_stride;
+  const int id = table[min(page, shared()->sequence.first_position / kPageTokens)];
   return l.pool + id * l.page_stride;
 }
 
@@ -36,7 +37,9 @@ static __device__ __noinline__ void take_head(const Value* from, const float* we
   const unsigned number = progress().number;
   const int lane = this_lane();
   const int turns = weight != nullptr ? l.turns : 0;
-  const auto constants = load_constants<kEach>(weight, kHeadDim, l.cos, l.sin, turns, lane);
+  const int angles = s->row_number * l.turns;
+  const auto constants =
+      load_constants<kEach>(weight, kHeadDim, l.cos + angles, l.sin + angles, turns, lane);
   float* to = s->attention.heads[threadIdx.x / kWarp];
   float x[kEach];
   Value seen[kEach];

@@ -62,8 +62,9 @@ __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
   weight *= l.weight_scale / (l.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
   if (mine) s->selection.weights[w.lane] = weight;
   if (blockIdx.x == 0 && mine) {
-    l.ids[w.lane] = s->selection.ids[w.lane];
-    l.weights[w.lane] = weight;
+    const int at = s->row_number * kUsed + w.lane;
+    l.ids[at] = s->selection.ids[w.lane];
+    l.weights[at] = weight;
   }
 }
 

@@ -289,6 +289,7 @@ void describe_attention(const AttentionArgs& a, Layer& to) {
   to.pool = a.pool + a.layer_offset;
   to.page_stride = a.page_stride;
   to.page_table = a.page_table;
+  to.table_stride = a.table_stride;
   to.scale = a.scale;
 }
 void describe_ffn(const FfnArgs& f, Layer& to) {

@@ -154,7 +154,8 @@ struct alignas(16) Layer {
   const float *q_norm, *k_norm, *cos, *sin;
   std::byte* pool;  // the layer's place in page 0
   std::int64_t page_stride;
-  const std::int32_t* page_table;  // the sequence's
+  const std::int32_t* page_table;  // the first row's sequence's
+  std::int64_t table_stride;
   float scale;
 
   // The FFN.

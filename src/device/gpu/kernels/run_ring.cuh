@@ -75,6 +75,7 @@ struct Shared {
   alignas(16) const std::byte* tables[kLayersAhead][kExperts];
   const std::byte* base[kBases];
   Sequence sequence;
+  int row_number;  // in the step
   Progress progress[kReaders];
 
   alignas(16) Shares shares[3];

@@ -35,8 +35,11 @@ int GpuStep::run_layers() const {
 }
 
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
+  // Two rows one after the other take less time than both in the layers' own kernels; three do not.
+  constexpr int kMostRows = 2;
+  if (shape.rows > kMostRows || shape.max_sequence_rows != 1) return 0;
   int n = 0;
-  for (; shape.rows == 1 && n < kMostRunLayers; ++n) {
+  for (; n < kMostRunLayers; ++n) {
     const std::size_t at = 2 * static_cast<std::size_t>(n);
     const int layer = calls[0].layer + n;
     if (at + 1 >= calls.size() || calls[at] != BlockCall{Block::mixer, layer} ||
@@ -68,15 +71,18 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
     }
     const Scratch& s = memory_.scratch;
     const int first = calls[0].layer;
-    const int error = gpu::run_layers(
-        launch_,
-        {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
-         .n_layers = layers,
-         .hidden = s.hidden,
-         .passed = s.run_passed,
-         .sequences = s.sequences});
-    if (error != 0)
-      return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
+    for (int row = 0; row < shape.rows; ++row) {
+      const int error = gpu::run_layers(
+          launch_,
+          {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
+           .n_layers = layers,
+           .hidden = s.hidden,
+           .passed = s.run_passed,
+           .sequences = s.sequences,
+           .row = row});
+      if (error != 0)
+        return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
+    }
     calls = calls.subspan(2 * static_cast<std::size_t>(layers));
   }
   return {};
