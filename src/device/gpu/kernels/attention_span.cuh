@@ -22,7 +22,7 @@ inline constexpr int kSpanPages = kMostSpanTokens / kPageTokens;
 template <int kMostHeads>
 struct SpanShared {
   float scores[kMostHeads][kMostSpanTokens + 4];
-  __half weights[kMostHeads][kMostSpanTokens + 8];
+  alignas(8) __half weights[kMostHeads][kMostSpanTokens + 4];
 };
 // The span's first token, how many it has (span_tokens() in sizes.h), and those that the row sees.
 struct SpanTokens {
@@ -38,6 +38,8 @@ template <int kDim>
 struct PageRows {
   const std::byte* const* pages;
   std::int64_t at;  // from a page to the head's
+  // Halves from sixteen tokens of a page to the next.
+  static constexpr int kSixteen = 16 * kDim;
   // [token of the page][kDim]
   __device__ __forceinline__ const __half* page(int page) const {
     return reinterpret_cast<const __half*>(pages[page] + at);
@@ -114,7 +116,8 @@ __device__ __forceinline__ void score_tokens(const Queries& queries, const Rows&
 #pragma unroll kUnroll
   for (; first < end; first += 8 * kWarps) {
     const auto* from = reinterpret_cast<const uint4*>(
-        keys.page(first / kPageTokens) + (first % kPageTokens + g) * kDim + 8 * t);
+        keys.page(first / kPageTokens) + first % kPageTokens / 16 * Rows::kSixteen +
+        (first % 16 + g) * kDim + 8 * t);
     uint4 k[kDim / 32];
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) k[i] = keys.read(from + 4 * i);
@@ -141,23 +144,17 @@ __device__ __forceinline__ void score_tokens(const Queries& queries, const Rows&
 template <int kWarps, int kMostHeads, typename Put>
 __device__ __forceinline__ void weigh_span(int heads, int dims, const SpanTokens& tokens, Put put,
                                            SpanShared<kMostHeads>& s) {
-  const int each = tokens.size / kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int head = warp; head < heads; head += kWarps) {
-    float x[kMostSpanTokens / kWarp], top = -INFINITY, sum = 0;
-#pragma unroll
-    for (int i = 0; i < kMostSpanTokens / kWarp; ++i) {
-      if (i >= each) break;
-      x[i] = s.scores[head][i * kWarp + lane];
-      top = fmaxf(top, x[i]);
-    }
+    float top = -INFINITY, sum = 0;
+#pragma unroll 2
+    for (int i = lane; i < tokens.size; i += kWarp) top = fmaxf(top, s.scores[head][i]);
     top = warp_max(top);
-#pragma unroll
-    for (int i = 0; i < kMostSpanTokens / kWarp; ++i) {
-      if (i >= each) break;
-      const __half w = __float2half_rn(expf(x[i] - top));
-      s.weights[head][i * kWarp + lane] = w;
+#pragma unroll 2
+    for (int i = lane; i < tokens.size; i += kWarp) {
+      const __half w = __float2half_rn(expf(s.scores[head][i] - top));
+      s.weights[head][i] = w;
       sum += __half2float(w);
     }
     sum = warp_sum(sum);
@@ -190,44 +187,40 @@ struct Values {
 };
 
 // The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
-// operands.
+// operands; of a page's tokens lane t has the t-th sixteen, four a step.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
 __device__ __forceinline__ void sum_values(const Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
-  constexpr int kN = kDim / kWarps / 8, kPageSteps = kPageTokens / 16;
+  constexpr int kN = kDim / kWarps / 8;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
   const int column = warp * 8 * kN + g * kN;
   const int first = max(tokens.begin - tokens.start, 0);
-  const int limit = min(tokens.end - tokens.start, tokens.size), end = (limit + 15) / 16;
+  const int limit = min(tokens.end - tokens.start, tokens.size);
   float acc[kN][4] = {};
 #pragma unroll 1
   for (int page = first / kPageTokens; page * kPageTokens < limit; ++page) {
-    const __half* from = values.page(page) + 2 * t * kDim + column;
+    const __half* from = values.page(page) + t * Rows::kSixteen + column;
+    const int seen = limit - page * kPageTokens;
 #pragma unroll kUnroll
-    for (int step = max(page * kPageSteps, first / 16); step < min((page + 1) * kPageSteps, end);
-         ++step) {
-      const int token = step * 16 + 2 * t;
-      const __half* at = from + (step - page * kPageSteps) * 16 * kDim;
+    for (int step = 0; step < min(4, (seen + 3) / 4); ++step) {
+      const int token = 16 * t + 4 * step;  // of the page; the lane's four
       Values<kN> v[4];
-      v[0].load(values, at);
-      v[1].load(values, at + kDim);
-      v[2].load(values, at + 8 * kDim);
-      v[3].load(values, at + 9 * kDim);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[i].load(values, from + (4 * step + i) * kDim);
       // Past the row nothing was written yet: a weight of zero would not undo a NaN.
-      if (step * 16 + 16 > limit) {
-        v[0].keep(token < limit);
-        v[1].keep(token + 1 < limit);
-        v[2].keep(token + 8 < limit);
-        v[3].keep(token + 9 < limit);
+      if (seen < kPageTokens) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) v[i].keep(token + i < seen);
       }
       std::uint32_t a[4];
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int head = g + i % 2 * 8;
-        a[i] = head < heads
-                   ? *reinterpret_cast<const std::uint32_t*>(&s.weights[head][token + i / 2 * 8])
-                   : 0;
+      for (int i = 0; i < 2; ++i) {
+        const int head = g + i * 8;
+        uint2 four = {0, 0};
+        if (head < heads)
+          four = *reinterpret_cast<const uint2*>(&s.weights[head][page * kPageTokens + token]);
+        a[i] = four.x, a[2 + i] = four.y;
       }
 #pragma unroll
       for (int m = 0; m < kN; ++m) {

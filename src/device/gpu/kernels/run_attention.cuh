@@ -9,26 +9,6 @@ namespace tessera::gpu::run {
 
 #ifdef TESSERA_GPU_WGMMA
 
-struct Span {
-  int kv_head, index, spans, size;
-  __device__ __forceinline__ int first_page() const { return index * (size / kPageTokens); }
-  __device__ __forceinline__ bool last() const { return index + 1 == spans; }
-};
-// The unit-th of a step; `index` at `spans` or above: there is none.
-__device__ __forceinline__ Span span_of(int unit) {
-  const int context = shared()->sequence.first_position + 1;
-  return {unit % kKvHeads, unit / kKvHeads, spans_of(context), span_tokens(context)};
-}
-__device__ __forceinline__ KvHead page_places(int kv_head) {
-  return kv_head_at({kKvHeads, kHeadDim, kHeadDim, KvFormat::f16}, kv_head);
-}
-// Behind the row's own page there is none: its place is taken by that.
-__device__ __forceinline__ std::byte* page_of(const Layer& l, int page) {
-  const std::int32_t* table = l.page_table + shared()->row_number * l.table_stride;
-  const int id = table[min(page, shared()->sequence.first_position / kPageTokens)];
-  return l.pool + id * l.page_stride;
-}
-
 // By one warp: a head arrives, is normed and turned where it has a norm, and left in its place.
 static __device__ __noinline__ void take_head(const Value* from, const float* weight) {
   constexpr int kEach = kHeadDim / kWarp;
@@ -59,8 +39,6 @@ __device__ __forceinline__ void take_heads(const Passed& passed, const Span& spa
                                            int lane) {
   Shared* s = shared();
   const Layer& l = this_layer();
-  if (warp == kReaders - 1 && lane < kSpanPages)
-    s->attention.pages[lane] = page_of(l, span.first_page() + lane);
   const int which = warp - kGroupHeads;  // 0: the key, 1: the value
   if (which > 1 || (which >= 0 && !span.last())) return;
   const int from = which < 0 ? (span.kv_head * kGroupHeads + warp) * 2 * kHeadDim
@@ -75,11 +53,13 @@ __device__ __forceinline__ void take_heads(const Passed& passed, const Span& spa
   }
   const int position = s->sequence.first_position;
   const KvHead place = page_places(span.kv_head);
-  auto* to = reinterpret_cast<__half*>(page_of(l, position / kPageTokens) +
+  const int id = l.page_table[s->row_number * l.table_stride + position / kPageTokens];
+  auto* to = reinterpret_cast<__half*>(l.pool + id * l.page_stride +
                                        (which == 0 ? place.k : place.v)) +
              position % kPageTokens * kHeadDim;
 #pragma unroll 1
-  for (int i = lane; i < kHeadDim; i += kWarp) to[i] = page_half(x[i]);
+  for (int i = lane; i < kHeadDim; i += kWarp)
+    to[i] = s->attention.own[which][i] = page_half(x[i]);
 }
 
 // Of eight heads, from shared memory.
@@ -93,40 +73,72 @@ struct QueryRows {
   }
 };
 
-// The row's own keys and values are from this kernel.
-struct WrittenRows : PageRows<kHeadDim> {
+// A span's keys or values as they stand in the ring, a page an entry. A warp gives a page's room
+// back when it asks for a later one.
+class RingRows {
+ public:
+  static constexpr int kSixteen = kSixteenBytes / 2;
+  // `own_page`: that of the row itself, whose key or value has not come with it.
+  __device__ __forceinline__ RingRows(Reader& reader, int own_page, const __half* own)
+      : reader_(reader), begin_(reader.taken()), own_page_(own_page), own_(own) {}
+
+  __device__ __forceinline__ const __half* page(int page) const {
+    leave(page);
+    char* to = shared_bytes() + reader_.entry(0);
+    if (page == own_page_) {
+      const int lane = this_lane();
+      const int token = shared()->sequence.first_position % kPageTokens;
+      // By each warp that reads the page, for itself: all write the same.
+      reinterpret_cast<uint4*>(to + token / 16 * kSixteenBytes + token % 16 * kTokenBytes)[lane] =
+          reinterpret_cast<const uint4*>(own_)[lane];
+      async_fence();  // bulk copies will take its place
+      __syncwarp();
+    }
+    return reinterpret_cast<const __half*>(to);
+  }
   template <typename T>
   __device__ __forceinline__ static T read(const T* from) {
     return *from;
   }
+  // The first `pages` have been read, or are left to others.
+  __device__ __forceinline__ void leave(int pages) const {
+    const unsigned n = begin_ + static_cast<unsigned>(pages) - reader_.taken();
+    if (n > 0) reader_.release(n, this_lane());
+  }
+
+ private:
+  Reader& reader_;
+  unsigned begin_;
+  int own_page_;
+  const __half* own_;
 };
 
 static __device__ __noinline__ void attend(Passed passed) {
   AttentionShared& a = shared()->attention;
   SpanShared<kGroupHeads>& s = a.span;
-  const int warp = this_warp();
-  const int lane = this_lane();
+  Reader reader(progress().taken);
 #pragma unroll 1
   for (int unit = static_cast<int>(blockIdx.x);; unit += kBlocks) {
-    const Span span = span_of(unit);
-    if (span.index >= span.spans) return;
-    const KvHead place = page_places(span.kv_head);
-    const SpanTokens tokens{span.index * span.size, span.size, 0,
-                            shared()->sequence.first_position + 1};
-    Record* to = passed.partials() +
-                 (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kHeadDim};
+    const int position = shared()->sequence.first_position;
+    const Span span = span_of(unit, position);
+    if (span.index >= span.spans) break;
+    const int pages = span.pages(position), own_page = span.last() ? pages - 1 : -1;
+    const SpanTokens tokens{span.index * span.size, span.size, 0, position + 1};
     readers_sync();  // the span before has been read
-    take_heads(passed, span, warp, lane);
+    take_heads(passed, span, this_warp(), this_lane());
     readers_sync();
     hide_scores<kReaders>(kGroupHeads, tokens, s);
-    score_tokens<kHeadDim, kReaders, 1>(QueryRows{lane}, WrittenRows{{a.pages, place.k}},
-                                        kGroupHeads, 0.0f, tokens, s);
+    const RingRows keys(reader, own_page, a.own[0]);
+    score_tokens<kHeadDim, kReaders, 1>(QueryRows{this_lane()}, keys, kGroupHeads, 0.0f, tokens, s);
+    keys.leave(pages);
     readers_sync();
     weigh_span<kReaders>(
         kGroupHeads, 0, tokens, [&](int head, int i, float x) { a.of_span[i][head] = x; }, s);
     readers_sync();
-    const WrittenRows values{{a.pages, place.v}};
-    sum_values<kHeadDim, kReaders, 4>(
+    Record* to = passed.partials() +
+                 (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kHeadDim};
+    const RingRows values(reader, own_page, a.own[1]);
+    sum_values<kHeadDim, kReaders, 2>(
         values, kGroupHeads, tokens,
         [&](int head, int column, float sum) {
           pass_record(to + head * kHeadDim + column, __float_as_uint(sum),
@@ -134,7 +146,9 @@ static __device__ __noinline__ void attend(Passed passed) {
                       progress().number);
         },
         s);
+    values.leave(pages);
   }
+  progress().taken = reader.taken();
 }
 
 // Workers: the spans' sums, first span first, as combine_spans() adds them.

@@ -51,12 +51,15 @@ class PlanWriter {
     const ExpertShape& experts = ffn.moe.shape;
     norm_and_rows(layer_.in.input.weight);
     pairs_in();
-    if (!attends(layer_)) state();
+    if (attends(layer_))
+      spans();
+    else
+      state();
     sixteen(layer_.out.outputs[0].w, kAbsolute, 0, block_);
     norm_and_rows(ffn.norm, &ffn.moe.router_weight, 2 * block_, 2);
     if (block_ < kDenseTiles)
       for (const Matrix* w : {&ffn.dense.gate, &ffn.dense.up}) eight(*w, kAbsolute, 0, block_);
-    open(2 * super_bytes(ffn.dense.down.type), false);
+    open(2 * super_bytes(ffn.dense.down.type));
     supers(ffn.dense.down, kAbsolute, 0, block_ * 2, 2, 0);
     const std::uint32_t expert = kChosenExpert + static_cast<std::uint32_t>(block_ / kPairs);
     sixteen(experts.gate, expert, 0, block_ % kPairs);
@@ -65,11 +68,13 @@ class PlanWriter {
   }
   void help(int helper) {
     const FfnArgs& ffn = layer_.ffn;
-    if (!attends(layer_)) {
+    if (attends(layer_)) {
+      spans();
+    } else {
       norm_and_rows(layer_.in.input.weight);
       const Matrix& w = layer_.in.outputs[helper < kHelpers / 2 ? 2 : 3].w;
       for (int row = 0; row < kGateRows; row += kRowsTogether) {
-        open(kRowsTogether * kRow, false);
+        open(kRowsTogether * kRow);
         rows(w, helper % (kHelpers / 2) * kGateRows + row, kRowsTogether, 0);
       }
     }
@@ -78,11 +83,13 @@ class PlanWriter {
                         reinterpret_cast<const std::byte*>(ffn.dense.scalar_gate)};
     norm_and_rows(ffn.norm, &scalar, 0, 1);
   }
-  void open(int bytes, bool chosen) {
+  void open(int bytes, When when = kAtOnce) {
     CHECK(entries_ + 1 < kMostEntries);
     entry_ = &plan_.entries[entries_++];
-    *entry_ = {bytes, pieces_, 0, chosen ? 1 : 0};
+    *entry_ = {bytes, pieces_, 0, when};
   }
+  // Which pages they are is known when the run begins.
+  void spans() { open(page_bytes(kPageTokens), kSpans); }
   void add(std::int64_t from, std::uint32_t base, int to, int bytes) {
     CHECK(pieces_ < kMostPieces && to + bytes <= entry_->bytes);
     CHECK(from % 16 == 0 && to % 16 == 0 && bytes % 16 == 0, "bulk copies are of 16 bytes");
@@ -112,7 +119,7 @@ class PlanWriter {
     for (int half = 0; half < 2; ++half) eight(w, base, offset, index * 2 + half);
   }
   void eight(const Matrix& w, std::uint32_t base, std::int64_t offset, int index) {
-    open(8 * super_bytes(w.type), base != kAbsolute);
+    open(8 * super_bytes(w.type), base == kAbsolute ? kAtOnce : kChosen);
     supers(w, base, offset, index * 8, 8, 0);
   }
   static constexpr int kRow = kCols * 4;
@@ -121,7 +128,7 @@ class PlanWriter {
   }
   // A norm's weights, then `n` plain rows.
   void norm_and_rows(const float* norm, const Matrix* w = nullptr, int first = 0, int n = 0) {
-    open((1 + n) * kRow, false);
+    open((1 + n) * kRow);
     add(address(norm), kAbsolute, 0, kRow);
     if (n > 0) rows(*w, first, n, kRow);
   }
@@ -138,7 +145,7 @@ class PlanWriter {
     const DeltaArgs& d = layer_.delta;
     const int channels = d.spec.conv_channels(), keys = d.spec.key_width();
     const int head = block_ / 4, column = block_ % 4 * kGroup, key_head = key_head_of(head);
-    open(kStateEntry, false);
+    open(kStateEntry);
     add(address(d.state + kTaps * channels + (head * kDim + column) * kDim), kState, 0,
         kStateBytes);
     // Three parts of four rows of taps and three of the ring.
@@ -165,7 +172,7 @@ class PlanWriter {
     const ExpertShape& experts = layer_.ffn.moe.shape;
     const int each = 2 * super_bytes(experts.down.type);
     for (int e = 0; e < kUsed; ++e) {
-      if (e % 4 == 0) open(4 * each, true);
+      if (e % 4 == 0) open(4 * each, kChosen);
       supers(experts.down, kChosenExpert + static_cast<std::uint32_t>(e), experts.down_offset,
              block_ * 2, 2, e % 4 * each);
     }

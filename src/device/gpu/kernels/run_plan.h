@@ -18,6 +18,7 @@
 
 #include <cstdint>
 
+#include "device/gpu/kernels/kernels.h"
 #include "device/gpu/kernels/weight_planes.h"
 
 namespace tessera::gpu::run {
@@ -60,6 +61,13 @@ inline constexpr int kNormAt = kPastAt + (kTaps - 1) * kChannels * 4;
 inline constexpr int kDecayAt = kNormAt + kGroup * 4;  // f32 a[4], dt_bias[4]: of heads around it
 inline constexpr int kStateEntry = kDecayAt + 32;
 
+// Keys or values of one head; those of a page are an entry, in which each sixteen tokens stand so
+// far from the ones before that lanes of the products read from different banks.
+inline constexpr int kTokenBytes = kHeadDim * 2, kSixteenBytes = 16 * kTokenBytes + 32;
+constexpr int page_bytes(int tokens) {
+  return (tokens + 15) / 16 * kSixteenBytes;
+}
+
 // Bytes of 16 rows x 256 columns.
 constexpr int super_bytes(BlockType type) {
   return type == BlockType::Q4_K ? 2048 + 256 + 64 : 2048 + 1024 + 256 + 32;
@@ -84,7 +92,12 @@ inline constexpr int kMostTogether = 32;
 struct alignas(16) Entry {
   std::int32_t bytes;     // 0: the last one
   std::int32_t first, n;  // pieces
-  std::int32_t chosen;    // 1: not before the experts are chosen
+  std::int32_t when;      // a When
+};
+enum When : std::int32_t {
+  kAtOnce = 0,
+  kChosen = 1,  // not before the experts are chosen
+  kSpans = 2,   // no bytes of the plan's: the keys and values of the block's spans (run_spans.cuh)
 };
 // With every matrix in Q6_K, which has four planes: norms and plain rows 1 + 2, in 24, state 25,
 // out 8, gate and up 16 and the dense branch's 12, down 32.

@@ -45,7 +45,7 @@ struct AttentionShared {
     } partials;
   };
   alignas(16) __half q[kGroupHeads][kHeadDim + 32];  // for the products, in rows of other banks
-  const std::byte* pages[kSpanPages];
+  alignas(16) __half own[2][kHeadDim];  // the row's key and value, where the span ends with it
   float of_span[2][kGroupHeads];  // tops, weights
   float tops[kReaders];
 };
@@ -150,6 +150,24 @@ __device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, in
       : "memory");
 }
 
+// Of a step's row: unit u is KV head u % 2 and span u / 2 (sizes.h). `index` at `spans` or above:
+// there is none.
+struct Span {
+  int kv_head, index, spans, size;
+  __device__ __forceinline__ int first_page() const { return index * (size / kPageTokens); }
+  // That the row at `position` sees; the span's last one may be the row's own.
+  __device__ __forceinline__ int pages(int position) const {
+    return min(size / kPageTokens, position / kPageTokens + 1 - first_page());
+  }
+  __device__ __forceinline__ bool last() const { return index + 1 == spans; }
+};
+__device__ __forceinline__ Span span_of(int unit, int position) {
+  return {unit % kKvHeads, unit / kKvHeads, spans_of(position + 1), span_tokens(position + 1)};
+}
+__device__ __forceinline__ KvHead page_places(int kv_head) {
+  return kv_head_at({kKvHeads, kHeadDim, kHeadDim, KvFormat::f16}, kv_head);
+}
+
 class Feeder {
  public:
   __device__ explicit Feeder(int lane) : lane_(lane) {}
@@ -181,9 +199,13 @@ class Feeder {
       // soon as they end.
       const Entry entry = *at;
       if (entry.bytes == 0) return;
+      if (entry.when == kSpans) {
+        feed_spans(s->layers[i % kLayersAhead]);
+        continue;
+      }
       const bool copies = lane_ < entry.n;
       const Piece piece = plan.pieces[entry.first + (copies ? lane_ : 0)];
-      if (entry.chosen != 0 && !chosen) {
+      if (entry.when == kChosen && !chosen) {
         after_others();
         await_barrier(shared_address(&s->chosen), i & 1);
         if (lane_ < kUsed)
@@ -204,6 +226,37 @@ class Feeder {
   }
 
  private:
+  // Of each span the keys, then the values, a page an entry: what earlier steps have left of them.
+  __device__ __forceinline__ void feed_spans(const Layer& l) {
+    Shared* s = shared();
+    const int position = s->sequence.first_position;
+#pragma unroll 1
+    for (int unit = static_cast<int>(blockIdx.x);; unit += kBlocks) {
+      const Span span = span_of(unit, position);
+      if (span.index >= span.spans) return;
+      const int pages = span.pages(position), first = span.first_page();
+      const std::int32_t* table = l.page_table + s->row_number * l.table_stride + first;
+      const int id = lane_ < pages ? table[lane_] : 0;
+      const KvHead place = page_places(span.kv_head);
+#pragma unroll 1
+      for (int i = 0; i < 2 * pages; ++i) {
+        const int page = i < pages ? i : i - pages;
+        const std::byte* from =
+            l.pool + shuffle(id, page) * l.page_stride + (i < pages ? place.k : place.v);
+        // The row's own place stays empty.
+        const int before = position - (first + page) * kPageTokens;
+        const int bytes = min(16, before - 16 * lane_) * kTokenBytes;  // a lane each sixteen
+        const int start = reserve(page_bytes(min(before + 1, kPageTokens)));
+        const std::uint32_t barrier = shared_address(&s->full[issued_ % kSlots]);
+        if (lane_ < kPageTokens / 16 && bytes > 0)
+          copy_once(address_of(start + lane_ * kSixteenBytes), from + lane_ * 16 * kTokenBytes,
+                    bytes, barrier);
+        if (lane_ == 0) barrier_expect(barrier, min(before, kPageTokens) * kTokenBytes);
+        ++issued_;
+      }
+    }
+  }
+
   // Room for the next entry, in one piece: what is left at the ring's end stays empty.
   __device__ __forceinline__ int reserve(int bytes) {
     Shared* s = shared();
