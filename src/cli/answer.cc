@@ -54,7 +54,10 @@ Result<Generated> answer(CancellableEngine& engine, GenerationRequest request, b
         return true;
       });
   engine.end_answer();
-  if (stream) print_out("\n");
+  if (stream) {
+    print_out("\n");
+    flush_out();  // ahead of what the log says next, also in a pipe
+  }
   return generated;
 }
 

@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <map>
+#include <span>
 #include <string_view>
 
 #include "model/synth.h"
@@ -46,34 +49,41 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
-  options.parallel = 6;
+  options.parallel = 7;
   ModelRunner runner(file.path(), options);
   ASSERT_TRUE(runner.ready());
-  // By how many rows a step has, the one that is compared last.
+  // Three texts of different lengths, of which a step has one, two or three.
+  const auto token_of = [](int text, int at) { return TokenId{(at * (37 + text) + 11) % 2000}; };
+  const auto length_of = [](int text) { return 40 + 53 * text; };
+  const std::vector<std::vector<int>> steps = {{0}, {1}, {0, 1}, {2, 1, 0}};
   std::vector<std::vector<ModelRunner::Sequence>> sequences;
-  std::vector<TokenId> prompt;
-  for (TokenId i = 0; i < 40; ++i) prompt.push_back((i * 37 + 11) % 2000);
-  for (std::size_t rows = 1; rows <= 3; ++rows) {
+  for (const std::vector<int>& texts : steps) {
     auto& of = sequences.emplace_back();
-    for (std::size_t i = 0; i < rows; ++i) {
+    for (const int text : texts) {
       of.push_back(runner.start(512));
-      ModelRunner::Feed feed{&of.back(), prompt};
+      ModelRunner::Feed feed{&of.back(), {}};
+      for (int i = 0; i < length_of(text); ++i) feed.tokens.push_back(token_of(text, i));
       runner.step({&feed, 1});
     }
   }
-  // Over the end of a page and of a span of attention.
-  const auto vocab = static_cast<std::ptrdiff_t>(runner.spec().n_vocab);
-  for (TokenId i = 0; i < 230; ++i) {
-    std::vector<float> alone;
-    for (auto& of : sequences) {
+  // Over the ends of pages, which are those of spans too.
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  for (int i = 0; i < 230; ++i) {
+    std::map<int, std::vector<float>> alone;
+    for (std::size_t s = 0; s < steps.size(); ++s) {
       std::vector<ModelRunner::Feed> feeds;
-      for (auto& sequence : of) feeds.push_back({&sequence, {TokenId{i % 1000}}});
-      feeds.back().tokens = {(i * 53 + 7) % 2000};
+      for (std::size_t row = 0; row < steps[s].size(); ++row) {
+        const int text = steps[s][row];
+        feeds.push_back({&sequences[s][row], {token_of(text, length_of(text) + i)}});
+      }
       const std::vector<float> logits = runner.step(feeds);
-      ASSERT_EQ(std::ssize(logits), std::ssize(of) * vocab);
-      if (of.size() == 1) alone = logits;
-      ASSERT_TRUE(std::equal(alone.begin(), alone.end(), logits.end() - vocab))
-          << "step " << i << ", " << of.size() << " rows";
+      ASSERT_EQ(logits.size(), steps[s].size() * vocab);
+      for (std::size_t row = 0; row < steps[s].size(); ++row) {
+        const std::span<const float> of = std::span(logits).subspan(row * vocab, vocab);
+        const auto first = alone.try_emplace(steps[s][row], of.begin(), of.end()).first;
+        ASSERT_TRUE(std::ranges::equal(first->second, of))
+            << "token " << i << ", row " << row << " of " << steps[s].size();
+      }
     }
   }
 }

@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(kThreads)
   if (has_scores<kWarps>(tokens)) {
     const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
                                        static_cast<int>(threadIdx.x) % kWarp);
-    score_tokens<kDim, kWarps, 2>(queries, PageRows<kDim>{pages, place.k}, heads, args.softcap,
-                                  tokens, s);
+    PageRows<kDim> keys{pages, place.k};
+    score_tokens<kDim, kWarps, 2>(queries, keys, heads, args.softcap, tokens, s);
   }
   __syncthreads();
   weigh_span<kWarps>(heads, kDim, tokens, put, s);
   __syncthreads();
-  const PageRows<kDim> values{pages, place.v};
+  PageRows<kDim> values{pages, place.v};
   sum_values<kDim, kWarps, 4>(values, heads, tokens, put, s);
 }
 

@@ -3,8 +3,10 @@
 // bits.
 //
 // The query heads that share the KV head are the rows of a matrix instruction. Scores: the warps
-// divide the tokens by eights, keys straight from the page in 16-byte pieces. Values: the warps
-// divide the head's width, all tokens each. The block waits for itself between the steps:
+// divide the tokens by eights, keys in 16-byte pieces. Values: the warps divide the head's width,
+// all tokens each. Where both lie, Rows says (PageRows; a run's are in shared memory): a warp asks
+// for pages in rising order, and for the next one when it has read the one before. The block waits
+// for itself between the steps:
 //
 //   hide_scores<kWarps>(heads, tokens, s);
 //   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, s);
@@ -106,7 +108,7 @@ __device__ __forceinline__ void hide_scores(int heads, const SpanTokens& tokens,
 
 // Scores of the warp's eights that the row sees.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries, typename Rows>
-__device__ __forceinline__ void score_tokens(const Queries& queries, const Rows& keys, int heads,
+__device__ __forceinline__ void score_tokens(const Queries& queries, Rows& keys, int heads,
                                              float softcap, const SpanTokens& tokens,
                                              SpanShared<kMostHeads>& s) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
@@ -189,7 +191,7 @@ struct Values {
 // The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
 // operands; of a page's tokens lane t has the t-th sixteen, four a step.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
-__device__ __forceinline__ void sum_values(const Rows& values, int heads, const SpanTokens& tokens,
+__device__ __forceinline__ void sum_values(Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
   constexpr int kN = kDim / kWarps / 8;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

@@ -10,6 +10,9 @@ namespace {
 static_assert((kMostRunLayers + 1) % 2 == 0, "numbers are odd in odd layers");
 constexpr std::size_t kSharedBytes = kRingBytes + sizeof(Shared);
 static_assert(kSharedBytes <= 227 * 1024);
+// sum_values() reads a whole page, and forgets what is behind the row: a page's entry at the ring's
+// end may be that much shorter.
+static_assert(sizeof(Shared) >= 3 * kSixteenBytes);
 
 #ifdef TESSERA_GPU_WGMMA
 
@@ -27,8 +30,8 @@ __device__ __forceinline__ void init(const RunArgs& args) {
   s->row_number = args.row;
 }
 
-// The weights, and the state, which nothing of this step writes but this run: ahead of what the
-// kernels before this one leave.
+// The weights, and the state and earlier tokens' keys and values, which nothing of this step writes
+// but this run: ahead of what the kernels before this one leave.
 __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
   Shared* s = shared();
   Feeder feeder(lane);

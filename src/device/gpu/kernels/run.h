@@ -17,9 +17,10 @@
 // layer by layer.
 //
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
-// may run beside it, and no other run of the same process. A block that waits for a second ends the
-// program on the device with an error. Weights, states, pages and `sequences` are read ahead of the
-// end of the kernel before on the stream, which must not write them.
+// may run beside it, and no other run of the same process but the one before on the stream, whose
+// blocks end as this one's begin. A block that waits for a second ends the program on the device
+// with an error. Weights, states, page tables, pages and `sequences` are read ahead of the end of
+// the kernel before on the stream, which must not write them; of pages not the row's own token.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"

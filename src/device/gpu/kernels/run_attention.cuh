@@ -82,7 +82,7 @@ class RingRows {
   __device__ __forceinline__ RingRows(Reader& reader, int own_page, const __half* own)
       : reader_(reader), begin_(reader.taken()), own_page_(own_page), own_(own) {}
 
-  __device__ __forceinline__ const __half* page(int page) const {
+  __device__ __forceinline__ const __half* page(int page) {
     leave(page);
     char* to = shared_bytes() + reader_.entry(0);
     if (page == own_page_) {
@@ -101,7 +101,7 @@ class RingRows {
     return *from;
   }
   // The first `pages` have been read, or are left to others.
-  __device__ __forceinline__ void leave(int pages) const {
+  __device__ __forceinline__ void leave(int pages) {
     const unsigned n = begin_ + static_cast<unsigned>(pages) - reader_.taken();
     if (n > 0) reader_.release(n, this_lane());
   }
@@ -128,7 +128,7 @@ static __device__ __noinline__ void attend(Passed passed) {
     take_heads(passed, span, this_warp(), this_lane());
     readers_sync();
     hide_scores<kReaders>(kGroupHeads, tokens, s);
-    const RingRows keys(reader, own_page, a.own[0]);
+    RingRows keys(reader, own_page, a.own[0]);
     score_tokens<kHeadDim, kReaders, 1>(QueryRows{this_lane()}, keys, kGroupHeads, 0.0f, tokens, s);
     keys.leave(pages);
     readers_sync();
@@ -137,7 +137,7 @@ static __device__ __noinline__ void attend(Passed passed) {
     readers_sync();
     Record* to = passed.partials() +
                  (span.index * kQueryHeads + span.kv_head * kGroupHeads) * std::int64_t{kHeadDim};
-    const RingRows values(reader, own_page, a.own[1]);
+    RingRows values(reader, own_page, a.own[1]);
     sum_values<kHeadDim, kReaders, 2>(
         values, kGroupHeads, tokens,
         [&](int head, int column, float sum) {

@@ -221,7 +221,8 @@ bool fits_attention(const RunLayer& l) {
          is_super(in[0].w, kKeysAt, kCols) && is_super(in[1].w, kKvHeads * kHeadDim, kCols) &&
          is_super(in[2].w, kKvHeads * kHeadDim, kCols) && a.n_head == kQueryHeads &&
          a.kv.kv_heads == kKvHeads && a.kv.head_dim_k == kHeadDim && a.kv.head_dim_v == kHeadDim &&
-         a.kv.format == KvFormat::f16 && a.q_head_stride == 2 * kHeadDim && a.k != nullptr &&
+         a.kv.format == KvFormat::f16 && (address(a.pool) + a.layer_offset) % 16 == 0 &&
+         a.page_stride % 16 == 0 && a.q_head_stride == 2 * kHeadDim && a.k != nullptr &&
          a.v != nullptr && a.q_norm != nullptr && a.k_norm != nullptr && !a.v_norm &&
          a.eps == l.in.input.eps && a.n_rot > 0 && a.n_rot <= 2 * kMostTurns && a.softcap == 0 &&
          a.window == 0 && a.gate == OutputGate::sigmoid_in_query;

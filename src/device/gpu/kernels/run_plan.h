@@ -97,7 +97,7 @@ struct alignas(16) Entry {
 enum When : std::int32_t {
   kAtOnce = 0,
   kChosen = 1,  // not before the experts are chosen
-  kSpans = 2,   // no bytes of the plan's: the keys and values of the block's spans (run_spans.cuh)
+  kSpans = 2,   // no bytes of the plan's: the keys and values of the block's spans (run_ring.cuh)
 };
 // With every matrix in Q6_K, which has four planes: norms and plain rows 1 + 2, in 24, state 25,
 // out 8, gate and up 16 and the dense branch's 12, down 32.

@@ -91,6 +91,7 @@ std::map<std::uint32_t, std::vector<Bytes>> copied(const LayerPlans& plans) {
   std::map<std::uint32_t, std::vector<Bytes>> all;
   for (const Plan& plan : plans.plans) {
     for (const Entry* entry = plan.entries; entry->bytes > 0; ++entry) {
+      if (entry->when == kSpans) continue;
       std::vector<Bytes> to;
       for (int i = entry->first; i < entry->first + entry->n; ++i) {
         const Piece& piece = plan.pieces[i];
@@ -130,6 +131,18 @@ void expect_whole(const Matrix& m, std::int64_t from, const std::vector<Bytes>& 
       << name;
 }
 
+// Where in the block's entries those of attention's spans come; -1: nowhere.
+int spans_place(const Plan& plan) {
+  int place = -1, i = 0;
+  for (const Entry* entry = plan.entries; entry->bytes > 0; ++entry, ++i) {
+    if (entry->when != kSpans) continue;
+    EXPECT_EQ(place, -1) << "twice";
+    EXPECT_EQ(entry->n, 0);
+    place = i;
+  }
+  return place;
+}
+
 class RunPlan : public ::testing::TestWithParam<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Shapes, RunPlan,
                          ::testing::Values(Shape{false, BlockType::Q4_K, BlockType::Q6_K},
@@ -164,6 +177,12 @@ TEST_P(RunPlan, CopiesEveryByteOnce) {
     expect_whole(e.gate, 0, of, "gate");
     expect_whole(e.up, e.up_offset, of, "up");
     expect_whole(e.down, e.down_offset, of, "down");
+  }
+  for (int block = 0; block < kBlocks; ++block) {
+    // Behind a worker's norm and the halves of its two or three pairs; a helper has nothing before.
+    const int pairs = (kProjected / kGroup - block + kWorkers - 1) / kWorkers;
+    const int behind = block < kWorkers ? 1 + 2 * pairs : 0;
+    EXPECT_EQ(spans_place(plans->plans[block]), GetParam().attends ? behind : -1) << block;
   }
   if (GetParam().attends) {
     EXPECT_FALSE(all.contains(kState));
@@ -217,6 +236,8 @@ TEST(RunPlans, AreOfOneAttention) {
   refuses([](AttentionArgs& a) { a.eps = 1e-5f; });
   refuses([](AttentionArgs& a) { a.q_norm = nullptr; });
   refuses([](AttentionArgs& a) { a.gate = OutputGate::none; });
+  refuses([](AttentionArgs& a) { a.page_stride += 8; });
+  refuses([](AttentionArgs& a) { a.layer_offset += 8; });
 }
 
 TEST(Spans, ThereIsRoomForThoseOfEveryContext) {
