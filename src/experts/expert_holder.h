@@ -17,8 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "device/device_kind.h"
 #include "experts/expert_set.h"
-#include "plan/placement.h"
 
 namespace tessera {
 

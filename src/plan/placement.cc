@@ -98,18 +98,6 @@ Status add_budget(const PlacementText::Budget& text, const std::vector<DeviceNam
 
 }  // namespace
 
-const char* device_kind_name(DeviceKind kind) {
-  switch (kind) {
-    case DeviceKind::cpu:
-      break;
-    case DeviceKind::cuda:
-      return "cuda";
-    case DeviceKind::hip:
-      return "hip";
-  }
-  return "cpu";
-}
-
 std::string DeviceName::text() const {
   if (!worker.empty()) return "worker:" + worker;
   return team ? fmt::format("{}:{}", device_kind_name(kind), *team) : device_kind_name(kind);

@@ -20,11 +20,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "device/device_kind.h"
 
 namespace tessera {
-
-enum class DeviceKind { cpu, cuda, hip };
-const char* device_kind_name(DeviceKind kind);  // "cpu", "cuda", "hip"
 
 struct DeviceName {
   DeviceKind kind = DeviceKind::cpu;
