@@ -2,7 +2,9 @@
 # takes half of the time. Sources named here go alone, since another one of their target has the
 # same names in its anonymous namespace. A new one of that kind does not compile, and comes here
 # (those of tests/ to tests/CMakeLists.txt), or gets a name of its own.
-set(CMAKE_UNITY_BUILD ON)
+if(NOT TESSERA_SANITIZE)  # not tried with those builds, some of which are clang's
+  set(CMAKE_UNITY_BUILD ON)
+endif()
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 8)
 
 set(alone
