@@ -61,7 +61,7 @@ struct PageTiles {
 template <int kPending>
 __device__ __forceinline__ void await_copies() {
   copy_wait<kPending>();
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+  async_fence();
   __syncthreads();
 }
 

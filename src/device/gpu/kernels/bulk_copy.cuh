@@ -67,11 +67,6 @@ __device__ __forceinline__ void bulk_copy_both(std::uint32_t to, const void* fro
       : "memory");
 }
 
-// What this thread wrote to shared memory is there before what later copies bring.
-__device__ __forceinline__ void async_fence() {
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-}
-
 __device__ __forceinline__ int cluster_rank() {
   std::uint32_t rank;
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));

@@ -196,9 +196,7 @@ class TokenRing {
   // it, into the place of the pair before the last: every warp has waited for that one's products.
   __device__ __forceinline__ int turn() {
     copy_wait<0>();
-#ifdef TESSERA_GPU_WGMMA
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-#endif
+    async_fence();
     __syncthreads();
     copy();
     return pass();

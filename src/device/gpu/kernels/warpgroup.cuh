@@ -33,6 +33,12 @@ __device__ __forceinline__ std::uint64_t turned_tile(std::uint32_t shared_addres
          static_cast<std::uint64_t>(stride / 16) << 32 | std::uint64_t{1} << 62;
 }
 
+// What this thread wrote to shared memory is there for products, and before what bulk copies bring.
+__device__ __forceinline__ void async_fence() {
+#ifdef TESSERA_GPU_WGMMA
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 __device__ __forceinline__ void group_fence() {
 #ifdef TESSERA_GPU_WGMMA
   asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
