@@ -19,6 +19,8 @@ set(TESSERA_AVX512_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx512f -mavx512bw -mavx512
 
 function(tessera_room name)
   cmake_parse_arguments(ROOM "" "" "ROOMS;LIBS;PRIVATE" ${ARGN})
+  string(REPLACE ";" "," may_include "${ROOM_ROOMS}")
+  set_property(GLOBAL APPEND PROPERTY TESSERA_INCLUDE_GRAPH "${name}=${may_include}")
   set(dir ${CMAKE_SOURCE_DIR}/src/${name})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
   set(tests ${sources})
