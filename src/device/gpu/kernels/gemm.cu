@@ -125,8 +125,7 @@ GpuError multiply_all(const Launch& launch, std::span<const Output> outputs, con
 }
 
 // The rows of weights in a tile: many where that gives most multiprocessors something to do, else
-// few; 0 where few do not either, or may not: with one step a product their sums were wrong on an
-// H100, for no reason found yet (docs/gpu-prompts.md).
+// few; 0 where few do not either.
 int tile_for(const Launch& launch, int rows, std::span<const Output> outputs) {
   const auto keep_busy = [&](int tile) {
     int row_tiles = 0;
@@ -134,11 +133,9 @@ int tile_for(const Launch& launch, int rows, std::span<const Output> outputs) {
     const int clusters = std::max(1, launch.multiprocessors / 2);
     return tiles_in(rows, 2 * kHalfTileRows) * row_tiles * 4 >= 3 * clusters;
   };
-  const Matrix& first = outputs.front().w;
-  if (keep_busy(kGemmTile) && (first.cols > kTileCols || !is_plain(first.type))) return kGemmTile;
+  if (keep_busy(kGemmTile)) return kGemmTile;
   // Of plain matrices any number of tiles is sooner than the other way.
-  const bool small = is_plain(first.type) || keep_busy(kSmallTile);
-  return small && first.cols > kTileCols ? kSmallTile : 0;
+  return is_plain(outputs.front().w.type) || keep_busy(kSmallTile) ? kSmallTile : 0;
 }
 
 bool may_go(const Launch& launch, int rows, int cols, const GemmRoom& room) {
@@ -147,6 +144,18 @@ bool may_go(const Launch& launch, int rows, int cols, const GemmRoom& room) {
 }
 
 }  // namespace
+
+GpuError find_code(int& compiled_for) {
+#if defined(TESSERA_GPU_HIP) || defined(TESSERA_GPU_EMULATED)
+  (void)compiled_for;
+  return GpuError{};
+#else
+  cudaFuncAttributes attributes{};
+  const GpuError error = cudaFuncGetAttributes(&attributes, gemm_kernel<kGemmTile, false>);
+  if (error == GpuError{}) compiled_for = attributes.ptxVersion;
+  return error;
+#endif
+}
 
 bool has_gemm() {
 #if defined(TESSERA_GPU_HIP) || defined(TESSERA_GPU_EMULATED)

@@ -129,29 +129,35 @@ __device__ __forceinline__ void multiply(const GemmArgs& args, std::uint32_t sta
     if (thread % kWarp == 0 && thread / kWarp < 2)
       barrier_arrive(empty + stage * 8, thread / kWarp);
   };
-  const int columns = args.tokens.col_tiles, steps = columns * args.products;
-  const int high = steps - columns;  // the steps before multiply low parts
-  int before = 0;
-  for (int step = 0; step < steps; ++step, turn.next()) {
-    if (step == high && step > 0) {
-      group_wait<0>();
-      group_results<kTile>(acc);
+  int before = -1;  // the stage of the step before
+  // The factor of the low parts stands between two such loops. Inside of one, unrolled, ptxas (CUDA
+  // 13.0) moved a copy of it ahead of the wait, and products of one step each were wrong.
+  const auto add_steps = [&](int steps, bool fresh) {
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step, turn.next()) {
+      barrier_wait(full + turn.stage * 8, turn.phase);
+      const std::uint32_t at = stages + turn.stage * kStage<kTile>;
+      const std::uint64_t a = swizzled_tile(at + own), b = swizzled_tile(at + kTokenBytes);
+      group_fence();
 #pragma unroll
-      for (int i = 0; i < kTile / 2; ++i) acc[i] *= 1.0f / kRestScale;
-      group_results<kTile>(acc);  // written before the fence that lets the products on
+      for (int k = 0; k < 4; ++k)
+        group_multiply_shared<kTile>(acc, a + 2u * k, b + 2u * k, !fresh || step + k > 0);
+      group_commit();
+      group_wait<1>();
+      if (before >= 0) give_back(before);
+      before = turn.stage;
     }
-    barrier_wait(full + turn.stage * 8, turn.phase);
-    const std::uint32_t at = stages + turn.stage * kStage<kTile>;
-    const std::uint64_t a = swizzled_tile(at + own), b = swizzled_tile(at + kTokenBytes);
-    group_fence();
+  };
+  const int columns = args.tokens.col_tiles;
+  if (args.products > 1) {  // low parts first
+    add_steps(columns * (args.products - 1), true);
+    group_wait<0>();
+    group_results<kTile>(acc);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
-      group_multiply_shared<kTile>(acc, a + 2u * k, b + 2u * k, step + k > 0);
-    group_commit();
-    group_wait<1>();
-    if (step > 0) give_back(before);
-    before = turn.stage;
+    for (int i = 0; i < kTile / 2; ++i) acc[i] *= 1.0f / kRestScale;
+    group_results<kTile>(acc);  // written before the fence that lets the products on
   }
+  add_steps(columns, args.products == 1);
   group_wait<0>();
   group_results<kTile>(acc);
   give_back(before);

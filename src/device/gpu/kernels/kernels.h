@@ -54,6 +54,9 @@ struct Launch {
   bool gemm = false;             // has_gemm() of the device
 };
 
+// The compute capability, times ten, that the kernels were compiled for which the current device
+// runs; `compiled_for` stays as it is on AMD GPUs. An error: the build has none for this device.
+GpuError find_code(int& compiled_for);
 // Whether the current device runs what only Hopper has: the products of long prompts (gemm.cuh) and
 // those of plain rows by clusters of blocks (plain_rows.cu).
 bool has_gemm();

@@ -24,6 +24,11 @@ int count(char* why, std::size_t why_bytes) {
   if (error == GPU(Success)) return devices;
 #if !defined(TESSERA_HIP)
   if (error == cudaErrorNoDevice) return 0;
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    put("no NVIDIA driver is installed", why, why_bytes);
+    return -1;
+  }
 #endif
   put(fmt::format("{} ({})", GPU(GetErrorString)(error), GPU(GetErrorName)(error)), why, why_bytes);
   return -1;
@@ -49,9 +54,18 @@ std::string architecture(const Properties& properties) {
   return fmt::format("sm_{}{}", properties.major, properties.minor);
 }
 std::string refusal(const Properties& properties) {
-  if (properties.major >= 8) return {};
-  return fmt::format("compute capability {}.{}; 8.0 or higher is needed", properties.major,
-                     properties.minor);
+  if (properties.major < 8)
+    return fmt::format("compute capability {}.{}; 8.0 or higher is needed", properties.major,
+                       properties.minor);
+  int compiled_for = 0;
+  const auto error = static_cast<GPU(Error_t)>(find_code(compiled_for));
+  if (error == GPU(Success)) return {};
+  static_cast<void>(GPU(GetLastError)());
+  return fmt::format(
+      "this build has no kernels for compute capability {}.{} ({}): build it with "
+      "-DTESSERA_CUDA_TARGETS={}{}",
+      properties.major, properties.minor, GPU(GetErrorString)(error), properties.major,
+      properties.minor);
 }
 std::int64_t bytes_per_second(int index) {
   int clock_khz = 0, bits = 0;
@@ -81,15 +95,10 @@ void describe(int index, GpuInfo* info) {
 }
 
 // Whether kernels may begin while the one before them ends.
-bool chains(int index) {
-#if defined(TESSERA_HIP)
-  static_cast<void>(index);
-  return false;
-#else
-  int major = 0;
-  static_cast<void>(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index));
-  return major >= 9;
-#endif
+// Older code does not wait in a kernel for the one before, whatever the GPU is.
+bool chains() {
+  int compiled_for = 0;
+  return find_code(compiled_for) == GPU(Success) && compiled_for >= 90;
 }
 
 template <typename Made, typename Base>
@@ -101,11 +110,10 @@ Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
     put(info.refusal, why, why_bytes);
     return nullptr;
   }
-  return std::make_unique<Made>(fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index), *options,
-                                *host,
-                                GpuTraits{.multiprocessors = info.multiprocessors,
-                                          .chained = chains(options->index),
-                                          .gemm = has_gemm()})
+  return std::make_unique<Made>(
+             fmt::format("{}:{}", TESSERA_GPU_VENDOR, options->index), *options, *host,
+             GpuTraits{
+                 .multiprocessors = info.multiprocessors, .chained = chains(), .gemm = has_gemm()})
       .release();
 }
 
