@@ -21,10 +21,14 @@ std::vector<fs::path> search_folders(const std::string& folder) {
   return {beside, beside / "../lib/tessera", beside / "../lib"};
 }
 
+std::string file_name(const std::string& vendor) {
+  return "libtessera-" + vendor + ".so";
+}
+
 // The plug-in's file; empty where there is none.
 std::string find_plugin(const std::string& vendor, const std::string& folder) {
   for (const fs::path& place : search_folders(folder)) {
-    const fs::path file = place / ("libtessera-" + vendor + ".so");
+    const fs::path file = place / file_name(vendor);
     std::error_code error;
     if (fs::is_regular_file(file, error)) return fs::weakly_canonical(file, error).string();
   }
@@ -35,12 +39,20 @@ Error unavailable(const std::string& text) {
   return Error::make(ErrorCode::unavailable, "{}", text);
 }
 
-Result<const GpuPluginApi*> open_plugin(const std::string& vendor, const std::string& path) {
-  if (path.empty())
-    return Error::make(ErrorCode::unavailable,
-                       "no libtessera-{}.so beside the program or in ../lib: build it {} "
-                       "(docs/gpu.md), or name its folder by --gpu-plugins",
-                       vendor, vendor == "hip" ? "with -DTESSERA_HIP=ON and hipcc" : "with nvcc");
+Error not_found(const std::string& vendor, const std::string& folder) {
+  if (!folder.empty())
+    return Error::make(ErrorCode::unavailable, "no {} in {}, which --gpu-plugins names",
+                       file_name(vendor), folder);
+  return Error::make(ErrorCode::unavailable,
+                     "no {} beside the program, in ../lib/tessera or in ../lib: build it {} "
+                     "(docs/gpu.md, Building), or name its folder by --gpu-plugins",
+                     file_name(vendor),
+                     vendor == "hip" ? "with -DTESSERA_HIP=ON and hipcc" : "with nvcc");
+}
+
+Result<const GpuPluginApi*> open_plugin(const std::string& vendor, const std::string& folder) {
+  const std::string path = find_plugin(vendor, folder);
+  if (path.empty()) return not_found(vendor, folder);
   // Local, so that the symbols of two vendors' libraries cannot meet; never closed, because a
   // driver leaves threads behind.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
@@ -86,7 +98,7 @@ std::vector<GpuVendor> probe_gpus(const std::string& folder) {
     GpuVendor& vendor = vendors.emplace_back();
     vendor.vendor = name;
     vendor.path = find_plugin(name, folder);
-    const Result<const GpuPluginApi*> api = open_plugin(name, vendor.path);
+    const Result<const GpuPluginApi*> api = open_plugin(name, folder);
     if (!api) {
       vendor.problem = api.error().message;
       continue;
@@ -104,7 +116,7 @@ std::vector<GpuVendor> probe_gpus(const std::string& folder) {
 
 Result<GpuInfo> probe_gpu(const std::string& vendor, int index, const std::string& folder) {
   const std::string name = fmt::format("{}:{}", vendor, index);
-  Result<const GpuPluginApi*> api = open_plugin(vendor, find_plugin(vendor, folder));
+  Result<const GpuPluginApi*> api = open_plugin(vendor, folder);
   if (!api) return std::move(api).error().in(name);
   Result<int> count = count_devices(**api);
   if (!count) return std::move(count).error().in(name);
@@ -119,7 +131,7 @@ Result<GpuInfo> probe_gpu(const std::string& vendor, int index, const std::strin
 
 Result<double> measure_gpu_read(const std::string& vendor, int index, const std::string& folder) {
   TESSERA_TRY(probe_gpu(vendor, index, folder));
-  TESSERA_ASSIGN(const GpuPluginApi* api, open_plugin(vendor, find_plugin(vendor, folder)));
+  TESSERA_ASSIGN(const GpuPluginApi* api, open_plugin(vendor, folder));
   const double speed = api->read_speed(index);
   if (speed <= 0.0)
     return Error::make(ErrorCode::internal, "{}:{}: its memory could not be measured", vendor,
@@ -135,7 +147,7 @@ Result<std::unique_ptr<Made>> make(
     const std::string& vendor, const GpuDeviceOptions& options, const std::string& folder,
     Made* (*GpuPluginApi::*create)(const GpuDeviceOptions*, const GpuHost*, char*, std::size_t)) {
   TESSERA_TRY(probe_gpu(vendor, options.index, folder));
-  TESSERA_ASSIGN(const GpuPluginApi* api, open_plugin(vendor, find_plugin(vendor, folder)));
+  TESSERA_ASSIGN(const GpuPluginApi* api, open_plugin(vendor, folder));
   const GpuHost host = host_functions();
   std::array<char, 512> why{};
   std::unique_ptr<Made> made((api->*create)(&options, &host, why.data(), why.size()));

@@ -9,8 +9,8 @@
 //
 // What it makes is the C++ contract Device itself: a C copy of it, of ModelSpec and of Model would
 // be a second contract to keep in step, and the two are always built together. The fingerprint
-// enforces that: it names the compiler, the standard library and the contents of every header whose
-// types cross. No exception crosses; memory is freed on the side that allocated it (both share one
+// enforces that: it names the compiler, its flags and the contents of every header that this one
+// reads. No exception crosses; memory is freed on the side that allocated it (both share one
 // heap). A plug-in never calls a function of the program but through GpuHost.
 #pragma once
 

@@ -48,6 +48,7 @@ template <typename... Params, typename... Args>
 GpuError launch_kernel(const Launch& launch, void (*kernel)(Params...), dim3 grid, dim3 block,
                        std::size_t shared, Args&&... args) {
 #ifdef TESSERA_GPU_HIP
+  (void)hipGetLastError();  // an earlier call's, which was told where it was made
   kernel<<<grid, block, shared, launch.stream>>>(Params(args)...);
   return hipGetLastError();
 #else

@@ -8,6 +8,7 @@ namespace run {
 namespace {
 
 static_assert((kMostRunLayers + 1) % 2 == 0, "numbers are odd in odd layers");
+static_assert((std::uint64_t{kMostRuns} + 1) * (kMostRunLayers + 1) == std::uint64_t{1} << 32);
 constexpr std::size_t kSharedBytes = kRingBytes + sizeof(Shared);
 static_assert(kSharedBytes <= 227 * 1024);
 // sum_values() reads a whole page, and forgets what is behind the row: a page's entry at the ring's
@@ -108,7 +109,7 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   const auto own = [&] {
     return args.hidden + args.row * kCols + blockIdx.x * kTileRows + threadIdx.x;
   };
-  // Not zero, as what was never passed, but for one run in 2^26.
+  // Not zero, as what was never passed: the host clears all ahead of that.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
     shared()->mine[threadIdx.x] = *own();

@@ -48,9 +48,11 @@ std::size_t run_layer_bytes();
 void write_run_layer(const RunLayer& layer, std::byte* host);
 
 // What passes between blocks, of sequences of up to `context` tokens: device memory that runs on
-// one stream share, zeros at first.
+// one stream share, zeros at first and again behind kMostRuns runs (run_values.cuh: no number may
+// come twice).
 std::size_t run_passed_bytes(std::int64_t context);
 inline constexpr int kMostRunLayers = 63;
+inline constexpr std::uint32_t kMostRuns = (1u << 26) - 1;  // 2^32 numbers, 64 each
 
 struct RunArgs {
   const std::byte* plans = nullptr;  // [n_layers]

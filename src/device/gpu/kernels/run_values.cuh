@@ -5,8 +5,7 @@
 //
 // One set of places serves all layers. Who writes a value of the next layer has read values that
 // every block made behind its reads of this one: all is relaxed, and data alone orders it. Numbers
-// come again after 2^26 runs, a day of tokens, when only places of spans that no context
-// since then had have kept theirs.
+// last for kMostRuns runs, some day of tokens, then the host clears the places.
 //
 //   pass_value(to, x, number);                    // one block
 //   const float x = await_value(to, number);      // any block; to: the same place

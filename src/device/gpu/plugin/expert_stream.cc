@@ -13,6 +13,7 @@ Result<ExpertStream> ExpertStream::load(const Model& model, const ShardLayout& s
                                         const WeightLayout& layout, std::byte* arena,
                                         const LoadOptions& options, const LoadProgress& progress) {
   ExpertStream stream;
+  stream.wait_seconds_ = options.wait_seconds;
   if (layout.stream.layers.empty()) return stream;
   TESSERA_TRY(stream.allocate(layout, arena));
   std::vector<PackedExperts> packed;
@@ -141,7 +142,7 @@ Status ExpertStream::exchange(int layer, const ExpertMove& move, std::byte* plac
   TESSERA_TRY(copy(by.slots, packed, GPU(MemcpyHostToDevice)));
   if (leaves) TESSERA_TRY(copy(packed, place, GPU(MemcpyDeviceToHost)));
   TESSERA_TRY(copy(place, by.slots, GPU(MemcpyDeviceToDevice)));
-  TESSERA_TRY(status_of(GPU(StreamSynchronize)(queue_.get()), "moving an expert"));
+  TESSERA_TRY(gpu::wait_for(queue_.get(), by.filled, wait_seconds_, "moving an expert"));
   if (!leaves) return {};
   const auto left = static_cast<std::size_t>(move.evicted);
   of.experts[static_cast<std::size_t>(of.index[comes])] = move.evicted;

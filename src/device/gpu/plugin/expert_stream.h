@@ -95,6 +95,7 @@ class ExpertStream {
   std::size_t next_ = 0;       // group to fill
   std::deque<Filled> filled_;  // in the order of the queue
   double us_per_byte_ = 0.0;
+  double wait_seconds_ = 0.0;
   StreamedExperts streamed_;
 };
 

@@ -1,6 +1,7 @@
 #include "device/gpu/plugin/gpu_device.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -20,11 +21,11 @@ GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const Gp
 GpuDevice::~GpuDevice() {
   use();
   drop_posts();
-  // A queue that does not answer is left to the driver; with all that it uses where it may wait for
-  // another GPU, which freeing would wait for too.
+  // A queue that does not answer is left to the driver with all that it uses: freeing that would
+  // wait for it.
   if (lost()) {
     run_claim_.keep();
-    if (abandoned_ && GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
+    if (GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
     return;
   }
   for (const GpuStream queue : {streams_.queue(), side_.queue(), stream_.get()})
@@ -68,7 +69,9 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .workspace_bytes = as_size(scratch_.workspace_bytes),
                                            .multiprocessors = traits_.multiprocessors,
                                            .gemm = traits_.gemm});
-  return step_->may_run() ? begin_runs() : Status{};
+  if (step_->may_run()) TESSERA_TRY(begin_runs());
+  // Also what went by the driver's own queue, for which this device's does not wait.
+  return status_of(GPU(DeviceSynchronize)(), "loading");
 }
 
 Status GpuDevice::begin_runs() {
@@ -89,8 +92,7 @@ Status GpuDevice::begin_runs() {
 // First what lies here, then what is to cross.
 Status GpuDevice::load_weights(const Model& model, const WeightLayout& layout,
                                const LoadProgress& progress) {
-  const LoadOptions options{
-      .device = options_.index, .threads = options_.load_threads, .host = host_};
+  const LoadOptions options = load_options();
   const std::int64_t later = layout.stream.host_bytes;
   std::int64_t here = 0;
   LoadProgress first, second;
@@ -146,7 +148,7 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   TESSERA_ASSIGN(host_hidden_, PinnedBuffer::allocate(staging.hidden, "residual rows"));
   TESSERA_ASSIGN(host_routing_, PinnedBuffer::allocate(staging.routing, "routing"));
   pairs_.reserve(as_size(staging.routing) / (2 * sizeof(float)));
-  TESSERA_ASSIGN(StepInputs inputs, StepInputs::create(staging.inputs));
+  TESSERA_ASSIGN(StepInputs inputs, StepInputs::create(staging.inputs, options_.wait_seconds));
   inputs_ = std::make_unique<StepInputs>(std::move(inputs));
   return {};
 }
@@ -232,24 +234,49 @@ Status GpuDevice::launch_program() {
   // Then there are few launches, the first of which begins while the step before ends; a graph's
   // would wait for that.
   if (step_->all_in_runs(program_, shape_)) return run_program(program_.size());
-  Replay& replay = this->replay();
-  // The first time brings the kernels into memory, which a capture cannot do.
-  if (replay.seen++ == 0) return run_program(program_.size());
-  return launch(replay);
+  TESSERA_ASSIGN(Replay * replay, this->replay());
+  if (!std::exchange(replay->ran, true)) return run_program(program_.size());
+  capture(*replay);
+  return replay->captured ? launch(*replay) : run_program(program_.size());
 }
 
-// What was noted, as the graph that it is or becomes.
-Status GpuDevice::launch(Replay& replay) {
-  if (!replay.captured) {
-    TESSERA_TRY(Graph::begin(stream_.get()));
-    Status run = run_program(program_.size());
-    Result<Graph> graph = Graph::end(stream_.get());
-    TESSERA_TRY(std::move(run));
-    if (!graph) return std::move(graph).error();
-    replay.graph = *std::move(graph);
-    replay.captured = true;
-  }
+Status GpuDevice::launch(const Replay& replay) {
+  TESSERA_TRY(step_->before_graph(program_, shape_));
   return replay.graph.launch(stream_.get());
+}
+
+// That of the shape and of what was noted. What was not used for longest makes room, when nothing
+// of it runs.
+Result<GpuDevice::Replay*> GpuDevice::replay() {
+  constexpr std::size_t kMost = 64;
+  auto at = replays_.find(ReplayView{shape_, program_});
+  if (at == replays_.end()) {
+    if (replays_.size() == kMost) {
+      TESSERA_TRY(wait());
+      replays_.erase(std::min_element(
+          replays_.begin(), replays_.end(),
+          [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+    }
+    at = replays_.emplace(ReplayKey{shape_, program_}, Replay{}).first;
+  }
+  at->second.used = ++uses_;
+  return &at->second;
+}
+
+// Makes the graph of what was noted, once. Where that fails, as for want of memory, steps go
+// without.
+void GpuDevice::capture(Replay& replay) {
+  if (replay.captured || replay.plain) return;
+  replay.plain = true;
+  if (!Graph::begin(stream_.get())) return;
+  const Status run = run_program(program_.size());
+  Result<Graph> graph = Graph::end(stream_.get());
+  if (!run || !graph) {
+    static_cast<void>(GPU(GetLastError)());  // the next call's must be its own
+    return;
+  }
+  replay.graph = *std::move(graph);
+  replay.captured = true;
 }
 
 void GpuDevice::check(Status status) {
@@ -303,7 +330,8 @@ void GpuDevice::write_hidden(std::span<const float> rows) {
   if (program_.size() > 1) flush();
   use();
   if (lost()) return;
-  check(status_of(GPU(EventSynchronize)(hidden_sent_.get()), "residual rows"));
+  check(wait_for(hidden_sent_, options_.wait_seconds, "a step"));
+  if (lost()) return;
   std::copy_n(rows.data(), rows.size(), host_hidden_.as<float>());
   check(status_of(GPU(MemcpyAsync)(scratch_.hidden, host_hidden_.as<float>(), rows.size_bytes(),
                                    GPU(MemcpyHostToDevice), stream_.get()),

@@ -11,6 +11,7 @@
 // error or does not answer in time is lost: fault() says why, and every further call does nothing.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <map>
@@ -99,12 +100,40 @@ class GpuDevice final : public Device {
  private:
   Status copy_expert(const ExpertMove& move);
   using Clock = std::chrono::steady_clock;
+  // Steps of one shape: from the second one on as a graph, where one can be made.
   struct Replay {
-    int seen = 0;
+    std::uint64_t used = 0;  // the last time, by uses_
+    bool ran = false;        // its kernels are in memory, which a capture cannot bring there
+    bool captured = false, plain = false;
     Graph graph;
-    bool captured = false;
+  };
+  // By shape and calls, found without a copy of them.
+  struct ReplayKey {
+    StepShape shape;
+    std::vector<BlockCall> calls;
+  };
+  struct ReplayView {
+    const StepShape& shape;
+    std::span<const BlockCall> calls;
+  };
+  struct ReplayOrder {
+    using is_transparent = void;
+    static ReplayView view(const ReplayKey& key) { return {key.shape, key.calls}; }
+    static ReplayView view(const ReplayView& key) { return key; }
+    bool operator()(const auto& a, const auto& b) const { return less(view(a), view(b)); }
+    static bool less(const ReplayView& a, const ReplayView& b) {
+      if (a.shape != b.shape) return a.shape < b.shape;
+      return std::lexicographical_compare(a.calls.begin(), a.calls.end(), b.calls.begin(),
+                                          b.calls.end());
+    }
   };
 
+  LoadOptions load_options() const {
+    return {.device = options_.index,
+            .threads = options_.load_threads,
+            .wait_seconds = options_.wait_seconds,
+            .host = host_};
+  }
   Status allocate(const WeightLayout& weights);
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
@@ -123,7 +152,6 @@ class GpuDevice final : public Device {
   void flush();
   Status run_program(std::size_t calls);
   Status launch_program();
-  Status launch(Replay& replay);
   struct UnderWay {
     std::size_t choices = 0;
     std::int32_t step = 0;
@@ -134,7 +162,9 @@ class GpuDevice final : public Device {
   }
   void take_oldest(std::span<ChosenToken> chosen);
   void read_chosen(std::int32_t step, std::span<ChosenToken> chosen);
-  Replay& replay() { return replays_[{shape_, program_}]; }
+  Result<Replay*> replay();
+  void capture(Replay& replay);
+  Status launch(const Replay& replay);
   Status enqueue_to_post(int layer);
   Status await_post(int layer);
   std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
@@ -220,7 +250,7 @@ class GpuDevice final : public Device {
   std::vector<int> posting_;  // layers of the step under way, answered ones too
   std::size_t answered_ = 0;  // of them
   bool answering_ = false;    // the next one
-  Replay* first_ = nullptr;   // of the step, where its kernels run for the first time
+  Replay* first_ = nullptr;   // of the step, where it goes without a graph
   ExpertStream streams_;
   std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
   StreamedExperts read_;                // over the link, without a copy
@@ -230,9 +260,9 @@ class GpuDevice final : public Device {
   } replaced_;
   bool logits_here_ = false;
   Status fault_;
-  bool abandoned_ = false;  // with another of its chain
 
-  std::map<std::pair<StepShape, std::vector<BlockCall>>, Replay> replays_;
+  std::map<ReplayKey, Replay, ReplayOrder> replays_;
+  std::uint64_t uses_ = 0;
 };
 
 }  // namespace tessera::gpu

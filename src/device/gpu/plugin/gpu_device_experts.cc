@@ -176,7 +176,7 @@ void GpuDevice::finish_with_sums(int layer) {
 // Where the host's experts lie, for kernels to read them.
 Status GpuDevice::link_experts(int layer) {
   const std::vector<const std::byte*> places = streams_.places(layer - layout_.first_layer);
-  return places.empty() ? Status{} : weights_.link_experts(layer, places);
+  return places.empty() ? Status{} : weights_.link_experts(layer, places, stream_.get());
 }
 
 StreamedExperts GpuDevice::streamed() const {
@@ -224,7 +224,7 @@ Result<bool> GpuDevice::expert_replaced() {
   TESSERA_TRY(fault());
   // The step before may still run, where nobody wanted its logits.
   TESSERA_TRY(wait());
-  TESSERA_TRY(weights_.publish_expert(move));
+  TESSERA_TRY(weights_.publish_expert(move, stream_.get()));
   here_[as_size(move.layer - layout_.first_layer)][as_size(move.expert)] = true;
   return true;
 }
@@ -242,8 +242,7 @@ Status GpuDevice::copy_expert(const ExpertMove& move) {
   GpuWeights::Bring bring;
   if (!packed.empty() && packed[as_size(move.expert)] != 0)
     bring = [&](std::byte* to) { return streams_.exchange(layer, move, to); };
-  TESSERA_TRY(
-      weights_.replace_expert(*model_, {.device = options_.index, .host = host_}, move, bring));
+  TESSERA_TRY(weights_.replace_expert(*model_, load_options(), move, bring, stream_.get()));
   return link_experts(move.layer);
 }
 

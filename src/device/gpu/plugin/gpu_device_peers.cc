@@ -107,7 +107,6 @@ void GpuDevice::take_hidden(const Device& from, int place) {
 
 void GpuDevice::abandon(const Error& why) {
   n_under_way_ = 0;
-  abandoned_ = true;
   if (!lost()) fault_ = why;
 }
 

@@ -45,13 +45,14 @@ int GpuDevice::next_post() {
 Status GpuDevice::enqueue_to_post(int layer) {
   if (program_.empty()) return {};
   if (answered_ == 0 && options_.graphs) {
-    Replay& replay = this->replay();
-    if (replay.seen > 0) {
-      TESSERA_TRY(launch(replay));
+    TESSERA_ASSIGN(Replay * replay, this->replay());
+    if (replay->ran) capture(*replay);
+    if (replay->captured) {
+      TESSERA_TRY(launch(*replay));
       program_.clear();
       return {};
     }
-    first_ = &replay;
+    first_ = replay;
   }
   const auto waits = std::find(program_.begin(), program_.end(), BlockCall{Block::answered, layer});
   TESSERA_TRY(run_program(static_cast<std::size_t>(waits - program_.begin())));
@@ -83,7 +84,7 @@ void GpuDevice::answer_post(int layer) {
   // What a run that is not a graph has left.
   check(run_program(program_.size()));
   program_.clear();
-  if (first_ != nullptr) ++first_->seen;
+  if (first_ != nullptr) first_->ran = true;
   first_ = nullptr;
 }
 

@@ -15,8 +15,12 @@ std::size_t as_size(std::int64_t n) {
 
 GpuExpertSet::~GpuExpertSet() {
   static_cast<void>(GPU(SetDevice)(options_.index));
-  // A queue that does not answer is left to the driver.
-  if (fault_ && stream_.get() != nullptr) static_cast<void>(GPU(StreamSynchronize)(stream_.get()));
+  if (stream_.get() == nullptr) return;
+  // A queue that does not answer is left to the driver with all that it uses.
+  if (fault_)
+    static_cast<void>(GPU(StreamSynchronize)(stream_.get()));
+  else if (GPU(StreamQuery)(stream_.get()) != GPU(Success))
+    left_behind_.emplace();
 }
 
 Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
@@ -35,11 +39,12 @@ Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
   TESSERA_ASSIGN(pinned_, PinnedBuffer::allocate(experts_staging_bytes(spec_, layout_), "jobs"));
   // NaN in every float: what reads memory that nothing has written shows.
   TESSERA_TRY(status_of(GPU(Memset)(memory_.data(), 0xff, as_size(bytes)), "clearing"));
-  TESSERA_ASSIGN(
-      weights_,
-      GpuWeights::load(model, layout_, weights,
-                       {.device = options_.index, .threads = options_.load_threads, .host = host_},
-                       {}));
+  TESSERA_ASSIGN(weights_, GpuWeights::load(model, layout_, weights,
+                                            {.device = options_.index,
+                                             .threads = options_.load_threads,
+                                             .wait_seconds = options_.wait_seconds,
+                                             .host = host_},
+                                            {}));
   for (const LayerExperts& layer : layout_.experts) {
     const auto away = std::find_if(layer.home.begin(), layer.home.end(),
                                    [](ExpertHome home) { return !home.is_resident(); });

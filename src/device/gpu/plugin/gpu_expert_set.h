@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,8 @@ class GpuExpertSet final : public GpuExperts {
   Status compute(const GpuExpertsJob& job, std::span<float> sums) override;
 
  private:
+  std::optional<LeftBehind> left_behind_;  // first, so that it goes last
+
   Status run(const GpuExpertsJob& job, std::span<float> sums);
   void fill_routing(const GpuExpertsJob& job);
   FfnArgs args(const GpuExpertsJob& job) const;

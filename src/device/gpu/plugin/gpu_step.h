@@ -92,7 +92,9 @@ class GpuStep {
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 
-  Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
+  Status run(std::span<const BlockCall> calls, const StepShape& shape);
+  // Ahead of a graph of these calls.
+  Status before_graph(std::span<const BlockCall> calls, const StepShape& shape);
   // Whether something of the layer may be brought here.
   bool brings(int layer) const {
     return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
@@ -106,6 +108,10 @@ class GpuStep {
 
  private:
   Status run(const BlockCall& call, const StepShape& shape) const;
+  Status run_as_one(int first, int layers, const StepShape& shape);
+  // So many runs are about to begin.
+  Status count_runs(int runs);
+  Status clear_passed();
   // How many layers the calls begin with that go as one kernel.
   int run_length(std::span<const BlockCall> calls, const StepShape& shape) const;
   int run_place(int layer) const {
@@ -143,6 +149,7 @@ class GpuStep {
   StepMemory memory_;
   Launch launch_;
   std::vector<int> run_places_;  // by layer of the shard: in scratch.run_plans; -1: none
+  std::uint32_t runs_ = 0;       // since what they pass was cleared
 };
 
 }  // namespace tessera::gpu

@@ -23,8 +23,7 @@ Status GpuStep::prepare_runs() {
     write_run_layer(l, plans.data() + plans.size() - run_layer_bytes());
   }
   if (plans.empty()) return {};
-  TESSERA_TRY(status_of(GPU(Memset)(s.run_passed, 0, static_cast<std::size_t>(s.run_passed_bytes)),
-                        "clearing what runs pass"));
+  TESSERA_TRY(clear_passed());
   return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
                    "plans");
 }
@@ -61,31 +60,59 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
   return true;
 }
 
-Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
+Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) {
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
-    if (layers == 0) {
+    if (layers == 0)
       TESSERA_TRY(run(calls[0], shape));
-      calls = calls.subspan(1);
-      continue;
-    }
-    const Scratch& s = memory_.scratch;
-    const int first = calls[0].layer;
-    for (int row = 0; row < shape.rows; ++row) {
-      const int error = gpu::run_layers(
-          launch_,
-          {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
-           .n_layers = layers,
-           .hidden = s.hidden,
-           .passed = s.run_passed,
-           .sequences = s.sequences,
-           .row = row});
-      if (error != 0)
-        return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
-    }
-    calls = calls.subspan(2 * static_cast<std::size_t>(layers));
+    else
+      TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
+    calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
   return {};
+}
+
+Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) {
+  const Scratch& s = memory_.scratch;
+  TESSERA_TRY(count_runs(shape.rows));
+  for (int row = 0; row < shape.rows; ++row) {
+    const int error = gpu::run_layers(
+        launch_,
+        {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
+         .n_layers = layers,
+         .hidden = s.hidden,
+         .passed = s.run_passed,
+         .sequences = s.sequences,
+         .row = row});
+    if (error != 0)
+      return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
+  }
+  return {};
+}
+
+Status GpuStep::before_graph(std::span<const BlockCall> calls, const StepShape& shape) {
+  int runs = 0;
+  while (!calls.empty()) {
+    const int layers = run_length(calls, shape);
+    if (layers > 0) runs += shape.rows;
+    calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
+  }
+  return count_runs(runs);
+}
+
+Status GpuStep::count_runs(int runs) {
+  const auto n = static_cast<std::uint32_t>(runs);
+  if (kMostRuns - runs_ < n) TESSERA_TRY(clear_passed());
+  runs_ += n;
+  return {};
+}
+
+Status GpuStep::clear_passed() {
+  const Scratch& s = memory_.scratch;
+  runs_ = 0;
+  return status_of(GPU(MemsetAsync)(s.run_passed, 0, static_cast<std::size_t>(s.run_passed_bytes),
+                                    launch_.stream),
+                   "clearing what runs pass");
 }
 
 }  // namespace tessera::gpu

@@ -105,8 +105,9 @@ void pack(const Piece& piece, std::vector<float>& scratch, std::byte* out) {
 // One thread's way of bringing pieces to the device.
 class Uploader {
  public:
-  static Result<Uploader> create(std::int64_t piece_bytes) {
+  static Result<Uploader> create(std::int64_t piece_bytes, double wait_seconds) {
     Uploader uploader;
+    uploader.wait_seconds_ = wait_seconds;
     TESSERA_ASSIGN(uploader.stream_, Stream::create());
     for (int i = 0; i < 2; ++i) {
       TESSERA_ASSIGN(uploader.buffers_[i], PinnedBuffer::allocate(piece_bytes, "loading"));
@@ -117,13 +118,15 @@ class Uploader {
 
   Status send(const Piece& piece, std::byte* arena) {
     const int side = side_ ^= 1;
-    TESSERA_TRY(status_of(GPU(EventSynchronize)(free_[side].get()), "loading weights"));
+    TESSERA_TRY(wait_for(free_[side], wait_seconds_, "loading weights"));
     std::byte* packed = buffers_[side].as();
     pack(piece, scratch_, packed);
     TESSERA_TRY(copy(piece, packed, arena));
     return status_of(GPU(EventRecord)(free_[side].get(), stream_.get()), "loading weights");
   }
-  Status finish() { return status_of(GPU(StreamSynchronize)(stream_.get()), "loading weights"); }
+  Status finish() {
+    return wait_for(stream_.get(), free_[side_], wait_seconds_, "loading weights");
+  }
 
  private:
   Status copy(const Piece& piece, const std::byte* packed, std::byte* arena) {
@@ -160,6 +163,7 @@ class Uploader {
   PinnedBuffer buffers_[2];
   Event free_[2];
   int side_ = 0;
+  double wait_seconds_ = 0;
   std::vector<float> scratch_;
 };
 
@@ -184,7 +188,7 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
   Status result;
   const auto run = [&]() -> Status {
     TESSERA_TRY(status_of(GPU(SetDevice)(options.device), "loading weights"));
-    TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
+    TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest, options.wait_seconds));
     while (!failed) {
       const std::size_t i = next.fetch_add(1);
       if (i >= pieces.size()) break;
@@ -258,41 +262,46 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   return weights;
 }
 
-Status GpuWeights::set_entries(std::int64_t offset, std::span<const std::byte* const> entries) {
-  return status_of(GPU(Memcpy)(arena_.data() + offset, entries.data(), entries.size_bytes(),
-                               GPU(MemcpyHostToDevice)),
+// On the queue, since another one's copy may end behind kernels that are enqueued after it. The
+// driver has taken memory that is not pinned when the call returns.
+Status GpuWeights::set_entries(std::int64_t offset, std::span<const std::byte* const> entries,
+                               GpuStream queue) {
+  return status_of(GPU(MemcpyAsync)(arena_.data() + offset, entries.data(), entries.size_bytes(),
+                                    GPU(MemcpyHostToDevice), queue),
                    "moving an expert");
 }
-Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to) {
-  return set_entries(arena.table_offset + expert * std::int64_t{sizeof(to)}, {&to, 1});
+Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to,
+                                   GpuStream queue) {
+  return set_entries(arena.table_offset + expert * std::int64_t{sizeof(to)}, {&to, 1}, queue);
 }
 
 Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options,
-                                  const ExpertMove& move, const Bring& bring) {
+                                  const ExpertMove& move, const Bring& bring, GpuStream queue) {
   ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   const auto found = std::find(arena.places.begin(), arena.places.end(), move.evicted);
   CHECK(found != arena.places.end(), "no place for expert {}", move.expert);
   const auto place = found - arena.places.begin();
   std::byte* const to = arena_.data() + arena.offset + place * arena.shape.bytes;
-  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr));
+  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr, queue));
   *found = -1;
   TESSERA_TRY(bring ? bring(to) : read_expert(model, options, move, place));
   *found = move.expert;
   return {};
 }
 
-Status GpuWeights::publish_expert(const ExpertMove& move) {
+Status GpuWeights::publish_expert(const ExpertMove& move, GpuStream queue) {
   const ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   const auto place =
       std::find(arena.places.begin(), arena.places.end(), move.expert) - arena.places.begin();
   return set_table_entry(arena, move.expert,
-                         arena_.data() + arena.offset + place * arena.shape.bytes);
+                         arena_.data() + arena.offset + place * arena.shape.bytes, queue);
 }
 
-Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places) {
+Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places,
+                                GpuStream queue) {
   const ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
   CHECK(arena.linked_offset > 0, "layer {} has no experts in pinned memory", layer);
-  return set_entries(arena.linked_offset, places);
+  return set_entries(arena.linked_offset, places, queue);
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,
@@ -302,7 +311,7 @@ Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,
   for (const WeightEntry& entry : expert_entries_)
     if (entry.slice->layer == move.layer) cut_matrix(entry, move.expert, place, pieces);
   for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
-  TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest));
+  TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest, options.wait_seconds));
   for (const Piece& piece : pieces) TESSERA_TRY(uploader.send(piece, arena_.data()));
   TESSERA_TRY(uploader.finish());
   if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));

@@ -33,6 +33,7 @@ struct LayerWeights {
 struct LoadOptions {
   int device = 0;
   int threads = 1;
+  double wait_seconds = 60;  // the longest wait for one piece
   const GpuHost& host;
 };
 
@@ -43,14 +44,15 @@ class GpuWeights {
                                  const LoadProgress& progress);
 
   // Copies the expert to its place, from which the evicted one is gone: as `bring` does it, where
-  // there is none from the model's file. No kernel may be using the layer.
+  // there is none from the model's file. No kernel may be using the layer. Kernels on `queue`
+  // behind this, and behind those below, see the layer as it then is.
   using Bring = std::function<Status(std::byte* to)>;
   Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
-                        const Bring& bring);
+                        const Bring& bring, GpuStream queue);
   // From now on kernels find it there.
-  Status publish_expert(const ExpertMove& move);
+  Status publish_expert(const ExpertMove& move, GpuStream queue);
   // Where kernels may read a layer's experts in pinned memory from now on, [n_expert].
-  Status link_experts(int layer, std::span<const std::byte* const> places);
+  Status link_experts(int layer, std::span<const std::byte* const> places, GpuStream queue);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
@@ -61,8 +63,10 @@ class GpuWeights {
  private:
   Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
                      std::int64_t place);
-  Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to);
-  Status set_entries(std::int64_t offset, std::span<const std::byte* const> entries);
+  Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to,
+                         GpuStream queue);
+  Status set_entries(std::int64_t offset, std::span<const std::byte* const> entries,
+                     GpuStream queue);
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;

@@ -77,8 +77,9 @@ std::int64_t fill(const BatchView& batch, const Scratch& scratch, std::int32_t* 
 
 }  // namespace
 
-Result<StepInputs> StepInputs::create(std::int64_t block_bytes) {
+Result<StepInputs> StepInputs::create(std::int64_t block_bytes, double wait_seconds) {
   StepInputs inputs;
+  inputs.wait_seconds_ = wait_seconds;
   for (Block& block : inputs.blocks_) {
     TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(block_bytes, "step inputs"));
     std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(block_bytes));
@@ -91,7 +92,7 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
                         const Launch& launch) {
   Block& block = blocks_[next_];
   next_ = (next_ + 1) % blocks_.size();
-  TESSERA_TRY(status_of(GPU(EventSynchronize)(block.sent.get()), "step inputs"));
+  TESSERA_TRY(wait_for(block.sent, wait_seconds_, "a step"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
   constexpr std::int32_t kLast = std::numeric_limits<std::int32_t>::max() - 1;

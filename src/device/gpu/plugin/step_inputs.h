@@ -17,9 +17,10 @@ namespace tessera::gpu {
 class StepInputs {
  public:
   // `block_bytes`: GpuStaging::inputs.
-  static Result<StepInputs> create(std::int64_t block_bytes);
+  static Result<StepInputs> create(std::int64_t block_bytes, double wait_seconds);
 
-  // Waits while all blocks are under way, which are more than steps can be.
+  // Waits while all blocks are under way, as parts of a long prompt may be; fails when that takes
+  // longer than a step may.
   Status send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
               const Launch& launch);
   // The number of the last one sent, from 1 on; odd and even ones take turns, always.
@@ -34,6 +35,7 @@ class StepInputs {
   Status send_changes(const TokenChoices& choices, const Scratch& scratch, GpuStream stream,
                       LogitChange* staged);
 
+  double wait_seconds_ = 0;
   std::array<Block, kInputBlocks> blocks_;
   std::size_t next_ = 0;
   std::int32_t step_ = 0;
