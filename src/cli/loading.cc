@@ -400,12 +400,18 @@ Result<std::unique_ptr<LocalEngine>> start_engine(const Config& config, LoadedMo
   const ShardLayout& layout = loaded.plan.shards.back().layout;
   const auto away = [](const ShardPlan& shard) { return !shard.layout.experts.empty(); };
   const bool any_away = std::any_of(loaded.plan.shards.begin(), loaded.plan.shards.end(), away);
+  const bool on_gpu =
+      std::any_of(loaded.plan.shards.begin(), loaded.plan.shards.end(),
+                  [](const auto& s) { return s.kind != DeviceKind::cpu; }) ||
+      std::any_of(loaded.plan.expert_workers.begin(), loaded.plan.expert_workers.end(),
+                  [](const auto& worker) { return worker.on_gpu(); });
   return LocalEngine::create({.parallel = loaded.plan.parallel,
                               .max_queue = config.small("server.max_queue"),
                               .context = loaded.plan.context,
                               .prefill_chunk = loaded.plan.prefill_chunk,
                               .max_rows = loaded.plan.max_rows,
-                              .max_logit_rows = layout.max_logit_rows},
+                              .max_logit_rows = layout.max_logit_rows,
+                              .prompts_alone = on_gpu},
                              {.forward = *loaded.pipeline,
                               .pool = *loaded.pool,
                               .tokenizer = tokenizer,

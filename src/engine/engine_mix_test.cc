@@ -57,6 +57,7 @@ class Mix {
     options.max_rows = draw(options.parallel, 40);
     options.max_logit_rows = draw(options.parallel, 12);
     options.prefill_chunk = draw(1, 40);
+    options.prompts_alone = draw(0, 1) == 0;
     setup.layout = {.groups = {}, .slots = draw(options.parallel, 6), .max_chunk = draw(1, 40)};
     for (int g = draw(0, 2); g-- > 0;) {
       const int window = draw(0, 1) * draw(1, 100);

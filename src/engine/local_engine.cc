@@ -260,7 +260,8 @@ void LocalEngine::plan_rows() {
   demands_.clear();
   for (const auto& generation : running_) demands_.push_back(generation->demand());
   rows_.assign(running_.size(), 0);
-  plan_step(demands_, limits_, rows_);
+  turn_ = options_.prompts_alone ? next_turn(demands_, turn_) : StepTurn::all;
+  plan_step(demands_, limits_, turn_, rows_);
   batch_.clear();
   // What is sampled is waited for, and what stands behind it is not.
   begin_rows(false, step);

@@ -133,7 +133,8 @@ class LocalEngine final : public Engine {
   std::vector<std::unique_ptr<Generation>> running_;  // in order of admission
   std::vector<StepDemand> demands_;
   std::vector<int> rows_;
-  StepBatch batch_;  // the one that is planned
+  StepTurn turn_ = StepTurn::all;  // of the step that was planned last
+  StepBatch batch_;                // the one that is planned
   StepsUnderWay steps_;
   EngineClock::time_point step_end_;  // of the last one that ended
   HoldBack hold_back_;

@@ -18,6 +18,10 @@ struct LocalEngineOptions {
   int prefill_chunk = 512;  // prompt rows in one step
   int max_rows = 512;       // the device layout's
   int max_logit_rows = 64;  // the device layout's
+  // A step has rows of prompts or of sequences that decode, never both: for devices whose kernels
+  // of few rows have other bits than those of many (docs/gpu.md), so that a token does not depend
+  // on whether a prompt is read at the time.
+  bool prompts_alone = false;
   // Requests wait at most so long at a time for a shard to change over (hold_back.h).
   std::chrono::milliseconds hold_back{10'000};
 };

@@ -9,9 +9,10 @@
 namespace tessera {
 namespace {
 
-std::vector<int> planned(const std::vector<StepDemand>& demands, const StepLimits& limits) {
+std::vector<int> planned(const std::vector<StepDemand>& demands, const StepLimits& limits,
+                         StepTurn turn = StepTurn::all) {
   std::vector<int> rows(demands.size(), -1);
-  plan_step(demands, limits, rows);
+  plan_step(demands, limits, turn, rows);
   return rows;
 }
 
@@ -23,6 +24,20 @@ TEST(StepPlanner, DecodesGoWithPromptsInOrder) {
       planned({{.prompt_left = 0}, {.prompt_left = 6}, {.prompt_left = 0}, {.prompt_left = 9}},
               kLimits),
       (std::vector<int>{1, 6, 1, 4}));
+}
+
+TEST(StepPlanner, DecodesAndPromptsMayTakeTurns) {
+  const std::vector<StepDemand> both = {{.prompt_left = 0}, {.prompt_left = 6}, {.prompt_left = 9}};
+  StepTurn turn = next_turn(both, StepTurn::all);
+  EXPECT_EQ(turn, StepTurn::prompts);
+  EXPECT_EQ(planned(both, kLimits, turn), (std::vector<int>{0, 6, 4}));
+  turn = next_turn(both, turn);
+  EXPECT_EQ(turn, StepTurn::decoding);
+  EXPECT_EQ(planned(both, kLimits, turn), (std::vector<int>{1, 0, 0}));
+  EXPECT_EQ(next_turn(both, turn), StepTurn::prompts);
+  const std::vector<StepDemand> decoding(2), prompts(2, {.prompt_left = 3});
+  EXPECT_EQ(next_turn(decoding, StepTurn::decoding), StepTurn::all);
+  EXPECT_EQ(next_turn(prompts, StepTurn::prompts), StepTurn::all);
 }
 
 TEST(StepPlanner, OneSequenceKeepsToItsChunk) {
