@@ -14,16 +14,19 @@ if("90" IN_LIST TESSERA_CUDA_TARGETS)
 endif()
 set(TESSERA_HIP_TARGETS "gfx906;gfx1030" CACHE STRING "Processors to build the HIP plug-in for")
 
-# What both sides of the plug-in interface must agree on: the compiler, and the headers whose types
-# cross.
-set(crossing base/result.h base/thread_team.h quant/block_format.h gguf/gguf.h model/model.h model/spec.h
-             device/batch.h device/expert_home.h device/device.h device/gpu/gpu_experts.h
-             device/gpu/plugin_api.h)
-set(text "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SIZEOF_VOID_P}")
+# What both sides of the plug-in interface must agree on: the compiler and its flags, and every header
+# that the interface reads, with the types that cross.
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -MM -MG -I${CMAKE_SOURCE_DIR}/src
+                        ${CMAKE_SOURCE_DIR}/src/device/gpu/plugin_api.h
+                OUTPUT_VARIABLE crossing COMMAND_ERROR_IS_FATAL ANY)
+string(REGEX REPLACE "[\\\\ \n]+" ";" crossing "${crossing}")
+list(FILTER crossing INCLUDE REGEX "^${CMAKE_SOURCE_DIR}/src/.*\\.h$")
+set(text "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SIZEOF_VOID_P} ${CMAKE_CXX_FLAGS}"
+         "${CMAKE_BUILD_TYPE}")
 foreach(header ${crossing})
-  file(SHA256 ${CMAKE_SOURCE_DIR}/src/${header} digest)
+  file(SHA256 ${header} digest)
   string(APPEND text " ${digest}")
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${header})
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${header})
 endforeach()
 string(SHA256 digest "${text}")
 file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/gpu_fingerprint.h
@@ -163,6 +166,14 @@ if(TESSERA_CUDA)
   find_program(TESSERA_NVCC nvcc HINTS ${CUDA_HOME} ENV CUDA_HOME PATHS /usr/local/cuda/bin)
 endif()
 if(TESSERA_CUDA AND TESSERA_NVCC)
+  execute_process(COMMAND ${TESSERA_NVCC} --version OUTPUT_VARIABLE nvcc_version)
+  string(REGEX MATCH "release ([0-9.]+)" nvcc_version "${nvcc_version}")
+  if(CMAKE_MATCH_1 VERSION_LESS 12)
+    message(STATUS "${TESSERA_NVCC} is of CUDA ${CMAKE_MATCH_1}, which is too old: without the CUDA plug-in")
+    set(TESSERA_CUDA OFF)
+  endif()
+endif()
+if(TESSERA_CUDA AND TESSERA_NVCC)
   cmake_path(GET TESSERA_NVCC PARENT_PATH cuda_bin)
   cmake_path(GET cuda_bin PARENT_PATH cuda_home)
   find_library(TESSERA_CUDART cudart_static PATHS ${cuda_home}/lib64
@@ -170,6 +181,10 @@ if(TESSERA_CUDA AND TESSERA_NVCC)
   set(targets)
   foreach(target ${TESSERA_CUDA_TARGETS})
     list(APPEND targets -gencode=arch=compute_${target},code=sm_${target})
+    # Also for the driver to compile, where a GPU is newer than all targets.
+    if(target STREQUAL "80")
+      list(APPEND targets -gencode=arch=compute_80,code=compute_80)
+    endif()
   endforeach()
   set(warnings)
   if(TESSERA_WERROR)
@@ -186,7 +201,7 @@ if(TESSERA_CUDA AND TESSERA_NVCC)
     tessera_gpu_program(kernel_bench COMPILER ${TESSERA_NVCC} FLAGS ${flags}
                         SOURCES ${kernel_benches} LIBS ${libs})
   endif()
-else()
+elseif(TESSERA_CUDA)
   message(STATUS "no nvcc: without the CUDA plug-in")
 endif()
 
@@ -210,6 +225,6 @@ if(TESSERA_HIPCC AND (TESSERA_HIP OR TESSERA_HIP_CHECK))
   if(NOT TESSERA_HIP)
     set_target_properties(tessera-hip PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/checked)
   endif()
-else()
+elseif(TESSERA_HIP OR TESSERA_HIP_CHECK)
   message(STATUS "no hipcc: without the HIP plug-in")
 endif()
