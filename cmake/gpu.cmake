@@ -16,11 +16,12 @@ set(TESSERA_HIP_TARGETS "gfx906;gfx1030" CACHE STRING "Processors to build the H
 
 # What both sides of the plug-in interface must agree on: the compiler and its flags, and every header
 # that the interface reads, with the types that cross.
-execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -MM -MG -I${CMAKE_SOURCE_DIR}/src
-                        ${CMAKE_SOURCE_DIR}/src/device/gpu/plugin_api.h
+execute_process(COMMAND ${CMAKE_CXX_COMPILER} -std=c++20 -MM -MG -I. device/gpu/plugin_api.h
+                WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/src
                 OUTPUT_VARIABLE crossing COMMAND_ERROR_IS_FATAL ANY)
 string(REGEX REPLACE "[\\\\ \n]+" ";" crossing "${crossing}")
-list(FILTER crossing INCLUDE REGEX "^${CMAKE_SOURCE_DIR}/src/.*\\.h$")
+list(FILTER crossing INCLUDE REGEX "\\.h$")
+list(TRANSFORM crossing PREPEND ${CMAKE_SOURCE_DIR}/src/)
 set(text "${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION} ${CMAKE_SIZEOF_VOID_P} ${CMAKE_CXX_FLAGS}"
          "${CMAKE_BUILD_TYPE}")
 foreach(header ${crossing})
