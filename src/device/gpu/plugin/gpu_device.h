@@ -131,7 +131,7 @@ class GpuDevice final : public Device {
   LoadOptions load_options() const {
     return {.device = options_.index,
             .threads = options_.load_threads,
-            .wait_seconds = options_.wait_seconds,
+            .wait_seconds = std::max(options_.wait_seconds, kLongestPiece),
             .host = host_};
   }
   Status allocate(const WeightLayout& weights);

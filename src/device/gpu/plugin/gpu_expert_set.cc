@@ -39,12 +39,13 @@ Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
   TESSERA_ASSIGN(pinned_, PinnedBuffer::allocate(experts_staging_bytes(spec_, layout_), "jobs"));
   // NaN in every float: what reads memory that nothing has written shows.
   TESSERA_TRY(status_of(GPU(Memset)(memory_.data(), 0xff, as_size(bytes)), "clearing"));
-  TESSERA_ASSIGN(weights_, GpuWeights::load(model, layout_, weights,
-                                            {.device = options_.index,
-                                             .threads = options_.load_threads,
-                                             .wait_seconds = options_.wait_seconds,
-                                             .host = host_},
-                                            {}));
+  TESSERA_ASSIGN(weights_,
+                 GpuWeights::load(model, layout_, weights,
+                                  {.device = options_.index,
+                                   .threads = options_.load_threads,
+                                   .wait_seconds = std::max(options_.wait_seconds, kLongestPiece),
+                                   .host = host_},
+                                  {}));
   for (const LayerExperts& layer : layout_.experts) {
     const auto away = std::find_if(layer.home.begin(), layer.home.end(),
                                    [](ExpertHome home) { return !home.is_resident(); });

@@ -229,6 +229,7 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
                                     const LoadProgress& progress) {
   GpuWeights weights;
   TESSERA_ASSIGN(weights.arena_, DeviceBuffer::allocate(layout.bytes, "weights"));
+  TESSERA_ASSIGN(weights.written_, Event::create());
   TESSERA_TRY(clear(weights.arena_));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
@@ -262,13 +263,14 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   return weights;
 }
 
-// On the queue, since another one's copy may end behind kernels that are enqueued after it. The
-// driver has taken memory that is not pinned when the call returns.
+// On the queue, since another one's copy may end behind kernels that are enqueued after it.
 Status GpuWeights::set_entries(std::int64_t offset, std::span<const std::byte* const> entries,
                                GpuStream queue) {
-  return status_of(GPU(MemcpyAsync)(arena_.data() + offset, entries.data(), entries.size_bytes(),
-                                    GPU(MemcpyHostToDevice), queue),
-                   "moving an expert");
+  const char* what = "moving an expert";
+  TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + offset, entries.data(),
+                                         entries.size_bytes(), GPU(MemcpyHostToDevice), queue),
+                        what));
+  return wait_for(queue, written_, kLongestPiece, what);
 }
 Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to,
                                    GpuStream queue) {

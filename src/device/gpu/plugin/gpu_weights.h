@@ -30,10 +30,12 @@ struct LayerWeights {
   const float* vector(TensorRole role) const { return vectors[static_cast<std::size_t>(role)]; }
 };
 
+// A piece of weights, some 4 MB, that has not come in so many seconds never will.
+inline constexpr double kLongestPiece = 60;
 struct LoadOptions {
   int device = 0;
   int threads = 1;
-  double wait_seconds = 60;  // the longest wait for one piece
+  double wait_seconds = kLongestPiece;  // the longest wait for one piece
   const GpuHost& host;
 };
 
@@ -70,6 +72,7 @@ class GpuWeights {
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;
+  Event written_;  // set_entries()
   int first_layer_ = 0;
   std::vector<ExpertArena> experts_;  // by layer of the shard
   std::vector<WeightEntry> expert_entries_;
