@@ -202,7 +202,8 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
     return launch_kernel(launch, kernel, tile_grid(args.a, kHiddenTiles<kMost>, max_tiles),
                          dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
   // Tiles come by pairs.
-  const bool held = args.a.col_tiles <= kMostHeld<kMost> / 2 * 2 && shared_limit(launch) >= 227 * 1024;
+  const bool held =
+      args.a.col_tiles <= kMostHeld<kMost> / 2 * 2 && shared_limit(launch) >= 227 * 1024;
   args.stages = held ? (args.a.col_tiles + 1) / 2 * 2 : kTileStages;
   // No more than leaves every multiprocessor something to do.
   const int blocks = (args.a.row_tiles + kTileWarps<kMost> - 1) / kTileWarps<kMost> * max_tiles;
