@@ -5,8 +5,8 @@
 //
 // Of the first layer with experts a row's are computed some times, each time from memory and no
 // cache: tens of milliseconds, and the pages of these experts. Layers with other types may differ.
-// Errors: unsupported for a model without experts, exhausted, io, internal for a clock that tells
-// nothing.
+// Errors: unsupported for a model without experts, exhausted, io, internal where the machine is too
+// busy to tell.
 #pragma once
 
 #include <vector>
