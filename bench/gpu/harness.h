@@ -279,6 +279,7 @@ void test_attention();
 void test_gated_delta();
 void test_ffn();
 void test_runs();
+void test_together();
 void test_choices();
 
 }  // namespace tessera::gpu::bench

@@ -232,6 +232,7 @@ class Bench {
              .weights = b_.weights,
              .logits = b_.router};
     f.dense_out = b_.dense_out, f.pair_out = b_.pair_out;
+    if (together_) f.passed = passed_.data();
     return f;
   }
   void ffn(const Layer& l, int rows) { GPU_OK(ffn_all(runner_.launch, ffn_args(l, rows))); }
@@ -336,6 +337,7 @@ class Bench {
 
   void decode(int rows, int context) {
     Step s(rows, context, false);
+    together_ = false;
     const Layer& d = model_.layers[8];  // a layer without the wider types
     const double in = bytes_of(d.in[0]) + bytes_of(d.in[1]) + bytes_of(d.in[2]) * 2;
     const double expert = double(d.shape.down_offset),
@@ -370,6 +372,17 @@ class Bench {
            return fused_output(runner_.launch, f, scratch);
          });
     if (rows > 1) print_experts(rows);
+    if (rows > 1 && rows <= kDecodeRows && has_runs(runner_.launch)) {
+      passed_ = DeviceArray<std::byte>(run_passed_bytes(context));
+      passed_.zero();
+      print_step("", rows, context, time([&] {
+                   for (const Layer& l : model_.layers) layer(l, s);
+                   head(rows);
+                 }));
+      together_ = true;
+      block("ffn together", rows, -1, (expert + down) * (1 + kUsed * rows) + bytes_of(d.router), 0,
+            [&](const Layer& l) { ffn(l, rows); });
+    }
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,
                 bytes_of(model_.head) / head_us * 1e-3);
@@ -445,6 +458,7 @@ class Bench {
   Buffers b_;
   Runner runner_;
   DeviceArray<std::byte> plans_, passed_;  // by layer; what runs pass
+  bool together_ = false;                  // rows' FFN as one kernel
 };
 
 }  // namespace

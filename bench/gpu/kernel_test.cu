@@ -1,6 +1,6 @@
 // Checks every kernel against scalar arithmetic on random inputs. Ends with a count of failures.
 //
-//   kernel_test [projections | elementwise | attention | delta | ffn | runs | choices]
+//   kernel_test [projections | elementwise | attention | delta | ffn | runs | together | choices]
 #include <cstring>
 
 #include "harness.h"
@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   run("attention", test_attention);
   run("ffn", test_ffn);
   run("runs", test_runs);
+  run("together", test_together);
   run("choices", test_choices);
   return failures() == 0 ? 0 : 1;
 }

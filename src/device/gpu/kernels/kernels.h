@@ -317,6 +317,9 @@ struct FfnArgs {
   MoeArgs moe;
   const float* post_norm = nullptr;    // of the branches' sum, or null
   const float* layer_scale = nullptr;  // one value, or null
+  // run_passed_bytes() of device memory as runs have it (run.h), or null: rows of 2 to 8 of a layer
+  // of their shape may go as one kernel, whose blocks wait for each other.
+  std::byte* passed = nullptr;
   // Outputs of the branches, for the functions that leave them to a later one.
   float* dense_out = nullptr;  // [rows][n_embd]
   float* pair_out = nullptr;   // [rows][n_used][n_embd], not yet weighted

@@ -40,6 +40,7 @@ struct RunLayer {
 // are those of the kernel.
 bool has_runs(const Launch& launch);
 bool fits_run(const RunLayer& layer);
+bool fits_run(const FfnArgs& ffn);
 // The same of a model's layer whose types are not known yet.
 bool may_run(const ModelSpec& spec, const LayerSpec& layer);
 

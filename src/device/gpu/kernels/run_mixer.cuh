@@ -19,6 +19,9 @@ struct Passed {
   __device__ __forceinline__ Record* records(std::int64_t at) const {
     return reinterpret_cast<Record*>(memory + at);
   }
+  __device__ __forceinline__ unsigned* words(std::int64_t at) const {
+    return reinterpret_cast<unsigned*>(memory + at);
+  }
   __device__ __forceinline__ Value* hidden() const { return values(kAt.hidden); }
   __device__ __forceinline__ Value* middle() const { return values(kAt.middle); }
   __device__ __forceinline__ Value* in() const { return values(kAt.in); }
@@ -27,9 +30,9 @@ struct Passed {
   __device__ __forceinline__ Record* heads() const { return records(kAt.heads); }
   __device__ __forceinline__ Record* h() const { return records(kAt.h); }
   __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
-  __device__ __forceinline__ unsigned* run() const {
-    return reinterpret_cast<unsigned*>(memory + kAt.run);
-  }
+  __device__ __forceinline__ Record* rows_h() const { return records(kAt.rows_h); }
+  __device__ __forceinline__ unsigned* run() const { return words(kAt.run); }
+  __device__ __forceinline__ unsigned* rows_run() const { return words(kAt.rows_run); }
 };
 
 // What a reading warp has in hand.

@@ -262,9 +262,12 @@ bool fits_run(const RunLayer& l) {
   const Output& out = l.out.outputs[0];
   return l.in.rows == 1 && l.in.input.kind == InputKind::rms_norm &&
          (attends(l) ? fits_attention(l) : fits_delta(l)) && l.out.n_outputs == 1 &&
-         is_super(out.w, kCols, kValues) && out.add && f.norm != nullptr &&
-         f.post_norm == nullptr && f.layer_scale == nullptr && f.eps == l.in.input.eps &&
-         fits_moe(f.moe) && fits_dense(f.dense);
+         is_super(out.w, kCols, kValues) && out.add && f.eps == l.in.input.eps && fits_run(f);
+}
+
+bool fits_run(const FfnArgs& f) {
+  return f.n_embd == kCols && f.norm != nullptr && f.post_norm == nullptr &&
+         f.layer_scale == nullptr && fits_moe(f.moe) && fits_dense(f.dense);
 }
 
 std::size_t run_layer_bytes() {

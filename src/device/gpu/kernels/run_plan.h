@@ -126,6 +126,8 @@ struct PassedLayout {
   std::int64_t h;         // of hidden activations: [expert][pair][4]
   std::int64_t dense;     // [512], as row_place() says: those of the dense branch
   std::int64_t run;       // u32: the number of the next run
+  std::int64_t rows_h;    // of several rows (ffn_together.cuh): [row][branch][pair][4]
+  std::int64_t rows_run;  // u32: the number of the last launch with them
   std::int64_t partials;  // of spans: [span][query head][256] of sum of values, top, weight
   std::int64_t bytes;     // without them
 };
@@ -144,6 +146,8 @@ constexpr PassedLayout passed_layout() {
   place(at.h, kUsed * kPairs * 4 * 16);
   place(at.dense, kHidden * 8);
   place(at.run, 4);
+  place(at.rows_h, kDecodeRows * (kUsed + 1) * kPairs * 4 * 16);
+  place(at.rows_run, 4);
   at.partials = at.bytes;
   return at;
 }

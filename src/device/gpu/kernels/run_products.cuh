@@ -137,8 +137,8 @@ static __device__ __noinline__ float row_factor(int which, float eps) {
 
 // A group of 32 columns, one a lane, rounded as rounded_group() does, to four records of two words
 // of levels: the first has the scale too, the second the sums, the third `square`.
-static __device__ __noinline__ void pass_group(float value, float square, unsigned number,
-                                               int lane, Record* to) {
+__device__ __forceinline__ void pass_group_here(float value, float square, unsigned number,
+                                                int lane, Record* to) {
   constexpr unsigned kAll = 0xffffffffu;
   const GroupScale s = group_scale(__reduce_max_sync(kAll, __float_as_uint(value) & 0x7fffffffu));
   const int level = s.broken ? 0 : __float2int_rn(value * s.inverse);
@@ -151,6 +151,10 @@ static __device__ __noinline__ void pass_group(float value, float square, unsign
                         : lane == 1 ? static_cast<unsigned>(sums)
                                     : __float_as_uint(square);
   if (lane < 4) pass_record(to + lane, low, high, more, number);
+}
+static __device__ __noinline__ void pass_group(float value, float square, unsigned number,
+                                               int lane, Record* to) {
+  pass_group_here(value, square, number, lane, to);
 }
 // The warp's 256 columns, a record a lane as pass_group() made them, to a super-block. `heads`: the
 // third records of four groups make 1 / rms of a head.

@@ -111,6 +111,8 @@ class GpuStep {
   Status run_as_one(int first, int layers, const StepShape& shape);
   // So many runs are about to begin.
   Status count_runs(int runs);
+  // As which a step's launches with several rows count that pass values too.
+  int together_runs(const StepShape& shape) const;
   Status clear_passed();
   // How many layers the calls begin with that go as one kernel.
   int run_length(std::span<const BlockCall> calls, const StepShape& shape) const;

@@ -61,6 +61,7 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
 }
 
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) {
+  TESSERA_TRY(count_runs(together_runs(shape)));
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
     if (layers == 0)
@@ -91,13 +92,19 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) {
 }
 
 Status GpuStep::before_graph(std::span<const BlockCall> calls, const StepShape& shape) {
-  int runs = 0;
+  int runs = together_runs(shape);
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
     if (layers > 0) runs += shape.rows;
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
   return count_runs(runs);
+}
+
+int GpuStep::together_runs(const StepShape& shape) const {
+  const int layers = run_layers();
+  if (shape.rows < 2 || shape.rows > kDecodeRows || layers == 0) return 0;
+  return (layers + kMostRunLayers - 1) / kMostRunLayers;
 }
 
 Status GpuStep::count_runs(int runs) {
