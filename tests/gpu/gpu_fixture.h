@@ -4,12 +4,15 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "device/device.h"
 #include "device/gpu/plugin.h"
 #include "plan/placement.h"
 
@@ -67,6 +70,18 @@ inline std::vector<DeviceName> gpus(int count) {
     names.push_back(name);
   }
   return names;
+}
+
+// Whether the expert that the device was asked for has come.
+inline bool moved_in_time(Device& device) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < end) {
+    const Result<bool> moved = device.expert_replaced();
+    EXPECT_TRUE(moved) << moved.error().message;
+    if (!moved || *moved) return static_cast<bool>(moved);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return false;
 }
 
 #define GPU_OR_SKIP() \

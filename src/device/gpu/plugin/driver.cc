@@ -146,14 +146,20 @@ Status wait_for(GpuStream stream, const Event& event, double seconds, const char
   return wait_for(event, seconds, late);
 }
 
+Result<bool> passed(const Event& event) {
+  const int state = GPU(EventQuery)(event.get());
+  if (state == static_cast<int>(GPU(ErrorNotReady))) return false;
+  TESSERA_TRY(status_of(state, "computing"));
+  return true;
+}
+
 Status wait_for(const Event& event, double seconds, const char* late) {
   using Clock = std::chrono::steady_clock;
   constexpr auto kSpin = std::chrono::milliseconds(20);
   const Clock::time_point begin = Clock::now();
   for (int round = 0;; ++round) {
-    const int state = GPU(EventQuery)(event.get());
-    if (state == 0) return {};
-    if (state != static_cast<int>(GPU(ErrorNotReady))) return status_of(state, "computing");
+    TESSERA_ASSIGN(const bool done, passed(event));
+    if (done) return {};
     if (round % 64 != 63) continue;
     const Clock::duration waited = Clock::now() - begin;
     if (waited > std::chrono::duration<double>(seconds))

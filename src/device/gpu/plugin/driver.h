@@ -121,6 +121,8 @@ class Event {
 // at most `seconds`. `late` says what was not.
 Status wait_for(const Event& event, double seconds, const char* late);
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late);
+// Whether everything before the event is done.
+Result<bool> passed(const Event& event);
 
 // What kernels may count on.
 struct GpuTraits {

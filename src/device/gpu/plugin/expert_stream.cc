@@ -31,6 +31,7 @@ Result<ExpertStream> ExpertStream::load(const Model& model, const ShardLayout& s
 Status ExpertStream::allocate(const WeightLayout& layout, std::byte* arena) {
   const StreamLayout& planned = layout.stream;
   TESSERA_ASSIGN(queue_, Stream::create());
+  TESSERA_ASSIGN(exchanged_, Event::create());
   group_slots_ = planned.group_slots;
   table_ = reinterpret_cast<const std::byte**>(arena + planned.table_offset);
   for (int g = 0; g < planned.groups; ++g) {
@@ -124,15 +125,22 @@ Status ExpertStream::run(int layer, std::span<const std::int32_t> pairs, GpuStre
   return prefetch(layer);
 }
 
-// By way of a group, so that the host needs no place for a while. One that came to a spare place is
-// here still when it leaves.
-Status ExpertStream::exchange(int layer, const ExpertMove& move, std::byte* place) {
+// One that came to a spare place is here still when it leaves.
+bool ExpertStream::takes_place(int layer, const ExpertMove& move) const {
+  return move.evicted >= 0 && experts(layer)[static_cast<std::size_t>(move.evicted)] == 0;
+}
+
+// By way of a group, so that the host needs no place for a while.
+Status ExpertStream::begin_exchange(int layer, const ExpertMove& move, std::byte* place,
+                                    const Event& free) {
   Layer& of = layers_[static_cast<std::size_t>(layer)];
   const auto comes = static_cast<std::size_t>(move.expert);
   std::byte* const packed = of.packed.as() + of.index[comes] * of.expert_bytes;
-  const bool leaves = move.evicted >= 0 && of.has[static_cast<std::size_t>(move.evicted)] == 0;
+  const bool leaves = takes_place(layer, move);
+  exchange_ = {.layer = layer, .move = move, .left = leaves ? packed : nullptr};
   filled_.clear();
   const Group& by = groups_[next_];
+  TESSERA_TRY(wait_for(free));
   TESSERA_TRY(wait_for(by.used));
   const auto copy = [&](std::byte* to, const std::byte* from, auto kind) {
     return status_of(
@@ -140,15 +148,24 @@ Status ExpertStream::exchange(int layer, const ExpertMove& move, std::byte* plac
         "moving an expert");
   };
   TESSERA_TRY(copy(by.slots, packed, GPU(MemcpyHostToDevice)));
-  if (leaves) TESSERA_TRY(copy(packed, place, GPU(MemcpyDeviceToHost)));
+  if (leaves) {
+    of.has[comes] = 0;
+    TESSERA_TRY(copy(packed, place, GPU(MemcpyDeviceToHost)));
+  }
   TESSERA_TRY(copy(place, by.slots, GPU(MemcpyDeviceToDevice)));
-  TESSERA_TRY(gpu::wait_for(queue_.get(), by.filled, wait_seconds_, "moving an expert"));
-  if (!leaves) return {};
-  const auto left = static_cast<std::size_t>(move.evicted);
-  of.experts[static_cast<std::size_t>(of.index[comes])] = move.evicted;
+  return status_of(GPU(EventRecord)(exchanged_.get(), queue_.get()), "moving an expert");
+}
+
+Result<bool> ExpertStream::exchanged() {
+  TESSERA_ASSIGN(const bool done, passed(exchanged_));
+  if (!done || exchange_.left == nullptr) return done;
+  Layer& of = layers_[static_cast<std::size_t>(exchange_.layer)];
+  const auto comes = static_cast<std::size_t>(exchange_.move.expert),
+             left = static_cast<std::size_t>(exchange_.move.evicted);
+  of.experts[static_cast<std::size_t>(of.index[comes])] = exchange_.move.evicted;
   of.index[left] = std::exchange(of.index[comes], -1);
-  of.has[left] = std::exchange(of.has[comes], std::uint8_t{0});
-  return {};
+  of.has[left] = 1;
+  return true;
 }
 
 Status ExpertStream::wait_for(const Event& event) {

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -93,12 +94,13 @@ class GpuDevice final : public Device {
   void reset_slot(int slot) override;
   void copy_slot(const StateCopy& slots) override;
   void copy_page(int kv_group, const StateCopy& pages) override;
-  // It waits for the copy.
   void begin_replace_expert(const ExpertMove& move) override;
   Result<bool> expert_replaced() override;
 
  private:
-  Status copy_expert(const ExpertMove& move);
+  Status begin_move();
+  Status begin_reading();
+  Result<bool> moved();
   using Clock = std::chrono::steady_clock;
   // Steps of one shape: from the second one on as a graph, where one can be made.
   struct Replay {
@@ -234,7 +236,7 @@ class GpuDevice final : public Device {
   std::vector<RoutedPair> pairs_;
 
   // Where experts are away from the device.
-  const Model* model_ = nullptr;                  // its file is read by copy_expert
+  const Model* model_ = nullptr;                  // its file is read for experts that come
   std::vector<std::vector<float>> expert_norms_;  // by layer of the shard: before the experts
   std::vector<std::vector<bool>> here_;           // by layer of the shard and expert
   std::vector<bool> lacks_;                       // by layer: ShardLayout::layer_lacking()
@@ -254,15 +256,22 @@ class GpuDevice final : public Device {
   ExpertStream streams_;
   std::vector<std::int32_t> streamed_;  // pairs by expert, of the layer under way; empty: none
   StreamedExperts read_;                // over the link, without a copy
-  struct Replaced {
-    ExpertMove move;
-    Status copied;
-  } replaced_;
   bool logits_here_ = false;
   Status fault_;
 
   std::map<ReplayKey, Replay, ReplayOrder> replays_;
   std::uint64_t uses_ = 0;
+
+  // The expert that is on its way, or came last. Behind all that its thread uses: that ends first.
+  Event vacated_;  // no kernel uses its place any more
+  struct Moving {
+    ExpertMove move;
+    Status begun;
+    bool pinned = false;  // it comes from there, else a thread reads it
+    std::byte* place = nullptr;
+    Clock::time_point since;
+    std::future<Status> read;
+  } moving_;
 };
 
 }  // namespace tessera::gpu

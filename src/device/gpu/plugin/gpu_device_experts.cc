@@ -78,6 +78,7 @@ Status GpuDevice::prepare_experts(const Model& model) {
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
   TESSERA_ASSIGN(posts_, ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
   TESSERA_ASSIGN(side_, SideQueue::create());
+  TESSERA_ASSIGN(vacated_, Event::create());
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];
@@ -210,40 +211,6 @@ void GpuDevice::stream_experts(int layer, std::span<const RoutedPair> pairs) {
   check(streams_.run(
       layer - layout_.first_layer, streamed_, stream_.get(),
       [&](const StreamedGroup& group) { return step_->stream(layer, shape_, group); }));
-}
-
-void GpuDevice::begin_replace_expert(const ExpertMove& move) {
-  replaced_ = {.move = move, .copied = copy_expert(move)};
-}
-
-// Until then its pairs are computed elsewhere.
-Result<bool> GpuDevice::expert_replaced() {
-  TESSERA_TRY(replaced_.copied);
-  const ExpertMove& move = replaced_.move;
-  use();
-  TESSERA_TRY(fault());
-  // The step before may still run, where nobody wanted its logits.
-  TESSERA_TRY(wait());
-  TESSERA_TRY(weights_.publish_expert(move, stream_.get()));
-  here_[as_size(move.layer - layout_.first_layer)][as_size(move.expert)] = true;
-  return true;
-}
-
-Status GpuDevice::copy_expert(const ExpertMove& move) {
-  end_step();
-  flush();
-  use();
-  if (lost()) return fault_;
-  TESSERA_TRY(wait());
-  std::vector<bool>& here = here_[as_size(move.layer - layout_.first_layer)];
-  if (move.evicted >= 0) here[as_size(move.evicted)] = false;
-  const int layer = move.layer - layout_.first_layer;
-  const std::span<const std::uint8_t> packed = streams_.experts(layer);
-  GpuWeights::Bring bring;
-  if (!packed.empty() && packed[as_size(move.expert)] != 0)
-    bring = [&](std::byte* to) { return streams_.exchange(layer, move, to); };
-  TESSERA_TRY(weights_.replace_expert(*model_, load_options(), move, bring, stream_.get()));
-  return link_experts(move.layer);
 }
 
 }  // namespace tessera::gpu

@@ -230,6 +230,7 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   GpuWeights weights;
   TESSERA_ASSIGN(weights.arena_, DeviceBuffer::allocate(layout.bytes, "weights"));
   TESSERA_ASSIGN(weights.written_, Event::create());
+  TESSERA_ASSIGN(weights.entries_, PinnedBuffer::allocate(2 * sizeof(std::byte*), "moves"));
   TESSERA_TRY(clear(weights.arena_));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
@@ -263,51 +264,65 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   return weights;
 }
 
-// On the queue, since another one's copy may end behind kernels that are enqueued after it.
-Status GpuWeights::set_entries(std::int64_t offset, std::span<const std::byte* const> entries,
-                               GpuStream queue) {
-  const char* what = "moving an expert";
-  TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + offset, entries.data(),
-                                         entries.size_bytes(), GPU(MemcpyHostToDevice), queue),
-                        what));
-  return wait_for(queue, written_, kLongestPiece, what);
-}
-Status GpuWeights::set_table_entry(const ExpertArena& arena, int expert, const std::byte* to,
-                                   GpuStream queue) {
-  return set_entries(arena.table_offset + expert * std::int64_t{sizeof(to)}, {&to, 1}, queue);
+namespace {
+constexpr const char* kMoving = "moving an expert";
 }
 
-Status GpuWeights::replace_expert(const Model& model, const LoadOptions& options,
-                                  const ExpertMove& move, const Bring& bring, GpuStream queue) {
-  ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
+Status GpuWeights::clear_entry(std::int64_t table, int expert, GpuStream queue) {
+  constexpr std::size_t kEntry = sizeof(std::byte*);
+  return status_of(
+      GPU(MemsetAsync)(arena_.data() + table + expert * std::int64_t{kEntry}, 0, kEntry, queue),
+      kMoving);
+}
+
+Result<std::byte*> GpuWeights::vacate(const ExpertMove& move, GpuStream queue) {
+  ExpertArena& arena = experts_of(move.layer);
   const auto found = std::find(arena.places.begin(), arena.places.end(), move.evicted);
   CHECK(found != arena.places.end(), "no place for expert {}", move.expert);
   const auto place = found - arena.places.begin();
-  std::byte* const to = arena_.data() + arena.offset + place * arena.shape.bytes;
-  if (move.evicted >= 0) TESSERA_TRY(set_table_entry(arena, move.evicted, nullptr, queue));
+  if (move.evicted >= 0) TESSERA_TRY(clear_entry(arena.table_offset, move.evicted, queue));
   *found = -1;
-  TESSERA_TRY(bring ? bring(to) : read_expert(model, options, move, place));
-  *found = move.expert;
-  return {};
+  return arena_.data() + arena.offset + place * arena.shape.bytes;
 }
 
-Status GpuWeights::publish_expert(const ExpertMove& move, GpuStream queue) {
-  const ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
-  const auto place =
-      std::find(arena.places.begin(), arena.places.end(), move.expert) - arena.places.begin();
-  return set_table_entry(arena, move.expert,
-                         arena_.data() + arena.offset + place * arena.shape.bytes, queue);
+// The entries' own memory is used again by the next move: what was sent from it is long there.
+Status GpuWeights::publish(const ExpertMove& move, const std::byte* place, const std::byte* linked,
+                           GpuStream queue) {
+  ExpertArena& arena = experts_of(move.layer);
+  TESSERA_TRY(wait_for(written_, kLongestPiece, kMoving));
+  const auto set = [&](std::size_t which, std::int64_t table, int expert, const std::byte* to) {
+    const std::byte** from = entries_.as<const std::byte*>() + which;
+    *from = to;
+    return status_of(GPU(MemcpyAsync)(arena_.data() + table + expert * std::int64_t{sizeof(to)},
+                                      from, sizeof(to), GPU(MemcpyHostToDevice), queue),
+                     kMoving);
+  };
+  TESSERA_TRY(set(0, arena.table_offset, move.expert, place));
+  if (linked != nullptr) TESSERA_TRY(set(1, arena.linked_offset, move.evicted, linked));
+  arena.places[static_cast<std::size_t>((place - arena_.data() - arena.offset) /
+                                        arena.shape.bytes)] = move.expert;
+  return status_of(GPU(EventRecord)(written_.get(), queue), kMoving);
+}
+
+Status GpuWeights::unlink(int layer, int expert, GpuStream queue) {
+  const ExpertArena& arena = experts_of(layer);
+  return arena.linked_offset > 0 ? clear_entry(arena.linked_offset, expert, queue) : Status{};
 }
 
 Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places,
                                 GpuStream queue) {
-  const ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
+  const ExpertArena& arena = experts_of(layer);
   CHECK(arena.linked_offset > 0, "layer {} has no experts in pinned memory", layer);
-  return set_entries(arena.linked_offset, places, queue);
+  TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + arena.linked_offset, places.data(),
+                                         places.size_bytes(), GPU(MemcpyHostToDevice), queue),
+                        kMoving));
+  return wait_for(queue, written_, kLongestPiece, kMoving);
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,
-                               const ExpertMove& move, std::int64_t place) {
+                               const ExpertMove& move, const std::byte* to) const {
+  const ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
+  const std::int64_t place = (to - arena_.data() - arena.offset) / arena.shape.bytes;
   std::vector<Piece> pieces;
   std::int64_t largest = 0;
   for (const WeightEntry& entry : expert_entries_)

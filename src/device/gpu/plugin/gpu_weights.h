@@ -45,14 +45,18 @@ class GpuWeights {
                                  const WeightLayout& layout, const LoadOptions& options,
                                  const LoadProgress& progress);
 
-  // Copies the expert to its place, from which the evicted one is gone: as `bring` does it, where
-  // there is none from the model's file. No kernel may be using the layer. Kernels on `queue`
-  // behind this, and behind those below, see the layer as it then is.
-  using Bring = std::function<Status(std::byte* to)>;
-  Status replace_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
-                        const Bring& bring, GpuStream queue);
-  // From now on kernels find it there.
-  Status publish_expert(const ExpertMove& move, GpuStream queue);
+  // --- An expert that comes, and may take the place of one that leaves. Kernels that are on
+  // `queue` behind one of these see the layer as it then is; nothing here waits for those ahead of
+  // it. No kernel finds the evicted one any more. The place, for what brings the other one there.
+  Result<std::byte*> vacate(const ExpertMove& move, GpuStream queue);
+  // Brings it from the model's file, by one thread, and waits until it is there.
+  Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
+                     const std::byte* place) const;
+  // Kernels find it there, and where `linked` is not null the evicted one in pinned memory.
+  Status publish(const ExpertMove& move, const std::byte* place, const std::byte* linked,
+                 GpuStream queue);
+  // No kernel reads that one in pinned memory any more.
+  Status unlink(int layer, int expert, GpuStream queue);
   // Where kernels may read a layer's experts in pinned memory from now on, [n_expert].
   Status link_experts(int layer, std::span<const std::byte* const> places, GpuStream queue);
 
@@ -63,16 +67,15 @@ class GpuWeights {
   std::byte* arena() const { return arena_.data(); }
 
  private:
-  Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
-                     std::int64_t place);
-  Status set_table_entry(const ExpertArena& arena, int expert, const std::byte* to,
-                         GpuStream queue);
-  Status set_entries(std::int64_t offset, std::span<const std::byte* const> entries,
-                     GpuStream queue);
+  ExpertArena& experts_of(int layer) {
+    return experts_[static_cast<std::size_t>(layer - first_layer_)];
+  }
+  Status clear_entry(std::int64_t table, int expert, GpuStream queue);
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;
-  Event written_;  // set_entries()
+  PinnedBuffer entries_;  // of tables, on their way there
+  Event written_;         // they have come
   int first_layer_ = 0;
   std::vector<ExpertArena> experts_;  // by layer of the shard
   std::vector<WeightEntry> expert_entries_;
