@@ -37,7 +37,7 @@ std::vector<Ranked> kept(const TestRow& row, std::vector<float> logits, int n_to
   std::vector<Ranked> tokens;
   float largest = -INFINITY;
   for (int id = 0; id < n_token; ++id)
-    if (!suppressed(never, id) && logits[std::size_t(id)] > largest) largest = logits[std::size_t(id)];
+    if (!suppressed(never, id)) largest = std::max(largest, logits[std::size_t(id)]);
   if (!std::isfinite(largest)) return {};
   const RowChoice& c = row.choice;
   const double t = c.temperature == 0 ? 1.0 : double(c.temperature);

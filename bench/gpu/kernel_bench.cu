@@ -327,12 +327,13 @@ class Bench {
   }
 
   // How many different experts the last layer's rows chose: what the experts' bytes depend on.
-  void print_experts(int rows) {
+  int print_experts(int rows) {
     std::vector<std::int32_t> ids(std::size_t(rows) * kUsed);
     GPU_OK(cudaMemcpy(ids.data(), b_.ids, ids.size() * 4, cudaMemcpyDeviceToHost));
     std::sort(ids.begin(), ids.end());
-    std::printf("of %zu pairs %zd experts\n", ids.size(),
-                std::unique(ids.begin(), ids.end()) - ids.begin());
+    const auto experts = int(std::unique(ids.begin(), ids.end()) - ids.begin());
+    std::printf("of %zu pairs %d experts\n", ids.size(), experts);
+    return experts;
   }
 
   void decode(int rows, int context) {
@@ -371,16 +372,18 @@ class Bench {
          [&](const FfnArgs& f, const FfnScratch& scratch) {
            return fused_output(runner_.launch, f, scratch);
          });
-    if (rows > 1) print_experts(rows);
-    if (rows > 1 && rows <= kDecodeRows && has_runs(runner_.launch)) {
+    const int experts = rows > 1 ? print_experts(rows) : kUsed;
+    const bool together = rows > 1 && rows <= kDecodeRows && has_runs(runner_.launch);
+    if (together) {
       passed_ = DeviceArray<std::byte>(run_passed_bytes(context));
       passed_.zero();
-      print_step("", rows, context, time([&] {
+      print_step(", FFN apart", rows, context, time([&] {
                    for (const Layer& l : model_.layers) layer(l, s);
                    head(rows);
                  }));
       together_ = true;
-      block("ffn together", rows, -1, (expert + down) * (1 + kUsed * rows) + bytes_of(d.router), 0,
+      block("ffn together, each expert once", rows, -1,
+            (expert + down) * (1 + experts) + bytes_of(d.router), 0,
             [&](const Layer& l) { ffn(l, rows); });
     }
     const double head_us = time([&] { head(rows); });
@@ -389,7 +392,7 @@ class Bench {
     const bool runs = rows == 1 && has_runs(runner_.launch);
     if (runs) plan_runs(s);
     for (int i = 0; i < (runs ? 2 : 1); ++i) {
-      print_step("", rows, context, time([&] {
+      print_step(together ? ", FFN together" : "", rows, context, time([&] {
                    for (const Layer& l : model_.layers) layer(l, s);
                    head(rows);
                  }));

@@ -4,9 +4,9 @@
 //   TESSERA_ASSIGN(const HostExpertTimes times, measure_host_experts(model, {.threads = 4}));
 //
 // Of the first layer with experts a row's are computed some times, each time from memory and no
-// cache: tens of milliseconds, and the pages of these experts. Layers with other types may differ.
-// Errors: unsupported for a model without experts, exhausted, io, internal where the machine is too
-// busy to tell.
+// cache: tens of milliseconds, seconds on a busy machine, and the pages of these experts. Layers
+// with other types may differ. Errors: unsupported for a model without experts, exhausted, io,
+// internal where the machine is too busy to tell.
 #pragma once
 
 #include <vector>

@@ -72,6 +72,22 @@ __device__ __forceinline__ int cluster_rank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return static_cast<int>(rank);
 }
+// A barrier in two halves: what lies between waits for nobody.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_await() {
+  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
+}
+// To the same place of block `rank`, which has begun and not ended.
+__device__ __forceinline__ void store_in(int rank, float* at, float value) {
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
+      "st.shared::cluster.f32 [there], %2;\n}" ::"r"(
+          static_cast<std::uint32_t>(__cvta_generic_to_shared(at))),
+      "r"(rank), "f"(value)
+      : "memory");
+}
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -296,7 +296,8 @@ GpuError choose(const Launch& launch, const ChooseArgs& args) {
   const dim3 pieces(kChoicePieces, rows), block(kThreads);
   GpuError error = launch_kernel(launch, pieces_kernel, pieces, block, 0, args, works);
   if (error != 0) return error;
-  if (!args.sampled) return launch_kernel(launch, largest_kernel, dim3(rows), block, 0, args, works);
+  if (!args.sampled)
+    return launch_kernel(launch, largest_kernel, dim3(rows), block, 0, args, works);
   error = launch_kernel(launch, weigh_kernel, pieces, dim3(kDrawThreads), 0, args, works);
   if (error != 0) return error;
   return launch_kernel(launch, draw_kernel, pieces, dim3(kDrawThreads), 0, args, works);

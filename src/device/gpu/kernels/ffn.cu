@@ -152,7 +152,7 @@ bool leaves_halves(const Launch& launch, const FfnArgs& args) {
 
 GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
   GpuError error = ffn_logits(launch, args, scratch);
-  if (error == GpuError{} && has_together(launch, args)) return ffn_together(launch, args, scratch);
+  if (error == GpuError{} && goes_together(args)) return ffn_together(launch, args, scratch);
   if (error == GpuError{})
     error = expert_hidden(launch, args, scratch, args.dense.gate.data != nullptr, true);
   if (error == GpuError{}) error = fused_output(launch, args, scratch);

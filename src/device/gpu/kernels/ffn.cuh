@@ -55,8 +55,9 @@ GpuError dense_hidden(const Launch& launch, const FfnArgs& args, const FfnScratc
 int dense_supers(const Launch& launch, const FfnArgs& args);
 // hidden += the weighted sum of all branches, in one kernel; no post norms.
 GpuError fused_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
-// Both, where rows are several and args.passed is there, as one kernel (ffn_together.cu).
-bool has_together(const Launch& launch, const FfnArgs& args);
+// Both as one kernel (ffn_together.cu): of several rows, where args.passed is there and the layer
+// has the shape of runs.
+bool goes_together(const FfnArgs& args);
 GpuError ffn_together(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
 // The dense branch's product into `out` (added to it where `add`).
 GpuError dense_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,

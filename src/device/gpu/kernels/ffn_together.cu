@@ -1,12 +1,13 @@
 // The FFN of 2 to 8 rows behind the router as one kernel: choice, gate and up, down, sum.
 //
-// Of eight rows' 64 choices some 57 are different experts: 109 MB in Q4_K with the dense branch,
-// 24 us at 4.6 TB/s. As two kernels it takes 46: loads to registers reach 3.7 TB/s, each pair reads
+// Of eight rows' 64 choices some 57 are different experts: 105 MB in Q4_K with the dense branch,
+// 23 us at 4.6 TB/s. As two kernels it takes 46: loads to registers reach 3.7 TB/s, each pair reads
 // its expert again, and between the two memory is idle. Here a block stays on each multiprocessor;
 // one of its warps copies what the others multiply with into a ring in shared memory, an expert
 // once for all rows that chose it, and hidden activations pass from block to block as in a run
 // (run_values.cuh), while down's weights are on their way. Two blocks of a cluster share two tiles
 // of the residual and take half of the experts each: copies are twice as long, and half as many.
+// Clusters of two find room wherever their blocks do: multiprocessors come in pairs.
 //
 // Arithmetic and the order of sums are those of ffn_hidden_supers.cu and ffn_output_supers.cu.
 #include "device/gpu/kernels/ffn_together.cuh"
@@ -84,15 +85,9 @@ __device__ __forceinline__ int lowest(unsigned rows) {
 // Of a unit's activations those of one row, by one warp, to their records.
 __device__ __forceinline__ void pass_hidden(const Reader& r, int row, const Shares (&shares)[2],
                                             Record* to) {
-  const auto total = [&](const Shares& of) {
-    float sum = 0;
-#pragma unroll
-    for (int part = 0; part < kSupers; ++part)
-      sum += of[r.lane / 16 * kSupers + part][r.lane % 16];
-    return sum;
-  };
   const float factor = memory()->factor[row];
-  const float gate = total(shares[0]) * factor, up = total(shares[1]) * factor;
+  const float gate = pair_total(shares[0], r.lane) * factor;
+  const float up = pair_total(shares[1], r.lane) * factor;
   pass_group_here(silu(gate) * up, 0.0f, r.number, r.lane, to);
 }
 
@@ -154,20 +149,6 @@ __device__ __noinline__ void gate_and_up(Reader& r) {
     const Chosen chosen = dense ? Chosen{0, all_rows(r.args)} : memory()->list[at / kPairs];
     unit_of<kSix>(r, {dense ? units.place : at % kPairs, chosen, dense}, pass);
   }
-}
-
-__device__ __forceinline__ void store_in(int rank, float* at, float value) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.f32 [there], %2;\n}" ::"r"(shared_address(at)),
-      "r"(rank), "f"(value)
-      : "memory");
-}
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_await() {
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
 }
 
 // One super-block of activations and what it is multiplied with.
@@ -284,6 +265,7 @@ __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int
   await_barrier(shared_address(&s->chosen), 0);
   __syncwarp();
   gate_and_up<kSix>(r);
+  __syncwarp();
   cluster_await();
   if (has_tile()) down(r);
   __syncwarp();
@@ -295,7 +277,8 @@ __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int
     for (const auto& share : s->branch_shares[row]) total += share[threadIdx.x % kTileRows];
     *own = total + before;
   }
-  // Every block has passed something on that this cluster has read, and so knows the number.
+  // Every block has a unit, so it has passed something on that this cluster has read: it knows the
+  // number.
   if (blockIdx.x == 0 && threadIdx.x == 0) *last = r.number;
 }
 
@@ -333,27 +316,27 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kThreads, 1)
     read_all<kSix>(args, warp, lane);
   }
 #elif defined(TESSERA_GPU_PTX)
-  __trap();  // has_together() says no
+  __trap();  // passed is given where has_runs() says yes
 #endif
 }
 
 Source source_of(const Matrix& m) {
   const PlaneLayout at = plane_layout(m.type, m.rows, m.cols);
   Source source{.offset = {at.quants, at.extra, at.scales, at.supers},
-                .unit = {4 * at.quant_bytes, 4 * at.extra_bytes, 4 * at.scale_bytes,
+                .bytes = {4 * at.quant_bytes, 4 * at.extra_bytes, 4 * at.scale_bytes,
                          at.super_bytes},
                 .before = {},
                 .type = m.type};
-  for (int i = 1; i < 4; ++i) source.before[i] = source.before[i - 1] + source.unit[i - 1];
+  for (int i = 1; i < 4; ++i) source.before[i] = source.before[i - 1] + source.bytes[i - 1];
   return source;
 }
 
 }  // namespace
 }  // namespace together
 
-bool has_together(const Launch& launch, const FfnArgs& args) {
+bool goes_together(const FfnArgs& args) {
   return args.passed != nullptr && args.rows >= kLeastRoundedRows && args.rows <= kDecodeRows &&
-         has_runs(launch) && fits_run(args);
+         fits_run(args);
 }
 
 GpuError ffn_together(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {

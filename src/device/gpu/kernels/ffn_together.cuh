@@ -20,11 +20,15 @@ inline constexpr int kRowsAtOnce = 4;     // whose sums of gate and up stand in 
 inline constexpr int kBranches = kUsed + 1;  // the last one: dense
 inline constexpr int kPairSupers = 2 * kSupers, kDownSupers = 2 * kRanks;
 static_assert(kWorkers % kRanks == 0 && kBlocks % kRanks == 0 && kHidden == 2 * kSuperCols);
+// Rows and slots of a Chosen; a warp a row, which are those that list the experts; a unit of work
+// in every block, whichever experts are chosen.
+static_assert(kDecodeRows == 8 && kUsed <= 8 && kDecodeRows == kExperts / kWarp &&
+              kUsed * kPairs >= kBlocks - kPairs);
 
 // A matrix of an expert or of the dense branch: its planes, each so many bytes a super-block.
 struct Source {
   std::int64_t offset[4];
-  std::int32_t unit[4], before[4];  // bytes; of the planes before
+  std::int32_t bytes[4], before[4];  // of a super-block; of the planes before it
   BlockType type;
 };
 
@@ -129,7 +133,7 @@ __device__ __forceinline__ Choice choose_row(const float* logits, int lane) {
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const float x = c.logits[i];
-    c.logits[i] = isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
+    c.logits[i] = usable_logit(x);
     keys[i] = ordered(c.logits[i]);
   }
 #pragma unroll 1
@@ -182,7 +186,7 @@ __device__ __forceinline__ void weigh(const MoeArgs& moe, const Choice& c, int r
   const bool mine = lane < kUsed;
   float weight = mine && all > 0 ? expf(logit(c.own) - top) / all : 0.0f;
   const float sum = warp_sum(weight);
-  weight *= moe.router.weight_scale / (moe.router.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
+  weight = scaled_weight(weight, sum, moe.router.weight_scale, moe.router.normalize);
   if (!mine) return;
   memory()->weights[row][lane] = weight;
   if (blockIdx.x == 0) {
@@ -269,10 +273,10 @@ class Feeder {
   // Of n super-blocks from number `first` on, a plane a lane.
   __device__ __forceinline__ void copy(const Source& of, const std::byte* data, int first, int n,
                                        std::uint32_t to) {
-    const int plane = lane_ % 4, unit = of.unit[plane];
-    if (unit == 0) return;
+    const int plane = lane_ % 4, bytes = of.bytes[plane];
+    if (bytes == 0) return;
     copy_once(to + static_cast<std::uint32_t>(n * of.before[plane]),
-              data + of.offset[plane] + static_cast<std::int64_t>(first) * unit, n * unit, full());
+              data + of.offset[plane] + std::int64_t{first} * bytes, n * bytes, full());
   }
   __device__ __forceinline__ std::uint32_t full() const {
     return shared_address(&memory()->full[turn_.slot]);
@@ -292,6 +296,7 @@ class Feeder {
   __device__ __forceinline__ void expect(int bytes) {
     if (lane_ == 0) barrier_expect(full(), bytes);
     turn_.next(args_.slots);
+    __syncwarp();  // a lane that waits for a round must not be two rounds late
   }
 
   const TogetherArgs& args_;

@@ -24,20 +24,6 @@ struct Room {
 };
 
 #ifdef TESSERA_GPU_WGMMA
-__device__ __forceinline__ void store_in(int rank, float* at, float value) {
-  asm volatile(
-      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %0, %1;\n"
-      "st.shared::cluster.f32 [there], %2;\n}" ::"r"(
-          static_cast<std::uint32_t>(__cvta_generic_to_shared(at))),
-      "r"(rank), "f"(value)
-      : "memory");
-}
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.aligned;" ::: "memory");
-}
-__device__ __forceinline__ void cluster_await() {
-  asm volatile("barrier.cluster.wait.aligned;" ::: "memory");
-}
 // The unit's sums of this block's columns, to the block that adds them up.
 __device__ __forceinline__ void send_sums(const Eight (&w)[kPlainRows], Room& room, int rank,
                                           int warp, int lane) {

@@ -25,7 +25,7 @@ __device__ __forceinline__ void choose_experts(Warp& w) {
   const int e = static_cast<int>(threadIdx.x);
   const float logit = await_value(w.passed.logits() + e, w.number);
   __syncwarp();
-  const float x = isnan(logit) ? -INFINITY : fminf(logit, 3.402823466e38f);
+  const float x = usable_logit(logit);
   s->logits[e] = x;
   const std::uint32_t key = ordered(x);
   s->keys[e] = key;
@@ -59,7 +59,7 @@ __device__ __forceinline__ void weigh_chosen(Warp& w, const Layer& l) {
   all = warp_sum(all);
   float weight = mine && all > 0 ? expf(s->logits[s->selection.ids[w.lane]] - top) / all : 0.0f;
   const float sum = warp_sum(weight);
-  weight *= l.weight_scale / (l.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
+  weight = scaled_weight(weight, sum, l.weight_scale, l.normalize != 0);
   if (mine) s->selection.weights[w.lane] = weight;
   if (blockIdx.x == 0 && mine) {
     const int at = s->row_number * kUsed + w.lane;

@@ -35,6 +35,15 @@ struct Passed {
   __device__ __forceinline__ unsigned* rows_run() const { return words(kAt.rows_run); }
 };
 
+// The sum of row lane % 16 of tile lane / 16 of a pair, of which half the warps had one each.
+__device__ __forceinline__ float pair_total(const Shares& shares, int lane) {
+  float sum = 0;
+#pragma unroll
+  for (int part = 0; part < kSupers; ++part)
+    sum += shares[lane / 16 * kSupers + part][lane % 16];
+  return sum;
+}
+
 // What a reading warp has in hand.
 struct Warp {
   Reader reader;
@@ -46,13 +55,8 @@ struct Warp {
   __device__ __forceinline__ std::uint32_t half_entry(unsigned pair = 0) const {
     return address_of(reader.entry(2 * pair + static_cast<unsigned>(warp) / 8));
   }
-  // The sum of row lane % 16 of tile lane / 16 of a pair.
   __device__ __forceinline__ float pair_total(const Shares& shares) const {
-    float sum = 0;
-#pragma unroll
-    for (int part = 0; part < kSupers; ++part)
-      sum += shares[lane / 16 * kSupers + part][lane % 16];
-    return sum;
+    return run::pair_total(shares, lane);
   }
 };
 

@@ -68,6 +68,7 @@ RunLayer layer_of(const Shape& shape, Addresses& a) {
     l.delta.taps = l.delta.dt_bias = l.delta.a = a.next_as<float>();
     l.delta.state = a.next_as<float>();
   }
+  l.ffn.n_embd = kCols;
   l.ffn.norm = a.next_as<float>();
   l.ffn.dense.gate = a.matrix(shape.some, kHidden, kCols);
   l.ffn.dense.up = a.matrix(shape.other, kHidden, kCols);
@@ -217,6 +218,7 @@ TEST(RunPlans, AreOfOneShape) {
   refuses([](RunLayer& l) { l.ffn.moe.activation = Activation::gelu_tanh; });
   refuses([](RunLayer& l) { l.ffn.dense.scalar_gate = nullptr; });
   refuses([](RunLayer& l) { l.ffn.layer_scale = l.ffn.norm; });
+  refuses([](RunLayer& l) { l.ffn.n_embd = 4096; });
 }
 
 TEST(RunPlans, AreOfOneAttention) {
@@ -274,6 +276,8 @@ TEST(RunPlans, RowsStandAsWarpsLook) {
 TEST(RunPlans, PassedValuesLieApart) {
   constexpr PassedLayout kAt = passed_layout();
   EXPECT_EQ(kAt.partials, kAt.bytes);
+  EXPECT_EQ(kAt.rows_run - kAt.rows_h, kDecodeRows * (kUsed + 1) * kHidden / kGroup * 64);
+  EXPECT_GE(kAt.rows_h, kAt.run + 4);
   EXPECT_EQ(run_passed_bytes(1), static_cast<std::size_t>(kAt.bytes + kSpanBytes));
   EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 5 * kSpanBytes));
   EXPECT_EQ(run_passed_bytes(16384), static_cast<std::size_t>(kAt.bytes + 64 * kSpanBytes));

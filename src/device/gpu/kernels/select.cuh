@@ -38,12 +38,21 @@ static __device__ __noinline__ float soft_capped(float x, float cap) {
   return cap * tanhf(x / cap);
 }
 
+// NaN is last, and what is infinite can be subtracted.
+__device__ __forceinline__ float usable_logit(float x) {
+  return isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
+}
+// A chosen expert's weight, `sum` that of all that were chosen.
+__device__ __forceinline__ float scaled_weight(float weight, float sum, float scale,
+                                               bool normalize) {
+  return weight * (scale / (normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f));
+}
+
 // An expert's logit as the gate sees it; -inf past the last expert.
 __device__ __forceinline__ float router_logit(const MoeArgs& moe, const float* logits, float factor,
                                               int e) {
   if (e >= moe.n_expert) return -INFINITY;
-  float x = logits[e] * factor;
-  x = isnan(x) ? -INFINITY : fminf(x, 3.402823466e38f);
+  const float x = usable_logit(logits[e] * factor);
   const float cap = moe.router.logit_softcap;
   return cap > 0 ? soft_capped(x, cap) : x;
 }
@@ -160,7 +169,7 @@ __device__ inline void weigh_experts(const MoeArgs& moe, const float* logits, fl
     weight = mine ? sigmoid(own) : 0.0f;
   }
   const float sum = warp_sum(weight);
-  weight *= moe.router.weight_scale / (moe.router.normalize ? fmaxf(sum, 6.103515625e-5f) : 1.0f);
+  weight = scaled_weight(weight, sum, moe.router.weight_scale, moe.router.normalize);
   if (mine && moe.expert_scale != nullptr) weight *= moe.expert_scale[s.ids[lane]];
   if (mine) s.weights[lane] = weight;
 }

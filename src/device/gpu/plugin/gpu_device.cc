@@ -226,7 +226,9 @@ void GpuDevice::flush() {
 
 // The first of what was noted.
 Status GpuDevice::run_program(std::size_t calls) {
-  return step_->run({program_.data(), calls}, shape_);
+  const std::span<const BlockCall> first{program_.data(), calls};
+  TESSERA_TRY(step_->before(first, shape_));
+  return step_->run(first, shape_);
 }
 
 Status GpuDevice::launch_program() {
@@ -241,7 +243,7 @@ Status GpuDevice::launch_program() {
 }
 
 Status GpuDevice::launch(const Replay& replay) {
-  TESSERA_TRY(step_->before_graph(program_, shape_));
+  TESSERA_TRY(step_->before(program_, shape_));
   return replay.graph.launch(stream_.get());
 }
 
@@ -269,7 +271,7 @@ void GpuDevice::capture(Replay& replay) {
   if (replay.captured || replay.plain) return;
   replay.plain = true;
   if (!Graph::begin(stream_.get())) return;
-  const Status run = run_program(program_.size());
+  const Status run = step_->run(program_, shape_);
   Result<Graph> graph = Graph::end(stream_.get());
   if (!run || !graph) {
     static_cast<void>(GPU(GetLastError)());  // the next call's must be its own

@@ -92,9 +92,9 @@ class GpuStep {
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 
-  Status run(std::span<const BlockCall> calls, const StepShape& shape);
-  // Ahead of a graph of these calls.
-  Status before_graph(std::span<const BlockCall> calls, const StepShape& shape);
+  // Ahead of these calls, one by one or as a graph; not where they are captured.
+  Status before(std::span<const BlockCall> calls, const StepShape& shape);
+  Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
   // Whether something of the layer may be brought here.
   bool brings(int layer) const {
     return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
@@ -108,10 +108,8 @@ class GpuStep {
 
  private:
   Status run(const BlockCall& call, const StepShape& shape) const;
-  Status run_as_one(int first, int layers, const StepShape& shape);
-  // So many runs are about to begin.
-  Status count_runs(int runs);
-  // As which a step's launches with several rows count that pass values too.
+  Status run_as_one(int first, int layers, const StepShape& shape) const;
+  // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
   // How many layers the calls begin with that go as one kernel.

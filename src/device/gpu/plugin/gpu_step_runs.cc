@@ -60,8 +60,7 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
   return true;
 }
 
-Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) {
-  TESSERA_TRY(count_runs(together_runs(shape)));
+Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
     if (layers == 0)
@@ -73,9 +72,8 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) {
   return {};
 }
 
-Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) {
+Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) const {
   const Scratch& s = memory_.scratch;
-  TESSERA_TRY(count_runs(shape.rows));
   for (int row = 0; row < shape.rows; ++row) {
     const int error = gpu::run_layers(
         launch_,
@@ -91,27 +89,24 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) {
   return {};
 }
 
-Status GpuStep::before_graph(std::span<const BlockCall> calls, const StepShape& shape) {
+// Numbers last for kMostRuns runs: then all that was passed is forgotten.
+Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape) {
   int runs = together_runs(shape);
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
     if (layers > 0) runs += shape.rows;
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
-  return count_runs(runs);
+  const auto n = static_cast<std::uint32_t>(runs);
+  if (kMostRuns - runs_ < n) TESSERA_TRY(clear_passed());
+  runs_ += n;
+  return {};
 }
 
 int GpuStep::together_runs(const StepShape& shape) const {
   const int layers = run_layers();
   if (shape.rows < 2 || shape.rows > kDecodeRows || layers == 0) return 0;
   return (layers + kMostRunLayers - 1) / kMostRunLayers;
-}
-
-Status GpuStep::count_runs(int runs) {
-  const auto n = static_cast<std::uint32_t>(runs);
-  if (kMostRuns - runs_ < n) TESSERA_TRY(clear_passed());
-  runs_ += n;
-  return {};
 }
 
 Status GpuStep::clear_passed() {
