@@ -149,7 +149,7 @@ class Device {
   virtual std::string name() const = 0;
 
   // Loads the layers, repacks their weights, allocates state and scratch. Called once. The model's
-  // file is not read after it returns, but by begin_replace_expert and where parts stay in it: a
+  // file is not read after it returns, but for experts that come and where parts stay in it: a
   // layout with experts or file_parts must not outlive the model. Its spec is copied.
   virtual Status load(const Model& model, const ShardLayout& layout,
                       const LoadProgress& progress) = 0;
@@ -269,7 +269,7 @@ class Device {
   // --- Experts that come and go, between steps ---
   // Begins to copy the expert into its place. Steps may go on meanwhile.
   virtual void begin_replace_expert(const ExpertMove& move);
-  // Whether that is done and the expert resident from now on. After an error the place is spare.
+  // Whether that is done and the expert resident from now on. An error ends it: the place is spare.
   virtual Result<bool> expert_replaced();
 };
 

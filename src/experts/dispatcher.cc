@@ -385,7 +385,7 @@ Status Dispatcher::between_steps(Device& device) {
     if (!copied) {
       cache_.stop();
       if (copied.error().code != ErrorCode::exhausted) return copied.error();
-      // Nothing is lost: the expert stays where it was.
+      // Nothing is lost: the expert stays where it was, and who left is where it belongs.
       if (metrics_ != nullptr) metrics_->cache_stopped.add();
       log_warn("{}: no more experts are brought near: {}", device.name(), copied.error().message);
       return {};

@@ -132,7 +132,8 @@ Result<std::unique_ptr<WorkerProcess>> WorkerProcess::spawn(const SpawnOptions& 
   if (code != 0) return system_error(fmt::format("starting {}", options.binary), code);
   process->pidfd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, process->pid_, 0)));
   process->socket_ = std::move(sockets.mine);
-  TESSERA_ASSIGN(process->stderr_, StderrPump::start(std::move(output.mine), options.log_prefix));
+  TESSERA_ASSIGN(process->stderr_, StderrPump::start(std::move(output.mine), options.log_prefix,
+                                                     options.keep_reason));
   return process;
 }
 
@@ -189,7 +190,8 @@ constexpr std::chrono::milliseconds kLastWordsTime{500};
 
 Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std::string>& arguments,
                                Deadline deadline) {
-  SpawnOptions options{.binary = binary, .arguments = {"worker"}, .log_prefix = "worker probe"};
+  SpawnOptions options{
+      .binary = binary, .arguments = {"worker"}, .log_prefix = "worker probe", .keep_reason = true};
   options.arguments.insert(options.arguments.end(), arguments.begin(), arguments.end());
   options.arguments.push_back("--probe");
   TESSERA_ASSIGN(const std::unique_ptr<WorkerProcess> process, WorkerProcess::spawn(options));
@@ -200,10 +202,11 @@ Result<SiteProbe> probe_worker(const std::string& binary, const std::vector<std:
   if (!came || !*came || frame.header.op != Op::probe) {
     // One that ends on its own closes its socket first and says why afterwards.
     if (!came && came.error().code == ErrorCode::unavailable) (void)process->wait(kLastWordsTime);
+    const ErrorCode code = came ? ErrorCode::unsupported : came.error().code;
+    if (const std::string reason = process->reason(); !reason.empty())
+      return Error::make(code, "{}", reason);
     return Error::make(
-        came ? ErrorCode::unsupported : came.error().code,
-        "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program, and one "
-        "that cannot start says why in a line of its own",
+        code, "{} does not answer 'worker --probe'{}; bin= is the path of a tessera program",
         binary, came ? "" : fmt::format(" ({})", came.error().message));
   }
   TESSERA_ASSIGN(const Probe probe, decode_probe(frame.body()));

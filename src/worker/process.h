@@ -48,6 +48,7 @@ struct SpawnOptions {
   std::string binary;
   std::vector<std::string> arguments;
   std::string log_prefix = "worker";
+  bool keep_reason = false;  // why it ends is not logged but for reason()
 };
 
 struct StopTimes {
@@ -73,6 +74,8 @@ class WorkerProcess {
   bool wait(std::chrono::milliseconds limit);
   // "exit status 3", "signal 9 (Killed)"; empty while it runs.
   const std::string& how() const { return how_; }
+  // What it said of that, if it did; nothing that it writes is logged from then on.
+  std::string reason() { return stderr_->reason(); }
 
   // say_bye (may be null), wait, SIGKILL, wait, reap. Idempotent. An Error when the
   // child is still there after all of it.

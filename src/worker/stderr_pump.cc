@@ -47,11 +47,12 @@ Logged as_logged(std::string_view line) {
 }
 }  // namespace
 
-Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefix) {
+Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefix,
+                                                      bool keep_reason) {
   Fd stop(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!stop) return system_error(fmt::format("the log of {}", prefix));
   std::unique_ptr<StderrPump> pump(
-      new StderrPump(std::move(pipe), std::move(stop), std::move(prefix)));
+      new StderrPump(std::move(pipe), std::move(stop), std::move(prefix), keep_reason));
   try {
     pump->thread_ = std::thread([pump = pump.get()] { pump->run(); });
   } catch (const std::system_error& error) {
@@ -61,10 +62,22 @@ Result<std::unique_ptr<StderrPump>> StderrPump::start(Fd pipe, std::string prefi
   return pump;
 }
 
-StderrPump::StderrPump(Fd pipe, Fd stop, std::string prefix)
-    : pipe_(std::move(pipe)), stop_(std::move(stop)), prefix_(std::move(prefix)) {}
+StderrPump::StderrPump(Fd pipe, Fd stop, std::string prefix, bool keep_reason)
+    : pipe_(std::move(pipe)),
+      stop_(std::move(stop)),
+      prefix_(std::move(prefix)),
+      keep_reason_(keep_reason) {}
 
 StderrPump::~StderrPump() {
+  stop();
+}
+
+std::string StderrPump::reason() {
+  stop();
+  return reason_;
+}
+
+void StderrPump::stop() {
   if (!thread_.joinable()) return;
   const std::uint64_t one = 1;
   (void)!::write(stop_.get(), &one, sizeof(one));
@@ -102,7 +115,11 @@ void StderrPump::take(const char* bytes, std::size_t count) {
 
 void StderrPump::flush() {
   const auto [level, text] = as_logged(line_);
-  if (!text.empty()) log_at(level, "[{}] {}", prefix_, text);
+  constexpr std::string_view kReason = "tessera: ";
+  if (keep_reason_ && text.starts_with(kReason))
+    reason_ = text.substr(kReason.size());
+  else if (!text.empty())
+    log_at(level, "[{}] {}", prefix_, text);
   line_.clear();
 }
 

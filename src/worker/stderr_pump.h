@@ -15,12 +15,17 @@ namespace tessera::worker {
 
 class StderrPump {
  public:
-  // Fails where the process has no descriptor or no thread left.
-  static Result<std::unique_ptr<StderrPump>> start(Fd pipe, std::string prefix);
+  // Fails where the process has no descriptor or no thread left. `keep_reason`: the line in which a
+  // child of this program says why it ends is kept, not logged.
+  static Result<std::unique_ptr<StderrPump>> start(Fd pipe, std::string prefix,
+                                                   bool keep_reason = false);
   ~StderrPump();
+  // That line, without "tessera: "; empty: there was none. Ends the thread.
+  std::string reason();
 
  private:
-  StderrPump(Fd pipe, Fd stop, std::string prefix);
+  StderrPump(Fd pipe, Fd stop, std::string prefix, bool keep_reason);
+  void stop();
   void run();
   void take(const char* bytes, std::size_t count);
   void flush();
@@ -28,7 +33,8 @@ class StderrPump {
   Fd pipe_;
   Fd stop_;  // eventfd
   std::string prefix_;
-  std::string line_;
+  bool keep_reason_;
+  std::string line_, reason_;
   std::thread thread_;
 };
 

@@ -76,6 +76,12 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
         << outcome.err;
     EXPECT_NE(outcome.err.find("bin= is the path of a tessera program"), std::string::npos);
   }
+  // What the worker says of itself is the error, and said once.
+  const Outcome no_gpu =
+      run_program({{"plan", kModel, "--spawn-worker", "experts,device=cuda:99"}});
+  EXPECT_EQ(no_gpu.code, 1);
+  EXPECT_NE(no_gpu.err.find("tessera: worker:0: cuda:99: "), std::string::npos) << no_gpu.err;
+  EXPECT_EQ(no_gpu.err.find("[worker probe]"), std::string::npos) << no_gpu.err;
   const Outcome nobody =
       run_program({{"plan", kModel, "--target-devices", "cpu,worker:unix:" + missing_path()}});
   EXPECT_EQ(nobody.code, 1);

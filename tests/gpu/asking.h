@@ -41,7 +41,7 @@ class Asking {
       const bool all = static_cast<int>(shard_.experts.size()) == whole;
       LayerExperts& experts = shard_.experts.emplace_back();
       experts.streamed = streamed && layer.moe && !all;
-      experts.spare = streamed && !all ? 1 : 0;
+      experts.spare = layer.moe && !all ? 1 : 0;
       for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
         experts.home.push_back(e % 2 == 0 || all ? ExpertHome::resident() : ExpertHome::host());
     }

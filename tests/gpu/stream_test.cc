@@ -253,20 +253,23 @@ TEST(GpuStreams, FollowExpertsThatMove) {
   const std::vector<float> expected = hidden(**plain, *model, all, prompt);
   EXPECT_TRUE(hidden(**device, *model, shard, prompt) == expected);
   std::vector<ExpertHome>& homes = shard.experts[static_cast<std::size_t>(layer)].home;
-  // Into the spare place; for one that was resident; that one for the first; and for one that took
-  // the place of a resident one.
-  for (const ExpertMove& move : {ExpertMove{.layer = layer, .expert = 1},
-                                 ExpertMove{.layer = layer, .expert = 3, .evicted = 0},
-                                 ExpertMove{.layer = layer, .expert = 0, .evicted = 1},
-                                 ExpertMove{.layer = layer, .expert = 1, .evicted = 3}}) {
-    (*device)->begin_replace_expert(move);
-    ASSERT_TRUE(moved_in_time(**device));
-    homes[static_cast<std::size_t>(move.expert)] = ExpertHome::resident();
-    if (move.evicted >= 0) homes[static_cast<std::size_t>(move.evicted)] = ExpertHome::host();
+  const auto step_is_right = [&] {
     const std::span<const std::uint8_t> can = (*device)->streamable(layer);
     for (std::size_t e = 0; e < homes.size(); ++e)
       EXPECT_TRUE(homes[e].is_resident() || can[e] == 1) << e;
-    EXPECT_TRUE(hidden(**device, *model, shard, prompt) == expected) << move.expert;
+    EXPECT_TRUE(hidden(**device, *model, shard, prompt) == expected);
+  };
+  // Into the spare place; for the one that came there; and the first one again.
+  for (const ExpertMove& move : {ExpertMove{.layer = layer, .expert = 1},
+                                 ExpertMove{.layer = layer, .expert = 3, .evicted = 1},
+                                 ExpertMove{.layer = layer, .expert = 1, .evicted = 3}}) {
+    SCOPED_TRACE(move.expert);
+    (*device)->begin_replace_expert(move);
+    if (move.evicted >= 0) homes[static_cast<std::size_t>(move.evicted)] = ExpertHome::host();
+    step_is_right();  // meanwhile
+    ASSERT_TRUE(moved_in_time(**device));
+    homes[static_cast<std::size_t>(move.expert)] = ExpertHome::resident();
+    step_is_right();
   }
 }
 

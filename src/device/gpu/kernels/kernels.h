@@ -317,8 +317,8 @@ struct FfnArgs {
   MoeArgs moe;
   const float* post_norm = nullptr;    // of the branches' sum, or null
   const float* layer_scale = nullptr;  // one value, or null
-  // What runs pass values through (run.h), under their rules, or null: where has_runs(), 2 to 8 rows
-  // of a layer of their shape then go as one kernel, whose blocks wait for each other too.
+  // What runs pass values through (run.h), under their rules, or null: where has_runs(), 2 to 8
+  // rows of a layer of their shape then go as one kernel, whose blocks wait for each other too.
   std::byte* passed = nullptr;
   // Outputs of the branches, for the functions that leave them to a later one.
   float* dense_out = nullptr;  // [rows][n_embd]

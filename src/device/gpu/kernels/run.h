@@ -18,9 +18,10 @@
 //
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
 // may run beside it, and no other run, nor an FFN of several rows (ffn_together.cu), of the same
-// process but the one before on the stream, whose blocks end as this one's begin. A block that waits for a second ends the program on the device
-// with an error. Weights, states, page tables, pages and `sequences` are read ahead of the end of
-// the kernel before on the stream, which must not write them; of pages not the row's own token.
+// process but the one before on the stream, whose blocks end as this one's begin. A block that
+// waits for a second ends the program on the device with an error. Weights, states, page tables,
+// pages and `sequences` are read ahead of the end of the kernel before on the stream, which must
+// not write them; of pages not the row's own token.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"
@@ -50,8 +51,8 @@ void write_run_layer(const RunLayer& layer, std::byte* host);
 
 // What passes between blocks, of sequences of up to `context` tokens: device memory that runs and
 // FFNs of several rows (FfnArgs::passed) on one stream share, zeros at first and again behind
-// kMostRuns runs, as one of which kMostRunLayers such FFNs count (run_values.cuh: no number may come
-// twice).
+// kMostRuns runs, as one of which kMostRunLayers such FFNs count (run_values.cuh: no number may
+// come twice).
 std::size_t run_passed_bytes(std::int64_t context);
 inline constexpr int kMostRunLayers = 63;
 inline constexpr std::uint32_t kMostRuns = (1u << 26) - 1;  // 2^32 numbers, 64 each

@@ -31,7 +31,7 @@ Result<ExpertStream> ExpertStream::load(const Model& model, const ShardLayout& s
 Status ExpertStream::allocate(const WeightLayout& layout, std::byte* arena) {
   const StreamLayout& planned = layout.stream;
   TESSERA_ASSIGN(queue_, Stream::create());
-  TESSERA_ASSIGN(exchanged_, Event::create());
+  TESSERA_ASSIGN(brought_, Event::create());
   group_slots_ = planned.group_slots;
   table_ = reinterpret_cast<const std::byte**>(arena + planned.table_offset);
   for (int g = 0; g < planned.groups; ++g) {
@@ -125,47 +125,15 @@ Status ExpertStream::run(int layer, std::span<const std::int32_t> pairs, GpuStre
   return prefetch(layer);
 }
 
-// One that came to a spare place is here still when it leaves.
-bool ExpertStream::takes_place(int layer, const ExpertMove& move) const {
-  return move.evicted >= 0 && experts(layer)[static_cast<std::size_t>(move.evicted)] == 0;
-}
-
-// By way of a group, so that the host needs no place for a while.
-Status ExpertStream::begin_exchange(int layer, const ExpertMove& move, std::byte* place,
-                                    const Event& free) {
-  Layer& of = layers_[static_cast<std::size_t>(layer)];
-  const auto comes = static_cast<std::size_t>(move.expert);
-  std::byte* const packed = of.packed.as() + of.index[comes] * of.expert_bytes;
-  const bool leaves = takes_place(layer, move);
-  exchange_ = {.layer = layer, .move = move, .left = leaves ? packed : nullptr};
-  filled_.clear();
-  const Group& by = groups_[next_];
+Status ExpertStream::bring(int layer, int expert, std::byte* place, const Event& free) {
+  const Layer& of = layers_[static_cast<std::size_t>(layer)];
   TESSERA_TRY(wait_for(free));
-  TESSERA_TRY(wait_for(by.used));
-  const auto copy = [&](std::byte* to, const std::byte* from, auto kind) {
-    return status_of(
-        GPU(MemcpyAsync)(to, from, static_cast<std::size_t>(of.expert_bytes), kind, queue_.get()),
-        "moving an expert");
-  };
-  TESSERA_TRY(copy(by.slots, packed, GPU(MemcpyHostToDevice)));
-  if (leaves) {
-    of.has[comes] = 0;
-    TESSERA_TRY(copy(packed, place, GPU(MemcpyDeviceToHost)));
-  }
-  TESSERA_TRY(copy(place, by.slots, GPU(MemcpyDeviceToDevice)));
-  return status_of(GPU(EventRecord)(exchanged_.get(), queue_.get()), "moving an expert");
-}
-
-Result<bool> ExpertStream::exchanged() {
-  TESSERA_ASSIGN(const bool done, passed(exchanged_));
-  if (!done || exchange_.left == nullptr) return done;
-  Layer& of = layers_[static_cast<std::size_t>(exchange_.layer)];
-  const auto comes = static_cast<std::size_t>(exchange_.move.expert),
-             left = static_cast<std::size_t>(exchange_.move.evicted);
-  of.experts[static_cast<std::size_t>(of.index[comes])] = exchange_.move.evicted;
-  of.index[left] = std::exchange(of.index[comes], -1);
-  of.has[left] = 1;
-  return true;
+  const std::byte* from =
+      of.packed.as() + of.index[static_cast<std::size_t>(expert)] * of.expert_bytes;
+  TESSERA_TRY(status_of(GPU(MemcpyAsync)(place, from, static_cast<std::size_t>(of.expert_bytes),
+                                         GPU(MemcpyHostToDevice), queue_.get()),
+                        "moving an expert"));
+  return status_of(GPU(EventRecord)(brought_.get(), queue_.get()), "moving an expert");
 }
 
 Status ExpertStream::wait_for(const Event& event) {

@@ -52,15 +52,10 @@ class ExpertStream {
   Status run(int layer, std::span<const std::int32_t> pairs, GpuStream queue,
              const Compute& compute);
 
-  // An expert that it has becomes resident at `place`, and the evicted one, whose place that is,
-  // one that it has. begin_exchange() enqueues the copies behind `free`, when no kernel uses either
-  // place any more, and returns; until exchanged() says so it has neither, if takes_place() (else
-  // it keeps the one that comes). One exchange at a time.
-  bool takes_place(int layer, const ExpertMove& move) const;
-  Status begin_exchange(int layer, const ExpertMove& move, std::byte* place, const Event& free);
-  Result<bool> exchanged();
-  // Where the evicted one lies from then on; null: where it always was, or nowhere.
-  const std::byte* left_at() const { return exchange_.left; }
+  // Enqueues the copy of one that it has to a place of its own, behind `free`; whether the last
+  // such copy is done. It has the expert still.
+  Status bring(int layer, int expert, std::byte* place, const Event& free);
+  Result<bool> brought() const { return passed(brought_); }
 
   const StreamedExperts& streamed() const { return streamed_; }
   GpuStream queue() const { return queue_.get(); }
@@ -84,12 +79,6 @@ class ExpertStream {
     std::vector<std::int32_t> experts;
   };
 
-  struct Exchange {
-    int layer = 0;
-    ExpertMove move;
-    std::byte* left = nullptr;
-  };
-
   Status allocate(const WeightLayout& layout, std::byte* arena);
   Status measure();
   Status fill_free(int layer, std::span<const std::int32_t>& left);
@@ -106,8 +95,7 @@ class ExpertStream {
   Stream queue_;
   std::size_t next_ = 0;       // group to fill
   std::deque<Filled> filled_;  // in the order of the queue
-  Exchange exchange_;          // the last one
-  Event exchanged_;
+  Event brought_;
   double us_per_byte_ = 0.0;
   double wait_seconds_ = 0.0;
   StreamedExperts streamed_;

@@ -23,13 +23,14 @@ GpuDevice::~GpuDevice() {
   drop_posts();
   // A queue that does not answer is left to the driver with all that it uses: freeing that would
   // wait for it.
-  if (lost()) {
-    run_claim_.keep();
-    if (GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
-    return;
+  for (const GpuStream queue : {streams_.queue(), side_.queue(), stream_.get()}) {
+    if (queue == nullptr) continue;
+    if (!lost())
+      static_cast<void>(GPU(StreamSynchronize)(queue));
+    else if (!left_behind_ && GPU(StreamQuery)(queue) != GPU(Success))
+      left_behind_.emplace();
   }
-  for (const GpuStream queue : {streams_.queue(), side_.queue(), stream_.get()})
-    if (queue != nullptr) static_cast<void>(GPU(StreamSynchronize)(queue));
+  if (lost()) run_claim_.keep();
 }
 
 void GpuDevice::use() {

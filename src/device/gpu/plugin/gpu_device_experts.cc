@@ -79,6 +79,9 @@ Status GpuDevice::prepare_experts(const Model& model) {
   TESSERA_ASSIGN(posts_, ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
   TESSERA_ASSIGN(side_, SideQueue::create());
   TESSERA_ASSIGN(vacated_, Event::create());
+  const auto has_spare = [](const LayerExperts& experts) { return experts.spare > 0; };
+  if (std::any_of(layout_.experts.begin(), layout_.experts.end(), has_spare))
+    TESSERA_TRY(weights_.prepare_moves(load_options()));
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];

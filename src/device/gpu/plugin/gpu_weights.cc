@@ -102,6 +102,8 @@ void pack(const Piece& piece, std::vector<float>& scratch, std::byte* out) {
   }
 }
 
+}  // namespace
+
 // One thread's way of bringing pieces to the device.
 class Uploader {
  public:
@@ -116,6 +118,10 @@ class Uploader {
     return uploader;
   }
 
+  // What is sent from now on comes behind the event.
+  Status follow(const Event& event) {
+    return status_of(GPU(StreamWaitEvent)(stream_.get(), event.get(), 0), "loading weights");
+  }
   Status send(const Piece& piece, std::byte* arena) {
     const int side = side_ ^= 1;
     TESSERA_TRY(wait_for(free_[side], wait_seconds_, "loading weights"));
@@ -166,6 +172,8 @@ class Uploader {
   double wait_seconds_ = 0;
   std::vector<float> scratch_;
 };
+
+namespace {
 
 Status clear(const DeviceBuffer& buffer) {
   TESSERA_TRY(status_of(GPU(Memset)(buffer.data(), 0, static_cast<std::size_t>(buffer.bytes())),
@@ -230,7 +238,7 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   GpuWeights weights;
   TESSERA_ASSIGN(weights.arena_, DeviceBuffer::allocate(layout.bytes, "weights"));
   TESSERA_ASSIGN(weights.written_, Event::create());
-  TESSERA_ASSIGN(weights.entries_, PinnedBuffer::allocate(2 * sizeof(std::byte*), "moves"));
+  TESSERA_ASSIGN(weights.entry_, PinnedBuffer::allocate(sizeof(std::byte*), "moves"));
   TESSERA_TRY(clear(weights.arena_));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
@@ -268,50 +276,49 @@ namespace {
 constexpr const char* kMoving = "moving an expert";
 }
 
-Status GpuWeights::clear_entry(std::int64_t table, int expert, GpuStream queue) {
-  constexpr std::size_t kEntry = sizeof(std::byte*);
-  return status_of(
-      GPU(MemsetAsync)(arena_.data() + table + expert * std::int64_t{kEntry}, 0, kEntry, queue),
-      kMoving);
+Status GpuWeights::prepare_moves(const LoadOptions& options) {
+  std::vector<Piece> pieces;
+  for (const WeightEntry& entry : expert_entries_) cut_matrix(entry, 0, 0, pieces);
+  std::int64_t largest = 0;
+  for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
+  TESSERA_ASSIGN(Uploader mover, Uploader::create(largest, options.wait_seconds));
+  mover_ = std::make_shared<Uploader>(std::move(mover));
+  return {};
 }
 
 Result<std::byte*> GpuWeights::vacate(const ExpertMove& move, GpuStream queue) {
-  ExpertArena& arena = experts_of(move.layer);
+  ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   const auto found = std::find(arena.places.begin(), arena.places.end(), move.evicted);
   CHECK(found != arena.places.end(), "no place for expert {}", move.expert);
   const auto place = found - arena.places.begin();
-  if (move.evicted >= 0) TESSERA_TRY(clear_entry(arena.table_offset, move.evicted, queue));
+  constexpr std::int64_t kEntry = sizeof(std::byte*);
+  if (move.evicted >= 0)
+    TESSERA_TRY(
+        status_of(GPU(MemsetAsync)(arena_.data() + arena.table_offset + move.evicted * kEntry, 0,
+                                   kEntry, queue),
+                  kMoving));
   *found = -1;
   return arena_.data() + arena.offset + place * arena.shape.bytes;
 }
 
-// The entries' own memory is used again by the next move: what was sent from it is long there.
-Status GpuWeights::publish(const ExpertMove& move, const std::byte* place, const std::byte* linked,
-                           GpuStream queue) {
-  ExpertArena& arena = experts_of(move.layer);
+// The entry's own memory is used again by the next move: what was sent from it is long there.
+Status GpuWeights::publish(const ExpertMove& move, const std::byte* place, GpuStream queue) {
+  ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   TESSERA_TRY(wait_for(written_, kLongestPiece, kMoving));
-  const auto set = [&](std::size_t which, std::int64_t table, int expert, const std::byte* to) {
-    const std::byte** from = entries_.as<const std::byte*>() + which;
-    *from = to;
-    return status_of(GPU(MemcpyAsync)(arena_.data() + table + expert * std::int64_t{sizeof(to)},
-                                      from, sizeof(to), GPU(MemcpyHostToDevice), queue),
-                     kMoving);
-  };
-  TESSERA_TRY(set(0, arena.table_offset, move.expert, place));
-  if (linked != nullptr) TESSERA_TRY(set(1, arena.linked_offset, move.evicted, linked));
-  arena.places[static_cast<std::size_t>((place - arena_.data() - arena.offset) /
-                                        arena.shape.bytes)] = move.expert;
+  const std::byte** const from = entry_.as<const std::byte*>();
+  *from = place;
+  constexpr std::int64_t kEntry = sizeof(place);
+  TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + arena.table_offset + move.expert * kEntry,
+                                         from, kEntry, GPU(MemcpyHostToDevice), queue),
+                        kMoving));
+  const std::int64_t at = place - arena_.data() - arena.offset;
+  arena.places[static_cast<std::size_t>(at / arena.shape.bytes)] = move.expert;
   return status_of(GPU(EventRecord)(written_.get(), queue), kMoving);
-}
-
-Status GpuWeights::unlink(int layer, int expert, GpuStream queue) {
-  const ExpertArena& arena = experts_of(layer);
-  return arena.linked_offset > 0 ? clear_entry(arena.linked_offset, expert, queue) : Status{};
 }
 
 Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places,
                                 GpuStream queue) {
-  const ExpertArena& arena = experts_of(layer);
+  const ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
   CHECK(arena.linked_offset > 0, "layer {} has no experts in pinned memory", layer);
   TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + arena.linked_offset, places.data(),
                                          places.size_bytes(), GPU(MemcpyHostToDevice), queue),
@@ -320,17 +327,17 @@ Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> pla
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,
-                               const ExpertMove& move, const std::byte* to) const {
+                               const ExpertMove& move, const std::byte* to,
+                               const Event& free) const {
   const ExpertArena& arena = experts_[static_cast<std::size_t>(move.layer - first_layer_)];
   const std::int64_t place = (to - arena_.data() - arena.offset) / arena.shape.bytes;
   std::vector<Piece> pieces;
-  std::int64_t largest = 0;
   for (const WeightEntry& entry : expert_entries_)
     if (entry.slice->layer == move.layer) cut_matrix(entry, move.expert, place, pieces);
-  for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
-  TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest, options.wait_seconds));
-  for (const Piece& piece : pieces) TESSERA_TRY(uploader.send(piece, arena_.data()));
-  TESSERA_TRY(uploader.finish());
+  CHECK(mover_ != nullptr, "no places are spare, so no expert moves");
+  TESSERA_TRY(mover_->follow(free));
+  for (const Piece& piece : pieces) TESSERA_TRY(mover_->send(piece, arena_.data()));
+  TESSERA_TRY(mover_->finish());
   if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
   return {};
 }

@@ -8,7 +8,7 @@
 #pragma once
 
 #include <array>
-#include <functional>
+#include <memory>
 #include <vector>
 
 #include "device/gpu/gpu_layout.h"
@@ -39,6 +39,8 @@ struct LoadOptions {
   const GpuHost& host;
 };
 
+class Uploader;
+
 class GpuWeights {
  public:
   static Result<GpuWeights> load(const Model& model, const ShardLayout& shard,
@@ -46,18 +48,21 @@ class GpuWeights {
                                  const LoadProgress& progress);
 
   // --- An expert that comes, and may take the place of one that leaves. Kernels that are on
-  // `queue` behind one of these see the layer as it then is; nothing here waits for those ahead of
-  // it. No kernel finds the evicted one any more. The place, for what brings the other one there.
+  // `queue` behind vacate() or publish() see the layer as it then is; neither waits for those ahead
+  // of it. Memory for what read_expert() packs, before the first step: to free any beside steps
+  // would wait for them.
+  Status prepare_moves(const LoadOptions& options);
+  // No kernel finds the evicted one any more. The place, for what brings the other one there.
   Result<std::byte*> vacate(const ExpertMove& move, GpuStream queue);
-  // Brings it from the model's file, by one thread, and waits until it is there.
+  // Brings it from the model's file, behind `free`, and waits until it is there. By any thread, one
+  // at a time.
   Status read_expert(const Model& model, const LoadOptions& options, const ExpertMove& move,
-                     const std::byte* place) const;
-  // Kernels find it there, and where `linked` is not null the evicted one in pinned memory.
-  Status publish(const ExpertMove& move, const std::byte* place, const std::byte* linked,
-                 GpuStream queue);
-  // No kernel reads that one in pinned memory any more.
-  Status unlink(int layer, int expert, GpuStream queue);
-  // Where kernels may read a layer's experts in pinned memory from now on, [n_expert].
+                     const std::byte* place, const Event& free) const;
+  // Kernels find it there.
+  Status publish(const ExpertMove& move, const std::byte* place, GpuStream queue);
+
+  // Where kernels may read a layer's experts in pinned memory from now on, [n_expert]. Waits for
+  // the queue.
   Status link_experts(int layer, std::span<const std::byte* const> places, GpuStream queue);
 
   const LayerWeights& layer(int index) const {
@@ -67,15 +72,12 @@ class GpuWeights {
   std::byte* arena() const { return arena_.data(); }
 
  private:
-  ExpertArena& experts_of(int layer) {
-    return experts_[static_cast<std::size_t>(layer - first_layer_)];
-  }
-  Status clear_entry(std::int64_t table, int expert, GpuStream queue);
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;
-  PinnedBuffer entries_;  // of tables, on their way there
-  Event written_;         // they have come
+  PinnedBuffer entry_;               // of a table, on its way there
+  Event written_;                    // it has come
+  std::shared_ptr<Uploader> mover_;  // read_expert()'s
   int first_layer_ = 0;
   std::vector<ExpertArena> experts_;  // by layer of the shard
   std::vector<WeightEntry> expert_entries_;
