@@ -14,9 +14,9 @@ namespace tessera::gpu::together {
 using namespace run;  // the shape, values that pass, products
 
 inline constexpr int kRanks = 2;  // blocks of a cluster
-inline constexpr int kTogetherRing = 161280, kMostSlots = 4;
-inline constexpr int kEntriesUnderWay = 2;
-inline constexpr int kRowsAtOnce = 4;     // whose sums of gate and up stand in shared memory
+inline constexpr int kTogetherRing = 161280, kMostSlots = 4;  // bytes, entries
+inline constexpr int kEntriesUnderWay = 2;                    // see kUnderWay (run_ring.cuh)
+inline constexpr int kRowsAtOnce = 4;  // whose sums of gate and up stand in shared memory
 inline constexpr int kBranches = kUsed + 1;  // the last one: dense
 inline constexpr int kPairSupers = 2 * kSupers, kDownSupers = 2 * kRanks;
 static_assert(kWorkers % kRanks == 0 && kBlocks % kRanks == 0 && kHidden == 2 * kSuperCols);
@@ -35,7 +35,7 @@ struct Source {
 struct TogetherArgs {
   FfnArgs ffn;
   Source gate, up, down, dense_gate, dense_up, dense_down;
-  const std::byte* x;       // rounded rows
+  const std::byte* x;        // rounded rows
   const float* scalar_gate;  // [rows] logits
   int slot_bytes, slots;
   int down_together;  // experts an entry
