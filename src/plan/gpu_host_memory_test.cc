@@ -44,6 +44,10 @@ TEST(GpuHostMemory, IsWhatTheShardAllocates) {
   EXPECT_EQ(staging.logits, 0);  // the head is elsewhere
   EXPECT_GT(staging.expert_rows, 0);
   EXPECT_EQ(gpu.staging_bytes, staging.total());
+  EXPECT_EQ(staging.moves, 0);  // no expert comes while it serves
+  ShardLayout with_places = gpu.layout;
+  with_places.experts.back().spare = 1;
+  EXPECT_GT(gpu_staging(model.spec(), with_places).total(), staging.total());
   EXPECT_EQ(gpu.handoff_bytes, handoff_bytes(model.spec(), gpu.layout));
   // Experts away are computed by threads of their own, with sums of their own.
   EXPECT_EQ(gpu.offload_bytes, host_executor_bytes(model,

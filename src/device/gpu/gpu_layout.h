@@ -56,6 +56,7 @@ struct GpuStaging {
   std::int64_t inputs = 0;       // of a step: one of gpu::kInputBlocks
   std::int64_t expert_rows = 0;  // for experts away, and as much for their sums
   std::int64_t posts = 0;        // the same for steps of few rows (plugin/expert_posts.h)
+  std::int64_t moves = 0;        // a piece of an expert that comes: one of two
   std::int64_t total() const;
 };
 GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard);
@@ -67,6 +68,11 @@ bool gpu_experts_may_leave(const ModelSpec& spec);
 }  // namespace tessera
 
 namespace tessera::gpu {
+
+// Weights cross in pieces of about so many bytes; with planes at multiples of 256 in so many at
+// most, but where a tile of 16 rows has more.
+inline constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+inline constexpr std::int64_t kPackedPieceBytes = kPieceBytes + 4096;
 
 inline constexpr std::size_t kRoles = static_cast<std::size_t>(TensorRole::count);
 

@@ -35,6 +35,8 @@ GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
   const std::int64_t rows = shard.max_rows;
   const std::int64_t row_bytes = rows * spec.n_embd * kFloat;
   const std::int64_t logit_rows = shard.head ? shard.max_logit_rows : 0;
+  const auto has_spare = [](const LayerExperts& experts) { return experts.spare > 0; };
+  const bool moves = std::any_of(shard.experts.begin(), shard.experts.end(), has_spare);
   std::int64_t used = 0;
   for (const LayerSpec& layer : spec.layers)
     if (layer.moe) used = std::max<std::int64_t>(used, layer.moe->n_used);
@@ -45,12 +47,13 @@ GpuStaging gpu_staging(const ModelSpec& spec, const ShardLayout& shard) {
           .inputs = gpu::input_ints(spec, shard) * std::int64_t{sizeof(std::int32_t)} +
                     gpu::kMostChanges * logit_rows * std::int64_t{sizeof(LogitChange)},
           .expert_rows = shard.experts.empty() ? 0 : row_bytes,
-          .posts = shard.experts.empty() ? 0 : gpu::posts_layout(spec, shard).bytes};
+          .posts = shard.experts.empty() ? 0 : gpu::posts_layout(spec, shard).bytes,
+          .moves = moves ? gpu::kPackedPieceBytes : 0};
 }
 
 std::int64_t GpuStaging::total() const {
-  return saturated_sum(
-      {logits, chosen, hidden, routing, gpu::kInputBlocks * inputs, 2 * expert_rows, posts});
+  return saturated_sum({logits, chosen, hidden, routing, gpu::kInputBlocks * inputs,
+                        2 * expert_rows, posts, 2 * moves});
 }
 
 }  // namespace tessera

@@ -11,8 +11,6 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;  // about, of one pinned buffer
-
 // A run of row tiles of one matrix, or a whole vector.
 struct Piece {
   const WeightEntry* entry;
@@ -281,7 +279,8 @@ Status GpuWeights::prepare_moves(const LoadOptions& options) {
   for (const WeightEntry& entry : expert_entries_) cut_matrix(entry, 0, 0, pieces);
   std::int64_t largest = 0;
   for (const Piece& piece : pieces) largest = std::max(largest, packed_bytes(piece));
-  TESSERA_ASSIGN(Uploader mover, Uploader::create(largest, options.wait_seconds));
+  TESSERA_ASSIGN(Uploader mover,
+                 Uploader::create(std::max(largest, kPackedPieceBytes), options.wait_seconds));
   mover_ = std::make_shared<Uploader>(std::move(mover));
   return {};
 }
