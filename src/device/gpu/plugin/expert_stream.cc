@@ -13,7 +13,6 @@ Result<ExpertStream> ExpertStream::load(const Model& model, const ShardLayout& s
                                         const WeightLayout& layout, std::byte* arena,
                                         const LoadOptions& options, const LoadProgress& progress) {
   ExpertStream stream;
-  stream.wait_seconds_ = options.wait_seconds;
   if (layout.stream.layers.empty()) return stream;
   TESSERA_TRY(stream.allocate(layout, arena));
   std::vector<PackedExperts> packed;

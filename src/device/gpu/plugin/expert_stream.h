@@ -97,7 +97,6 @@ class ExpertStream {
   std::deque<Filled> filled_;  // in the order of the queue
   Event brought_;
   double us_per_byte_ = 0.0;
-  double wait_seconds_ = 0.0;
   StreamedExperts streamed_;
 };
 

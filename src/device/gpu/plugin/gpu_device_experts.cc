@@ -73,15 +73,14 @@ Status GpuDevice::prepare_experts(const Model& model) {
                        name_);
   model_ = &model;
   const std::int64_t floats = std::int64_t{layout_.max_rows} * spec_.n_embd;
-  const std::int64_t bytes = gpu_staging(spec_, layout_).expert_rows;
+  const GpuStaging staging = gpu_staging(spec_, layout_);
+  const std::int64_t bytes = staging.expert_rows;
   TESSERA_ASSIGN(host_rows_, PinnedBuffer::allocate(bytes, "rows for experts elsewhere"));
   TESSERA_ASSIGN(host_sums_, PinnedBuffer::allocate(bytes, "sums of experts elsewhere"));
   TESSERA_ASSIGN(posts_, ExpertPosts::create(posts_layout(spec_, layout_), options_.wait_seconds));
   TESSERA_ASSIGN(side_, SideQueue::create());
   TESSERA_ASSIGN(vacated_, Event::create());
-  const auto has_spare = [](const LayerExperts& experts) { return experts.spare > 0; };
-  if (std::any_of(layout_.experts.begin(), layout_.experts.end(), has_spare))
-    TESSERA_TRY(weights_.prepare_moves(load_options()));
+  if (staging.moves > 0) TESSERA_TRY(weights_.prepare_moves(load_options()));
   std::int64_t used = 0;
   for (int l = layout_.first_layer; l < layout_.end_layer; ++l) {
     const LayerSpec& layer = spec_.layers[as_size(l)];

@@ -47,10 +47,12 @@ class GpuWeights {
                                  const WeightLayout& layout, const LoadOptions& options,
                                  const LoadProgress& progress);
 
-  // --- An expert that comes, and may take the place of one that leaves. Kernels that are on
-  // `queue` behind vacate() or publish() see the layer as it then is; neither waits for those ahead
-  // of it. Memory for what read_expert() packs, before the first step: to free any beside steps
-  // would wait for them.
+  // --- An expert that comes, and may take the place of one that leaves ---
+  // Kernels that are on `queue` behind vacate() or publish() see the layer as it then is; neither
+  // waits for those ahead of it.
+
+  // Memory for what read_expert() packs, before the first step: to free any beside steps would wait
+  // for them.
   Status prepare_moves(const LoadOptions& options);
   // No kernel finds the evicted one any more. The place, for what brings the other one there.
   Result<std::byte*> vacate(const ExpertMove& move, GpuStream queue);
