@@ -166,7 +166,8 @@ struct Decode {
                                     .out = out.data() + value,
                                     .gate = gate.data() + value,
                                     .norm = norm.data(),
-                                    .eps = 1e-6f}));
+                                    .eps = 1e-6f,
+                                    .gates = gates}));
     runner.sync();
   }
   Input behind() const {
@@ -190,6 +191,7 @@ struct Decode {
   std::vector<float> closed, before;
   std::vector<int> positions;
   DeviceArray<float> qkv, alpha, beta, taps, dt_bias, a, norm, gate, state, out;
+  GateProducts gates;
 };
 
 // What a product finds rounded is what it would have rounded itself.
@@ -226,6 +228,37 @@ void check_rounded(Decode& d, Runner& runner, const std::string& name) {
   check(name + " product", std::memcmp(got[0].data(), got[1].data(), got[0].size() * 4) == 0);
 }
 
+// Alpha and beta made of a row on the way are those of project().
+void check_gates(Decode& d, Runner& runner, const StepRows& step, BlockType type,
+                 const std::string& name) {
+  constexpr int kCols = 2048;
+  const int heads = d.spec.n_value_head;
+  const DeviceArray<float> x(d.random.normals(std::size_t(d.n * kCols), 3.0f)),
+      weight(d.random.normals(kCols));
+  const TestMatrix alpha(type, heads, kCols, 7, false), beta(type, heads, kCols, 8, false);
+  const Input input{.kind = InputKind::rms_norm,
+                    .x = x.data(),
+                    .stride = kCols,
+                    .cols = kCols,
+                    .weight = weight.data(),
+                    .eps = 1e-5f};
+  GPU_OK(project(runner.launch, {.input = input,
+                                 .rows = d.n,
+                                 .n_outputs = 2,
+                                 .outputs = {{{alpha.matrix, d.alpha.data(), heads, false},
+                                              {beta.matrix, d.beta.data(), heads, false}}}}));
+  d.take(runner, step, 0);
+  const std::vector<float> out = d.out.get(), state = d.state.get();
+  d.alpha.poison(), d.beta.poison();
+  d.gates = {input, alpha.matrix, beta.matrix};
+  check(name + " makes gates", makes_gates(runner.launch, {.step = step, .spec = d.spec}, d.gates));
+  d.take(runner, step, 0);
+  check(name + " out with gates",
+        std::memcmp(d.out.get().data(), out.data(), out.size() * 4) == 0);
+  check(name + " state with gates",
+        std::memcmp(d.state.get().data(), state.data(), state.size() * 4) == 0);
+}
+
 void run_heads(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
   const std::string name = "delta heads, rows " + std::to_string(n);
   Decode d(spec, n, seed);
@@ -253,6 +286,12 @@ void run_heads(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
     check(row + "out", same(d.out.get(), out, spec.value_width()));
     check(row + "gate", same(d.gate.get(), gate, spec.value_width()));
     check(row + "state", same(d.state.get(), state, d.stride));
+  }
+  if (n > kDecodeRows) return;
+  for (const BlockType type : {BlockType::F32, BlockType::BF16}) {
+    Decode with(spec, n, seed + 1);
+    const TestRows rows(std::vector<int>(std::size_t(n), 1), with.positions);
+    check_gates(with, heads, rows.step, type, name);
   }
 }
 

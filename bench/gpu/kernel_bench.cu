@@ -153,7 +153,13 @@ class Bench {
     return p;
   }
   void mixer_in(const Layer& l, int rows) { GPU_OK(project(runner_.launch, in_args(l, rows))); }
-  DeltaArgs delta_args(const Layer& l, const StepRows& step) {
+  GateProducts gates(const Layer& l, const StepRows& step) {
+    return {in_args(l, step.rows).input, l.in[2], l.in[3]};
+  }
+  bool makes_gates(const Layer& l, const StepRows& step) {
+    return gpu::makes_gates(runner_.launch, {.step = step, .spec = kDelta}, gates(l, step));
+  }
+  DeltaArgs delta_args(const Layer& l, const StepRows& step, bool makes = false) {
     return {.step = step,
             .spec = kDelta,
             .qkv = b_.wide,
@@ -167,12 +173,14 @@ class Bench {
             .out = b_.mixed,
             .gate = b_.side,
             .norm = model_.norm,
-            .eps = 1e-6f};
+            .eps = 1e-6f,
+            .gates = makes ? gates(l, step) : GateProducts{}};
   }
-  void mix(const Layer& l, const Step& s) {
+  // `led`: the FFN before has made the projections in (leads_to()).
+  void mix(const Layer& l, const Step& s, bool led = false) {
     const StepRows& step = s.test.step;
     if (l.delta)
-      GPU_OK(gated_delta(runner_.launch, delta_args(l, step)));
+      GPU_OK(gated_delta(runner_.launch, delta_args(l, step, led && makes_gates(l, step))));
     else
       GPU_OK(attention(runner_.launch, attention_args(l, s)));
   }
@@ -258,6 +266,27 @@ class Bench {
     mix(l, s);
     mixer_out(l, s.test.step.rows);
     ffn(l, s.test.step.rows);
+  }
+  // The FFN with the projections of the layer behind, and those that it leaves.
+  void ffn_and_next(const Layer& l, const Layer& next, const Step& s) {
+    const int rows = s.test.step.rows;
+    const ProjectArgs in = in_args(next, rows), left = plain_outputs(in);
+    GPU_OK(gpu::ffn_and_next(runner_.launch, ffn_args(l, rows), in));
+    if (left.n_outputs > 0 && !makes_gates(next, s.test.step))
+      GPU_OK(project(runner_.launch, left));
+  }
+  void layers_that_lead(const Step& s) {
+    const int rows = s.test.step.rows;
+    for (std::size_t i = 0; i < model_.layers.size(); ++i) {
+      const Layer& l = model_.layers[i];
+      if (i == 0) mixer_in(l, rows);
+      mix(l, s, i > 0);
+      mixer_out(l, rows);
+      if (i + 1 < model_.layers.size())
+        ffn_and_next(l, model_.layers[i + 1], s);
+      else
+        ffn(l, rows);
+    }
   }
 
   template <typename F>
@@ -385,6 +414,13 @@ class Bench {
       block("ffn together, each expert once", rows, -1,
             (expert + down) * (1 + experts) + bytes_of(d.router), 0,
             [&](const Layer& l) { ffn(l, rows); });
+      block("the same and a delta layer's projections", rows, 1,
+            (expert + down) * (1 + experts) + bytes_of(d.router) + in, 0,
+            [&](const Layer& l) { ffn_and_next(l, l, s); });
+      print_step(", projections with the FFN", rows, context, time([&] {
+                   layers_that_lead(s);
+                   head(rows);
+                 }));
     }
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,

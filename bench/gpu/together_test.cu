@@ -1,5 +1,7 @@
-// The FFN of several rows as one kernel against its two kernels: the same bits, for every type of
-// matrix, rows that share experts and rows that do not, layer after layer and step after step.
+// The FFN of several rows as one kernel, and with the projections of the layer behind, against the
+// kernels of their own: the same bits, for every type of matrix, rows that share experts and rows
+// that do not, layer after layer and step after step.
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -25,7 +27,11 @@ int few_of(Routing routing) {
   return routing == Routing::eight ? 8 : routing == Routing::sixteen ? 16 : 0;
 }
 
-// `six`: which of Q4_K and Q6_K each matrix is, bit i that of matrix i.
+// Rows of the matrices of the layer behind: as a delta net's and as attention's, and few; zeros: no
+// matrix. The last one is plain.
+constexpr int kNext[3][4] = {{8192, 4096, 0, 32}, {8192, 512, 512, 0}, {96, 32, 0, 2}};
+
+// `six`: which of Q4_K and Q6_K each matrix is, bit i that of matrix i; then three of `next`.
 struct TestLayer {
   TestLayer(unsigned six, Routing routing, std::uint64_t seed)
       : random(seed), router(BlockType::F32, kExperts, kEmbd, seed, false) {
@@ -47,7 +53,10 @@ struct TestLayer {
     for (int e = 0; e < kExperts; ++e)
       pointers.push_back(experts.data() + e * 7 % kDistinct * shape.bytes);
     table = DeviceArray<const std::byte*>(pointers);
-    norms = DeviceArray<float>(random.normals(2 * kEmbd));
+    norms = DeviceArray<float>(random.normals(3 * kEmbd));
+    for (int i = 0; i < 4; ++i)
+      if (const int rows = kNext[seed % 3][i]; rows > 0)
+        next.push_back(matrix(i == 3 ? BlockType::F32 : type(6 + i), rows, kEmbd));
     if (routing == Routing::any) return;
     // Logits of the size of 0.01 e: weights that differ, none of them zero.
     const std::vector<float> row = random.normals(kEmbd, 2e-4f);
@@ -73,16 +82,35 @@ struct TestLayer {
   ExpertShape shape;
   DeviceArray<std::byte> experts;
   DeviceArray<const std::byte*> table;
-  DeviceArray<float> norms;
+  DeviceArray<float> norms;  // of the router, the scalar gate, of the layer behind
+  std::vector<std::unique_ptr<TestMatrix>> next;
 };
 
 struct Outputs {
   explicit Outputs(int rows)
       : hidden(std::size_t(rows) * kEmbd), weights(std::size_t(rows) * kUsed),
-        logits(std::size_t(rows) * kExperts), ids(std::size_t(rows) * kUsed) {}
-  DeviceArray<float> hidden, weights, logits;
+        logits(std::size_t(rows) * kExperts), projected(std::size_t(rows) * kProjected),
+        ids(std::size_t(rows) * kUsed) {}
+  static constexpr int kProjected = 8192 + 4096 + 512;
+  DeviceArray<float> hidden, weights, logits, projected;
   DeviceArray<std::int32_t> ids;
 };
+
+ProjectArgs next_args(const TestLayer& l, Outputs& out, int rows) {
+  ProjectArgs p{.input = {.kind = InputKind::rms_norm,
+                          .x = out.hidden.data(),
+                          .stride = kEmbd,
+                          .cols = kEmbd,
+                          .weight = l.norms.data() + 2 * kEmbd,
+                          .eps = 1e-5f},
+                .rows = rows};
+  float* to = out.projected.data();
+  for (const auto& m : l.next) {
+    p.outputs[std::size_t(p.n_outputs++)] = {m->matrix, to, Outputs::kProjected, false};
+    to += m->matrix.rows;
+  }
+  return p;
+}
 
 FfnArgs args_of(const TestLayer& l, Outputs& out, int rows, std::byte* passed) {
   FfnArgs f{.rows = rows,
@@ -122,8 +150,22 @@ std::uint32_t launches(const std::byte* passed) {
   return n;
 }
 
+void layer(const Launch& launch, const TestLayer& l, Outputs& out, int rows, std::byte* passed,
+           bool projects) {
+  const FfnArgs ffn = args_of(l, out, rows, passed);
+  const ProjectArgs in = next_args(l, out, rows), left = plain_outputs(in);
+  if (passed == nullptr || !projects) {
+    GPU_OK(ffn_all(launch, ffn));
+    if (projects) GPU_OK(project(launch, in));
+    return;
+  }
+  check("together: leads", leads_to(ffn, in));
+  GPU_OK(ffn_and_next(launch, ffn, in));
+  if (left.n_outputs > 0) GPU_OK(project(launch, left));
+}
+
 void run(std::byte* passed, const std::vector<unsigned>& six, Routing routing, int rows,
-         std::uint64_t seed) {
+         std::uint64_t seed, bool projects = false) {
   std::vector<std::unique_ptr<TestLayer>> layers;
   for (const unsigned bits : six)
     layers.push_back(std::make_unique<TestLayer>(bits, routing, ++seed));
@@ -133,20 +175,23 @@ void run(std::byte* passed, const std::vector<unsigned>& six, Routing routing, i
   for (int step = 0; step < 3; ++step) {
     const auto hidden = random.normals(std::size_t(rows) * kEmbd, step == 1 ? 30.0f : 1.0f);
     Outputs apart(rows), together(rows);
-    Runner runner(ffn_workspace(args_of(*layers[0], apart, rows, nullptr)) + 256);
+    Runner runner(std::max(ffn_workspace(args_of(*layers[0], apart, rows, nullptr)),
+                           project_workspace(rows, kEmbd, Outputs::kProjected)) +
+                  256);
     const std::uint32_t before = launches(passed);
     for (Outputs* out : {&apart, &together}) {
       out->hidden.put(hidden);
-      out->ids.poison();
+      out->ids.poison(), out->projected.poison();
       runner.fresh();
       for (const auto& l : layers)
-        GPU_OK(ffn_all(runner.launch,
-                       args_of(*l, *out, rows, out == &together ? passed : nullptr)));
+        layer(runner.launch, *l, *out, rows, out == &together ? passed : nullptr, projects);
       runner.sync();
     }
     const std::string at = name + "step " + std::to_string(step) + " ";
     check(at + "launches", launches(passed) == before + std::uint32_t(layers.size()));
     check(at + "residual", same(apart.hidden.get(), together.hidden.get()));
+    if (projects)
+      check(at + "projections", same(apart.projected.get(), together.projected.get()));
     check(at + "experts", same(apart.ids.get(), together.ids.get()));
     check(at + "weights", same(apart.weights.get(), together.weights.get()));
     bool finite = true;
@@ -171,12 +216,18 @@ void test_together() {
     run(passed.data(), {0x00, 0x3f}, Routing::sixteen, rows, seed(50));
     run(passed.data(), {0x20, 0x00}, Routing::wild, rows, seed(70));
   }
+  // Each shape behind every layer, every type; wild values pass too.
+  for (int rows = 2; rows <= kDecodeRows; ++rows) {
+    const std::uint64_t seed = 110u + unsigned(rows);
+    run(passed.data(), {0x000, 0x024, 0x1ff, 0x1c0}, Routing::any, rows, seed, true);
+    run(passed.data(), {0x040, 0x0a0, 0x104}, Routing::wild, rows, seed + 20, true);
+  }
   for (unsigned i = 0; i < 6; ++i)
     run(passed.data(), {1u << i, 63u - (1u << i)}, Routing::any, 8, 90u + i);
   const std::uint32_t late = 0xfffffff0u;  // the last numbers before they come again
   GPU_OK(TESSERA_GPU_API(Memcpy)(passed.data() + run::passed_layout().rows_run, &late, sizeof late,
                                  TESSERA_GPU_API(MemcpyHostToDevice)));
-  run(passed.data(), {0x00, 0x20, 0x00}, Routing::any, 8, 100);
+  run(passed.data(), {0x00, 0x20, 0x00}, Routing::any, 8, 100, true);
 }
 
 }  // namespace tessera::gpu::bench

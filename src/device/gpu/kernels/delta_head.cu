@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "device/gpu/kernels/delta_step.cuh"
+#include "device/gpu/kernels/project_supers.cuh"
 #include "device/gpu/kernels/shared_memory.cuh"
 #include "device/gpu/kernels/super_input.cuh"
 
@@ -22,11 +23,16 @@ constexpr int kParts = kHead / kWarp;
 constexpr int kChannels = 3 * kHead;
 static_assert(kTurns == 2 && kThreads - kChannels == kHead);
 
+constexpr int kGateSupers = 8;  // of a row that alpha and beta are products of: a warp each
+static_assert(2 * kGateSupers == kWarps);
+
 struct alignas(16) Room {
   float state[kHead][kHead];
   float convolved[kChannels];  // q, k, v
   float gate[kHead];           // open
   float out[kHead];
+  // Of alpha and beta, and of the row's squares, each super-block's part.
+  float products[2][kGateSupers], squares[kGateSupers];
 };
 
 // A warp's columns, in the order in which it steps them.
@@ -66,6 +72,52 @@ __device__ __forceinline__ float convolve(const Channel& c, float x) {
 #pragma unroll
   for (int j = 0; j + 1 < kEarlyWidth; ++j) sum = fmaf(c.taps[j], c.past[j], sum);
   return silu_called(fmaf(c.taps[kEarlyWidth - 1], x, sum));
+}
+
+// A warp's part of alpha, or of beta: fetched ahead of the row; then its product.
+struct GatePart {
+  const GateProducts& of;
+  int which, super;
+  __device__ __forceinline__ GatePart(const GateProducts& gates, int warp)
+      : of(gates), which(warp / kGateSupers), super(warp % kGateSupers) {}
+  __device__ __forceinline__ const Matrix& matrix() const {
+    return which == 0 ? of.alpha : of.beta;
+  }
+  __device__ __forceinline__ Eight weights(int head, int lane) const {
+    const Matrix& m = matrix();
+    const Planes plain{.data = m.data, .rows = m.rows, .cols = m.cols, .type = m.type};
+    return plain_eight(plain, head, super, lane);
+  }
+  __device__ __forceinline__ void fetch(int head, int lane) const {
+    const Matrix& m = matrix();
+    const int bytes = m.type == BlockType::F32 ? 4 : 2;
+    const std::byte* at = m.data + (std::int64_t{head} * m.cols + super * kSuperCols) * bytes;
+    if (lane < kSuperCols * bytes / 128) prefetch_line(at + lane * 128);
+  }
+  __device__ __forceinline__ void make(int row, int head, int lane, Room& room) const {
+    const Eight w = weights(head, lane);
+    float square = 0;
+    const Eight x = normed_input(of.input, load_input(of.input, row, super, lane),
+                                 super_weight(of.input, super, lane), square);
+    const float product = warp_sum(dot_eight(w, x, 0.0f));
+    square = sum_of_groups(square);
+    if (lane != 0) return;
+    room.products[which][super] = product;
+    if (which == 0) room.squares[super] = square;
+  }
+};
+// Behind a barrier.
+__device__ __forceinline__ GateInputs made_gates(const GateProducts& of, const Room& room) {
+  float alpha = 0, beta = 0, squares = 0;
+#pragma unroll
+  for (int i = 0; i < kGateSupers; ++i) {
+    alpha += room.products[0][i];
+    beta += room.products[1][i];
+    squares += room.squares[i];
+  }
+  const float factor =
+      inverse_root(squares / static_cast<float>(of.input.cols) + of.input.eps);
+  return {alpha * factor, beta * factor};
 }
 
 // A lane's parts of q and k, both of length 1 but for q's scale.
@@ -156,11 +208,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   Eight weight{};
   if (rounded != nullptr && warp == 0) weight = load_eight(args.norm, lane % (kWarp / 2));
   const float a = args.a[head], bias = args.dt_bias[head];
+  const GatePart part(args.gates, warp);
+  const bool makes = args.gates.alpha.data != nullptr;
+  if (makes) part.fetch(head, lane);
   chain_wait();
   chain_trigger();
   const std::int64_t row = sequence.first_row;
   const std::int64_t values = (row * s.value_heads + head) * kHead;
-  const GateInputs inputs = load_gates(args, s, sequence.first_row, head);
+  GateInputs inputs{};
+  if (!makes) inputs = load_gates(args, s, sequence.first_row, head);
   if (convolves) {
     const float x = args.qkv[row * s.channels + channel.index];
     room.convolved[i] = convolve(channel, x);
@@ -169,8 +225,10 @@ __global__ void __launch_bounds__(kThreads, 2)
     float* gate = args.gate + values + i - kChannels;
     *gate = room.gate[i - kChannels] = silu_called(*gate);
   }
-  const DeltaGates gates = gates_of(a, bias, inputs.alpha, inputs.beta);
+  if (makes) part.make(sequence.first_row, head, lane, room);
   __syncthreads();
+  if (makes) inputs = made_gates(args.gates, room);
+  const DeltaGates gates = gates_of(a, bias, inputs.alpha, inputs.beta);
   const Keys keys = load_keys(room, lane);
 #pragma unroll
   for (int turn = 0; turn < kTurns; ++turn) {
@@ -204,6 +262,14 @@ bool goes_by_heads(const Launch& launch, const GatedDeltaSpec& spec, const StepR
 bool leaves_rounded(const Launch& launch, const GatedDeltaSpec& spec, const StepRows& step) {
   return goes_by_heads(launch, spec, step) && step.rows <= kDecodeRows &&
          spec.value_width() % kSuperCols == 0;
+}
+
+bool makes_gates(const Launch& launch, const DeltaArgs& args, const GateProducts& gates) {
+  const auto plain = [&](const Matrix& m) {
+    return is_plain(m.type) && m.rows == args.spec.n_value_head && m.cols == gates.input.cols;
+  };
+  return goes_by_heads(launch, args.spec, args.step) && gates.input.kind == InputKind::rms_norm &&
+         gates.input.cols == kGateSupers * kSuperCols && plain(gates.alpha) && plain(gates.beta);
 }
 
 GpuError delta_heads(const Launch& launch, const DeltaArgs& args) {

@@ -7,6 +7,7 @@
 #include "device/gpu/kernels/ffn_supers.cuh"
 #include "device/gpu/kernels/ffn_tiles.cuh"
 #include "device/gpu/kernels/project_decode.cuh"
+#include "device/gpu/kernels/run.h"
 
 namespace tessera::gpu {
 namespace {
@@ -152,7 +153,8 @@ bool leaves_halves(const Launch& launch, const FfnArgs& args) {
 
 GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
   GpuError error = ffn_logits(launch, args, scratch);
-  if (error == GpuError{} && goes_together(args)) return ffn_together(launch, args, scratch);
+  if (error == GpuError{} && goes_together(args)) 
+    return ffn_together(launch, args, scratch, nullptr);
   if (error == GpuError{})
     error = expert_hidden(launch, args, scratch, args.dense.gate.data != nullptr, true);
   if (error == GpuError{}) error = fused_output(launch, args, scratch);
@@ -295,6 +297,12 @@ GpuError ffn_finish(const Launch& launch, const FfnArgs& args) {
 }
 GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away) {
   return finish(launch, args, away);
+}
+
+GpuError ffn_and_next(const Launch& launch, const FfnArgs& args, const ProjectArgs& next) {
+  const FfnScratch scratch = ffn_scratch(args, launch.workspace);
+  const GpuError error = ffn_logits(launch, args, scratch);
+  return error != GpuError{} ? error : ffn_together(launch, args, scratch, &next);
 }
 
 GpuError ffn_all(const Launch& launch, const FfnArgs& args) {

@@ -55,10 +55,10 @@ GpuError dense_hidden(const Launch& launch, const FfnArgs& args, const FfnScratc
 int dense_supers(const Launch& launch, const FfnArgs& args);
 // hidden += the weighted sum of all branches, in one kernel; no post norms.
 GpuError fused_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
-// Both as one kernel (ffn_together.cu): of several rows, where args.passed is there and the layer
-// has the shape of runs.
-bool goes_together(const FfnArgs& args);
-GpuError ffn_together(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch);
+// Both as one kernel (ffn_together.cu), where it goes_together() (run.h). `next`: null, or the
+// projections of the layer behind (leads_to()).
+GpuError ffn_together(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,
+                      const ProjectArgs* next);
 // The dense branch's product into `out` (added to it where `add`).
 GpuError dense_output(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch,
                       float* out, bool add);

@@ -7,10 +7,15 @@
 // once for all rows that chose it, and hidden activations pass from block to block as in a run
 // (run_values.cuh), while down's weights are on their way. Two blocks of a cluster share two tiles
 // of the residual and take half of the experts each: copies are twice as long, and half as many.
-// Clusters of two find room wherever their blocks do: multiprocessors come in pairs.
+// Clusters of two find room wherever their blocks do: multiprocessors come in pairs. Then, where
+// they are asked for, the projections of the layer behind (ffn_next.cuh).
+//
+// 544 threads have 96 registers each, and shared memory leaves 28 KB of L1: what a thread keeps in
+// local memory comes from L2. 196 bytes of it made gate and up take 48 us in place of 24. So
+// weights are not kept, nor is what warps seldom need.
 //
 // Arithmetic and the order of sums are those of ffn_hidden_supers.cu and ffn_output_supers.cu.
-#include "device/gpu/kernels/ffn_together.cuh"
+#include "device/gpu/kernels/ffn_next.cuh"
 
 #include <algorithm>
 
@@ -22,73 +27,31 @@ namespace {
 
 #ifdef TESSERA_GPU_WGMMA
 
-// kSix: may be Q6_K; else it is Q4_K.
+// The product of a warp's super-block of a pair of tiles with one of a row. kSix: may be Q6_K; else
+// it is Q4_K.
 template <bool kSix>
-__device__ __forceinline__ void load_here(RawSuper& raw, BlockType type, std::uint32_t supers,
-                                          int n, int index, int lane) {
-  if (!kSix || type == BlockType::Q4_K)
-    load_super_here<BlockType::Q4_K>(raw, supers, n, index, lane);
-  else
-    load_super_here<BlockType::Q6_K>(raw, supers, n, index, lane);
-}
-// The products of super-blocks of gate and of up with one of a row.
-template <bool kSix>
-__device__ __forceinline__ float2 dot_two(BlockType first_type, const RawSuper& first,
-                                          BlockType second_type, const RawSuper& second,
-                                          std::uint32_t row, int lane) {
-  if (!kSix || (first_type == BlockType::Q4_K && second_type == BlockType::Q4_K)) {
-    constexpr BlockType kType = BlockType::Q4_K;
-    const RowPart<kType> part = row_part_here<kType>(row, lane);
-    RowSums sums[2];
-    dot_super<kType>(first, part, lane, sums[0]);
-    dot_super<kType>(second, part, lane, sums[1]);
-    return {sums[0].own_total(lane), sums[1].own_total(lane)};
+__device__ __forceinline__ float dot_entry(BlockType type, std::uint32_t supers, int warp,
+                                           std::uint32_t row, int lane) {
+  RawSuper raw;
+  if (!kSix || type == BlockType::Q4_K) {
+    load_super_here<BlockType::Q4_K>(raw, supers, kPairSupers, warp, lane);
+    return dot_here<BlockType::Q4_K>(raw, row, lane);
   }
-  const auto one = [&](BlockType type, const RawSuper& raw) {
-    return type == BlockType::Q4_K ? dot_here<BlockType::Q4_K>(raw, row, lane)
-                                   : dot_here<BlockType::Q6_K>(raw, row, lane);
-  };
-  return {one(first_type, first), one(second_type, second)};
+  load_super_here<BlockType::Q6_K>(raw, supers, kPairSupers, warp, lane);
+  return dot_here<BlockType::Q6_K>(raw, row, lane);
 }
 
-// What a reading warp has in hand.
-struct Reader {
-  const TogetherArgs& args;
-  int warp, lane;
-  unsigned number;  // of the launch, for run_values.cuh
-  Turn turn{};
-
-  // The next entry, when it is there: its address.
-  __device__ __forceinline__ std::uint32_t take() const {
-    await_barrier(shared_address(&memory()->full[turn.slot]), turn.phase);
-    return address_of(turn.slot * args.slot_bytes);
-  }
-  __device__ __forceinline__ void give() {
-    __syncwarp();
-    if (lane == 0) arrive(shared_address(&memory()->empty[turn.slot]));
-    turn.next(args.slots);
-  }
-  // Of hidden activations: a row's slot, in the last place the dense branch.
-  __device__ __forceinline__ Record* hidden(int row, int slot) const {
-    return Passed{args.ffn.passed}.rows_h() + (row * kBranches + slot) * (kPairs * 4);
-  }
-};
-
-// Who chose an expert, or of the dense branch every row.
-__device__ __forceinline__ unsigned all_rows(const TogetherArgs& args) {
-  return (1u << args.ffn.rows) - 1;
-}
 __device__ __forceinline__ int lowest(unsigned rows) {
   return __ffs(static_cast<int>(rows)) - 1;
 }
 
 // Of a unit's activations those of one row, by one warp, to their records.
-__device__ __forceinline__ void pass_hidden(const Reader& r, int row, const Shares (&shares)[2],
+__device__ __forceinline__ void pass_hidden(int row, const Shares (&shares)[2], int lane,
                                             Record* to) {
   const float factor = memory()->factor[row];
-  const float gate = pair_total(shares[0], r.lane) * factor;
-  const float up = pair_total(shares[1], r.lane) * factor;
-  pass_group_here(silu(gate) * up, 0.0f, r.number, r.lane, to);
+  const float gate = pair_total(shares[0], lane) * factor;
+  const float up = pair_total(shares[1], lane) * factor;
+  pass_group_here(silu(gate) * up, 0.0f, progress().number, lane, to);
 }
 
 // 32 hidden activations of an expert, or of the dense branch, for the rows that chose it.
@@ -99,46 +62,44 @@ struct Unit {
   __device__ __forceinline__ int slot(int row) const { return dense ? kUsed : chosen.slot(row); }
 };
 template <bool kSix>
-__device__ __forceinline__ void unit_of(Reader& r, const Unit& unit, int& pass) {
+__device__ __forceinline__ void unit_of(const Unit& unit, int& pass) {
   TogetherShared* s = memory();
-  const TogetherArgs& args = r.args;
-  const BlockType gate_type = unit.dense ? args.dense_gate.type : args.gate.type;
-  const BlockType up_type = unit.dense ? args.dense_up.type : args.up.type;
-  RawSuper gate, up;
-  load_here<kSix>(gate, gate_type, r.take(), kPairSupers, r.warp, r.lane);
-  r.give();
-  load_here<kSix>(up, up_type, r.take(), kPairSupers, r.warp, r.lane);
-  r.give();
+  const int warp = this_warp(), lane = this_lane();
+  const BlockType gate_type = unit.dense ? s->job.dense_gate : s->job.gate;
+  const BlockType up_type = unit.dense ? s->job.dense_up : s->job.up;
+  const std::uint32_t gate = take(0), up = take(1);
 #pragma unroll 1
   for (unsigned rows = unit.chosen.rows(); rows != 0; ++pass) {
     auto& shares = s->shares[pass % 2];
     int k = 0;
     unsigned left = rows;
+    // Weights are read again for each row: most experts have one, and of weights that it may keep
+    // the compiler makes all that does not depend on the row ahead, into local memory.
 #pragma unroll 1
     for (; left != 0 && k < kRowsAtOnce; left &= left - 1, ++k) {
       const std::uint32_t row =
           shared_address(s->x) +
           static_cast<std::uint32_t>(lowest(left) * static_cast<int>(rounded_row_bytes(kCols)) +
-                                     r.warp % kSupers * kSuperBytes);
-      const float2 sums = dot_two<kSix>(gate_type, gate, up_type, up, row, r.lane);
-      put_sum(sums.x, r.lane, shares[k][0][r.warp]);
-      put_sum(sums.y, r.lane, shares[k][1][r.warp]);
+                                     warp % kSupers * kSuperBytes);
+      put_sum(dot_entry<kSix>(gate_type, gate, warp, row, lane), lane, shares[k][0][warp]);
+      put_sum(dot_entry<kSix>(up_type, up, warp, row, lane), lane, shares[k][1][warp]);
     }
+    if (left == 0) give(), give();
     readers_sync();
     // Another warp each time: nobody waits for who passes the last ones on.
-    const int own = (r.warp - pass * kRowsAtOnce) & (kReaders - 1);
+    const int own = (warp - pass * kRowsAtOnce) & (kReaders - 1);
     if (own < k) {
       unsigned mine = rows;
       for (int i = 0; i < own; ++i) mine &= mine - 1;
       const int row = lowest(mine);
-      pass_hidden(r, row, shares[own], r.hidden(row, unit.slot(row)) + unit.pair * 4);
+      pass_hidden(row, shares[own], lane, hidden_of(row, unit.slot(row)) + unit.pair * 4);
     }
     rows = left;
   }
 }
 template <bool kSix>
-__device__ __noinline__ void gate_and_up(Reader& r) {
-  const Units units(r.args.ffn.rows);
+static __device__ __noinline__ void gate_and_up() {
+  const Units units(memory()->job.rows);
   const int n = memory()->n_chosen * kPairs;
   int pass = 0;
   // One copy of the products: the dense unit is number -1.
@@ -146,8 +107,8 @@ __device__ __noinline__ void gate_and_up(Reader& r) {
   for (int at = units.has_dense() ? -1 : units.first; at < n;
        at = at < 0 ? units.first : units.next(at)) {
     const bool dense = at < 0;
-    const Chosen chosen = dense ? Chosen{0, all_rows(r.args)} : memory()->list[at / kPairs];
-    unit_of<kSix>(r, {dense ? units.place : at % kPairs, chosen, dense}, pass);
+    const Chosen chosen = dense ? Chosen{0, all_rows()} : memory()->list[at / kPairs];
+    unit_of<kSix>({dense ? units.place : at % kPairs, chosen, dense}, pass);
   }
 }
 
@@ -176,9 +137,8 @@ __device__ __noinline__ void down_of(DownWork work, const Record* hidden, unsign
 #pragma unroll 1
   while (rows != 0) {
     const int row = lowest(rows), slot = slot_of(row);
-    for (int looks = 0; v.w != number; v = look_at(place))
+    for (int looks = 0; !__all_sync(0xffffffffu, v.w == number); v = look_at(place))
       if (++looks > kPatience) give_up();
-    __syncwarp();
     const auto sums = static_cast<int>(shuffle(v.z, (lane & 28) + 1));
     put_group({v.x, v.y, __uint_as_float(v.z), sums}, 1.0f, lane & 3, lane >> 2, branch);
     rows &= rows - 1;
@@ -187,7 +147,7 @@ __device__ __noinline__ void down_of(DownWork work, const Record* hidden, unsign
     const RowPart<kType> part = row_part_here<kType>(shared_address(branch), lane);
     const float weight = s->weights[row][slot];
     const int g = lane / 4, t = lane % 4;
-    float* to = &s->branch_shares[row][slot * 2 + work.half][g + t * 8];
+    float* to = &s->branch_shares[row / kRanks][slot * 2 + work.half][g + t * 8];
 #pragma unroll 1
     for (int tile = 0; tile < kRanks; ++tile) {
       RawSuper raw;
@@ -195,44 +155,43 @@ __device__ __noinline__ void down_of(DownWork work, const Record* hidden, unsign
       RowSums of;
       dot_super<kType>(raw, part, lane, of);
       const float sum = of.own_total(lane) * weight;
-      if (t < 2) store_in(tile, to, sum);
+      if (t < 2) store_in(row % kRanks, to + tile * kTileRows, sum);
     }
   }
 }
 
 // A warp a super-block, one after the other; the dense branch's, which every row has, a warp two
 // rows.
-__device__ __forceinline__ void down(Reader& r) {
+__device__ __forceinline__ void down() {
   TogetherShared* s = memory();
-  const TogetherArgs& args = r.args;
-  const Record* hidden = r.hidden(0, 0);
+  const Job& job = s->job;
+  const Record* hidden = hidden_of(0, 0);
   int taken = 0;  // warps that have work
-  const auto own = [&] { return (r.warp - taken) & (kReaders - 1); };
+  const auto own = [&] { return (this_warp() - taken) & (kReaders - 1); };
   const auto work_on = [&](BlockType type, const DownWork& work) {
     if (type == BlockType::Q4_K)
-      down_of<BlockType::Q4_K>(work, hidden, r.number);
+      down_of<BlockType::Q4_K>(work, hidden, progress().number);
     else
-      down_of<BlockType::Q6_K>(work, hidden, r.number);
+      down_of<BlockType::Q6_K>(work, hidden, progress().number);
   };
   if (has_dense_down()) {
-    const std::uint32_t at = r.take();
+    const std::uint32_t at = take();
     const int i = own();
-    const unsigned rows = all_rows(args) & 3u << (i & ~1);
-    if (i < kDecodeRows && rows != 0)
-      work_on(args.dense_down.type, {at, i % 2, {0, rows}, true});
-    r.give();
+    const unsigned rows = all_rows() & 3u << (i & ~1);
+    if (i < kDecodeRows && rows != 0) work_on(job.dense_down, {at, i % 2, {0, rows}, true});
+    give();
     taken += kDecodeRows;
   }
-  const int expert_bytes = kDownSupers * super_bytes(args.down.type), n = s->n_chosen;
+  const int expert_bytes = kDownSupers * super_bytes(job.down), n = s->n_chosen;
 #pragma unroll 1
-  for (int u = first_of_down(); u < n; u += kRanks * args.down_together) {
-    const int count = min(args.down_together, (n - u + kRanks - 1) / kRanks);
-    const std::uint32_t at = r.take();
+  for (int u = first_of_down(); u < n; u += kRanks * job.down_together) {
+    const int count = min(job.down_together, (n - u + kRanks - 1) / kRanks);
+    const std::uint32_t at = take();
     const int k = own() / 2;
     if (k < count)
-      work_on(args.down.type, {at + static_cast<std::uint32_t>(k * expert_bytes), own() % 2,
-                               s->list[u + k * kRanks], false});
-    r.give();
+      work_on(job.down, {at + static_cast<std::uint32_t>(k * expert_bytes), own() % 2,
+                         s->list[u + k * kRanks], false});
+    give();
     taken += 2 * count;
   }
 }
@@ -247,47 +206,70 @@ __device__ __forceinline__ void row_factors(const TogetherArgs& args, int row) {
   s->factor[row] = inverse_root(sum / static_cast<float>(kCols) + args.ffn.eps);
 }
 
-template <bool kSix>
+template <bool kSix, bool kNext>
 __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int lane) {
   TogetherShared* s = memory();
   chain_wait();
   unsigned* const last = Passed{args.ffn.passed}.rows_run();
-  Reader r{args, warp, lane, *last + 1};
-  // The value of the residual that this thread will own.
-  const int row = static_cast<int>(threadIdx.x) / kTileRows;
-  float* own = args.ffn.hidden + row * kCols + static_cast<int>(blockIdx.x) * kTileRows +
-               static_cast<int>(threadIdx.x) % kTileRows;
+  const unsigned number = *last + 1;
+  progress() = {0, 0, number};
+  // The cluster's columns of a row, one a lane.
+  const int row = warp * kRanks + static_cast<int>(blockIdx.x) % kRanks;
   const bool owns = has_tile() && row < args.ffn.rows;
+  float* own = args.ffn.hidden + row * kCols + cluster() * kGroup + lane;
   const float before = owns ? *own : 0.0f;
-  if (warp < kDecodeRows) choose(args.ffn, warp, lane);
+  if (warp < kDecodeRows)
+    choose(args.ffn, warp, lane);
+  else if (kNext && warp == kDecodeRows && lane < kMostNextPairs)
+    describe_next(args, lane);
   await_barrier(shared_address(&s->rows_here), 0);
   if (warp == kReaders - 1 && lane < args.ffn.rows) row_factors(args, lane);
   await_barrier(shared_address(&s->chosen), 0);
   __syncwarp();
-  gate_and_up<kSix>(r);
+  gate_and_up<kSix>();
   __syncwarp();
   cluster_await();
-  if (has_tile()) down(r);
+  if (has_tile()) down();
   __syncwarp();
   cluster_arrive();
   cluster_await();
   if (owns) {
     float total = 0;
 #pragma unroll 6
-    for (const auto& share : s->branch_shares[row]) total += share[threadIdx.x % kTileRows];
-    *own = total + before;
+    for (const auto& share : s->branch_shares[row / kRanks]) total += share[lane];
+    total += before;
+    *own = total;
+    if constexpr (kNext)
+      pass_columns(total, group_weight(args.next.norm, cluster(), lane), lane,
+                   next_of(row, cluster()));
   }
+  __syncwarp();
+  if constexpr (kNext) project_next();
   // Every block has a unit, so it has passed something on that this cluster has read: it knows the
   // number.
-  if (blockIdx.x == 0 && threadIdx.x == 0) *last = r.number;
+  if (blockIdx.x == 0 && threadIdx.x == 0) *last = number;
+}
+
+template <bool kNext>
+static __device__ __noinline__ void feed_all(const TogetherArgs& args) {
+  Feeder feeder(args, this_lane());
+  feeder.feed();
+  __syncwarp();
+  cluster_await();
+  cluster_arrive();
+  if constexpr (kNext) feeder.feed_next();
+  __syncwarp();
+  cluster_await();
 }
 
 __device__ __forceinline__ void init(const TogetherArgs& args) {
   TogetherShared* s = memory();
-  for (int i = 0; i < args.slots; ++i) {
+  s->job = args.job;
+  for (int i = 0; i < args.job.slots; ++i) {
     barrier_init(shared_address(&s->full[i]), 1);
     barrier_init(shared_address(&s->empty[i]), kReaders);
   }
+  for (std::uint64_t& barrier : s->next_here) barrier_init(shared_address(&barrier), 1);
   barrier_init(shared_address(&s->rows_here), 1);
   barrier_init(shared_address(&s->chosen), kExperts / kWarp);
   barriers_ready();
@@ -295,7 +277,7 @@ __device__ __forceinline__ void init(const TogetherArgs& args) {
 
 #endif
 
-template <bool kSix>
+template <bool kSix, bool kNext>
 __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kThreads, 1)
     together_kernel(const TESSERA_GRID_CONSTANT TogetherArgs args) {
 #ifdef TESSERA_GPU_WGMMA
@@ -307,13 +289,9 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kThreads, 1)
   cluster_arrive();  // the other block writes here only when this one has begun
   chain_trigger();
   if (warp == kReaders) {
-    Feeder(args, lane).feed();
-    __syncwarp();
-    cluster_await();
-    cluster_arrive();
-    cluster_await();
+    feed_all<kNext>(args);
   } else {
-    read_all<kSix>(args, warp, lane);
+    read_all<kSix, kNext>(args, warp, lane);
   }
 #elif defined(TESSERA_GPU_PTX)
   __trap();  // passed is given where has_runs() says yes
@@ -331,15 +309,26 @@ Source source_of(const Matrix& m) {
   return source;
 }
 
+NextArgs next_args(const ProjectArgs& next) {
+  NextArgs args{.norm = next.input.weight};
+  for (int i = 0, end = 0; i < next.n_outputs; ++i) {
+    const Output& output = next.outputs[static_cast<std::size_t>(i)];
+    if (is_plain(output.w.type)) continue;
+    end += output.w.rows / run::kGroup;
+    args.outputs[args.n++] = {.source = source_of(output.w),
+                              .data = output.w.data,
+                              .out = output.out,
+                              .stride = output.stride,
+                              .end = end};
+  }
+  return args;
+}
+
 }  // namespace
 }  // namespace together
 
-bool goes_together(const FfnArgs& args) {
-  return args.passed != nullptr && args.rows >= kLeastRoundedRows && args.rows <= kDecodeRows &&
-         fits_run(args);
-}
-
-GpuError ffn_together(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch) {
+GpuError ffn_together(const Launch& launch, const FfnArgs& ffn, const FfnScratch& scratch,
+                      const ProjectArgs* next) {
   using namespace together;
   TogetherArgs args{.ffn = ffn,
                     .gate = source_of(ffn.moe.shape.gate),
@@ -350,16 +339,30 @@ GpuError ffn_together(const Launch& launch, const FfnArgs& ffn, const FfnScratch
                     .dense_down = source_of(ffn.dense.down),
                     .x = scratch.x_rounded,
                     .scalar_gate = scratch.dense_gate};
+  if (next != nullptr) args.next = next_args(*next);
   int super = 0;
   for (const Source* in : {&args.gate, &args.up, &args.dense_gate, &args.dense_up})
     super = std::max(super, run::super_bytes(in->type));
-  args.slot_bytes = kPairSupers * super;
-  args.slots = std::min(kMostSlots, kTogetherRing / args.slot_bytes);
-  args.down_together =
-      std::min(kReaders / 2, args.slot_bytes / (kDownSupers * run::super_bytes(args.down.type)));
+  const int slot_bytes = kPairSupers * super;
+  const int expert_bytes = kDownSupers * run::super_bytes(args.down.type);
+  args.job = {.rows = ffn.rows,
+              .slots = std::min(kMostSlots, kTogetherRing / slot_bytes),
+              .slot_bytes = slot_bytes,
+              .down_together = std::min(kReaders / 2, slot_bytes / expert_bytes),
+              .gate = args.gate.type,
+              .up = args.up.type,
+              .down = args.down.type,
+              .dense_gate = args.dense_gate.type,
+              .dense_up = args.dense_up.type,
+              .dense_down = args.dense_down.type,
+              .passed = ffn.passed,
+              .next_eps = next == nullptr ? 0.0f : next->input.eps};
   const bool six = super != run::super_bytes(BlockType::Q4_K);
-  return launch_kernel(launch, six ? together_kernel<true> : together_kernel<false>,
-                       dim3(run::kBlocks), dim3(run::kThreads), kTogetherBytes, args);
+  const bool leads = args.next.n > 0;
+  const auto kernel = six ? (leads ? together_kernel<true, true> : together_kernel<true, false>)
+                          : (leads ? together_kernel<false, true> : together_kernel<false, false>);
+  return launch_kernel(launch, kernel, dim3(run::kBlocks), dim3(run::kThreads), kTogetherBytes,
+                       args);
 }
 
 }  // namespace tessera::gpu

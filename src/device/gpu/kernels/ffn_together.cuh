@@ -32,13 +32,48 @@ struct Source {
   BlockType type;
 };
 
+// The projections behind (ffn_next.cuh): matrices of 2,048 columns, pairs of tiles.
+struct NextOutput {
+  Source source;
+  const std::byte* data;
+  float* out;
+  std::int64_t stride;
+  int end;  // pairs of this matrix and the ones before
+};
+struct NextArgs {
+  int n = 0;  // none
+  NextOutput outputs[kMaxOutputs];
+  const float* norm;
+};
+// Rounded rows, and a token's sums of 16 rows, so far apart that lanes meet different banks.
+inline constexpr int kNextRowBytes = super_row_bytes(kSupers), kNextStride = 20;
+inline constexpr int kNextSums = kDecodeRows * kNextStride;
+// What the warps that read need of a pair, from shared memory: kernel arguments that nobody has
+// read yet take most of a microsecond each.
+struct NextPair {
+  float* out;  // the first row's
+  std::int64_t stride;
+  BlockType type;
+};
+inline constexpr int kNextPairBytes = kPairSupers * super_bytes(BlockType::Q6_K);
+static_assert(kMostNextPairs * kNextPairBytes <= kTogetherRing);
+
+// What warps that read ask for again and again.
+struct Job {
+  std::int32_t rows, slots, slot_bytes;
+  std::int32_t down_together;  // experts an entry
+  BlockType gate, up, down, dense_gate, dense_up, dense_down;
+  std::byte* passed;
+  float next_eps;
+};
+
 struct TogetherArgs {
   FfnArgs ffn;
+  NextArgs next;
+  Job job;
   Source gate, up, down, dense_gate, dense_up, dense_down;
   const std::byte* x;        // rounded rows
   const float* scalar_gate;  // [rows] logits
-  int slot_bytes, slots;
-  int down_together;  // experts an entry
 };
 
 // An expert that rows chose: who did, a bit a row, and in which of their slots, three bits a row.
@@ -49,19 +84,36 @@ struct Chosen {
   __device__ __forceinline__ int slot(int row) const { return who >> (8 + 3 * row) & 7; }
 };
 
+// How far a reading warp is: in registers it would be what every part saves.
+struct Progress {
+  std::int32_t slot;
+  std::uint32_t phase;
+  std::uint32_t number;  // of the launch, for run_values.cuh
+};
+
 // Behind the ring.
 struct TogetherShared {
   alignas(16) std::uint64_t full[kMostSlots];
-  std::uint64_t empty[kMostSlots], rows_here, chosen;
+  std::uint64_t empty[kMostSlots], rows_here, chosen, next_here[kMostNextPairs];
   alignas(128) char x[kDecodeRows * rounded_row_bytes(kCols)];
-  Shares shares[2][kRowsAtOnce][2];  // of gate and of up
-  alignas(16) char branch[kReaders][kSuperBytes];
-  float branch_shares[kDecodeRows][kBranches * 2][kTileRows];  // of the block's tile
+  union {
+    struct {
+      Shares shares[2][kRowsAtOnce][2];  // of gate and of up
+      alignas(16) char branch[kReaders][kSuperBytes];
+      // Of every second row both tiles of the cluster.
+      float branch_shares[kDecodeRows / kRanks][kBranches * 2][kRanks * kTileRows];
+    };
+    float next[kMostNextPairs][kReaders][kNextSums];
+  };
   const std::byte* table[kExperts];
   std::uint32_t who[kExperts];
   Chosen list[kDecodeRows * kUsed];
   std::int32_t counts[kExperts / kWarp], n_chosen;
+  Job job;
+  Progress progress[kReaders];
   float weights[kDecodeRows][kBranches], factor[kDecodeRows];
+  NextPair pairs[kMostNextPairs];
+  int n_pairs;
 };
 inline constexpr std::size_t kTogetherBytes = kTogetherRing + sizeof(TogetherShared);
 static_assert(kTogetherBytes <= 227 * 1024);
@@ -70,6 +122,15 @@ static_assert(kTogetherBytes <= 227 * 1024);
 
 __device__ __forceinline__ TogetherShared* memory() {
   return reinterpret_cast<TogetherShared*>(shared_bytes() + kTogetherRing);
+}
+
+// In the place of the FFN's rounded rows those of the projections behind, then their squares.
+static_assert(kNextRowBytes + kSupers * 4 <= rounded_row_bytes(kCols));
+__device__ __forceinline__ char* next_row(int row) {
+  return memory()->x + row * kNextRowBytes;
+}
+__device__ __forceinline__ float* next_squares(int row) {
+  return reinterpret_cast<float*>(next_row(kDecodeRows)) + row * kSupers;
 }
 
 // Where a warp is in the ring.
@@ -98,6 +159,24 @@ struct Units {
     if (unit >= shared) return unit + kBlocks;
     const int next = unit + kBlocks - kPairs;
     return next < shared ? next : shared + place;
+  }
+};
+// The pairs of tiles of the projections behind that a block has: each n-th.
+struct NextUnit {
+  const NextOutput& output;
+  int pair;  // of its matrix
+};
+struct NextUnits {
+  const NextArgs& args;
+  int place, n;
+  __device__ __forceinline__ explicit NextUnits(const NextArgs& next)
+      : args(next), place((static_cast<int>(blockIdx.x) + kHelpers) % kBlocks),
+        n(next.n == 0 ? 0 : (next.outputs[next.n - 1].end - place + kBlocks - 1) / kBlocks) {}
+  __device__ __forceinline__ NextUnit of(int i) const {
+    const int pair = place + i * kBlocks;
+    int at = 0, before = 0;
+    while (pair >= args.outputs[at].end) before = args.outputs[at++].end;
+    return {args.outputs[at], pair - before};
   }
 };
 __device__ __forceinline__ int cluster() {
@@ -209,6 +288,41 @@ __device__ __forceinline__ void choose(const FfnArgs& ffn, int warp, int lane) {
   if (mine) weigh(ffn.moe, c, warp, lane);
 }
 
+// --- Reading ---
+
+__device__ __forceinline__ Progress& progress() {
+  return memory()->progress[this_warp()];
+}
+// The entry that comes `later`, when it is there: its address. Then, by the whole warp, the next
+// one's room is given back.
+__device__ __forceinline__ std::uint32_t take(int later = 0) {
+  const Progress& p = progress();
+  const int slots = memory()->job.slots;
+  int slot = p.slot + later;
+  unsigned phase = p.phase;
+  if (slot >= slots) slot -= slots, phase ^= 1;
+  await_barrier(shared_address(&memory()->full[slot]), phase);
+  return address_of(slot * memory()->job.slot_bytes);
+}
+__device__ __forceinline__ void give() {
+  Progress& p = progress();
+  const int slot = p.slot;
+  const unsigned phase = p.phase;
+  __syncwarp();  // all lanes have read it
+  if (this_lane() == 0) arrive(shared_address(&memory()->empty[slot]));
+  const bool last = slot + 1 == memory()->job.slots;
+  p.slot = last ? 0 : slot + 1;
+  if (last) p.phase = phase ^ 1;
+}
+// Of hidden activations: a row's slot, in the last place the dense branch.
+__device__ __forceinline__ Record* hidden_of(int row, int slot) {
+  return Passed{memory()->job.passed}.rows_h() + (row * kBranches + slot) * (kPairs * 4);
+}
+// Who chose an expert, or of the dense branch every row.
+__device__ __forceinline__ unsigned all_rows() {
+  return (1u << memory()->job.rows) - 1;
+}
+
 // --- The feeder ---
 
 class Feeder {
@@ -240,6 +354,26 @@ class Feeder {
     }
     if (has_tile()) feed_down();
   }
+  // All of the ring's room, when nobody reads there any more.
+  __device__ __forceinline__ void feed_next() {
+    TogetherShared* s = memory();
+    const NextUnits units(args_.next);
+#pragma unroll 1
+    for (int i = 0; i < args_.job.slots; ++i) {
+      await_barrier(shared_address(&s->empty[turn_.slot]), turn_.phase ^ 1);
+      turn_.next(args_.job.slots);
+    }
+#pragma unroll 1
+    for (int i = 0; i < units.n; ++i) {
+      const NextUnit unit = units.of(i);
+      const Source& of = unit.output.source;
+      const std::uint32_t here = shared_address(&s->next_here[i]);
+      if (lane_ < 4)
+        copy(of, unit.output.data, unit.pair * kPairSupers, kPairSupers,
+             address_of(i * kNextPairBytes), here);
+      if (lane_ == 0) barrier_expect(here, kPairSupers * super_bytes(of.type));
+    }
+  }
 
  private:
   __device__ __forceinline__ void feed_down() {
@@ -248,35 +382,35 @@ class Feeder {
     const int first = cluster() * kDownSupers, k = lane_ / 4;
     if (has_dense_down()) {
       const std::uint32_t to = reserve();
-      if (k == 0) copy(args_.dense_down, ffn.dense.down.data, first, kDownSupers, to);
+      if (k == 0) copy(args_.dense_down, ffn.dense.down.data, first, kDownSupers, to, full());
       expect(kDownSupers * super_bytes(args_.dense_down.type));
     }
     const int expert_bytes = kDownSupers * super_bytes(args_.down.type), n = s->n_chosen;
-    for (int u = first_of_down(); u < n; u += kRanks * args_.down_together) {
-      const int count = min(args_.down_together, (n - u + kRanks - 1) / kRanks);
+    for (int u = first_of_down(); u < n; u += kRanks * args_.job.down_together) {
+      const int count = min(args_.job.down_together, (n - u + kRanks - 1) / kRanks);
       const std::byte* data = nullptr;
       if (k < count)
         data = s->table[s->list[u + k * kRanks].id] + ffn.moe.shape.down_offset;
       const std::uint32_t to = reserve();
       if (k < count)
         copy(args_.down, data, first, kDownSupers,
-             to + static_cast<std::uint32_t>(k * expert_bytes));
+             to + static_cast<std::uint32_t>(k * expert_bytes), full());
       expect(count * expert_bytes);
     }
   }
 
   __device__ __forceinline__ void pair(const Source& of, const std::byte* data, int index) {
     const std::uint32_t to = reserve();
-    if (lane_ < 4) copy(of, data, index * kPairSupers, kPairSupers, to);
+    if (lane_ < 4) copy(of, data, index * kPairSupers, kPairSupers, to, full());
     expect(kPairSupers * super_bytes(of.type));
   }
   // Of n super-blocks from number `first` on, a plane a lane.
   __device__ __forceinline__ void copy(const Source& of, const std::byte* data, int first, int n,
-                                       std::uint32_t to) {
+                                       std::uint32_t to, std::uint32_t here) {
     const int plane = lane_ % 4, bytes = of.bytes[plane];
     if (bytes == 0) return;
     copy_once(to + static_cast<std::uint32_t>(n * of.before[plane]),
-              data + of.offset[plane] + std::int64_t{first} * bytes, n * bytes, full());
+              data + of.offset[plane] + std::int64_t{first} * bytes, n * bytes, here);
   }
   __device__ __forceinline__ std::uint32_t full() const {
     return shared_address(&memory()->full[turn_.slot]);
@@ -286,16 +420,16 @@ class Feeder {
     TogetherShared* s = memory();
     if (asked_ >= kEntriesUnderWay) {
       await_barrier(shared_address(&s->full[come_.slot]), come_.phase);
-      come_.next(args_.slots);
+      come_.next(args_.job.slots);
     }
     ++asked_;
     await_barrier(shared_address(&s->empty[turn_.slot]), turn_.phase ^ 1);
-    return address_of(turn_.slot * args_.slot_bytes);
+    return address_of(turn_.slot * args_.job.slot_bytes);
   }
   // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
   __device__ __forceinline__ void expect(int bytes) {
     if (lane_ == 0) barrier_expect(full(), bytes);
-    turn_.next(args_.slots);
+    turn_.next(args_.job.slots);
     __syncwarp();  // a lane that waits for a round must not be two rounds late
   }
 

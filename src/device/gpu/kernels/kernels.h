@@ -246,6 +246,12 @@ std::size_t attention_workspace(const AttentionArgs& args);
 //   S      [n_value_head][dim_v][dim_k]
 std::int64_t delta_state_floats(const GatedDeltaSpec& spec);
 
+// What alpha and beta are products of, where makes_gates() says that the delta rule makes them.
+struct GateProducts {
+  Input input;
+  Matrix alpha, beta;  // plain, a row a head; null: they are there
+};
+
 struct DeltaArgs {
   StepRows step;
   GatedDeltaSpec spec;
@@ -265,8 +271,11 @@ struct DeltaArgs {
   // launch's workspace, too, for the next call. Null: not wanted.
   const float* norm = nullptr;
   float eps = 0.0f;
+  GateProducts gates;  // in place of alpha and beta_logits
 };
 bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step);
+// With the bits of project().
+bool makes_gates(const Launch& launch, const DeltaArgs& args, const GateProducts& gates);
 bool leaves_rounded(const Launch& launch, const GatedDeltaSpec& spec, const StepRows& step);
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args);
 std::size_t delta_workspace(const GatedDeltaSpec& spec, int rows);

@@ -87,7 +87,7 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kWarps* kWarp, 2)
   float squares = 0;
   if (warp < n) {
     x = normed_input(args.in, load_input(args.in, first + warp, rank, lane), weight, squares);
-    squares = warp_sum(squares);
+    squares = sum_of_groups(squares);
   }
   room.x[warp][0][lane] = x.low;
   room.x[warp][1][lane] = x.high;

@@ -145,7 +145,7 @@ __device__ __forceinline__ Share share_of(const SuperArgs& args, int part) {
 // --- Plain units ---
 
 // Of a warp's columns: a lane's part of the sums, [row of the unit][column], and of each column's
-// input the squares, whose sum over the warp stands in lane column * 32 / kCols.
+// input the squares, whose sum over the warp stands where sum_of_groups() leaves it.
 template <int kCols>
 struct PlainSums {
   float of[kPlainRows * kCols], squares;
@@ -177,7 +177,7 @@ __device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& 
       for (int r = 0; r < kPlainRows; ++r)
         sums.of[r * kCols + j] = dot_eight(w[r], x, sums.of[r * kCols + j]);
     }
-    sums.squares += spread_sums(square, lane);
+    sums.squares += sum_of_groups(square, lane);
   }
 }
 
@@ -192,10 +192,10 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
   PlainSums<kCols> sums{};
   plain_share<kCols>(args, at, share, w, first, n, lane, sums);
   float* own = shares + warp * (kPlainRows + 1) * kCols;
-  constexpr int kLanes = kWarp / (kPlainRows * kCols), kSquareLanes = kWarp / kCols;
+  constexpr int kLanes = kWarp / (kPlainRows * kCols);
   const float all = spread_sums(sums.of, lane);
   if (lane % kLanes == 0) own[lane / kLanes] = all;
-  if (lane % kSquareLanes == 0) own[kPlainRows * kCols + lane / kSquareLanes] = sums.squares;
+  if (lane < kCols) own[kPlainRows * kCols + reversed_row<kCols>(lane)] = sums.squares;
   __syncthreads();
   const int r = static_cast<int>(threadIdx.x) / kCols,
             column = static_cast<int>(threadIdx.x) % kCols;

@@ -42,7 +42,10 @@ struct RunLayer {
 bool has_runs(const Launch& launch);
 bool fits_run(const RunLayer& layer);
 bool fits_run(const FfnArgs& ffn);
-// The same of a model's layer whose types are not known yet.
+// Whether ffn_all() of several rows goes as one kernel behind the router: where FfnArgs::passed is
+// there, too.
+bool goes_together(const FfnArgs& ffn);
+// The same as fits_run() of a model's layer whose types are not known yet.
 bool may_run(const ModelSpec& spec, const LayerSpec& layer);
 
 // Of a layer in `plans`; what write_run_layer() writes.
@@ -68,5 +71,20 @@ struct RunArgs {
 };
 // Writes the layers' states and pages, and the last one's moe.ids and moe.weights, of the row.
 GpuError run_layers(const Launch& launch, const RunArgs& args);
+
+// ffn_all() of 2 to 8 rows and, in the same kernel, the mixer's projections of the layer behind:
+// those of its matrices that are quantised, with the bits of project() (ffn_next.cuh). Their
+// weights come while the FFN ends.
+//
+//   if (leads_to(ffn, in)) {
+//     ffn_and_next(launch, ffn, in);
+//     project(launch, plain_outputs(in));  // where there are any
+//   }
+//
+// leads_to: whether both are of the shape of runs, which FfnArgs::passed is for, and `in` reads
+// what the FFN leaves.
+bool leads_to(const FfnArgs& ffn, const ProjectArgs& in);
+GpuError ffn_and_next(const Launch& launch, const FfnArgs& ffn, const ProjectArgs& in);
+ProjectArgs plain_outputs(const ProjectArgs& in);
 
 }  // namespace tessera::gpu

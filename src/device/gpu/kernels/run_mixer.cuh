@@ -31,6 +31,7 @@ struct Passed {
   __device__ __forceinline__ Record* h() const { return records(kAt.h); }
   __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
   __device__ __forceinline__ Record* rows_h() const { return records(kAt.rows_h); }
+  __device__ __forceinline__ Record* rows_next() const { return records(kAt.rows_next); }
   __device__ __forceinline__ unsigned* run() const { return words(kAt.run); }
   __device__ __forceinline__ unsigned* rows_run() const { return words(kAt.rows_run); }
 };
@@ -128,7 +129,7 @@ __device__ __forceinline__ void delta_gates(Warp& w, const Layer& l) {
     const Eight x = times(v, weight);
     auto* to = reinterpret_cast<float4*>(s->normed + w.warp * kSuperCols + eight_at(w.lane));
     to[0] = x.low, to[4] = x.high;
-    const float square = warp_sum(squares(v));
+    const float square = sum_of_groups(squares(v));
     if (w.lane == 0) s->squares[0][w.warp] = square;
   }
   w.reader.release(1, w.lane);

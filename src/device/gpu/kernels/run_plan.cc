@@ -270,6 +270,36 @@ bool fits_run(const FfnArgs& f) {
          f.layer_scale == nullptr && fits_moe(f.moe) && fits_dense(f.dense);
 }
 
+bool goes_together(const FfnArgs& f) {
+  constexpr int kLeastRows = 2;
+  return f.passed != nullptr && f.rows >= kLeastRows && f.rows <= kDecodeRows && fits_run(f);
+}
+
+bool leads_to(const FfnArgs& ffn, const ProjectArgs& in) {
+  if (!goes_together(ffn) || in.rows != ffn.rows || in.input.kind != InputKind::rms_norm ||
+      in.input.x != ffn.hidden || in.input.stride != kCols || in.input.row_ids != nullptr)
+    return false;
+  int pairs = 0;
+  for (int i = 0; i < in.n_outputs; ++i) {
+    const Output& output = in.outputs[static_cast<std::size_t>(i)];
+    if (is_plain(output.w.type)) continue;
+    if (!is_super(output.w, output.w.rows, kCols) || output.w.rows % kGroup != 0 || output.add)
+      return false;
+    pairs += output.w.rows / kGroup;
+  }
+  return pairs > 0 && pairs <= kMostNextPairs * kBlocks;
+}
+
+ProjectArgs plain_outputs(const ProjectArgs& in) {
+  ProjectArgs left = in;
+  left.n_outputs = 0;
+  for (int i = 0; i < in.n_outputs; ++i) {
+    const Output& output = in.outputs[static_cast<std::size_t>(i)];
+    if (is_plain(output.w.type)) left.outputs[static_cast<std::size_t>(left.n_outputs++)] = output;
+  }
+  return left;
+}
+
 std::size_t run_layer_bytes() {
   return sizeof(LayerPlans);
 }

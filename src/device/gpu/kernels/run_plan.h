@@ -38,6 +38,9 @@ inline constexpr int kGroup = 32;  // columns rounded together: what one block m
 // Shared memory for what blocks copy.
 inline constexpr int kRingBytes = 172 * 1024;
 
+// Of the projections behind an FFN of several rows (ffn_next.cuh) pairs of tiles a block at most.
+inline constexpr int kMostNextPairs = 3;
+
 // Who does what.
 inline constexpr int kBlocks = 132, kWorkers = kCols / kTileRows;
 inline constexpr int kHelpers = kBlocks - kWorkers;
@@ -118,18 +121,19 @@ constexpr int row_place(unsigned column) {
 // What passes between blocks, in bytes: f32 with numbers of 8 bytes each, records of 16
 // (run_values.cuh).
 struct PassedLayout {
-  std::int64_t hidden;    // [2048], as row_place() says: a layer's input
-  std::int64_t middle;    // the same: behind its mixer
-  std::int64_t in;        // q, k, v; gate; alpha; beta. Or of each head query, gate; keys; values
-  std::int64_t logits;    // [256] of the experts, then the dense branch's
-  std::int64_t heads;     // records of gated heads: [worker][4]
-  std::int64_t h;         // of hidden activations: [expert][pair][4]
-  std::int64_t dense;     // [512], as row_place() says: those of the dense branch
-  std::int64_t run;       // u32: the number of the next run
-  std::int64_t rows_h;    // of several rows (ffn_together.cuh): [row][branch][pair][4]
-  std::int64_t rows_run;  // u32: the number of the last launch with them
-  std::int64_t partials;  // of spans: [span][query head][256] of sum of values, top, weight
-  std::int64_t bytes;     // without them
+  std::int64_t hidden;     // [2048], as row_place() says: a layer's input
+  std::int64_t middle;     // the same: behind its mixer
+  std::int64_t in;         // q, k, v; gate; alpha; beta. Or of each head query, gate; keys; values
+  std::int64_t logits;     // [256] of the experts, then the dense branch's
+  std::int64_t heads;      // records of gated heads: [worker][4]
+  std::int64_t h;          // of hidden activations: [expert][pair][4]
+  std::int64_t dense;      // [512], as row_place() says: those of the dense branch
+  std::int64_t run;        // u32: the number of the next run
+  std::int64_t rows_h;     // of several rows (ffn_together.cuh): [row][branch][pair][4]
+  std::int64_t rows_run;   // u32: the number of the last launch with them
+  std::int64_t rows_next;  // the rows that they leave (ffn_next.cuh): [row][group of columns][4]
+  std::int64_t partials;   // of spans: [span][query head][256] of sum of values, top, weight
+  std::int64_t bytes;      // without them
 };
 inline constexpr std::int64_t kSpanBytes = kQueryHeads * kHeadDim * 16;
 constexpr PassedLayout passed_layout() {
@@ -148,6 +152,7 @@ constexpr PassedLayout passed_layout() {
   place(at.run, 4);
   place(at.rows_h, kDecodeRows * (kUsed + 1) * kPairs * 4 * 16);
   place(at.rows_run, 4);
+  place(at.rows_next, kDecodeRows * (kCols / kGroup) * 4 * 16);
   at.partials = at.bytes;
   return at;
 }

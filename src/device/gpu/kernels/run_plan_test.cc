@@ -273,11 +273,64 @@ TEST(RunPlans, RowsStandAsWarpsLook) {
   EXPECT_EQ(std::unique(places.begin(), places.end()), places.end());
 }
 
+// An FFN of several rows and the projections of the layer behind it.
+struct Leading {
+  explicit Leading(const Shape& shape) : layer(layer_of(shape, addresses)) {
+    layer.ffn.rows = layer.in.rows = 3;
+    layer.ffn.hidden = addresses.next_as<float>();
+    layer.ffn.passed = addresses.next_as<std::byte>();
+    layer.in.input.x = layer.ffn.hidden;
+    layer.in.input.stride = kCols;
+  }
+  bool leads() const { return leads_to(layer.ffn, layer.in); }
+  Addresses addresses;
+  RunLayer layer;
+};
+
+TEST_P(RunPlan, ProjectionsGoWithTheFfnBefore) {
+  const Leading whole(GetParam());
+  EXPECT_TRUE(whole.leads());
+  const auto broken = [](const char* what, auto change) {
+    Leading some(GetParam());
+    change(some.layer.ffn, some.layer.in);
+    EXPECT_FALSE(some.leads()) << what;
+  };
+  broken("no room", [](FfnArgs& f, ProjectArgs&) { f.passed = nullptr; });
+  broken("one row", [](FfnArgs& f, ProjectArgs& in) { f.rows = in.rows = 1; });
+  broken("nine rows", [](FfnArgs& f, ProjectArgs& in) { f.rows = in.rows = kDecodeRows + 1; });
+  broken("other rows", [](FfnArgs&, ProjectArgs& in) { ++in.rows; });
+  broken("chosen rows", [](FfnArgs&, ProjectArgs& in) {
+    static constexpr std::int32_t kIds[3] = {};
+    in.input.row_ids = kIds;
+  });
+  broken("another input", [](FfnArgs&, ProjectArgs& in) { ++in.input.x; });
+  broken("rows apart", [](FfnArgs&, ProjectArgs& in) { in.input.stride += 4; });
+  broken("not normed", [](FfnArgs&, ProjectArgs& in) { in.input.kind = InputKind::plain; });
+  broken("a type", [](FfnArgs&, ProjectArgs& in) { in.outputs[1].w.type = BlockType::Q8_0; });
+  broken("columns", [](FfnArgs&, ProjectArgs& in) { in.outputs[1].w.cols /= 2; });
+  broken("half a pair", [](FfnArgs&, ProjectArgs& in) { in.outputs[1].w.rows += 16; });
+  broken("too many", [](FfnArgs&, ProjectArgs& in) {
+    in.outputs[0].w.rows = (kMostNextPairs * kBlocks + 1) * kGroup;
+  });
+  broken("a sum", [](FfnArgs&, ProjectArgs& in) { in.outputs[0].add = true; });
+}
+
+TEST_P(RunPlan, PlainMatricesAreLeft) {
+  const Leading whole(GetParam());
+  const ProjectArgs left = plain_outputs(whole.layer.in);
+  ASSERT_EQ(left.n_outputs, GetParam().attends ? 0 : 2);
+  for (int i = 0; i < left.n_outputs; ++i)
+    EXPECT_EQ(left.outputs[static_cast<std::size_t>(i)].w.data,
+              whole.layer.in.outputs[static_cast<std::size_t>(2 + i)].w.data);
+}
+
 TEST(RunPlans, PassedValuesLieApart) {
   constexpr PassedLayout kAt = passed_layout();
   EXPECT_EQ(kAt.partials, kAt.bytes);
   EXPECT_EQ(kAt.rows_run - kAt.rows_h, kDecodeRows * (kUsed + 1) * kHidden / kGroup * 64);
   EXPECT_GE(kAt.rows_h, kAt.run + 4);
+  EXPECT_EQ(kAt.partials - kAt.rows_next, kDecodeRows * kCols / kGroup * 64);
+  EXPECT_GE(kAt.rows_next, kAt.rows_run + 4);
   EXPECT_EQ(run_passed_bytes(1), static_cast<std::size_t>(kAt.bytes + kSpanBytes));
   EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 5 * kSpanBytes));
   EXPECT_EQ(run_passed_bytes(16384), static_cast<std::size_t>(kAt.bytes + 64 * kSpanBytes));

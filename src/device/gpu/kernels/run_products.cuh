@@ -215,8 +215,10 @@ __device__ __forceinline__ Eight await_eight(const Value* row, int warp, int lan
                                              unsigned number) {
   const auto* at = reinterpret_cast<const Record*>(row + warp * kSuperCols) + lane;
   Pair a(at), b(at + kWarp), c(at + 2 * kWarp), d(at + 3 * kWarp);
-  for (int looks = 0;
-       !(a.here(number) && b.here(number) && c.here(number) && d.here(number)); ++looks) {
+  const auto here = [&] {
+    return a.here(number) && b.here(number) && c.here(number) && d.here(number);
+  };
+  for (int looks = 0; !__all_sync(0xffffffffu, here()); ++looks) {
     if (looks > kPatience) give_up();
     a.look(number), b.look(number), c.look(number), d.look(number);
   }
@@ -241,12 +243,13 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
   // Others wait for the plain rows: they come ahead of the rounding. Three sums at once; where
   // there is one row, the second is not read.
   if (n > 0) {
-    float sums[3] = {square, dot_eight(load_eight(plain + kCols, lane), v, 0.0f),
+    float sums[2] = {dot_eight(load_eight(plain + kCols, lane), v, 0.0f),
                      dot_eight(load_eight(plain + 2 * kCols, lane), v, 0.0f)};
     warp_sums(sums);
+    const float sum = sum_of_groups(square);
     if (lane == 0) {
-      s->squares[which][warp] = sums[0];
-      s->plain_shares[0][warp] = sums[1], s->plain_shares[1][warp] = sums[2];
+      s->squares[which][warp] = sum;
+      s->plain_shares[0][warp] = sums[0], s->plain_shares[1][warp] = sums[1];
     }
     row_warps_sync();
   }
@@ -259,7 +262,7 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
   __syncwarp();
   round_here(v, lane, warp);
   if (n == 0) {
-    const float sum = warp_sum(square);
+    const float sum = sum_of_groups(square);
     if (lane == 0) s->squares[which][warp] = sum;
   }
 }

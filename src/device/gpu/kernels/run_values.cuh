@@ -62,17 +62,24 @@ static __device__ __noinline__ void give_up() {
   __trap();
 }
 // Waiting is called, not copied: a layer runs each of its instructions once, and their number is
-// what it takes to fetch them.
+// what it takes to fetch them. Lanes vote: of a loop that each leaves by itself they come out
+// apart, and run what follows one after the other (in ffn_next.cuh 2.5 us in place of 0.5).
 static __device__ __noinline__ float await_value(const Value* place, unsigned number) {
+  const unsigned lanes = __activemask();
   Value v = look_at(place);
-  for (int looks = 0; v.y != number; v = look_at(place))
-    if (++looks > kPatience) give_up();
+  for (int looks = 0; !__all_sync(lanes, v.y == number); ++looks) {
+    if (looks > kPatience) give_up();
+    if (v.y != number) v = look_at(place);
+  }
   return __uint_as_float(v.x);
 }
 static __device__ __noinline__ Record await_record(const Record* place, unsigned number) {
+  const unsigned lanes = __activemask();
   Record v = look_at(place);
-  for (int looks = 0; v.w != number; v = look_at(place))
-    if (++looks > kPatience) give_up();
+  for (int looks = 0; !__all_sync(lanes, v.w == number); ++looks) {
+    if (looks > kPatience) give_up();
+    if (v.w != number) v = look_at(place);
+  }
   return v;
 }
 // What was looked at before, if it was there.

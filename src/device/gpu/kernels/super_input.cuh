@@ -69,7 +69,7 @@ __device__ __forceinline__ void put_input(const Input& in, const InputSuper& rea
                                           const Eight& weight, int lane, char* to, float* square) {
   float sum = 0;
   const Eight v = normed_input(in, read, weight, sum);
-  if (in.kind == InputKind::rms_norm) sum = warp_sum(sum);
+  if (in.kind == InputKind::rms_norm) sum = sum_of_groups(sum);
   round_super(v, in.kind == InputKind::gated_rms ? sum : 1.0f, lane, to);
   if (lane == 0) *square = sum;
 }

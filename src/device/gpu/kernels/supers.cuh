@@ -56,6 +56,37 @@ __device__ __forceinline__ Eight times(const Eight& a, const Eight& b) {
 __device__ __forceinline__ float squares(const Eight& v) {
   return sum_squares(v.low) + sum_squares(v.high);
 }
+// The warp's sum of squares, a group's first: who has made a group passes on one number. Of kN rows
+// at once, kN a power of two: lane l < kN gets that of row reversed_row<kN>(l).
+template <int kN>
+__device__ __forceinline__ float sum_of_groups(float (&value)[kN], int lane) {
+  int mask = 1;
+#pragma unroll
+  for (int n = kN / 2; n > 0; n /= 2, mask *= 2) {
+    const bool upper = (lane & mask) != 0;
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float given = upper ? value[i] : value[i + n];
+      value[i] = (upper ? value[i + n] : value[i]) + shuffle_xor(given, mask);
+    }
+  }
+#pragma unroll
+  for (; mask < kWarp; mask *= 2) value[0] += shuffle_xor(value[0], mask);
+  return value[0];
+}
+template <int kN>
+__device__ __forceinline__ int reversed_row(int lane) {
+  int row = 0;
+#pragma unroll
+  for (int bit = 1; bit < kN; bit *= 2) row = 2 * row + ((lane & bit) != 0 ? 1 : 0);
+  return row;
+}
+// In every lane.
+__device__ __forceinline__ float sum_of_groups(float value) {
+#pragma unroll
+  for (int mask = 1; mask < kWarp; mask *= 2) value += shuffle_xor(value, mask);
+  return value;
+}
 
 __device__ __forceinline__ std::uint32_t level_word(float4 v, float inverse) {
   const auto level = [&](float x) { return static_cast<unsigned>(__float2int_rn(x * inverse)); };
@@ -375,23 +406,48 @@ struct EightSums {
   }
 };
 
-// `rows`: of super_row_bytes() each, this super-block's place in the first.
-template <BlockType kType>
-__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows, int row_bytes,
-                                          int lane, EightSums& sums) {
+// A super-block in registers, as dot_parts() asks for it: the levels of a tile of 64 columns (Q6_K:
+// of its half `odd`), and the scales of the lane `part` of each four.
+struct RawParts {
+  const RawSuper& raw;
+  int g;
+  __device__ __forceinline__ void levels(int tile, std::uint32_t (&q)[4]) const {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) q[i] = raw.q[tile][i];
+  }
+  __device__ __forceinline__ void levels(int tile, int odd, std::uint32_t (&w)[3]) const {
+    w[0] = raw.q[tile][2 * odd], w[1] = raw.q[tile][2 * odd + 1], w[2] = raw.x[tile][odd];
+  }
+  __device__ __forceinline__ void scales(int part, std::uint32_t (&s)[2]) const {
+    s[0] = shuffle(raw.s[0], 4 * g + part), s[1] = shuffle(raw.s[1], 4 * g + part);
+  }
+  __device__ __forceinline__ std::uint32_t scales_of_half(int half, int part) const {
+    return shuffle(raw.s[half], 4 * g + part);
+  }
+  __device__ __forceinline__ std::uint32_t super(int i) const { return raw.d[i]; }
+};
+
+// The lane's parts from `first` on, kN of them. `rows`: of super_row_bytes() each, this
+// super-block's place in the first.
+template <BlockType kType, int kN, typename Parts>
+__device__ __forceinline__ void dot_parts(const Parts& w, int first, const char* rows,
+                                          int row_bytes, int lane, float (&sums)[kN][4]) {
   const int g = lane / 4, t = lane % 4;
   const char* own = rows + g * row_bytes + t * 8;
   const char* factors = rows + 2 * t * row_bytes + kSuperFactors;
 #pragma unroll
-  for (int part = 0; part < 4; ++part) {
+  for (int i = 0; i < kN; ++i) {
+    const int part = first + i;
     if constexpr (kType == BlockType::Q4_K) {
-      const std::uint32_t s[2] = {shuffle(raw.s[0], 4 * g + part), shuffle(raw.s[1], 4 * g + part)};
+      std::uint32_t s[2], q[4];
+      w.scales(part, s);
+      w.levels(part, q);
       int d[2][4];
 #pragma unroll
       for (int odd = 0; odd < 2; ++odd) {
         const uint2 b = *reinterpret_cast<const uint2*>(own + (2 * part + odd) * 32);
         std::uint32_t a[4];
-        levels_q4(raw.q[part], odd, a);
+        levels_q4(q, odd, a);
 #pragma unroll
         for (int& value : d[odd]) value = kFloatMagic;
         add_u8_k32(d[odd], a, b.x, b.y);
@@ -405,26 +461,27 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows,
           const float scale_b = byte_float<true>(s[1], 2 * half);
           const float min_a = byte_float<false>(s[0], 2 * half + 1);
           const float min_b = byte_float<false>(s[1], 2 * half + 1);
-          float& sum = sums.of[part][2 * half + j];
+          float& sum = sums[i][2 * half + j];
           const float term =
               q4_term(scale_a, scale_b, x.x, x.z, magic_float(d[0][2 * half + j]),
                       magic_float(d[1][2 * half + j]));
-          sum = q4_sum(raw.d[half], term, q4_minimum(min_a, min_b, x.y, x.w), sum);
+          sum = q4_sum(w.super(half), term, q4_minimum(min_a, min_b, x.y, x.w), sum);
         }
       }
     } else {
 #pragma unroll
       for (int c = 0; c < 2; ++c) {
         const int group = 4 * c + part, tile = group / 2, odd = group % 2;
-        const std::uint32_t s = shuffle(raw.s[c], 4 * g + part);
+        const std::uint32_t s = w.scales_of_half(c, part);
         const uint2 b = *reinterpret_cast<const uint2*>(own + group * 32);
-        const char* first = factors + group * 8;
-        const int2 start[2] = {*reinterpret_cast<const int2*>(first + 64),
-                               *reinterpret_cast<const int2*>(first + row_bytes + 64)};
-        const float x[2] = {*reinterpret_cast<const float*>(first),
-                            *reinterpret_cast<const float*>(first + row_bytes)};
-        std::uint32_t a[4];
-        levels_q6(raw.q[tile][2 * odd], raw.q[tile][2 * odd + 1], raw.x[tile][odd], a);
+        const char* of_row = factors + group * 8;
+        const int2 start[2] = {*reinterpret_cast<const int2*>(of_row + 64),
+                               *reinterpret_cast<const int2*>(of_row + row_bytes + 64)};
+        const float x[2] = {*reinterpret_cast<const float*>(of_row),
+                            *reinterpret_cast<const float*>(of_row + row_bytes)};
+        std::uint32_t q[3], a[4];
+        w.levels(tile, odd, q);
+        levels_q6(q[0], q[1], q[2], a);
         int low[4] = {start[0].x, start[1].x, start[0].x, start[1].x};
         int high[4] = {start[0].y, start[1].y, 4 * start[0].y, 4 * start[1].y};
         add_u8_k16(low, a[0], a[1], b.x);
@@ -436,13 +493,19 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows,
           for (int j = 0; j < 2; ++j) {
             const int whole = signed_level(s, 2 * half) * low[2 * half + j] +
                               signed_level(s, 2 * half + 1) * high[2 * half + j];
-            const float factor = __fmul_rn(half_bits((raw.d[0] >> (16 * half)) & 0xffffu), x[j]);
-            float& sum = sums.of[part][2 * half + j];
+            const float factor =
+                __fmul_rn(half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
+            float& sum = sums[i][2 * half + j];
             sum = __fmaf_rn(factor, static_cast<float>(whole), sum);
           }
       }
     }
   }
+}
+template <BlockType kType>
+__device__ __forceinline__ void dot_super(const RawSuper& raw, const char* rows, int row_bytes,
+                                          int lane, EightSums& sums) {
+  dot_parts<kType>(RawParts{raw, lane / 4}, 0, rows, row_bytes, lane, sums.of);
 }
 template <bool kSix>
 __device__ __forceinline__ void dot_either(BlockType type, const RawSuper& raw, const char* rows,

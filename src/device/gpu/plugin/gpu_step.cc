@@ -135,14 +135,23 @@ int GpuStep::embed_rows(const StepShape& shape) const {
                          .out = memory_.scratch.hidden});
 }
 
-int GpuStep::mixer(int layer, const StepShape& shape) const {
+RunLayer GpuStep::mixer_calls(int layer, const StepShape& shape) const {
   const LayerSpec& spec = layer_spec(layer);
   const AttentionSpec* a = spec.attention();
-  const RunLayer calls = a != nullptr ? attention_calls(layer, *a, shape)
-                                      : delta_calls(layer, *spec.gated_delta(), shape);
-  int error = project(launch_, calls.in);
-  if (error == 0)
-    error = a != nullptr ? attention(launch_, calls.attention) : gated_delta(launch_, calls.delta);
+  return a != nullptr ? attention_calls(layer, *a, shape)
+                      : delta_calls(layer, *spec.gated_delta(), shape);
+}
+
+int GpuStep::mixer(int layer, const StepShape& shape) const {
+  const RunLayer calls = mixer_calls(layer, shape);
+  const int error = project(launch_, calls.in);
+  return error != 0 ? error : mix(layer, calls);
+}
+
+// Behind its projections.
+int GpuStep::mix(int layer, const RunLayer& calls) const {
+  const int error = layer_spec(layer).attention() != nullptr ? attention(launch_, calls.attention)
+                                                             : gated_delta(launch_, calls.delta);
   return error != 0 ? error : output(layer, calls.out);
 }
 

@@ -108,6 +108,9 @@ class GpuStep {
 
  private:
   Status run(const BlockCall& call, const StepShape& shape) const;
+  // Whether the calls begin with an FFN and the mixer behind it, whose projections go with it.
+  bool leads(std::span<const BlockCall> calls, const StepShape& shape) const;
+  Status run_leading(int layer, const StepShape& shape) const;  // of the mixer
   Status run_as_one(int first, int layers, const StepShape& shape) const;
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
@@ -122,7 +125,9 @@ class GpuStep {
   RunLayer delta_calls(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
   int begin(const StepShape& shape) const;
   int embed_rows(const StepShape& shape) const;
+  RunLayer mixer_calls(int layer, const StepShape& shape) const;
   int mixer(int layer, const StepShape& shape) const;
+  int mix(int layer, const RunLayer& calls) const;
   ProjectArgs output_args(int layer, const Input& input, const Matrix& matrix,
                           const StepShape& shape) const;
   int output(int layer, const ProjectArgs& args) const;

@@ -12,9 +12,7 @@ Status GpuStep::prepare_runs() {
   std::vector<std::byte> plans;
   for (int layer = memory_.shard.first_layer; layer < memory_.shard.end_layer; ++layer) {
     if (!layer_may_run(memory_.spec, memory_.shard, layer)) continue;
-    const AttentionSpec* a = layer_spec(layer).attention();
-    RunLayer l = a != nullptr ? attention_calls(layer, *a, shape)
-                              : delta_calls(layer, *layer_spec(layer).gated_delta(), shape);
+    RunLayer l = mixer_calls(layer, shape);
     l.ffn = ffn(layer, shape);
     if (!fits_run(l)) continue;
     run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)] =
@@ -63,13 +61,39 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
-    if (layers == 0)
-      TESSERA_TRY(run(calls[0], shape));
-    else
+    const bool leads = layers == 0 && this->leads(calls, shape);
+    if (layers > 0)
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
-    calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
+    else if (leads)
+      TESSERA_TRY(run_leading(calls[1].layer, shape));
+    else
+      TESSERA_TRY(run(calls[0], shape));
+    calls = calls.subspan(layers > 0 ? 2 * static_cast<std::size_t>(layers) : leads ? 2 : 1);
   }
   return {};
+}
+
+bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) const {
+  if (shape.rows > kDecodeRows || calls.size() < 2 || calls[0].block != Block::ffn) return false;
+  const int next = calls[0].layer + 1;
+  return calls[1] == BlockCall{Block::mixer, next} &&
+         leads_to(ffn(next - 1, shape), mixer_calls(next, shape).in);
+}
+
+Status GpuStep::run_leading(int layer, const StepShape& shape) const {
+  RunLayer calls = mixer_calls(layer, shape);
+  const LayerWeights& w = memory_.weights.layer(layer);
+  const GateProducts gates{calls.in.input, w.matrix(TensorRole::gdn_alpha),
+                           w.matrix(TensorRole::gdn_beta)};
+  ProjectArgs left = plain_outputs(calls.in);
+  if (layer_spec(layer).gated_delta() != nullptr && makes_gates(launch_, calls.delta, gates)) {
+    calls.delta.gates = gates;
+    left.n_outputs = 0;
+  }
+  int error = ffn_and_next(launch_, ffn(layer - 1, shape), calls.in);
+  if (error == 0 && left.n_outputs > 0) error = project(launch_, left);
+  if (error == 0) error = mix(layer, calls);
+  return status_of(error, fmt::format("FFN of layer {} with layer {}", layer - 1, layer).c_str());
 }
 
 Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) const {

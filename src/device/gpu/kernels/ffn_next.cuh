@@ -1,0 +1,189 @@
+// Behind the FFN of ffn_together.cu's kernel: the projections of the layer behind, whose weights
+// come into the ring while the FFN ends.
+//
+// By kernels of their own they take 14 us for the bytes of 4: rows are rounded by one kernel, and
+// the other one's blocks find no room for their weights before the FFN has left. Here the two
+// blocks of a cluster have made 32 columns of the residual. They norm and round them, and pass them
+// on as in a run; every block takes all of the rows and each n-th pair of tiles.
+//
+// Arithmetic and the order of sums are those of super_input.cuh and of the narrow kernel
+// (project_supers.cu).
+#pragma once
+
+#include "device/gpu/kernels/ffn_together.cuh"
+
+namespace tessera::gpu::together {
+
+#ifdef TESSERA_GPU_WGMMA
+
+// --- Rows ---
+
+// Of each row's groups four records of two words of levels: the first has the scale, too, the
+// second the sums, the others the group's squares.
+__device__ __forceinline__ Record* next_of(int row, int group) {
+  return Passed{memory()->job.passed}.rows_next() + (row * (kCols / kGroup) + group) * 4;
+}
+
+// The norm's weights of a group, as its four lanes have its columns (load_eight()).
+__device__ __forceinline__ Eight group_weight(const float* norm, int group, int lane) {
+  const auto* at = reinterpret_cast<const float4*>(norm + group * kGroup) + lane % 4;
+  return {at[0], at[4]};
+}
+// A group of a row, by one warp, a column a lane.
+__device__ __forceinline__ void pass_columns(float value, const Eight& weight, int lane,
+                                             Record* to) {
+  const Eight columns = group_of_lanes(value, lane);
+  float square = squares(columns);
+  square += shuffle_xor(square, 1);  // as sum_of_groups() begins
+  square += shuffle_xor(square, 2);
+  const RoundedGroup group = rounded_group(times(columns, weight));
+  const unsigned more = lane == 0   ? __float_as_uint(group.scale)
+                        : lane == 1 ? static_cast<unsigned>(group.sums)
+                                    : __float_as_uint(square);
+  if (lane < 4) pass_record(to + lane, group.low, group.high, more, progress().number);
+}
+
+// Half a row, four super-blocks, by one warp: to shared memory.
+inline constexpr int kSupersEach = 4;
+static_assert(kReaders * kSupersEach == kDecodeRows * kSupers);
+__device__ __forceinline__ void take_columns(int warp, int lane) {
+  const int row = warp / 2, first = warp % 2 * kSupersEach;
+  if (row >= memory()->job.rows) return;
+  const unsigned number = progress().number;
+  const Record* from = next_of(row, first * (kSuperCols / kGroup)) + lane;
+  // The first super-block's until they are there, then the others': what all blocks look at again
+  // and again, weights wait behind. A warp in step: what follows is to run once.
+  Record v[kSupersEach];
+  const auto await = [&](int first, int end) {
+    bool here = false;
+    for (int looks = 0; !__all_sync(0xffffffffu, here); ++looks) {
+      if (looks > kPatience) give_up();
+      here = true;
+#pragma unroll
+      for (int i = first; i < end; ++i) v[i] = look_at(from + i * kWarp);
+#pragma unroll
+      for (int i = first; i < end; ++i) here = here && v[i].w == number;
+    }
+  };
+  await(0, 1);
+  await(1, kSupersEach);
+#pragma unroll
+  for (int i = 0; i < kSupersEach; ++i) {
+    const auto sums = static_cast<int>(shuffle(v[i].z, (lane & 28) + 1));
+    put_group({v[i].x, v[i].y, __uint_as_float(v[i].z), sums}, 1.0f, lane & 3, lane >> 2,
+              next_row(row) + (first + i) * kSuperBytes);
+    float square = __uint_as_float(shuffle(v[i].z, (lane & 28) + 2));
+#pragma unroll
+    for (int mask = 4; mask < kWarp; mask *= 2) square += shuffle_xor(square, mask);
+    if (lane == 0) next_squares(row)[first + i] = square;
+  }
+}
+
+// --- Products ---
+
+// Super-block `index` of n that lie together in shared memory, as dot_parts() asks for it.
+template <BlockType kType>
+class PartsHere {
+ public:
+  __device__ __forceinline__ PartsHere(std::uint32_t supers, int n, int index, int lane)
+      : supers_(supers), n_(n), index_(index), lane_(lane) {
+    if constexpr (kType == BlockType::Q4_K)
+      put_words(of_all_, load_shared<uint2>(at(2304, 64, lane / 4 * 8)));
+    else
+      of_all_[0] = load_shared<std::uint32_t>(at(3328, 32, lane / 4 * 4));
+  }
+  __device__ __forceinline__ void levels(int tile, std::uint32_t (&q)[4]) const {
+    put_words(q, load_shared<uint4>(at(0, 2048, tile * 512 + lane_ * 16)));
+  }
+  __device__ __forceinline__ void levels(int tile, int odd, std::uint32_t (&w)[3]) const {
+    put_words(w, load_shared<uint2>(at(0, 2048, tile * 512 + lane_ * 16 + odd * 8)));
+    w[2] = load_shared<std::uint32_t>(at(2048, 1024, tile * 256 + lane_ * 8 + odd * 4));
+  }
+  __device__ __forceinline__ void scales(int part, std::uint32_t (&s)[2]) const {
+    put_words(s, load_shared<uint2>(at(2048, 256, lane_ / 4 * 8 + part * 64)));
+  }
+  __device__ __forceinline__ std::uint32_t scales_of_half(int half, int part) const {
+    return load_shared<std::uint32_t>(
+        at(3072, 256, lane_ / 4 * 8 + part / 2 * 64 + part % 2 * 4 + half * 128));
+  }
+  __device__ __forceinline__ std::uint32_t super(int i) const { return of_all_[i]; }
+
+ private:
+  // In a plane of `each` bytes a super-block, behind planes of `before`.
+  __device__ __forceinline__ std::uint32_t at(int before, int each, int offset) const {
+    return supers_ + static_cast<std::uint32_t>(n_ * before + index_ * each + offset);
+  }
+  std::uint32_t supers_;
+  int n_, index_, lane_;
+  std::uint32_t of_all_[2];
+};
+
+// A warp's sums of 16 rows with all tokens, of super-block `index` of 16: [token][row], the tokens
+// so far apart that lanes write to different banks.
+template <BlockType kType>
+static __device__ __noinline__ void next_sums(std::uint32_t supers, int index, float* to) {
+  const int lane = this_lane(), g = lane / 4, t = lane % 4;
+  const PartsHere<kType> weights(supers, kPairSupers, index, lane);
+  const char* rows = next_row(0) + index % kSupers * kSuperBytes;
+  EightSums sums;
+  dot_parts<kType>(weights, 0, rows, kNextRowBytes, lane, sums.of);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) to[(2 * t + i % 2) * kNextStride + g + i / 2 * 8] = sums.total(i);
+}
+
+// The sum of a row of a pair of tiles, a row a lane, for one token.
+__device__ __forceinline__ float next_total(const float (&of)[kReaders][kNextSums], int token,
+                                            int lane) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kSupers; ++i)
+    sum += of[lane / kTileRows * kSupers + i][token * kNextStride + lane % kTileRows];
+  return sum;
+}
+__device__ __forceinline__ float next_factor(int token) {
+  float sum = 0;
+#pragma unroll
+  for (int i = 0; i < kSupers; ++i) sum += next_squares(token)[i];
+  return inverse_root(sum / static_cast<float>(kCols) + memory()->job.next_eps);
+}
+
+// By a thread each, long before project_next().
+__device__ __forceinline__ void describe_next(const TogetherArgs& args, int i) {
+  const NextUnits units(args.next);
+  if (i == 0) memory()->n_pairs = units.n;
+  if (i >= units.n) return;
+  const NextUnit unit = units.of(i);
+  memory()->pairs[i] = {unit.output.out + unit.pair * kGroup, unit.output.stride,
+                        unit.output.source.type};
+}
+
+// By all warps that read, behind the cluster's sums of down.
+static __device__ __noinline__ void project_next() {
+  TogetherShared* s = memory();
+  const int warp = this_warp(), lane = this_lane();
+  take_columns(warp, lane);
+  readers_sync();
+  const int n = s->n_pairs;
+#pragma unroll 1
+  for (int i = 0; i < n; ++i) {
+    await_barrier(shared_address(&s->next_here[i]), 0);
+    const std::uint32_t supers = address_of(i * kNextPairBytes);
+    if (s->pairs[i].type == BlockType::Q4_K)
+      next_sums<BlockType::Q4_K>(supers, warp, s->next[i][warp]);
+    else
+      next_sums<BlockType::Q6_K>(supers, warp, s->next[i][warp]);
+  }
+  readers_sync();
+#pragma unroll 1
+  for (int i = warp; i < n * kDecodeRows; i += kReaders) {
+    const int token = i % kDecodeRows;
+    if (token >= s->job.rows) continue;
+    const NextPair& pair = s->pairs[i / kDecodeRows];
+    pair.out[token * pair.stride + lane] =
+        next_total(s->next[i / kDecodeRows], token, lane) * next_factor(token);
+  }
+}
+
+#endif
+
+}  // namespace tessera::gpu::together
