@@ -288,7 +288,7 @@ void run_heads(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
     check(row + "state", same(d.state.get(), state, d.stride));
   }
   if (n > kDecodeRows) return;
-  for (const BlockType type : {BlockType::F32, BlockType::BF16}) {
+  for (const BlockType type : {BlockType::F32, BlockType::F16, BlockType::BF16}) {
     Decode with(spec, n, seed + 1);
     const TestRows rows(std::vector<int>(std::size_t(n), 1), with.positions);
     check_gates(with, heads, rows.step, type, name);

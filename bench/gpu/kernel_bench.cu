@@ -272,7 +272,7 @@ class Bench {
     const int rows = s.test.step.rows;
     const ProjectArgs in = in_args(next, rows), left = plain_outputs(in);
     GPU_OK(gpu::ffn_and_next(runner_.launch, ffn_args(l, rows), in));
-    if (left.n_outputs > 0 && !makes_gates(next, s.test.step))
+    if (left.n_outputs > 0 && !makes_gates(next, s.test.step))  // no other is plain
       GPU_OK(project(runner_.launch, left));
   }
   void layers_that_lead(const Step& s) {

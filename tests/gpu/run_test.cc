@@ -1,6 +1,7 @@
 // Layers of one row as one kernel (kernels/run.h), in the program: the bits of a row alone and of
-// one of two, which follow each other, are those of a row among three, whose layers have their own
-// kernels. On a GPU that has runs; a model of their shape takes 3 GB.
+// one of two, which follow each other, are those of a row among three, five or eight, whose FFNs
+// are kernels that make the next layer's projections, too, and of one among others of its own
+// sequence. On a GPU that has runs; a model of their shape takes 3 GB.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -49,13 +50,15 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
-  options.parallel = 7;
+  options.parallel = 21;
   ModelRunner runner(file.path(), options);
   ASSERT_TRUE(runner.ready());
-  // Three texts of different lengths, of which a step has one, two or three.
+  // Three texts of different lengths, of which a step has one or several. With four rows the delta
+  // rule begins to go by heads.
   const auto token_of = [](int text, int at) { return TokenId{(at * (37 + text) + 11) % 2000}; };
   const auto length_of = [](int text) { return 40 + 53 * text; };
-  const std::vector<std::vector<int>> steps = {{0}, {1}, {0, 1}, {2, 1, 0}};
+  const std::vector<std::vector<int>> steps = {
+      {0}, {1}, {0, 1}, {2, 1, 0}, {2, 1, 0, 2, 1}, {0, 1, 2, 0, 1, 2, 0, 1}};
   std::vector<std::vector<ModelRunner::Sequence>> sequences;
   for (const std::vector<int>& texts : steps) {
     auto& of = sequences.emplace_back();
@@ -66,6 +69,8 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
       runner.step({&feed, 1});
     }
   }
+  constexpr int kAtOnce = 5;
+  std::vector<float> last_of_five;
   // Over the ends of pages, which are those of spans too.
   const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
   for (int i = 0; i < 230; ++i) {
@@ -85,6 +90,15 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
             << "token " << i << ", row " << row << " of " << steps[s].size();
       }
     }
+    if (i == kAtOnce - 1) last_of_five = alone.at(0);
+  }
+  ModelRunner::Sequence five = runner.start(512);
+  for (const bool prompt : {true, false}) {
+    ModelRunner::Feed feed{&five, {}};
+    const int first = prompt ? 0 : length_of(0), end = length_of(0) + (prompt ? 0 : kAtOnce);
+    for (int i = first; i < end; ++i) feed.tokens.push_back(token_of(0, i));
+    const std::vector<float> logits = runner.step({&feed, 1});
+    EXPECT_TRUE(prompt || std::ranges::equal(logits, last_of_five));
   }
 }
 

@@ -268,7 +268,8 @@ bool makes_gates(const Launch& launch, const DeltaArgs& args, const GateProducts
   const auto plain = [&](const Matrix& m) {
     return is_plain(m.type) && m.rows == args.spec.n_value_head && m.cols == gates.input.cols;
   };
-  return goes_by_heads(launch, args.spec, args.step) && gates.input.kind == InputKind::rms_norm &&
+  return goes_by_heads(launch, args.spec, args.step) && args.step.rows <= kDecodeRows &&
+         gates.input.kind == InputKind::rms_norm &&
          gates.input.cols == kGateSupers * kSuperCols && plain(gates.alpha) && plain(gates.beta);
 }
 

@@ -153,7 +153,7 @@ bool leaves_halves(const Launch& launch, const FfnArgs& args) {
 
 GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
   GpuError error = ffn_logits(launch, args, scratch);
-  if (error == GpuError{} && goes_together(args)) 
+  if (error == GpuError{} && goes_together(args))
     return ffn_together(launch, args, scratch, nullptr);
   if (error == GpuError{})
     error = expert_hidden(launch, args, scratch, args.dense.gate.data != nullptr, true);

@@ -24,14 +24,9 @@ __device__ __forceinline__ Record* next_of(int row, int group) {
   return Passed{memory()->job.passed}.rows_next() + (row * (kCols / kGroup) + group) * 4;
 }
 
-// The norm's weights of a group, as its four lanes have its columns (load_eight()).
-__device__ __forceinline__ Eight group_weight(const float* norm, int group, int lane) {
-  const auto* at = reinterpret_cast<const float4*>(norm + group * kGroup) + lane % 4;
-  return {at[0], at[4]};
-}
-// A group of a row, by one warp, a column a lane.
-__device__ __forceinline__ void pass_columns(float value, const Eight& weight, int lane,
-                                             Record* to) {
+// The cluster's columns of a row, by one warp, a column a lane.
+__device__ __forceinline__ void pass_columns(float value, int lane, Record* to) {
+  const Eight weight = load_eight(memory()->next_weight, lane % 4);
   const Eight columns = group_of_lanes(value, lane);
   float square = squares(columns);
   square += shuffle_xor(square, 1);  // as sum_of_groups() begins
@@ -40,7 +35,7 @@ __device__ __forceinline__ void pass_columns(float value, const Eight& weight, i
   const unsigned more = lane == 0   ? __float_as_uint(group.scale)
                         : lane == 1 ? static_cast<unsigned>(group.sums)
                                     : __float_as_uint(square);
-  if (lane < 4) pass_record(to + lane, group.low, group.high, more, progress().number);
+  if (lane < 4) pass_record(to + lane, group.low, group.high, more, reading().number);
 }
 
 // Half a row, four super-blocks, by one warp: to shared memory.
@@ -49,7 +44,7 @@ static_assert(kReaders * kSupersEach == kDecodeRows * kSupers);
 __device__ __forceinline__ void take_columns(int warp, int lane) {
   const int row = warp / 2, first = warp % 2 * kSupersEach;
   if (row >= memory()->job.rows) return;
-  const unsigned number = progress().number;
+  const unsigned number = reading().number;
   const Record* from = next_of(row, first * (kSuperCols / kGroup)) + lane;
   // The first super-block's until they are there, then the others': what all blocks look at again
   // and again, weights wait behind. A warp in step: what follows is to run once.
@@ -81,12 +76,12 @@ __device__ __forceinline__ void take_columns(int warp, int lane) {
 
 // --- Products ---
 
-// Super-block `index` of n that lie together in shared memory, as dot_parts() asks for it.
+// Super-block `index` of a pair of tiles in shared memory, as dot_parts() asks for it.
 template <BlockType kType>
 class PartsHere {
  public:
-  __device__ __forceinline__ PartsHere(std::uint32_t supers, int n, int index, int lane)
-      : supers_(supers), n_(n), index_(index), lane_(lane) {
+  __device__ __forceinline__ PartsHere(std::uint32_t supers, int index, int lane)
+      : supers_(supers), index_(index), lane_(lane) {
     if constexpr (kType == BlockType::Q4_K)
       put_words(of_all_, load_shared<uint2>(at(2304, 64, lane / 4 * 8)));
     else
@@ -111,10 +106,10 @@ class PartsHere {
  private:
   // In a plane of `each` bytes a super-block, behind planes of `before`.
   __device__ __forceinline__ std::uint32_t at(int before, int each, int offset) const {
-    return supers_ + static_cast<std::uint32_t>(n_ * before + index_ * each + offset);
+    return supers_ + static_cast<std::uint32_t>(kPairSupers * before + index_ * each + offset);
   }
   std::uint32_t supers_;
-  int n_, index_, lane_;
+  int index_, lane_;
   std::uint32_t of_all_[2];
 };
 
@@ -123,10 +118,10 @@ class PartsHere {
 template <BlockType kType>
 static __device__ __noinline__ void next_sums(std::uint32_t supers, int index, float* to) {
   const int lane = this_lane(), g = lane / 4, t = lane % 4;
-  const PartsHere<kType> weights(supers, kPairSupers, index, lane);
+  const PartsHere<kType> weights(supers, index, lane);
   const char* rows = next_row(0) + index % kSupers * kSuperBytes;
   EightSums sums;
-  dot_parts<kType>(weights, 0, rows, kNextRowBytes, lane, sums.of);
+  dot_parts<kType>(weights, rows, kNextRowBytes, lane, sums);
 #pragma unroll
   for (int i = 0; i < 4; ++i) to[(2 * t + i % 2) * kNextStride + g + i / 2 * 8] = sums.total(i);
 }
@@ -147,8 +142,9 @@ __device__ __forceinline__ float next_factor(int token) {
   return inverse_root(sum / static_cast<float>(kCols) + memory()->job.next_eps);
 }
 
-// By a thread each, long before project_next().
+// By one warp, long before project_next().
 __device__ __forceinline__ void describe_next(const TogetherArgs& args, int i) {
+  if (has_tile()) memory()->next_weight[i] = args.next.norm[cluster() * kGroup + i];
   const NextUnits units(args.next);
   if (i == 0) memory()->n_pairs = units.n;
   if (i >= units.n) return;
@@ -167,6 +163,7 @@ static __device__ __noinline__ void project_next() {
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {
     await_barrier(shared_address(&s->next_here[i]), 0);
+    __syncwarp();
     const std::uint32_t supers = address_of(i * kNextPairBytes);
     if (s->pairs[i].type == BlockType::Q4_K)
       next_sums<BlockType::Q4_K>(supers, warp, s->next[i][warp]);

@@ -14,7 +14,6 @@ GpuError expert_hidden_supers(const Launch& launch, const FfnArgs& args, const F
 bool has_output_supers(const FfnArgs& args);
 // Whether ffn_all's hidden activations go rounded from the one to the other: where rows share the
 // machine, so that a block takes several tiles, it makes whole groups of 32.
-inline constexpr int kLeastRoundedRows = 2;
 inline bool rounds_hidden(const FfnArgs& args) {
   return args.rows >= kLeastRoundedRows && args.rows <= kDecodeRows && has_output_supers(args) &&
          has_hidden_supers(args, args.dense.gate.data != nullptr);

@@ -15,6 +15,8 @@
 // weights are not kept, nor is what warps seldom need.
 //
 // Arithmetic and the order of sums are those of ffn_hidden_supers.cu and ffn_output_supers.cu.
+#include "device/gpu/kernels/ffn_choice.cuh"
+#include "device/gpu/kernels/ffn_feeder.cuh"
 #include "device/gpu/kernels/ffn_next.cuh"
 
 #include <algorithm>
@@ -51,7 +53,7 @@ __device__ __forceinline__ void pass_hidden(int row, const Shares (&shares)[2], 
   const float factor = memory()->factor[row];
   const float gate = pair_total(shares[0], lane) * factor;
   const float up = pair_total(shares[1], lane) * factor;
-  pass_group_here(silu(gate) * up, 0.0f, progress().number, lane, to);
+  pass_group_here(silu(gate) * up, 0.0f, reading().number, lane, to);
 }
 
 // 32 hidden activations of an expert, or of the dense branch, for the rows that chose it.
@@ -170,9 +172,9 @@ __device__ __forceinline__ void down() {
   const auto own = [&] { return (this_warp() - taken) & (kReaders - 1); };
   const auto work_on = [&](BlockType type, const DownWork& work) {
     if (type == BlockType::Q4_K)
-      down_of<BlockType::Q4_K>(work, hidden, progress().number);
+      down_of<BlockType::Q4_K>(work, hidden, reading().number);
     else
-      down_of<BlockType::Q6_K>(work, hidden, progress().number);
+      down_of<BlockType::Q6_K>(work, hidden, reading().number);
   };
   if (has_dense_down()) {
     const std::uint32_t at = take();
@@ -212,7 +214,7 @@ __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int
   chain_wait();
   unsigned* const last = Passed{args.ffn.passed}.rows_run();
   const unsigned number = *last + 1;
-  progress() = {0, 0, number};
+  reading() = {0, 0, number};
   // The cluster's columns of a row, one a lane.
   const int row = warp * kRanks + static_cast<int>(blockIdx.x) % kRanks;
   const bool owns = has_tile() && row < args.ffn.rows;
@@ -220,7 +222,7 @@ __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int
   const float before = owns ? *own : 0.0f;
   if (warp < kDecodeRows)
     choose(args.ffn, warp, lane);
-  else if (kNext && warp == kDecodeRows && lane < kMostNextPairs)
+  else if (kNext && warp == kDecodeRows)
     describe_next(args, lane);
   await_barrier(shared_address(&s->rows_here), 0);
   if (warp == kReaders - 1 && lane < args.ffn.rows) row_factors(args, lane);
@@ -240,8 +242,7 @@ __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int
     total += before;
     *own = total;
     if constexpr (kNext)
-      pass_columns(total, group_weight(args.next.norm, cluster(), lane), lane,
-                   next_of(row, cluster()));
+      pass_columns(total, lane, next_of(row, cluster()));
   }
   __syncwarp();
   if constexpr (kNext) project_next();

@@ -1,9 +1,10 @@
-// What a block of ffn_together.cu's kernel keeps in shared memory, the choice of experts for all
-// rows, and the warp that asks for the weights.
+// What a block of ffn_together.cu's kernel is given and keeps in shared memory, which units of work
+// it has, and how its warps that read go through the ring.
 //
 // Entries of the ring, in the order in which all warps go through them: of each unit of work gate,
 // then up (a pair of tiles each); then of down the cluster's two tiles, of one or several experts
-// an entry, half of the experts in each of its two blocks.
+// an entry, half of the experts in each of its two blocks. Behind the FFN its room is taken anew:
+// up to three pairs of tiles of the projections behind.
 #pragma once
 
 #include "device/gpu/kernels/ffn_supers.cuh"
@@ -85,7 +86,7 @@ struct Chosen {
 };
 
 // How far a reading warp is: in registers it would be what every part saves.
-struct Progress {
+struct Reading {
   std::int32_t slot;
   std::uint32_t phase;
   std::uint32_t number;  // of the launch, for run_values.cuh
@@ -110,8 +111,9 @@ struct TogetherShared {
   Chosen list[kDecodeRows * kUsed];
   std::int32_t counts[kExperts / kWarp], n_chosen;
   Job job;
-  Progress progress[kReaders];
+  Reading reading[kReaders];
   float weights[kDecodeRows][kBranches], factor[kDecodeRows];
+  alignas(16) float next_weight[kGroup];  // of the norm behind, of the cluster's columns
   NextPair pairs[kMostNextPairs];
   int n_pairs;
 };
@@ -193,110 +195,14 @@ __device__ __forceinline__ bool has_dense_down() {
   return blockIdx.x % kRanks == 0;
 }
 
-// --- The choice ---
-
-// A row's, by one warp: eight times the greatest logit that is left, of equal ones the lower id; a
-// lane has every 32nd. A block does this for all rows, so the code is short: it runs once.
-struct Choice {
-  float logits[kExperts / kWarp];
-  std::uint32_t own = 0;  // in the first lanes, of what was chosen: the logit's order
-  std::int32_t id = 0;
-};
-__device__ __forceinline__ Choice choose_row(const float* logits, int lane) {
-  constexpr unsigned kAll = 0xffffffffu;
-  constexpr int kEach = kExperts / kWarp;
-  Choice c;
-  std::uint32_t keys[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) c.logits[i] = logits[i * kWarp + lane];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const float x = c.logits[i];
-    c.logits[i] = usable_logit(x);
-    keys[i] = ordered(c.logits[i]);
-  }
-#pragma unroll 1
-  for (int rank = 0; rank < kUsed; ++rank) {
-    std::uint32_t top = keys[0];
-#pragma unroll
-    for (int i = 1; i < kEach; ++i) top = max(top, keys[i]);
-    top = __reduce_max_sync(kAll, top);
-    int id = kExperts;
-#pragma unroll
-    for (int i = kEach; i-- > 0;) id = keys[i] == top ? i * kWarp + lane : id;
-    id = static_cast<int>(__reduce_min_sync(kAll, static_cast<unsigned>(id)));
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) keys[i] = id == i * kWarp + lane ? 0 : keys[i];
-    if (lane == rank) c.own = top, c.id = id;
-  }
-  return c;
-}
-
-// The chosen experts, each once; by the first eight warps.
-__device__ __forceinline__ void list_chosen(int warp, int lane) {
-  TogetherShared* s = memory();
-  const int e = static_cast<int>(threadIdx.x);
-  const std::uint32_t who = s->who[e];
-  const unsigned taken = __ballot_sync(0xffffffffu, who != 0);
-  if (lane == 0) s->counts[warp] = __popc(taken);
-  row_warps_sync();
-  int before = 0, all = 0;
-#pragma unroll
-  for (int i = 0; i < kExperts / kWarp; ++i) {
-    before += i < warp ? s->counts[i] : 0;
-    all += s->counts[i];
-  }
-  if (who != 0) s->list[before + __popc(taken & ((1u << lane) - 1))] = {e, who};
-  if (e == 0) s->n_chosen = all;
-  __syncwarp();
-  if (lane == 0) arrive(shared_address(&s->chosen));
-}
-
-// The weights of what a row chose, as weigh_experts() has them.
-__device__ __forceinline__ void weigh(const MoeArgs& moe, const Choice& c, int row, int lane) {
-  const auto logit = [](std::uint32_t key) {
-    return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
-  };
-  const float top = logit(shuffle(c.own, 0));
-  float all = 0;
-#pragma unroll
-  for (const float x : c.logits) all += expf(x - top);
-  all = top == -INFINITY ? 0.0f : warp_sum(all);
-  const bool mine = lane < kUsed;
-  float weight = mine && all > 0 ? expf(logit(c.own) - top) / all : 0.0f;
-  const float sum = warp_sum(weight);
-  weight = scaled_weight(weight, sum, moe.router.weight_scale, moe.router.normalize);
-  if (!mine) return;
-  memory()->weights[row][lane] = weight;
-  if (blockIdx.x == 0) {
-    moe.ids[row * kUsed + lane] = c.id;
-    moe.weights[row * kUsed + lane] = weight;
-  }
-}
-
-// By the first eight warps, a row each.
-__device__ __forceinline__ void choose(const FfnArgs& ffn, int warp, int lane) {
-  const bool mine = warp < ffn.rows;
-  Choice c;
-  if (mine) {
-    c = choose_row(ffn.moe.logits + warp * kExperts, lane);
-    if (lane < kUsed)
-      atomicOr(&memory()->who[c.id], 1u << warp | static_cast<unsigned>(lane) << (8 + 3 * warp));
-  }
-  row_warps_sync();
-  list_chosen(warp, lane);
-  if (mine) weigh(ffn.moe, c, warp, lane);
-}
-
 // --- Reading ---
 
-__device__ __forceinline__ Progress& progress() {
-  return memory()->progress[this_warp()];
+__device__ __forceinline__ Reading& reading() {
+  return memory()->reading[this_warp()];
 }
-// The entry that comes `later`, when it is there: its address. Then, by the whole warp, the next
-// one's room is given back.
+// The entry that comes `later`, when it is there: its address.
 __device__ __forceinline__ std::uint32_t take(int later = 0) {
-  const Progress& p = progress();
+  const Reading& p = reading();
   const int slots = memory()->job.slots;
   int slot = p.slot + later;
   unsigned phase = p.phase;
@@ -304,8 +210,9 @@ __device__ __forceinline__ std::uint32_t take(int later = 0) {
   await_barrier(shared_address(&memory()->full[slot]), phase);
   return address_of(slot * memory()->job.slot_bytes);
 }
+// By the whole warp: the next entry's room is given back.
 __device__ __forceinline__ void give() {
-  Progress& p = progress();
+  Reading& p = reading();
   const int slot = p.slot;
   const unsigned phase = p.phase;
   __syncwarp();  // all lanes have read it
@@ -322,121 +229,6 @@ __device__ __forceinline__ Record* hidden_of(int row, int slot) {
 __device__ __forceinline__ unsigned all_rows() {
   return (1u << memory()->job.rows) - 1;
 }
-
-// --- The feeder ---
-
-class Feeder {
- public:
-  __device__ Feeder(const TogetherArgs& args, int lane) : args_(args), lane_(lane) {}
-
-  __device__ __forceinline__ void feed() {
-    const FfnArgs& ffn = args_.ffn;
-    TogetherShared* s = memory();
-    const Units units(ffn.rows);
-    // What no kernel of the step writes, ahead of the wait for the one before.
-    if (units.has_dense()) {
-      pair(args_.dense_gate, ffn.dense.gate.data, units.place);
-      pair(args_.dense_up, ffn.dense.up.data, units.place);
-    }
-    chain_wait();
-    if (lane_ == 0) {
-      const int bytes = ffn.rows * static_cast<int>(rounded_row_bytes(kCols));
-      barrier_expect(shared_address(&s->rows_here), bytes);
-      bulk_copy(shared_address(s->x), args_.x, bytes, shared_address(&s->rows_here));
-    }
-    __syncwarp();
-    await_barrier(shared_address(&s->chosen), 0);
-    const int n = s->n_chosen * kPairs;
-    for (int unit = units.first; unit < n; unit = units.next(unit)) {
-      const std::byte* expert = s->table[s->list[unit / kPairs].id];
-      pair(args_.gate, expert, unit % kPairs);
-      pair(args_.up, expert + ffn.moe.shape.up_offset, unit % kPairs);
-    }
-    if (has_tile()) feed_down();
-  }
-  // All of the ring's room, when nobody reads there any more.
-  __device__ __forceinline__ void feed_next() {
-    TogetherShared* s = memory();
-    const NextUnits units(args_.next);
-#pragma unroll 1
-    for (int i = 0; i < args_.job.slots; ++i) {
-      await_barrier(shared_address(&s->empty[turn_.slot]), turn_.phase ^ 1);
-      turn_.next(args_.job.slots);
-    }
-#pragma unroll 1
-    for (int i = 0; i < units.n; ++i) {
-      const NextUnit unit = units.of(i);
-      const Source& of = unit.output.source;
-      const std::uint32_t here = shared_address(&s->next_here[i]);
-      if (lane_ < 4)
-        copy(of, unit.output.data, unit.pair * kPairSupers, kPairSupers,
-             address_of(i * kNextPairBytes), here);
-      if (lane_ == 0) barrier_expect(here, kPairSupers * super_bytes(of.type));
-    }
-  }
-
- private:
-  __device__ __forceinline__ void feed_down() {
-    const FfnArgs& ffn = args_.ffn;
-    TogetherShared* s = memory();
-    const int first = cluster() * kDownSupers, k = lane_ / 4;
-    if (has_dense_down()) {
-      const std::uint32_t to = reserve();
-      if (k == 0) copy(args_.dense_down, ffn.dense.down.data, first, kDownSupers, to, full());
-      expect(kDownSupers * super_bytes(args_.dense_down.type));
-    }
-    const int expert_bytes = kDownSupers * super_bytes(args_.down.type), n = s->n_chosen;
-    for (int u = first_of_down(); u < n; u += kRanks * args_.job.down_together) {
-      const int count = min(args_.job.down_together, (n - u + kRanks - 1) / kRanks);
-      const std::byte* data = nullptr;
-      if (k < count)
-        data = s->table[s->list[u + k * kRanks].id] + ffn.moe.shape.down_offset;
-      const std::uint32_t to = reserve();
-      if (k < count)
-        copy(args_.down, data, first, kDownSupers,
-             to + static_cast<std::uint32_t>(k * expert_bytes), full());
-      expect(count * expert_bytes);
-    }
-  }
-
-  __device__ __forceinline__ void pair(const Source& of, const std::byte* data, int index) {
-    const std::uint32_t to = reserve();
-    if (lane_ < 4) copy(of, data, index * kPairSupers, kPairSupers, to, full());
-    expect(kPairSupers * super_bytes(of.type));
-  }
-  // Of n super-blocks from number `first` on, a plane a lane.
-  __device__ __forceinline__ void copy(const Source& of, const std::byte* data, int first, int n,
-                                       std::uint32_t to, std::uint32_t here) {
-    const int plane = lane_ % 4, bytes = of.bytes[plane];
-    if (bytes == 0) return;
-    copy_once(to + static_cast<std::uint32_t>(n * of.before[plane]),
-              data + of.offset[plane] + std::int64_t{first} * bytes, n * bytes, here);
-  }
-  __device__ __forceinline__ std::uint32_t full() const {
-    return shared_address(&memory()->full[turn_.slot]);
-  }
-  // The next entry's place, when nobody reads there any more, and not too many are on their way.
-  __device__ __forceinline__ std::uint32_t reserve() {
-    TogetherShared* s = memory();
-    if (asked_ >= kEntriesUnderWay) {
-      await_barrier(shared_address(&s->full[come_.slot]), come_.phase);
-      come_.next(args_.job.slots);
-    }
-    ++asked_;
-    await_barrier(shared_address(&s->empty[turn_.slot]), turn_.phase ^ 1);
-    return address_of(turn_.slot * args_.job.slot_bytes);
-  }
-  // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
-  __device__ __forceinline__ void expect(int bytes) {
-    if (lane_ == 0) barrier_expect(full(), bytes);
-    turn_.next(args_.job.slots);
-    __syncwarp();  // a lane that waits for a round must not be two rounds late
-  }
-
-  const TogetherArgs& args_;
-  int lane_, asked_ = 0;
-  Turn turn_, come_;  // to ask for, awaited
-};
 
 #endif
 

@@ -308,6 +308,8 @@ GpuError delta_recurrent(const Launch& launch, const DeltaArgs& args, const floa
 
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args) {
   if (goes_by_heads(launch, args.spec, args.step)) return delta_heads(launch, args);
+  if (args.gates.alpha.data != nullptr)
+    return TESSERA_GPU_API(ErrorInvalidValue);  // makes_gates() was not asked
   if (args.step.max_sequence_rows == 1) return delta_recurrent(launch, args, nullptr);
   const bool in_chunks = goes_in_chunks(args.spec, args.step);
   float* conv = nullptr;

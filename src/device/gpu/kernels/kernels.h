@@ -274,7 +274,8 @@ struct DeltaArgs {
   GateProducts gates;  // in place of alpha and beta_logits
 };
 bool opens_gate(const GatedDeltaSpec& spec, const StepRows& step);
-// With the bits of project().
+// Whether DeltaArgs::gates may be given, as project() would make them: by whole heads, of up to
+// kDecodeRows rows, of an input of eight super-blocks.
 bool makes_gates(const Launch& launch, const DeltaArgs& args, const GateProducts& gates);
 bool leaves_rounded(const Launch& launch, const GatedDeltaSpec& spec, const StepRows& step);
 GpuError gated_delta(const Launch& launch, const DeltaArgs& args);

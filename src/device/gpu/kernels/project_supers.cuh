@@ -5,6 +5,7 @@
 
 #include "device/gpu/kernels/project_decode.cuh"
 #include "device/gpu/kernels/super_input.cuh"
+#include "device/gpu/kernels/supers_eight.cuh"
 
 namespace tessera::gpu {
 

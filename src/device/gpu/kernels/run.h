@@ -74,15 +74,16 @@ GpuError run_layers(const Launch& launch, const RunArgs& args);
 
 // ffn_all() of 2 to 8 rows and, in the same kernel, the mixer's projections of the layer behind:
 // those of its matrices that are quantised, with the bits of project() (ffn_next.cuh). Their
-// weights come while the FFN ends.
+// weights come while the FFN ends. The plain ones are left to the caller, or to the delta rule
+// where makes_gates().
 //
 //   if (leads_to(ffn, in)) {
 //     ffn_and_next(launch, ffn, in);
 //     project(launch, plain_outputs(in));  // where there are any
 //   }
 //
-// leads_to: whether both are of the shape of runs, which FfnArgs::passed is for, and `in` reads
-// what the FFN leaves.
+// leads_to: whether the FFN goes_together(), and `in` reads what it leaves with matrices of Q4_K
+// and Q6_K, whole groups of 32 rows, 396 of them at most.
 bool leads_to(const FfnArgs& ffn, const ProjectArgs& in);
 GpuError ffn_and_next(const Launch& launch, const FfnArgs& ffn, const ProjectArgs& in);
 ProjectArgs plain_outputs(const ProjectArgs& in);

@@ -271,8 +271,7 @@ bool fits_run(const FfnArgs& f) {
 }
 
 bool goes_together(const FfnArgs& f) {
-  constexpr int kLeastRows = 2;
-  return f.passed != nullptr && f.rows >= kLeastRows && f.rows <= kDecodeRows && fits_run(f);
+  return f.passed != nullptr && f.rows >= kLeastRoundedRows && f.rows <= kDecodeRows && fits_run(f);
 }
 
 bool leads_to(const FfnArgs& ffn, const ProjectArgs& in) {

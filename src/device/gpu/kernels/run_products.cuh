@@ -240,8 +240,8 @@ static __device__ __noinline__ void take_row(const Value* from, int entry, int n
   Eight v = await_eight(from, warp, lane, number);
   const float square = squares(v);
   v = times(v, weight);
-  // Others wait for the plain rows: they come ahead of the rounding. Three sums at once; where
-  // there is one row, the second is not read.
+  // Others wait for the plain rows: they come ahead of the rounding. Sums at once; where there
+  // is one row, the second is not read.
   if (n > 0) {
     float sums[2] = {dot_eight(load_eight(plain + kCols, lane), v, 0.0f),
                      dot_eight(load_eight(plain + 2 * kCols, lane), v, 0.0f)};

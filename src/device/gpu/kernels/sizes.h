@@ -67,6 +67,10 @@ inline std::size_t delta_chunks_at(const GatedDeltaSpec& spec, int rows) {
   return chunks_convolve(spec) ? 0 : delta_convolution_bytes(spec, rows);
 }
 
+// Of so many rows the FFN's hidden activations go from gate and up to down rounded
+// (rounds_hidden()).
+inline constexpr int kLeastRoundedRows = 2;
+
 struct FfnShape {
   int slots = 0;       // routed slots a row
   int expert_pad = 0;  // columns of one, padded to tiles

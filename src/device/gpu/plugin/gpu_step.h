@@ -121,11 +121,11 @@ class GpuStep {
     return run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
   }
   // What a layer's mixer calls; of the FFN nothing.
+  RunLayer mixer_calls(int layer, const StepShape& shape) const;
   RunLayer attention_calls(int layer, const AttentionSpec& spec, const StepShape& shape) const;
   RunLayer delta_calls(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
   int begin(const StepShape& shape) const;
   int embed_rows(const StepShape& shape) const;
-  RunLayer mixer_calls(int layer, const StepShape& shape) const;
   int mixer(int layer, const StepShape& shape) const;
   int mix(int layer, const RunLayer& calls) const;
   ProjectArgs output_args(int layer, const Input& input, const Matrix& matrix,

@@ -60,21 +60,25 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
 
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
-    const int layers = run_length(calls, shape);
-    const bool leads = layers == 0 && this->leads(calls, shape);
-    if (layers > 0)
+    std::size_t taken = 1;
+    if (const int layers = run_length(calls, shape); layers > 0) {
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
-    else if (leads)
+      taken = 2 * static_cast<std::size_t>(layers);
+    } else if (leads(calls, shape)) {
       TESSERA_TRY(run_leading(calls[1].layer, shape));
-    else
+      taken = 2;
+    } else {
       TESSERA_TRY(run(calls[0], shape));
-    calls = calls.subspan(layers > 0 ? 2 * static_cast<std::size_t>(layers) : leads ? 2 : 1);
+    }
+    calls = calls.subspan(taken);
   }
   return {};
 }
 
 bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) const {
-  if (shape.rows > kDecodeRows || calls.size() < 2 || calls[0].block != Block::ffn) return false;
+  if (shape.rows < 2 || shape.rows > kDecodeRows || calls.size() < 2 ||
+      calls[0].block != Block::ffn)
+    return false;
   const int next = calls[0].layer + 1;
   return calls[1] == BlockCall{Block::mixer, next} &&
          leads_to(ffn(next - 1, shape), mixer_calls(next, shape).in);
@@ -86,14 +90,17 @@ Status GpuStep::run_leading(int layer, const StepShape& shape) const {
   const GateProducts gates{calls.in.input, w.matrix(TensorRole::gdn_alpha),
                            w.matrix(TensorRole::gdn_beta)};
   ProjectArgs left = plain_outputs(calls.in);
-  if (layer_spec(layer).gated_delta() != nullptr && makes_gates(launch_, calls.delta, gates)) {
+  // Two that are plain: these, and no other.
+  if (left.n_outputs == 2 && layer_spec(layer).gated_delta() != nullptr &&
+      makes_gates(launch_, calls.delta, gates)) {
     calls.delta.gates = gates;
     left.n_outputs = 0;
   }
   int error = ffn_and_next(launch_, ffn(layer - 1, shape), calls.in);
-  if (error == 0 && left.n_outputs > 0) error = project(launch_, left);
+  if (error != 0) return status_of(error, fmt::format("FFN of layer {}", layer - 1).c_str());
+  if (left.n_outputs > 0) error = project(launch_, left);
   if (error == 0) error = mix(layer, calls);
-  return status_of(error, fmt::format("FFN of layer {} with layer {}", layer - 1, layer).c_str());
+  return error == 0 ? Status{} : status_of(error, fmt::format("mixer of layer {}", layer).c_str());
 }
 
 Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) const {
