@@ -146,7 +146,7 @@ __device__ __forceinline__ Share share_of(const SuperArgs& args, int part) {
 // --- Plain units ---
 
 // Of a warp's columns: a lane's part of the sums, [row of the unit][column], and of each column's
-// input the squares, whose sum over the warp stands where sum_of_groups() leaves it.
+// input the squares, in lane `column`.
 template <int kCols>
 struct PlainSums {
   float of[kPlainRows * kCols], squares;
@@ -178,7 +178,11 @@ __device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& 
       for (int r = 0; r < kPlainRows; ++r)
         sums.of[r * kCols + j] = dot_eight(w[r], x, sums.of[r * kCols + j]);
     }
-    sums.squares += sum_of_groups(square, lane);
+#pragma unroll
+    for (int j = 0; j < kCols; ++j) {
+      const float sum = sum_of_groups(square[j]);
+      if (lane == j) sums.squares += sum;
+    }
   }
 }
 
@@ -196,7 +200,7 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
   constexpr int kLanes = kWarp / (kPlainRows * kCols);
   const float all = spread_sums(sums.of, lane);
   if (lane % kLanes == 0) own[lane / kLanes] = all;
-  if (lane < kCols) own[kPlainRows * kCols + reversed_row<kCols>(lane)] = sums.squares;
+  if (lane < kCols) own[kPlainRows * kCols + lane] = sums.squares;
   __syncthreads();
   const int r = static_cast<int>(threadIdx.x) / kCols,
             column = static_cast<int>(threadIdx.x) % kCols;

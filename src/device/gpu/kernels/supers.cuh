@@ -56,32 +56,7 @@ __device__ __forceinline__ Eight times(const Eight& a, const Eight& b) {
 __device__ __forceinline__ float squares(const Eight& v) {
   return sum_squares(v.low) + sum_squares(v.high);
 }
-// The warp's sum of squares, a group's first: who has made a group passes on one number. Of kN rows
-// at once, kN a power of two: lane l < kN gets that of row reversed_row<kN>(l).
-template <int kN>
-__device__ __forceinline__ float sum_of_groups(float (&value)[kN], int lane) {
-  int mask = 1;
-#pragma unroll
-  for (int n = kN / 2; n > 0; n /= 2, mask *= 2) {
-    const bool upper = (lane & mask) != 0;
-#pragma unroll
-    for (int i = 0; i < n; ++i) {
-      const float given = upper ? value[i] : value[i + n];
-      value[i] = (upper ? value[i + n] : value[i]) + shuffle_xor(given, mask);
-    }
-  }
-#pragma unroll
-  for (; mask < kWarp; mask *= 2) value[0] += shuffle_xor(value[0], mask);
-  return value[0];
-}
-template <int kN>
-__device__ __forceinline__ int reversed_row(int lane) {
-  int row = 0;
-#pragma unroll
-  for (int bit = 1; bit < kN; bit *= 2) row = 2 * row + ((lane & bit) != 0 ? 1 : 0);
-  return row;
-}
-// In every lane.
+// The warp's sum of squares, a group's first: who has made a group passes on one number.
 __device__ __forceinline__ float sum_of_groups(float value) {
 #pragma unroll
   for (int mask = 1; mask < kWarp; mask *= 2) value += shuffle_xor(value, mask);
