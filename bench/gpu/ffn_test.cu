@@ -134,10 +134,10 @@ void run(const Case& c, std::uint64_t seed) {
   args.dense_out = dense_out.data();
   args.pair_out = pair_out.data();
 
-  std::vector<double> want;
-  std::vector<float> want_weights;
-  std::vector<std::int32_t> want_ids;
-  for (int r = 0; r < c.rows; ++r) {
+  std::vector<double> want(std::size_t(c.rows) * n);
+  std::vector<float> want_weights(c.n_expert > 0 ? pairs : 0);
+  std::vector<std::int32_t> want_ids(want_weights.size());
+  in_parallel(c.rows, [&](int r) {
     const float* x = hidden.data() + std::size_t(r) * n;
     const std::vector<float> normed = rms_normed(x, ffn_norm.data(), 1e-6f, c.n_embd);
     const std::vector<float> expert_in =
@@ -184,8 +184,9 @@ void run(const Case& c, std::uint64_t seed) {
         double w =
             p[std::size_t(e)] * double(c.router.weight_scale) / (c.router.normalize ? chosen : 1.0);
         if (c.expert_scale) w *= double(factor[std::size_t(e)]);
-        want_ids.push_back(e);
-        want_weights.push_back(float(w));
+        const std::size_t pair = std::size_t(r * c.n_used + i);
+        want_ids[pair] = e;
+        want_weights[pair] = float(w);
         const auto y = branch(expert_in.data(), gates[std::size_t(e)], ups[std::size_t(e)],
                               downs[std::size_t(e)], c.activation);
         for (std::size_t k = 0; k < n; ++k) moe[k] += w * y[k];
@@ -195,8 +196,8 @@ void run(const Case& c, std::uint64_t seed) {
     }
     if (c.post_norm) norm(sum, post);
     for (std::size_t k = 0; k < n; ++k)
-      want.push_back((double(x[k]) + sum[k]) * (c.layer_scale ? 0.7 : 1.0));
-  }
+      want[std::size_t(r) * n + k] = (double(x[k]) + sum[k]) * (c.layer_scale ? 0.7 : 1.0);
+  });
   // What the block adds is compared, not the residual that it adds to.
   const auto added = [&](std::vector<float> got) {
     std::vector<float> out;

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include <algorithm>
@@ -270,6 +271,17 @@ inline double gelu_tanh(double x) {
 }
 inline double activated(Activation kind, double g, double u) {
   return (kind == Activation::silu ? silu(g) : gelu_tanh(g)) * u;
+}
+
+// fn(0) .. fn(n - 1), which keep to places of their own, by all of the host's cores.
+inline void in_parallel(int n, const std::function<void(int)>& fn) {
+  const int threads = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  std::vector<std::thread> team;
+  for (int first = 0; first < threads; ++first)
+    team.emplace_back([=, &fn] {
+      for (int i = first; i < n; i += threads) fn(i);
+    });
+  for (std::thread& thread : team) thread.join();
 }
 
 // The families of tests; each prints what failed.

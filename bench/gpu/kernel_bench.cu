@@ -4,7 +4,8 @@
 //
 //   kernel_bench [layers [d][c][p][s]]        # decode, contexts, prompts; s: not chained
 //   kernel_bench [layers [2]...[8]]           # decode of so many rows
-//   kernel_bench [layers [q][w]]              # prompts of 512, of 4,096, whole: for a profiler
+//   kernel_bench [layers m]                   # prompts of 1,024 and 2,048
+//   kernel_bench [layers [q][h][w]]           # of 512, 2,048, 4,096, whole: for a profiler
 //   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
 //   kernel_bench [1 t]                        # draws (choose_bench.cu)
 #include <cstring>
@@ -527,6 +528,11 @@ int main(int argc, char** argv) {
     bench.prefill(512, 0);
     bench.prefill(4096, 0);
   }
+  if (std::strchr(only, 'm') != nullptr) {
+    bench.prefill(1024, 0);
+    bench.prefill(2048, 0);
+  }
   if (std::strchr(only, 'q') != nullptr) bench.whole_prompt(512);
+  if (std::strchr(only, 'h') != nullptr) bench.whole_prompt(2048);
   if (std::strchr(only, 'w') != nullptr) bench.whole_prompt(4096);
 }

@@ -250,9 +250,8 @@ GpuError many_branches(const Launch& launch, const FfnArgs& args, float* dense_o
   if (moe && moe_tiles) {
     stage(expert_norm(args));
     if (error == GpuError{}) error = sort_pairs(launch, args, tiles);
-    const int pairs = args.rows * args.moe.n_used;
-    const int most = std::min(pairs, pairs / kNarrowTokens + args.moe.n_expert);
-    if (error == GpuError{}) error = expert_tiles(launch, args, tiles, most);
+    if (error == GpuError{})
+      error = expert_tiles(launch, args, tiles, args.moe.n_expert, args.rows * args.moe.n_used);
   } else if (moe && error == GpuError{}) {
     error = expert_hidden(launch, args, scratch, false, false);
     if (error == GpuError{}) error = pair_output(launch, args, scratch);
@@ -278,9 +277,9 @@ GpuError ffn_branches(const Launch& launch, const FfnArgs& args) {
 }
 
 // What branches staged of many rows for the tiles is in the workspace still.
-GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles) {
+GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int experts, int pairs) {
   if (args.rows > kDecodeRows && experts_have_tiles(args))
-    return expert_tiles(launch, args, tiles_scratch(args, launch.workspace), tiles);
+    return expert_tiles(launch, args, tiles_scratch(args, launch.workspace), experts, pairs);
   const FfnScratch scratch = ffn_scratch(args, launch.workspace);
   const GpuError error = expert_hidden(launch, args, scratch, false, false);
   return error != GpuError{} ? error : pair_output(launch, args, scratch);

@@ -33,35 +33,75 @@ __device__ __forceinline__ bool find_work(const TileProduct& args, Planes& a, Pl
   return true;
 }
 
-// The up warps hand their sums to the gate warps, which store the activations.
-template <int kColumns, int kMost>
-__device__ void store_hidden(const TileProduct& args, int row_tile, const ExpertTile& work,
-                             float* acc, char* shared) {
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int g = lane / 4, t = lane % 4;
-  float* exchange =
-      reinterpret_cast<float*>(shared) + (warp % kHiddenTiles<kMost>)*kColumns * kTileRows + lane;
-  if (warp >= kHiddenTiles<kMost>)
+// What a warp's sums i of all lanes are spread by in shared memory, so that neither those who put
+// them there nor those who take a column for each of 32 tokens meet in a bank.
+__device__ __forceinline__ unsigned sums_spread(unsigned i) {
+  return (i / 4 % 4 * 2 + i % 2) * 4;
+}
+
+// Eight columns of a token's hidden activations, a piece of its row: every other one of 16, whose
+// sums of gate and of up stand at `gate` and `up`. Those past the matrix, from `rows` on, are zero.
+__device__ __forceinline__ uint4 hidden_piece(Activation kind, unsigned parity, unsigned token,
+                                              unsigned rows, const float* gate, const float* up) {
+  constexpr unsigned kSumsApart = 4 * kWarp;  // of eight tokens
+  const unsigned sum = token / 8 * 4 + token % 2;
+  const unsigned at = token / 8 * kSumsApart + token % 2 * kWarp;
+  const unsigned spread = token % 8 / 2 + parity * 4;
+  float g[8], u[8];
 #pragma unroll
-    for (int i = 0; i < kColumns / 2; ++i) exchange[i * kWarp] = acc[i];
-  __syncthreads();
-  if (warp >= kHiddenTiles<kMost> || row_tile * kTileRows >= args.h.col_tiles * kTileCols) return;
-  // Columns g and g + 8 of 16 stand in the same piece.
-  __half* column = args.h.at + row_tile / 4 * kHalfTile + half_place(g) % kPieceHalves;
-  const int piece = row_tile % 4 * 2 + g % 2;
+  for (unsigned i = 0; i < 8; ++i) {
+    const unsigned place = at + i / 4 * 2 * kWarp + ((spread + i % 4 * 8) ^ sums_spread(sum));
+    g[i] = gate[place], u[i] = up[place];
+  }
+  // All of one kind, side by side: what each takes is latency.
+  if (kind == Activation::silu)
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; i += i % 4 == 0 ? 1 : 3) {
-    const int token = i / 4 * 8 + 2 * t + i % 2;
-    if (token >= work.n) continue;
-    __half* at = column + (args.h.piece(work.first + token, piece) - args.h.at);
+    for (unsigned i = 0; i < 8; ++i) g[i] = quickly_activated(Activation::silu, g[i], u[i]);
+  else
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int row = row_tile * kTileRows + g + 8 * half, a = i + 2 * half;
-      const float value =
-          row < args.a.rows ? activated(args.activation, acc[a], exchange[a * kWarp]) : 0.0f;
-      at[4 * half] = to_half(value);
+    for (unsigned i = 0; i < 8; ++i) g[i] = quickly_activated(Activation::gelu_tanh, g[i], u[i]);
+#pragma unroll
+  for (unsigned i = 0; i < 8; ++i)
+    if (2 * i + parity >= rows) g[i] = 0;
+  const auto two = [&](int i) { return as_bits(__halves2half2(to_half(g[i]), to_half(g[i + 1]))); };
+  return {two(0), two(2), two(4), two(6)};
+}
+
+// Gate's and up's sums meet in shared memory: all of them where weights had room there, else those
+// of 64 tokens at a time.
+template <BlockType kType, int kColumns, int kMost>
+__device__ void store_hidden(const TileProduct& args, const ExpertTile& work, const float* acc,
+                             char* shared) {
+  constexpr bool kAll = kColumns <= 64 || kHasWeightRing;
+  constexpr unsigned kTiles = kHiddenTiles<kMost>, kRound = kAll ? kColumns : 64;
+  constexpr unsigned kSums = kRound / 2 * kWarp;  // of a warp
+  static_assert(2 * kTiles * kSums * sizeof(float) <=
+                kTileStages * kStageBytes<kMost> + (kAll ? kWeightBytes<kType, kMost> : 0));
+  const unsigned lane = threadIdx.x % kWarp;
+  float* sums = reinterpret_cast<float*>(shared);
+#pragma unroll
+  for (unsigned first = 0; first < kColumns; first += kRound) {
+    float* own = sums + threadIdx.x / kWarp * kSums;
+#pragma unroll
+    for (unsigned i = 0; i < kRound / 2; ++i)
+      own[i * kWarp + (lane ^ sums_spread(i))] = acc[first / 2 + i];
+    __syncthreads();
+#pragma unroll 1
+    for (unsigned item = threadIdx.x; item < kRound * kTiles * 2; item += kTileThreads<kMost>) {
+      const unsigned token = item % kRound, tile = item / kRound / 2, parity = item / kRound % 2;
+      const int row_tile = static_cast<int>(blockIdx.x * kTiles + tile);
+      const int row = row_tile * kTileRows;
+      const int place = static_cast<int>(first + token);
+      if (place >= work.n || row >= args.h.col_tiles * kTileCols) continue;
+      const uint4 halves =
+          hidden_piece(args.activation, parity, token,
+                       static_cast<unsigned>(max(args.a.rows - row, 0)), sums + tile * kSums,
+                       sums + (kTiles + tile) * kSums);
+      __half* to =
+          args.h.piece(work.first + place, row_tile % 4 * 2 + static_cast<int>(parity));
+      store_sixteen(to + row_tile / 4 * kHalfTile, halves);
     }
+    __syncthreads();
   }
 }
 
@@ -77,22 +117,31 @@ __device__ void hidden_work(const TileProduct& args, const Planes& a, const Plan
   if (warp >= kTiles) w.data = b.data;
   float acc[kColumns / 2];
   multiply_tiles<kType, kColumns, kMost>(w, row_tile, tokens, shared, acc);
-  store_hidden<kColumns, kMost>(args, row_tile, work, acc, shared);
+  store_hidden<kType, kColumns, kMost>(args, work, acc, shared);
 }
 
-// A column of the tile: the sums of its rows, to the pair that it stands for.
+// The sums of a row tile, each token's to the row of its pair.
 template <int kColumns>
 __device__ __forceinline__ void store_output(const TileProduct& args, int row_tile, int n,
                                              const std::int32_t* pairs, const float* acc) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, first = 2 * (lane % 4);
   const int row = row_tile * kTileRows + lane / 4;
+  const int low = row < args.a.rows ? n : 0, high = row + 8 < args.a.rows ? n : 0;
+  float* out = args.out + row;
+  const int stride = static_cast<int>(args.stride);
 #pragma unroll
-  for (int i = 0; i < kColumns / 2; i += i % 4 == 0 ? 1 : 3) {
-    const int token = i / 4 * 8 + 2 * (lane % 4) + i % 2;
-    if (token >= n) continue;
-    float* at = args.out + pairs[token] * args.stride + row;
-    if (row < args.a.rows) at[0] = acc[i];
-    if (row + 8 < args.a.rows) at[8] = acc[i + 2];
+  for (int j = 0; j < kColumns / 8; j += 4) {
+    int2 two[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k)
+      two[k] = *reinterpret_cast<const int2*>(pairs + 8 * (j + k) + first);
+#pragma unroll
+    for (int k = 0; k < 8; ++k) {
+      const int token = 8 * j + k / 2 * 8 + first + k % 2, sum = 4 * j + k / 2 * 4 + k % 2;
+      float* at = out + std::int64_t{k % 2 == 0 ? two[k / 2].x : two[k / 2].y} * stride;
+      if (token < low) at[0] = acc[sum];
+      if (token < high) at[8] = acc[sum + 2];
+    }
   }
 }
 
@@ -101,31 +150,26 @@ __device__ __forceinline__ void store_output(const TileProduct& args, int row_ti
 template <BlockType kType, int kColumns, int kMost>
 __device__ void output_work(const TileProduct& args, const Planes& a, const ExpertTile& work,
                             char* shared) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int n = a.col_tiles;
   int row_tile = static_cast<int>(blockIdx.x) * args.row_blocks * kTileWarps<kMost> +
                  static_cast<int>(threadIdx.x) / kWarp;
-  auto from = Tile<kType>::at(a, min(row_tile, a.row_tiles - 1), lane);
-  Tile<kType> even, odd;
-  even.load(from, 0);
-  TokenRing<kMost> ring(shared, {args.x, nullptr, 1, work.first, work.n}, n, args.stages);
-  auto* pairs = reinterpret_cast<std::int32_t*>(shared + args.stages * kStageBytes<kMost>);
+  char* behind = shared + args.stages * kStageBytes<kMost>;
+  WeightFeed<kType, kMost, true> weights(a, min(row_tile, a.row_tiles - 1), args.row_blocks,
+                                 behind + kMost * sizeof(std::int32_t));
+  TokenRing<kMost> ring(shared, {args.x, nullptr, 1, work.first, work.n}, n, args.stages, weights);
+  auto* pairs = reinterpret_cast<std::int32_t*>(behind);
   for (int i = static_cast<int>(threadIdx.x); i < work.n; i += kTileThreads<kMost>)
     pairs[i] = args.list[work.first + i];
   for (int block = 0; block < args.row_blocks; ++block) {
-    // Past the matrix a warp goes on with its last row tile, and stores nothing.
-    const int skipped = row_tile + kTileWarps<kMost> < a.row_tiles ? kTileWarps<kMost> : 0;
     float acc[kColumns / 2];
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
     for (int tile = 0; tile < n; tile += 2) {
-      if (tile + 1 < n) odd.load(from, tile + 1);
-      const int at = block == 0 ? ring.turn() : ring.pass();
-      multiply_stage<kType, kColumns>(even, shared, at, acc);
-      const bool last = tile + 2 >= n;
-      if (last) from.skip(a, skipped);
-      if (!last || block + 1 < args.row_blocks) even.load(from, last ? 0 : tile + 2);
-      if (tile + 1 < n) multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
+      const int at = block == 0 ? ring.turn(weights) : ring.pass(weights);
+      multiply_stage<kType, kColumns>(weights.first(), shared, at, acc);
+      const Tile<kType>& odd = weights.second();
+      if (tile + 1 < n)
+        multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
     }
     end_products<kColumns>(acc);
     store_output<kColumns>(args, row_tile, work.n, pairs, acc);
@@ -153,9 +197,9 @@ __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
   Planes a, b;
   ExpertTile work{};
   if (!find_work<kMost>(args, a, b, work)) return;
-  if (work.n <= 32)
-    expert_work<kType, 32, kMost, kGateUp>(args, a, b, work, shared);
-  else
+  if (work.n <= kFewTokens)
+    expert_work<kType, kFewTokens, kMost, kGateUp>(args, a, b, work, shared);
+  else if constexpr (kMost > kFewTokens)
     expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
 }
 
@@ -177,7 +221,7 @@ GpuError launch_dense_columns(const Launch& launch, const TileProduct& args) {
   return launch_kernel(
       launch, dense_kernel<kType, kColumns>,
       tile_grid(args.a, kHiddenTiles<kColumns>, (args.rows + kColumns - 1) / kColumns),
-      dim3(kTileThreads<kColumns>), kTileShared<kColumns>, args);
+      dim3(kTileThreads<kColumns>), tile_shared<kType, kColumns>(kTileStages), args);
 }
 
 template <BlockType kType>
@@ -191,8 +235,9 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
 
 // Column tiles of a tile's tokens that stay in shared memory at once, and blocks of rows that then
 // meet them.
-template <int kMost>
-constexpr int kMostHeld = (227 * 1024 / kTileBlocks<kMost> - 3072) / kStageBytes<kMost>;
+template <BlockType kType, int kMost>
+constexpr int kMostHeld =
+    (227 * 1024 / kTileBlocks<kMost> - 3072 - kWeightBytes<kType, kMost>) / kStageBytes<kMost>;
 constexpr int kMostRowBlocks = 4;
 
 template <BlockType kType, int kMost, bool kGateUp>
@@ -200,31 +245,38 @@ GpuError launch_experts(const Launch& launch, TileProduct args, int max_tiles) {
   const auto kernel = expert_kernel<kType, kMost, kGateUp>;
   if constexpr (kGateUp)
     return launch_kernel(launch, kernel, tile_grid(args.a, kHiddenTiles<kMost>, max_tiles),
-                         dim3(kTileThreads<kMost>), kTileShared<kMost>, args);
+                         dim3(kTileThreads<kMost>), tile_shared<kType, kMost>(kTileStages), args);
   // Tiles come by pairs.
   const bool held =
-      args.a.col_tiles <= kMostHeld<kMost> / 2 * 2 && shared_limit(launch) >= 227 * 1024;
+      args.a.col_tiles <= kMostHeld<kType, kMost> / 2 * 2 && shared_limit(launch) >= 227 * 1024;
   args.stages = held ? (args.a.col_tiles + 1) / 2 * 2 : kTileStages;
   // No more than leaves every multiprocessor something to do.
   const int blocks = (args.a.row_tiles + kTileWarps<kMost> - 1) / kTileWarps<kMost> * max_tiles;
   const int places = std::max(1, launch.multiprocessors) * kTileBlocks<kMost>;
   args.row_blocks = held ? std::clamp(blocks / places, 1, kMostRowBlocks) : 1;
-  const std::size_t shared = static_cast<std::size_t>(args.stages) * kStageBytes<kMost> + 1024 +
+  const std::size_t shared = tile_shared<kType, kMost>(args.stages) +
                              kMost * sizeof(std::int32_t);
   return launch_kernel(launch, kernel,
                        tile_grid(args.a, args.row_blocks * kTileWarps<kMost>, max_tiles),
                        dim3(kTileThreads<kMost>), shared, args);
 }
 
+template <BlockType kType, bool kGateUp>
+GpuError launch_experts(const Launch& launch, const TileProduct& args, int max_tiles, int tokens) {
+  if (tokens == kFewTokens)
+    return launch_experts<kType, kFewTokens, kGateUp>(launch, args, max_tiles);
+  if (tokens == kNarrowTokens)
+    return launch_experts<kType, kNarrowTokens, kGateUp>(launch, args, max_tiles);
+  return launch_experts<kType, kTileTokens, kGateUp>(launch, args, max_tiles);
+}
+
 // `tokens`: of a tile at most.
 GpuError product_of_experts(const Launch& launch, const TileProduct& args, int max_tiles,
                             int tokens) {
-#define TESSERA_EXPERTS(TYPE)                                                                  \
-  if (args.h.at != nullptr)                                                                    \
-    return tokens == kNarrowTokens ? launch_experts<TYPE, 64, true>(launch, args, max_tiles)   \
-                                   : launch_experts<TYPE, 128, true>(launch, args, max_tiles); \
-  return tokens == kNarrowTokens ? launch_experts<TYPE, 64, false>(launch, args, max_tiles)    \
-                                 : launch_experts<TYPE, 128, false>(launch, args, max_tiles)
+#define TESSERA_EXPERTS(TYPE)                                                   \
+  return args.h.at != nullptr                                                   \
+             ? launch_experts<TYPE, true>(launch, args, max_tiles, tokens)      \
+             : launch_experts<TYPE, false>(launch, args, max_tiles, tokens)
   TESSERA_GPU_FOR_TYPE(args.a.type, TESSERA_EXPERTS)
 #undef TESSERA_EXPERTS
   return TESSERA_GPU_API(ErrorInvalidValue);
@@ -297,7 +349,7 @@ GpuError dense_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratc
 }
 
 GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScratch& scratch,
-                      int most) {
+                      int experts, int pairs) {
   GpuError error = cover_pairs(launch, ffn, scratch);
   if (error != GpuError{}) return error;
   const MoeArgs& moe = ffn.moe;
@@ -315,6 +367,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.activation = moe.activation;
   args.h = scratch.h;
   const int tokens = expert_tile_tokens(ffn);
+  const int most = std::min(pairs, pairs / tokens + experts);  // tiles
   error = product_of_experts(launch, args, most, tokens);
   if (error != GpuError{}) return error;
   args.a = planes_of(moe.shape.down);

@@ -32,8 +32,8 @@ bool experts_have_tiles(const FfnArgs& args);
 // dense_h from x, then the product into `out` (added to it where `add`).
 GpuError dense_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch,
                      float* out, bool add);
-// pair_out of the experts in the table, from x, list and first; as many tiles at most.
+// pair_out of the experts in the table, from x, list and first: of so many, with so many pairs.
 GpuError expert_tiles(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch,
-                      int most);
+                      int experts, int pairs);
 
 }  // namespace tessera::gpu

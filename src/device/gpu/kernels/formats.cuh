@@ -122,31 +122,19 @@ struct Tile {
   }
 
   __device__ __forceinline__ void load(const At& from, int col_tile) {
-    const std::byte* quants = from.quants + col_tile * kQuantBytes;
-    if constexpr (kEight) {
-      put(q, load_stream(reinterpret_cast<const uint4*>(quants)));
-      put(q + 4, load_stream(reinterpret_cast<const uint4*>(quants + 512)));
-    } else if constexpr (kTwo) {
-      put(q, load_stream(reinterpret_cast<const uint2*>(quants)));
-    } else {
-      put(q, load_stream(reinterpret_cast<const uint4*>(quants)));
-    }
-    const std::byte* extra = from.extra + col_tile * kExtraBytes;
-    if constexpr (kFifthBit) x[0] = load_stream(reinterpret_cast<const std::uint32_t*>(extra));
-    if constexpr (kSixth) put(x, load_stream(reinterpret_cast<const uint2*>(extra)));
-    const std::byte* scales = from.scales + col_tile * (kScaleWords * 32);
-    if constexpr (kScaleWords == 4)
-      put(s, __ldg(reinterpret_cast<const uint4*>(scales)));
-    else if constexpr (kScaleWords == 2)
-      put(s, __ldg(reinterpret_cast<const uint2*>(scales)));
-    else
-      s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales));
-    const std::byte* supers =
-        from.supers + static_cast<unsigned>(col_tile) / 4 * (kPairSuper ? 64 : 32);
-    if constexpr (kPairSuper)
-      put(d, __ldg(reinterpret_cast<const uint2*>(supers)));
-    else if constexpr (kSingleSuper)
-      d[0] = __ldg(reinterpret_cast<const std::uint32_t*>(supers));
+    load_parts({from.quants + col_tile * kQuantBytes, from.extra + col_tile * kExtraBytes,
+                from.scales + col_tile * (kScaleWords * 32),
+                from.supers + static_cast<unsigned>(col_tile) / 4 * (kPairSuper ? 64 : 32)},
+               [](const auto* at) { return load_stream(at); },
+               [](const auto* at) { return __ldg(at); });
+  }
+  // Of one tile in shared memory, where each plane's part stands.
+  __device__ __forceinline__ void load_here(const At& tile, int lane) {
+    const int g = lane / 4;
+    const auto read = [](const auto* at) { return *at; };
+    load_parts({tile.quants + lane * (kTwo ? 8 : 16), tile.extra + lane * (kSixth ? 8 : 4),
+                tile.scales + g * (kScaleWords * 4), tile.supers + g * (kPairSuper ? 8 : 4)},
+               read, read);
   }
   __device__ __forceinline__ void load(const Planes& p, int row_tile, int col_tile, int lane) {
     load(at(p, row_tile, lane), col_tile);
@@ -241,6 +229,33 @@ struct Tile {
   }
 
  private:
+  // This lane's parts, by what reads bytes that nobody else does, and by what reads the others.
+  template <typename Own, typename Shared>
+  __device__ __forceinline__ void load_parts(const At& at, Own own, Shared shared) {
+    const auto words = [](const std::byte* from, auto* type) {
+      return reinterpret_cast<decltype(type)>(from);
+    };
+    const uint4* four = nullptr;
+    const uint2* two = nullptr;
+    const std::uint32_t* one = nullptr;
+    if constexpr (kTwo)
+      put(q, own(words(at.quants, two)));
+    else
+      put(q, own(words(at.quants, four)));
+    if constexpr (kEight) put(q + 4, own(words(at.quants + 512, four)));
+    if constexpr (kFifthBit) x[0] = own(words(at.extra, one));
+    if constexpr (kSixth) put(x, own(words(at.extra, two)));
+    if constexpr (kScaleWords == 4)
+      put(s, shared(words(at.scales, four)));
+    else if constexpr (kScaleWords == 2)
+      put(s, shared(words(at.scales, two)));
+    else
+      s[0] = shared(words(at.scales, one));
+    if constexpr (kPairSuper)
+      put(d, shared(words(at.supers, two)));
+    else if constexpr (kSingleSuper)
+      d[0] = shared(words(at.supers, one));
+  }
   __device__ __forceinline__ static void put(std::uint32_t* to, uint4 v) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;
   }

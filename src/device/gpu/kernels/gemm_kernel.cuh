@@ -225,7 +225,8 @@ __device__ __forceinline__ void store_hidden(const GemmArgs& args, int row_tile,
       for (int i = 0; i < 2; ++i) {
         const int c = 8 * j + column + i;
         const float value =
-            activated(args.activation, acc[8 * j + 2 * half + i], acc[8 * j + 4 + 2 * half + i]);
+            quickly_activated(args.activation, acc[8 * j + 2 * half + i],
+                              acc[8 * j + 4 + 2 * half + i]);
         const int piece = j % 8 / 2 * 2 + i;
         at[j / 8 * kHalfTile + (piece ^ row_swizzle(row)) * kPieceHalves + j % 2 * 4 + column / 2] =
             to_half(first + c < args.hidden_cols ? value : 0.0f);

@@ -76,6 +76,11 @@ __device__ __forceinline__ float activated(Activation kind, float gate, float up
   return (kind == Activation::silu ? silu(gate) : gelu_tanh(gate)) * up;
 }
 
+// Of what becomes a half.
+__device__ __forceinline__ float quickly_activated(Activation kind, float gate, float up) {
+  return (kind == Activation::silu ? quick_silu(gate) : gelu_tanh(gate)) * up;
+}
+
 __device__ __forceinline__ float4 four_at(const float* at) {
   return *reinterpret_cast<const float4*>(at);
 }

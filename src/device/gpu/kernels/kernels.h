@@ -345,9 +345,9 @@ GpuError ffn_all(const Launch& launch, const FfnArgs& args);
 GpuError ffn_route(const Launch& launch, const FfnArgs& args);
 GpuError ffn_branches(const Launch& launch, const FfnArgs& args);
 GpuError ffn_finish(const Launch& launch, const FfnArgs& args);
-// After branches, with nothing but itself between: pair_out of those in another moe.table, whose
-// pairs make at most `tiles` tiles (expert_tiles_of() each expert's).
-GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int tiles);
+// After branches, with nothing but itself between: pair_out of those in another moe.table, in which
+// so many experts have so many pairs.
+GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int experts, int pairs);
 
 // Without a layer: sums = [rows][n_embd], of the pairs in moe.ids the weighted outputs, whose rows
 // `hidden` holds as the experts read them. A slot of weight zero counts for nothing. Uses pair_out.

@@ -37,7 +37,7 @@ GpuError launch_columns(const Launch& launch, const TileProduct& args) {
   return launch_kernel(
       launch, tiles_kernel<kType, kColumns>,
       tile_grid(args.a, kTileWarps<kColumns>, (args.rows + kColumns - 1) / kColumns),
-      dim3(kTileThreads<kColumns>), kTileShared<kColumns>, args);
+      dim3(kTileThreads<kColumns>), tile_shared<kType, kColumns>(kTileStages), args);
 }
 
 template <BlockType kType>

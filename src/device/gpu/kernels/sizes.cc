@@ -129,7 +129,7 @@ TilesLayout tiles_layout(const FfnArgs& args) {
   place(at.dense_h, half_rows_bytes(rows, shape.dense_pad));
   place(at.list, pairs * 4);
   place(at.first, (experts + 1) * 4);
-  place(at.tiles, (pairs / kNarrowTokens + experts) * 12);
+  place(at.tiles, (pairs / kFewTokens + experts) * 12);
   place(at.n_tiles, 4);
   // Of the router in two parts, or of a matrix of the dense branch.
   place(at.weights, std::max({gemm_room(args.rows, 2 * args.moe.n_expert, args.n_embd),

@@ -109,10 +109,6 @@ inline constexpr std::size_t kMostGemmRoom = std::size_t{96} << 20;
 std::size_t gemm_room(int rows, int weight_rows, int cols);
 
 // Tokens of a tensor-core tile at most, where matrices have few and where they have many.
-inline constexpr int kNarrowTokens = 64, kTileTokens = 128;
-// No expert's pairs make more tiles than this, whichever are taken.
-constexpr int expert_tiles_of(int pairs) {
-  return (pairs + kNarrowTokens - 1) / kNarrowTokens;
-}
+inline constexpr int kFewTokens = 32, kNarrowTokens = 64, kTileTokens = 128;
 
 }  // namespace tessera::gpu

@@ -37,7 +37,9 @@ struct TileProduct {
 // that experts that come in groups are cut as all at once.
 inline int expert_tile_tokens(const FfnArgs& args) {
   const int mean = args.rows * args.moe.n_used / args.moe.n_expert;
-  return mean <= kNarrowTokens * 3 / 4 ? kNarrowTokens : kTileTokens;
+  for (const int tokens : {kFewTokens, kNarrowTokens})
+    if (mean <= tokens * 3 / 4) return tokens;
+  return kTileTokens;
 }
 
 }  // namespace tessera::gpu

@@ -2,9 +2,9 @@
 // weights decoded to f16 in the registers in which the matrix instruction takes them, the tokens
 // through a ring of shared-memory tiles filled by asynchronous copies.
 //
-// A block has 16 warps. Where its tiles have 64 tokens at most it has 8, and three such blocks
-// stand on a multiprocessor: few tokens mean that it decodes most of the time, and some blocks
-// decode while others wait for weights or at their barrier.
+// A block has 16 warps. Where its tiles have 64 tokens at most it has 8, and two such blocks stand
+// on a multiprocessor, of 32 tokens three: few tokens mean that it decodes most of the time, and
+// some blocks decode while others wait at their barrier. Weights come by weight_feed.cuh.
 //
 // Tokens are rows of halves (half_rows.cuh). A column of the result depends on nothing but that
 // token, and its sum runs over the columns in rising order.
@@ -14,28 +14,21 @@
 // and 128 / 256 of its token bytes a product of 256 x 128.
 #pragma once
 
-#include "device/gpu/kernels/formats.cuh"
 #include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/shared_memory.cuh"
 #include "device/gpu/kernels/tile_product.cuh"
+#include "device/gpu/kernels/weight_feed.cuh"
 #include "device/gpu/kernels/warpgroup.cuh"
 
 namespace tessera::gpu {
 
-// Of a block whose tiles have up to kMost tokens, and how many such blocks a multiprocessor holds.
-template <int kMost>
-inline constexpr int kTileWarps = kMost <= kNarrowTokens ? 8 : 16;
-template <int kMost>
-inline constexpr int kTileThreads = kTileWarps<kMost>* kWarp;
-template <int kMost>
-inline constexpr int kTileBlocks = kMost <= kNarrowTokens ? 3 : 1;
-// Tiles of tokens in shared memory, by pairs: one on its way, one that is multiplied, and the one
-// before, which the last products may still read.
-inline constexpr int kTileStages = 6;
-template <int kMost>
-inline constexpr int kStageBytes = kMost* kTileCols * 2;
-template <int kMost>
-inline constexpr int kTileShared = kTileStages* kStageBytes<kMost> + 1024;
+// Shared memory of a block: tokens, and weights where the device has as much as Hopper, whose code
+// takes it.
+template <BlockType kType, int kMost>
+std::size_t tile_shared(int stages, int weights = kWeightBytes<kType, kMost>) {
+  const bool ring = shared_limit() >= std::size_t{227} * 1024;
+  return static_cast<std::size_t>(stages * kStageBytes<kMost> + (ring ? weights : 0) + 1024);
+}
 
 // The blocks of a product: `each` row tiles a block, by tiles of tokens.
 inline dim3 tile_grid(const Planes& w, int each, int tiles) {
@@ -186,26 +179,36 @@ template <int kMost>
 class TokenRing {
  public:
   // `places` for tiles, an even number: all there are, or kTileStages at least.
-  __device__ TokenRing(char* shared, const TokenTile& tokens, int tiles, int places)
+  template <typename Weights>
+  __device__ TokenRing(char* shared, const TokenTile& tokens, int tiles, int places,
+                       Weights& weights)
       : shared_(shared), tokens_(tokens.n), left_(tiles), places_(places) {
+    weights.begin();
 #pragma unroll
     for (int i = 0; i < kCount; ++i) from_[i] = tokens.piece(min(token(i), tokens.n - 1), piece());
     copy();
+    weights.begin_behind();
   }
   // Waits for the next pair, whose place in shared memory it returns, and asks for the one after
   // it, into the place of the pair before the last: every warp has waited for that one's products.
-  __device__ __forceinline__ int turn() {
-    copy_wait<0>();
+  template <typename Weights>
+  __device__ __forceinline__ int turn(Weights& weights) {
+    weights.early();
+    copy_wait<Weights::kPending>();
     async_fence();
     __syncthreads();
     copy();
-    return pass();
+    weights.turn();
+    return place();
   }
   // The same of tokens that are all there.
-  __device__ __forceinline__ int pass() {
-    const int at = at_;
-    step(at_);
-    return at;
+  template <typename Weights>
+  __device__ __forceinline__ int pass(Weights& weights) {
+    weights.early();
+    copy_wait<Weights::kPending>();
+    __syncwarp();
+    weights.turn();
+    return place();
   }
 
  private:
@@ -231,6 +234,11 @@ class TokenRing {
     left_ -= 2;
     step(free_);
     copy_commit();
+  }
+  __device__ __forceinline__ int place() {
+    const int at = at_;
+    step(at_);
+    return at;
   }
   __device__ __forceinline__ void step(int& place) const {
     place += 2 * kStageBytes<kMost>;
@@ -301,43 +309,24 @@ template <int kColumns>
 __device__ __forceinline__ void end_products(float*) {}
 #endif
 
-// A row tile's first weights, and all that goes with their levels, on their way into L2 (Hopper)
-// while the block finds its tokens. One lane asks.
-template <BlockType kType>
-__device__ __forceinline__ void fetch_first(const typename Tile<kType>::At& from, int tiles) {
-  using T = Tile<kType>;
-  constexpr int kTurn = kSuperCols / kTileCols;
-  const int supers = tiles / kTurn;
-  if (supers == 0) return;
-  fetch_ahead(from.quants, kTurn * T::kQuantBytes);
-  if constexpr (T::kExtraBytes > 0) fetch_ahead(from.extra, kTurn * T::kExtraBytes);
-  fetch_ahead(from.scales, supers * kTurn * T::kScaleWords * 32);
-  if constexpr (T::kPairSuper || T::kSingleSuper)
-    fetch_ahead(from.supers, supers * (T::kPairSuper ? 64 : 32));
-}
-
 // acc[4 * j + i] of multiply_f16 for this warp's row tile and the columns 8j..: all column tiles.
 // `row_tile` may lie past the matrix: then the warp computes with what is there and stores nothing.
 template <BlockType kType, int kColumns, int kMost>
 __device__ void multiply_tiles(const Planes& w, int row_tile, const TokenTile& tokens, char* shared,
                                float* acc) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   row_tile = min(row_tile, w.row_tiles - 1);
   const int n = w.col_tiles;
-  const auto from = Tile<kType>::at(w, row_tile, lane);
-  if (lane == 0) fetch_first<kType>(from, n);
+  char* behind = shared + kTileStages * kStageBytes<kMost>;
+  WeightFeed<kType, kMost, false> weights(w, row_tile, 1, behind);
+  TokenRing<kMost> ring(shared, tokens, n, kTileStages, weights);
 #pragma unroll
   for (int i = 0; i < kColumns / 2; ++i) acc[i] = 0;
-  Tile<kType> even, odd;
-  even.load(from, 0);
-  TokenRing<kMost> ring(shared, tokens, n, kTileStages);
+  group_results<kColumns>(acc);  // else ptxas has each product wait for the one before it
   for (int tile = 0; tile < n; tile += 2) {
-    if (tile + 1 < n) odd.load(from, tile + 1);
-    const int at = ring.turn();
-    multiply_stage<kType, kColumns>(even, shared, at, acc);
+    const int at = ring.turn(weights);
+    multiply_stage<kType, kColumns>(weights.first(), shared, at, acc);
     if (tile + 1 == n) break;
-    if (tile + 2 < n) even.load(from, tile + 2);
-    multiply_stage<kType, kColumns>(odd, shared, at + kStageBytes<kMost>, acc);
+    multiply_stage<kType, kColumns>(weights.second(), shared, at + kStageBytes<kMost>, acc);
   }
   end_products<kColumns>(acc);
   copy_wait<0>();

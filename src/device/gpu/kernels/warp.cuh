@@ -127,10 +127,14 @@ __device__ __forceinline__ std::uint32_t load_stream(const std::uint32_t* at) {
 #endif
 }
 
-// `bytes` from `at` on into L2, both multiples of 16 (Hopper); nothing waits for them.
-__device__ __forceinline__ void fetch_ahead(const std::byte* at, int bytes) {
-#if defined(TESSERA_GPU_PTX) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(at), "r"(bytes) : "memory");
+// To the GPU's memory as one store: of a struct that it has taken apart the compiler makes four.
+__device__ __forceinline__ void store_sixteen(void* at, uint4 v) {
+#ifdef TESSERA_GPU_PTX
+  asm volatile("st.global.v4.u32 [%0], {%1,%2,%3,%4};" ::"l"(at), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
+               : "memory");
+#else
+  *static_cast<uint4*>(at) = v;
 #endif
 }
 

@@ -185,9 +185,10 @@ Status ExpertStream::use(const Filled& filled, std::span<const std::int32_t> pai
   for (std::size_t i = 0; i < filled.experts.size(); ++i) {
     const std::int32_t own = pairs[static_cast<std::size_t>(filled.experts[i])];
     args.table.experts[i] = own > 0 ? filled.experts[i] : -1;
-    args.tiles += expert_tiles_of(own);
+    args.experts += own > 0 ? 1 : 0;
+    args.pairs += own;
   }
-  if (args.tiles == 0) return {};
+  if (args.pairs == 0) return {};
   TESSERA_TRY(status_of(GPU(StreamWaitEvent)(queue, group.filled.get(), 0), "streamed experts"));
   TESSERA_TRY(compute(args));
   return status_of(GPU(EventRecord)(group.used.get(), queue), "streamed experts");

@@ -28,7 +28,7 @@ namespace tessera::gpu {
 // What one call of `compute` is to read.
 struct StreamedGroup {
   TableArgs table;
-  int tiles = 0;  // that the pairs of its experts make
+  int experts = 0, pairs = 0;  // that are wanted, and by how many
 };
 
 class ExpertStream {

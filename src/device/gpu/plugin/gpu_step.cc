@@ -225,7 +225,7 @@ Status GpuStep::stream(int layer, const StepShape& shape, const StreamedGroup& g
   FfnArgs args = ffn(layer, shape);
   args.moe.table = group.table.table;
   int error = set_expert_table(launch, group.table);
-  if (error == 0) error = ffn_more_experts(launch, args, group.tiles);
+  if (error == 0) error = ffn_more_experts(launch, args, group.experts, group.pairs);
   return status_of(error, "streamed experts");
 }
 
