@@ -267,6 +267,9 @@ GpuError launch_experts(const Launch& launch, const TileProduct& args, int max_t
     return launch_experts<kType, kFewTokens, kGateUp>(launch, args, max_tiles);
   if (tokens == kNarrowTokens)
     return launch_experts<kType, kNarrowTokens, kGateUp>(launch, args, max_tiles);
+  if constexpr (kGateUp)
+    if (tokens == kMiddleTokens)
+      return launch_experts<kType, kMiddleTokens, kGateUp>(launch, args, max_tiles);
   return launch_experts<kType, kTileTokens, kGateUp>(launch, args, max_tiles);
 }
 

@@ -8,6 +8,10 @@
 
 namespace tessera::gpu {
 
+// Of experts with some more than kNarrowTokens: gate and up in blocks like those, two on a
+// multiprocessor, of which one loads and stores while the other multiplies.
+inline constexpr int kMiddleTokens = 96;
+
 // One tile of an expert's tokens: places first .. first + n - 1 of the list.
 struct ExpertTile {
   std::int32_t expert, first, n;
@@ -37,7 +41,7 @@ struct TileProduct {
 // that experts that come in groups are cut as all at once.
 inline int expert_tile_tokens(const FfnArgs& args) {
   const int mean = args.rows * args.moe.n_used / args.moe.n_expert;
-  for (const int tokens : {kFewTokens, kNarrowTokens})
+  for (const int tokens : {kFewTokens, kNarrowTokens, kMiddleTokens})
     if (mean <= tokens * 3 / 4) return tokens;
   return kTileTokens;
 }

@@ -2,9 +2,9 @@
 // weights decoded to f16 in the registers in which the matrix instruction takes them, the tokens
 // through a ring of shared-memory tiles filled by asynchronous copies.
 //
-// A block has 16 warps. Where its tiles have 64 tokens at most it has 8, and two such blocks stand
-// on a multiprocessor, of 32 tokens three: few tokens mean that it decodes most of the time, and
-// some blocks decode while others wait at their barrier. Weights come by weight_feed.cuh.
+// A block has 16 warps. Where its tiles have 96 tokens at most it has 8, and two such blocks stand
+// on a multiprocessor, of 32 tokens three: some decode, load or store while others multiply or wait
+// at their barrier. Weights come by weight_feed.cuh.
 //
 // Tokens are rows of halves (half_rows.cuh). A column of the result depends on nothing but that
 // token, and its sum runs over the columns in rising order.

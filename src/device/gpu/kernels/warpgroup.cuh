@@ -71,6 +71,8 @@ __device__ __forceinline__ void group_results(float* d) {
 #define TESSERA_NAMES_16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
 #define TESSERA_NAMES_32 \
   TESSERA_NAMES_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define TESSERA_NAMES_48 \
+  TESSERA_NAMES_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define TESSERA_NAMES_64                                             \
   TESSERA_NAMES_32                                                   \
   ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
@@ -86,6 +88,7 @@ __device__ __forceinline__ void group_results(float* d) {
   TESSERA_SUMS_4(d, i), TESSERA_SUMS_4(d, i + 4), TESSERA_SUMS_4(d, i + 8), \
       TESSERA_SUMS_4(d, i + 12)
 #define TESSERA_SUMS_32(d, i) TESSERA_SUMS_16(d, i), TESSERA_SUMS_16(d, i + 16)
+#define TESSERA_SUMS_48(d, i) TESSERA_SUMS_32(d, i), TESSERA_SUMS_16(d, i + 32)
 #define TESSERA_SUMS_64(d, i) TESSERA_SUMS_32(d, i), TESSERA_SUMS_32(d, i + 32)
 #define TESSERA_SUMS_128(d, i) TESSERA_SUMS_64(d, i), TESSERA_SUMS_64(d, i + 64)
 
@@ -113,11 +116,14 @@ template <int kColumns, bool kTurned = false>
 __device__ __forceinline__ void group_multiply(float* d, const std::uint32_t (&a)[4],
                                                std::uint64_t b) {
 #ifdef TESSERA_GPU_WGMMA
-  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 128 || kColumns == 256);
+  static_assert(kColumns == 32 || kColumns == 64 || kColumns == 96 || kColumns == 128 ||
+                kColumns == 256);
   if constexpr (kColumns == 32)
     TESSERA_GROUP_MULTIPLY(32, 16, "%16,%17,%18,%19", "%20", "%21");
   else if constexpr (kColumns == 64)
     TESSERA_GROUP_MULTIPLY(64, 32, "%32,%33,%34,%35", "%36", "%37");
+  else if constexpr (kColumns == 96)
+    TESSERA_GROUP_MULTIPLY(96, 48, "%48,%49,%50,%51", "%52", "%53");
   else if constexpr (kColumns == 128)
     TESSERA_GROUP_MULTIPLY(128, 64, "%64,%65,%66,%67", "%68", "%69");
   else

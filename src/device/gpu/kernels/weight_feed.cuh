@@ -26,11 +26,11 @@ namespace tessera::gpu {
 // Of a block whose tiles have up to kMost tokens: its warps, and how many such blocks stand on a
 // multiprocessor.
 template <int kMost>
-inline constexpr int kTileWarps = kMost <= kNarrowTokens ? 8 : 16;
+inline constexpr int kTileWarps = kMost < kTileTokens ? 8 : 16;
 template <int kMost>
 inline constexpr int kTileThreads = kTileWarps<kMost>* kWarp;
 template <int kMost>
-inline constexpr int kTileBlocks = kMost < kNarrowTokens ? 3 : kMost == kNarrowTokens ? 2 : 1;
+inline constexpr int kTileBlocks = kMost < kNarrowTokens ? 3 : kMost < kTileTokens ? 2 : 1;
 // Tiles of tokens in shared memory, by pairs: one on its way, one that is multiplied, and the one
 // before, which the last products may still read.
 inline constexpr int kTileStages = 6;
