@@ -246,7 +246,8 @@ void test_ffn() {
                    .weight_scale = 2.5f},
       own{.own_input = true}, capped{.normalize = false, .logit_softcap = 5.0f};
   std::uint64_t seed = 1;
-  std::vector<int> all_rows = {1, 5, 8, 40, 150, 600};
+  // Of experts with 2 of 8 chosen tiles of 32, 64, 96 (200 rows, Hopper) and 128 tokens.
+  std::vector<int> all_rows = {1, 5, 8, 40, 150, 200, 600};
   if (has_gemm()) all_rows.push_back(1100);  // weights are decoded once
   for (const int rows : all_rows) {
     const int pretended = rows >= kGemmRows ? 9 : 0;  // small matrices count as large ones
@@ -266,8 +267,8 @@ void test_ffn() {
          own,     false, true, true, true, false,
          true,    true,  true},
         seed++);
-    // Down's tokens in shared memory are an odd number of tiles, or do not fit narrow ones; a block
-    // takes several blocks of rows, the last one partly past the matrix.
+    // Down's tokens in shared memory are an odd number of tiles, or do not fit there; a block takes
+    // several blocks of rows, the last one partly past the matrix.
     for (const int n_ff : {320, 448, 576}) {
       if (rows <= kDecodeRows) break;
       pretended_multiprocessors() = 1;
@@ -276,7 +277,7 @@ void test_ffn() {
           seed + 6000);
       pretended_multiprocessors() = pretended;
     }
-    // Down's tokens fit shared memory in wide tiles alone, and in none.
+    // Down's tokens do not fit there.
     for (const int n_ff : {640, 928})
       if (rows > kDecodeRows)
         run({"long down",      rows,  256,   8,     2,     n_ff,  0,     Q8_0,  Q8_0,  Q8_0, Q8_0,

@@ -115,8 +115,8 @@ GpuError sort_pairs(const Launch& launch, const FfnArgs& args, const TilesScratc
 
 GpuError cover_pairs(const Launch& launch, const FfnArgs& args, const TilesScratch& scratch) {
   return launch_kernel(launch, tile_table_kernel, dim3(1), dim3(kMaxExperts), 0, scratch.first,
-                       args.moe.n_expert, args.moe.table, expert_tile_tokens(args), scratch.tiles,
-                       scratch.n_tiles);
+                       args.moe.n_expert, args.moe.table, expert_tile_tokens(launch, args),
+                       scratch.tiles, scratch.n_tiles);
 }
 
 }  // namespace tessera::gpu

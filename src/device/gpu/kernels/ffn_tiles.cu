@@ -67,16 +67,17 @@ __device__ __forceinline__ uint4 hidden_piece(Activation kind, unsigned parity, 
   return {two(0), two(2), two(4), two(6)};
 }
 
-// Gate's and up's sums meet in shared memory: all of them where weights had room there, else those
-// of 64 tokens at a time.
+// Gate's and up's sums meet in shared memory: all of them where they find room, else those of half
+// the tokens at a time.
 template <BlockType kType, int kColumns, int kMost>
 __device__ void store_hidden(const TileProduct& args, const ExpertTile& work, const float* acc,
                              char* shared) {
-  constexpr bool kAll = kColumns <= 64 || kHasWeightRing;
-  constexpr unsigned kTiles = kHiddenTiles<kMost>, kRound = kAll ? kColumns : 64;
+  constexpr bool kAll = kColumns < kTileTokens || kHasWeightRing;
+  constexpr unsigned kTiles = kHiddenTiles<kMost>, kRound = kAll ? kColumns : kColumns / 2;
   constexpr unsigned kSums = kRound / 2 * kWarp;  // of a warp
   static_assert(2 * kTiles * kSums * sizeof(float) <=
-                kTileStages * kStageBytes<kMost> + (kAll ? kWeightBytes<kType, kMost> : 0));
+                kTileStages * kStageBytes<kMost> +
+                    (kHasWeightRing ? kFeedBytes<kType, kMost> : 0));
   const unsigned lane = threadIdx.x % kWarp;
   float* sums = reinterpret_cast<float*>(shared);
 #pragma unroll
@@ -236,8 +237,7 @@ GpuError launch_dense(const Launch& launch, const TileProduct& args) {
 // Column tiles of a tile's tokens that stay in shared memory at once, and blocks of rows that then
 // meet them.
 template <BlockType kType, int kMost>
-constexpr int kMostHeld =
-    (227 * 1024 / kTileBlocks<kMost> - 3072 - kWeightBytes<kType, kMost>) / kStageBytes<kMost>;
+constexpr int kMostHeld = (kTileRoom<kMost> - kFeedBytes<kType, kMost>) / kStageBytes<kMost>;
 constexpr int kMostRowBlocks = 4;
 
 template <BlockType kType, int kMost, bool kGateUp>
@@ -369,7 +369,7 @@ GpuError expert_tiles(const Launch& launch, const FfnArgs& ffn, const TilesScrat
   args.x = scratch.x;
   args.activation = moe.activation;
   args.h = scratch.h;
-  const int tokens = expert_tile_tokens(ffn);
+  const int tokens = expert_tile_tokens(launch, ffn);
   const int most = std::min(pairs, pairs / tokens + experts);  // tiles
   error = product_of_experts(launch, args, most, tokens);
   if (error != GpuError{}) return error;

@@ -230,8 +230,8 @@ struct Tile {
 
  private:
   // This lane's parts, by what reads bytes that nobody else does, and by what reads the others.
-  template <typename Own, typename Shared>
-  __device__ __forceinline__ void load_parts(const At& at, Own own, Shared shared) {
+  template <typename Own, typename Common>
+  __device__ __forceinline__ void load_parts(const At& at, Own own, Common common) {
     const auto words = [](const std::byte* from, auto* type) {
       return reinterpret_cast<decltype(type)>(from);
     };
@@ -246,15 +246,15 @@ struct Tile {
     if constexpr (kFifthBit) x[0] = own(words(at.extra, one));
     if constexpr (kSixth) put(x, own(words(at.extra, two)));
     if constexpr (kScaleWords == 4)
-      put(s, shared(words(at.scales, four)));
+      put(s, common(words(at.scales, four)));
     else if constexpr (kScaleWords == 2)
-      put(s, shared(words(at.scales, two)));
+      put(s, common(words(at.scales, two)));
     else
-      s[0] = shared(words(at.scales, one));
+      s[0] = common(words(at.scales, one));
     if constexpr (kPairSuper)
-      put(d, shared(words(at.supers, two)));
+      put(d, common(words(at.supers, two)));
     else if constexpr (kSingleSuper)
-      d[0] = shared(words(at.supers, one));
+      d[0] = common(words(at.supers, one));
   }
   __device__ __forceinline__ static void put(std::uint32_t* to, uint4 v) {
     to[0] = v.x, to[1] = v.y, to[2] = v.z, to[3] = v.w;

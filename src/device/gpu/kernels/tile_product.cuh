@@ -37,12 +37,13 @@ struct TileProduct {
   int stages = 0, row_blocks = 0;
 };
 
-// How many tokens a tile of an expert has at most. It depends on the step and the router alone, so
-// that experts that come in groups are cut as all at once.
-inline int expert_tile_tokens(const FfnArgs& args) {
+// How many tokens a tile of an expert has at most. Of a step it depends on the rows and the router
+// alone, so that experts that come in groups are cut as all at once. Where less shared memory is
+// there than Hopper has, two blocks of kMiddleTokens do not stand side by side.
+inline int expert_tile_tokens(const Launch& launch, const FfnArgs& args) {
   const int mean = args.rows * args.moe.n_used / args.moe.n_expert;
   for (const int tokens : {kFewTokens, kNarrowTokens, kMiddleTokens})
-    if (mean <= tokens * 3 / 4) return tokens;
+    if (mean <= tokens * 3 / 4 && (tokens != kMiddleTokens || launch.gemm)) return tokens;
   return kTileTokens;
 }
 

@@ -25,9 +25,10 @@ namespace tessera::gpu {
 // Shared memory of a block: tokens, and weights where the device has as much as Hopper, whose code
 // takes it.
 template <BlockType kType, int kMost>
-std::size_t tile_shared(int stages, int weights = kWeightBytes<kType, kMost>) {
-  const bool ring = shared_limit() >= std::size_t{227} * 1024;
-  return static_cast<std::size_t>(stages * kStageBytes<kMost> + (ring ? weights : 0) + 1024);
+std::size_t tile_shared(int stages) {
+  const bool ring = shared_limit() >= std::size_t{227} * 1024;  // whatever Launch says it is
+  const int weights = ring ? kFeedBytes<kType, kMost> : 0;
+  return static_cast<std::size_t>(stages * kStageBytes<kMost> + weights + 1024);
 }
 
 // The blocks of a product: `each` row tiles a block, by tiles of tokens.
@@ -191,6 +192,7 @@ class TokenRing {
   }
   // Waits for the next pair, whose place in shared memory it returns, and asks for the one after
   // it, into the place of the pair before the last: every warp has waited for that one's products.
+  // Weights are asked for behind the tokens: of those, kPending groups may be on their way still.
   template <typename Weights>
   __device__ __forceinline__ int turn(Weights& weights) {
     weights.early();

@@ -6,7 +6,7 @@
 // registers, which hold no more beside the sums, warps stood for a quarter of their time at its
 // first use (docs/gpu-prompts.md). Elsewhere by registers.
 //
-//   WeightFeed<kType, kMost, false> weights(w, row_tile, 1, shared);
+//   WeightFeed<kType, kMost, false> weights(w, row_tile, 1, behind);    // the tokens' stages
 //   TokenRing<kMost> ring(shared, tokens, n, kTileStages, weights);     // tiles.cuh
 //   for (int tile = 0; tile < n; tile += 2) {
 //     const int at = ring.turn(weights);           // waits for both, asks for what comes later
@@ -59,7 +59,7 @@ template <BlockType kType, int kMost>
 inline constexpr int kWeightPlaces =
     kTileRoom<kMost> - kTileStages * kStageBytes<kMost> < 3 * kPairBytes<kType, kMost> ? 2 : 3;
 template <BlockType kType, int kMost>
-inline constexpr int kWeightBytes = kWeightPlaces<kType, kMost>* kPairBytes<kType, kMost>;
+inline constexpr int kFeedBytes = kWeightPlaces<kType, kMost>* kPairBytes<kType, kMost>;
 
 // The row tile that a warp multiplies behind `row_tile`: the block's warps take turns. Past the
 // matrix it goes on with its last one, and stores nothing.
@@ -74,7 +74,7 @@ class WeightRing {
   using T = Tile<kType>;
   using P = TilePieces<kType>;
   static constexpr int kPlaces = kWeightPlaces<kType, kMost>;
-  static_assert(kTileStages * kStageBytes<kMost> + kWeightBytes<kType, kMost> <= kTileRoom<kMost>);
+  static_assert(kTileStages * kStageBytes<kMost> + kFeedBytes<kType, kMost> <= kTileRoom<kMost>);
   static constexpr int kEach = (P::kAll + kWarp - 1) / kWarp;  // of a tile's pieces, a lane
 
  public:
