@@ -156,7 +156,7 @@ __device__ void output_work(const TileProduct& args, const Planes& a, const Expe
                  static_cast<int>(threadIdx.x) / kWarp;
   char* behind = shared + args.stages * kStageBytes<kMost>;
   WeightFeed<kType, kMost, true> weights(a, min(row_tile, a.row_tiles - 1), args.row_blocks,
-                                 behind + kMost * sizeof(std::int32_t));
+                                         behind + kMost * sizeof(std::int32_t));
   TokenRing<kMost> ring(shared, {args.x, nullptr, 1, work.first, work.n}, n, args.stages, weights);
   auto* pairs = reinterpret_cast<std::int32_t*>(behind);
   for (int i = static_cast<int>(threadIdx.x); i < work.n; i += kTileThreads<kMost>)

@@ -17,8 +17,8 @@
 #include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/shared_memory.cuh"
 #include "device/gpu/kernels/tile_product.cuh"
-#include "device/gpu/kernels/weight_feed.cuh"
 #include "device/gpu/kernels/warpgroup.cuh"
+#include "device/gpu/kernels/weight_feed.cuh"
 
 namespace tessera::gpu {
 
