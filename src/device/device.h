@@ -109,6 +109,12 @@ struct ShardLayout {
     const LayerExperts* found = layer_experts(layer);
     return found != nullptr && found->all_resident() && found->spare == 0 ? nullptr : found;
   }
+  // How many such layers lie before this one.
+  int lacking_before(int layer) const {
+    int n = 0;
+    for (int l = first_layer; l < layer; ++l) n += layer_lacking(l) != nullptr ? 1 : 0;
+    return n;
+  }
 };
 
 // Numbers of two recurrent slots, or of two pages of a KV group.

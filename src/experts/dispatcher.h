@@ -95,7 +95,8 @@ class Dispatcher {
   struct Job;
 
   Status measure_streams(Device& device);
-  Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts, bool ahead);
+  Result<HostPace> host_pace(int layer, std::span<const std::uint8_t> experts,
+                             std::chrono::microseconds ahead);
   void count_foreseen(int layer);
   void divide_reads(Device& device, double link_us) const;
   void choose_stream(Device& device, int layer, int rows);

@@ -11,8 +11,23 @@
 namespace tessera {
 namespace {
 
-// What a device's layer leaves between an answer and the next question, at least.
-constexpr std::chrono::microseconds kAhead{40};
+using std::chrono::microseconds;
+
+// What a device's layer leaves between an answer and the next question, at least, and what a layer
+// in between adds that has all of its experts.
+constexpr microseconds kAhead{40}, kWholeLayer{20};
+
+// On the average of the layers that ask.
+microseconds time_ahead(const ExpertTable& table) {
+  int first = 0, last = 0, asking = 0;
+  for (int layer = table.first_layer(); layer < table.end_layer(); ++layer) {
+    if (table.layer(layer).all_resident()) continue;
+    if (asking++ == 0) first = layer;
+    last = layer;
+  }
+  const int between = last - first + 1 - asking;
+  return kAhead + (asking > 1 ? between * kWholeLayer / (asking - 1) : microseconds{0});
+}
 
 // Not where workers have all that is away, or the device reads it all: to foresee takes it time.
 bool asks_host(const ExpertTable& table, int layer, bool reads_all, Device& device) {
@@ -23,11 +38,13 @@ bool asks_host(const ExpertTable& table, int layer, bool reads_all, Device& devi
   return false;
 }
 
-// A layer is foreseen while the device waits for the one before.
+// A layer is foreseen while the device waits for one before.
 bool foreseeing_pays(const ExpertTable& table, bool reads_all, Device& device) {
-  for (int layer = table.first_layer() + 1; layer < table.end_layer(); ++layer)
-    if (!table.layer(layer - 1).all_resident() && asks_host(table, layer, reads_all, device))
-      return true;
+  bool waits = false;
+  for (int layer = table.first_layer(); layer < table.end_layer(); ++layer) {
+    if (waits && asks_host(table, layer, reads_all, device)) return true;
+    waits |= !table.layer(layer).all_resident();
+  }
   return false;
 }
 
@@ -60,19 +77,19 @@ Status Dispatcher::measure_streams(Device& device) {
         device.name(), lacking, planned);
   if (layer < 0) return {};
   HostPace pace, row;
+  const microseconds ahead = foresees_ ? time_ahead(table_) : microseconds{0};
   if (options_.stream == ExpertStream::automatic) {
-    TESSERA_ASSIGN(pace, host_pace(layer, device.streamable(layer), false));
+    TESSERA_ASSIGN(pace, host_pace(layer, device.streamable(layer), microseconds{0}));
     row = pace;
     if (foresees_) {
-      TESSERA_ASSIGN(row, host_pace(layer, device.streamable(layer), true));
+      TESSERA_ASSIGN(row, host_pace(layer, device.streamable(layer), ahead));
     }
     log_info(
         "{}: an expert crosses in {:.1f} us; the host takes {:.1f} us for one, {:.1f} us a pair "
         "and {:.1f} us a call",
         device.name(), device.stream_us(layer, 1), pace.expert_us, pace.pair_us, pace.call_us);
   }
-  stream_choice_ =
-      StreamChoice(options_.stream, pace, row, foresees_ ? static_cast<double>(kAhead.count()) : 0);
+  stream_choice_ = StreamChoice(options_.stream, pace, row, static_cast<double>(ahead.count()));
   divide_reads(device, device.stream_us(layer, 1));
   return {};
 }
@@ -90,7 +107,7 @@ void Dispatcher::divide_reads(Device& device, double link_us) const {
 // From jobs of one row with several experts and with fewer, and of several rows; each with other
 // experts, which no cache has but for what is read `ahead` of a row.
 Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> experts,
-                                       bool ahead) {
+                                       microseconds ahead) {
   constexpr int kTries = 5, kTriesOfOne = 24;  // with either of two teams (HostExecutor)
   constexpr int kMostExperts = 8, kMostRows = 32;
   Group& host = *groups_.front();
@@ -108,7 +125,7 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
     foreseen_.clear();
     for (const RoutedPair& pair : pairs) foreseen_.push_back(pair.expert);
     host.executor->foresee(layer, foreseen_);
-    for (const auto end = Clock::now() + kAhead; Clock::now() < end;) pause();
+    for (const auto end = Clock::now() + ahead; Clock::now() < end;) pause();
   };
   const auto job_us = [&](std::size_t count, std::size_t used) -> Result<double> {
     pairs.clear();
@@ -118,7 +135,7 @@ Result<HostPace> Dispatcher::host_pace(int layer, std::span<const std::uint8_t> 
                          .expert = can[(next + e) % can.size()],
                          .weight = 1.0f});
     next += used;
-    if (ahead && count == 1) read_ahead();
+    if (ahead.count() > 0 && count == 1) read_ahead();
     TESSERA_TRY(host.executor->submit({.layer = layer,
                                        .n_rows = static_cast<int>(count),
                                        .rows = std::span(host.inputs).first(count * n),

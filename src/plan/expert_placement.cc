@@ -67,11 +67,45 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
   }
 }
 
-// Steps that gain most a byte first. Of those that make a layer whole at once, the ones that gain
-// about as much go by layers: layers that are whole stand together then, which a device may run as
-// one, and so do those that are not, of which each can be foreseen while the one before is
-// computed.
-void put_in_order(std::vector<Step>& steps) {
+// Of n layers in a row k that become whole, so that those which ask for experts elsewhere do it in
+// turns with them: the experts of the next one are foreseen, and read ahead, for as long as a whole
+// layer takes. One between two others is enough; what is left stands together in front, where a
+// device may run it as one.
+std::vector<bool> in_turns(std::size_t n, std::size_t k) {
+  std::vector<bool> whole(n, false);
+  const std::size_t others = n - k;
+  const std::size_t front = k > others ? k - others : 0, between = k - front;
+  std::fill_n(whole.begin(), front, true);
+  for (std::size_t i = 0; i < between; ++i)
+    whole[front + i + ((i + 1) * others + between - 1) / between] = true;
+  return whole;
+}
+
+// Steps that make a layer whole at once, by layers: those first that are in turns with the others,
+// as many as the budget has room for.
+void put_in_turns(std::vector<Step>& steps, std::int64_t budget) {
+  std::stable_sort(steps.begin(), steps.end(),
+                   [](const Step& a, const Step& b) { return a.layer < b.layer; });
+  std::vector<bool> first(steps.size(), false);
+  for (std::size_t k = steps.size(); k > 0; --k) {
+    std::vector<bool> whole = in_turns(steps.size(), k);
+    std::int64_t bytes = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      if (whole[i]) bytes = saturated_add(bytes, steps[i].bytes);
+    if (bytes > budget) continue;
+    first = std::move(whole);
+    break;
+  }
+  std::vector<Step> ordered;
+  for (const bool now : {true, false})
+    for (std::size_t i = 0; i < steps.size(); ++i)
+      if (first[i] == now) ordered.push_back(steps[i]);
+  steps = std::move(ordered);
+}
+
+// Steps that gain most a byte first. Of those that gain about as much the ones that make a layer
+// whole go in turns with the layers that do not become so.
+void put_in_order(std::vector<Step>& steps, std::int64_t budget) {
   constexpr double kAbout = 0.9;
   std::stable_sort(steps.begin(), steps.end(),
                    [](const Step& a, const Step& b) { return a.gain_per_byte > b.gain_per_byte; });
@@ -82,11 +116,12 @@ void put_in_order(std::vector<Step>& steps) {
       if (steps[end].whole) whole.push_back(steps[end]);
       ++end;
     } while (end < steps.size() && steps[end].gain_per_byte >= least);
-    std::stable_sort(whole.begin(), whole.end(),
-                     [](const Step& a, const Step& b) { return a.layer < b.layer; });
+    put_in_turns(whole, budget);
     auto next = whole.begin();
-    for (std::size_t i = begin; i < end; ++i)
+    for (std::size_t i = begin; i < end; ++i) {
       if (steps[i].whole) steps[i] = *next++;
+      budget = saturated_rest(budget, {steps[i].bytes});
+    }
   }
 }
 
@@ -135,7 +170,7 @@ std::optional<std::vector<int>> residents_within(const ExpertLoad& load, std::in
     if (budget < 0) return std::nullopt;
     add_hull_steps(l, layer, costs_by_count(layer, load.costs), steps);
   }
-  put_in_order(steps);
+  put_in_order(steps, budget);
   // A layer's steps come in order, so one that was passed over closes its layer.
   std::vector<bool> open(load.layers.size(), true);
   for (const Step& step : steps) {

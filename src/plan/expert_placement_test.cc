@@ -51,18 +51,25 @@ TEST(ExpertPlacement, ACostlyCallFillsLayersOneAfterAnother) {
   EXPECT_GT(bytes_of(load, *residents), (10 * 128 - 1) * 1000);
 }
 
-// Of layers that gain about as much a byte, as those of two types in one file do, the first become
-// whole; one that gains more comes before them, wherever it is.
-TEST(ExpertPlacement, WholeLayersStandTogether) {
+// Of layers that gain about as much a byte, as those of two types in one file do, those that become
+// whole are in turns with the others; one that gains more comes before them, wherever it is.
+TEST(ExpertPlacement, WholeLayersAreInTurnsWithOthers) {
+  constexpr std::int64_t kOdd = 2'040'000, kEven = 1'770'000, kSmall = 500'000;
   ExpertLoad load{.costs = {{.call_s = 30e-6, .bytes_per_s = 100e9}}};
-  for (int l = 0; l < 20; ++l)
-    load.layers.push_back(uniform(256, 8, l % 2 == 0 ? 2'040'000 : 1'770'000));
-  load.layers[17].expert_bytes = 500'000;
+  for (int l = 0; l < 20; ++l) load.layers.push_back(uniform(256, 8, l % 2 == 0 ? kEven : kOdd));
+  load.layers[17].expert_bytes = kSmall;
   for (ExpertLayerLoad& layer : load.layers) layer.floor = 0;
-  const auto residents = residents_within(load, 256 * (500'000ll + 4 * 2'040'000 + 4 * 1'770'000));
-  ASSERT_TRUE(residents);
-  for (int l = 0; l < 20; ++l)
-    EXPECT_EQ((*residents)[static_cast<std::size_t>(l)], l < 8 || l == 17 ? 256 : 0) << l;
+  const auto whole = [&](std::int64_t bytes) {
+    std::string layers;
+    const auto residents = residents_within(load, 256 * bytes);
+    for (const int n : *residents)
+      layers += n == 256 ? 'w' : n > 0 ? 'p' : '-';
+    return layers;
+  };
+  EXPECT_EQ(whole(kSmall), "-----------------w--");
+  EXPECT_EQ(whole(kSmall + 2 * kOdd), "---------w-------w-w");
+  EXPECT_EQ(whole(kSmall + kOdd + 9 * kEven), "w-w-w-w-w-w-w-w-ww-w");
+  EXPECT_EQ(whole(kSmall + 5 * kOdd + 9 * kEven), "wwwwwwwww-w-w-w-ww-w");
 }
 
 TEST(ExpertPlacement, CheapCallsPutTheLikeliestExpertsInFirst) {

@@ -8,11 +8,12 @@
 namespace tessera::gpu {
 
 void GpuDevice::post(int layer) {
-  // As it was noted below for the layer before.
-  const bool foreseen = foresees_ && !posting_.empty() && posting_.back() == layer - 1;
+  // By the one that posted before.
+  const bool foreseen = foresees_ && !posting_.empty();
   note({foreseen && step_->brings(layer) ? Block::post_brought : Block::post, layer});
-  const int next = layer + 1;
-  if (foresees_ && next < layout_.end_layer && posts_experts(next)) {
+  int next = layer + 1;
+  while (next < layout_.end_layer && !posts_experts(next)) ++next;
+  if (foresees_ && next < layout_.end_layer) {
     note({Block::foresee, next});
     if (step_->brings(next)) note({Block::bring, next});
   }

@@ -262,7 +262,8 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
     weights.layers_[l].linked =
         reinterpret_cast<const std::byte* const*>(weights.arena_.data() + experts.linked_offset);
     if (layout.stream.groups == 0) continue;
-    weights.layers_[l].brought = weights.arena_.data() + layout.stream.brought_offset[l % 2];
+    const int place = shard.lacking_before(shard.first_layer + static_cast<int>(l)) % 2;
+    weights.layers_[l].brought = weights.arena_.data() + layout.stream.brought_offset[place];
   }
   weights.experts_ = layout.experts;
   for (const WeightEntry& entry : layout.entries)

@@ -31,6 +31,8 @@ class SideQueue {
     return mark(place);
   }
   bool forked(int place) const { return under_way_[static_cast<std::size_t>(place)]; }
+  // Something was forked and is not joined yet.
+  bool busy() const { return under_way_[0] || under_way_[1]; }
   // Nothing where nothing was forked, or it was joined.
   Status join(GpuStream main, int place);
   Status join_all(GpuStream main);
