@@ -11,9 +11,10 @@
 // runs a job goes to the cheaper one (experts/bypass.h). The sum over the layers is made as small
 // as the budget allows (a Lagrangian over the lower convex hull of each layer, then what is left of
 // the budget by single steps). The chance of a call falls only with the last few experts, so layers
-// become resident whole where calls are dear, and evenly where bytes are. Where two layers gain
-// about as much, within a tenth, the first one does. An expert's chance comes
-// from a routing profile, or is the same for all. All functions are pure.
+// become resident whole where calls are dear, and evenly where bytes are. Of layers that gain about
+// as much, within a tenth, those become whole that are in turns with the others, which a device
+// foresees meanwhile. An expert's chance comes from a routing profile, or is the same for all. All
+// functions are pure.
 #pragma once
 
 #include <algorithm>

@@ -62,8 +62,7 @@ TEST(ExpertPlacement, WholeLayersAreInTurnsWithOthers) {
   const auto whole = [&](std::int64_t bytes) {
     std::string layers;
     const auto residents = residents_within(load, 256 * bytes);
-    for (const int n : *residents)
-      layers += n == 256 ? 'w' : n > 0 ? 'p' : '-';
+    for (const int n : *residents) layers += n == 256 ? 'w' : n > 0 ? 'p' : '-';
     return layers;
   };
   EXPECT_EQ(whole(kSmall), "-----------------w--");

@@ -168,7 +168,8 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
                 .logits = s.router_logits};
   if (spec.ffn_post_norm) args.post_norm = w.vector(TensorRole::ffn_post_norm);
   if (spec.layer_scale) args.layer_scale = w.vector(TensorRole::layer_scale);
-  args.passed = run_place(layer) >= 0 ? s.run_passed : nullptr;
+  // Not beside experts on their way, as no run is.
+  args.passed = run_place(layer) >= 0 && !memory_.side.busy() ? s.run_passed : nullptr;
   args.dense_out = s.dense_out;
   args.pair_out = s.pair_out;
   return args;
