@@ -67,17 +67,17 @@ void add_hull_steps(std::size_t layer, const ExpertLayerLoad& load, std::span<co
   }
 }
 
-// Of n layers in a row k that become whole, so that those which ask for experts elsewhere do it in
-// turns with them: the experts of the next one are foreseen, and read ahead, for as long as a whole
-// layer takes. One between two others is enough; what is left stands together in front, where a
-// device may run it as one.
+// Of n layers k that become whole, so that those which ask for experts elsewhere do it in turns
+// with them: the experts of the next one are foreseen, and read ahead, for as long as a whole layer
+// takes. One between two others is enough; what is left stands together in front, where a device
+// may run it as one.
 std::vector<bool> in_turns(std::size_t n, std::size_t k) {
   std::vector<bool> whole(n, false);
-  const std::size_t others = n - k;
-  const std::size_t front = k > others ? k - others : 0, between = k - front;
+  const std::size_t others = n - k, between = std::min(k, others > 0 ? others - 1 : 0);
+  const std::size_t front = k - between;
   std::fill_n(whole.begin(), front, true);
   for (std::size_t i = 0; i < between; ++i)
-    whole[front + i + ((i + 1) * others + between - 1) / between] = true;
+    whole[front + i + ((i + 1) * others + between) / (between + 1)] = true;
   return whole;
 }
 

@@ -59,16 +59,20 @@ TEST(ExpertPlacement, WholeLayersAreInTurnsWithOthers) {
   for (int l = 0; l < 20; ++l) load.layers.push_back(uniform(256, 8, l % 2 == 0 ? kEven : kOdd));
   load.layers[17].expert_bytes = kSmall;
   for (ExpertLayerLoad& layer : load.layers) layer.floor = 0;
-  const auto whole = [&](std::int64_t bytes) {
+  const auto whole = [&](int small, int odd, int even) {
     std::string layers;
-    const auto residents = residents_within(load, 256 * bytes);
+    const auto residents =
+        residents_within(load, 256 * (small * kSmall + odd * kOdd + even * kEven));
     for (const int n : *residents) layers += n == 256 ? 'w' : n > 0 ? 'p' : '-';
     return layers;
   };
-  EXPECT_EQ(whole(kSmall), "-----------------w--");
-  EXPECT_EQ(whole(kSmall + 2 * kOdd), "---------w-------w-w");
-  EXPECT_EQ(whole(kSmall + kOdd + 9 * kEven), "w-w-w-w-w-w-w-w-ww-w");
-  EXPECT_EQ(whole(kSmall + 5 * kOdd + 9 * kEven), "wwwwwwwww-w-w-w-ww-w");
+  EXPECT_EQ(whole(0, 0, 0), "--------------------");
+  EXPECT_EQ(whole(1, 0, 0), "-----------------w--");
+  EXPECT_EQ(whole(1, 1, 0), "---------w-------w--");
+  EXPECT_EQ(whole(1, 1, 1), "------w------w---w--");
+  EXPECT_EQ(whole(1, 8, 2), "ww-w-w-w-w-w-w-w-ww-");
+  EXPECT_EQ(whole(1, 8, 6), "wwwwwwwwww-w-w-w-ww-");
+  EXPECT_EQ(whole(1, 9, 10), "wwwwwwwwwwwwwwwwwwww");
 }
 
 TEST(ExpertPlacement, CheapCallsPutTheLikeliestExpertsInFirst) {

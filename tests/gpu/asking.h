@@ -58,12 +58,14 @@ class Asking {
 
   Device& device() { return *device_; }
 
-  // Of two rows, up to where the device asks.
-  void begin() {
+  // Of two rows, up to where the device asks. `whole` is called ahead of layers with all experts,
+  // as a step that is counted answers there.
+  void begin(const std::function<void()>& whole = {}) {
     device_->reset_slot(0);
     device_->begin({.tokens = ids_, .sequences = {&sequence_, 1}, .logit_rows = {}});
     device_->embed();
     for (int l = 0; l < shard_.end_layer; ++l) {
+      if (whole && !device_->posts_experts(l)) whole();
       device_->mixer(l);
       device_->route(l);
       EXPECT_EQ(device_->posts_experts(l), shard_.layer_lacking(l) != nullptr);

@@ -208,5 +208,33 @@ TEST(GpuForesees, NothingOfALayerThatHasAll) {
   }
 }
 
+// A step that is counted is several programs, one of which begins what the next one joins: no
+// graph, the same experts over the link, the same bits; also where one is given up in between.
+TEST(GpuForesees, ACountedStepHasTheBitsOfOthers) {
+  GPU_OR_SKIP();
+  const TypedModel file("qwen35moe", BlockType::Q4_K,
+                        {"expert_count=" + std::to_string(kExperts),
+                         "expert_used_count=" + std::to_string(kUsed), "block_count=5"});
+  const std::vector<std::uint8_t> divided = {0, 0, 1, 1, 2, 2, 3, 3, 4};
+  for (const int whole : {1, 2})
+    for (const bool graphs : {true, false}) {
+      Asking asking(file.path(), 60, graphs, true, whole);
+      asking.device().divide_reads(divided);
+      ASSERT_TRUE(asking.device().foresee_experts());
+      std::vector<float> expected;
+      for (int i = 0; i < 9; ++i) {
+        int answered = 0;
+        asking.begin(i % 3 == 0 ? std::function<void()>{}
+                                : [&] { answered = asking.answer(kSum, answered); });
+        if (i == 4) continue;
+        EXPECT_EQ(asking.answer(kSum, answered), asking.layers());
+        if (expected.empty()) expected = asking.hidden();
+        EXPECT_TRUE(asking.hidden() == expected) << whole << graphs << i;
+        const Status fault = asking.device().fault();
+        ASSERT_TRUE(fault) << fault.error().message;
+      }
+    }
+}
+
 }  // namespace
 }  // namespace tessera::testing

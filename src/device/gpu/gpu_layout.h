@@ -116,8 +116,8 @@ struct StreamLayout {
   std::int64_t group_bytes = 0;
   std::int64_t offset = 0;
   std::int64_t table_offset = 0;
-  // Of few rows' experts that are brought ahead (kernels/kernels.h, BringArgs): for every other
-  // layer, kBroughtPlaces of the largest.
+  // Of few rows' experts that are brought ahead (kernels/kernels.h, BringArgs): for every
+  // second of the layers that may lack some, kBroughtPlaces of the largest.
   std::int64_t brought_offset[2] = {};
   std::int64_t host_bytes = 0;
 };
@@ -202,7 +202,7 @@ struct Scratch {
   float* router_logits = nullptr;  // [R][X]
   std::int32_t* ids = nullptr;     // [R][used]
   float* weights = nullptr;        // [R][used]
-  std::int32_t* foreseen[2] = {};  // [kDecodeRows][used], for every other layer
+  std::int32_t* foreseen[2] = {};  // [kDecodeRows][used], in turns
   float* pair_out = nullptr;       // [R][used][E]
   // Head
   float* logits = nullptr;         // [max_logit_rows][V]

@@ -1,9 +1,9 @@
-// Experts that cross the link ahead of their layer, beside the kernels of the one before.
+// Experts that cross the link ahead of their layer, beside the kernels of layers before.
 //
 // Floor: the link; 1.95 MB an expert are 36 us at 54 GB/s. What is under way stands before what the
 // layer itself passes to the host and back, so it is as little as keeps the link busy: 48 GB/s and
 // 2.5 us want 120 KB, here 64 blocks of 2 KB (docs/gpu.md, Experts foreseen). A warp a block and
-// few registers, so that it stands beside whatever runs on a multiprocessor.
+// few registers, so that it stands beside whatever launches run on a multiprocessor.
 #include "device/gpu/kernels/brought.cuh"
 
 namespace tessera::gpu {

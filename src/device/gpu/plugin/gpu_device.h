@@ -144,6 +144,7 @@ class GpuDevice final : public Device {
   Status begin_runs();
   void begin_branches(int layer);
   void post(int layer);
+  bool joins_what_it_begins() const;
   // What is asked for and not answered never is, where the caller goes on to something else.
   void end_step() {
     if (answered_ < posting_.size()) drop_posts();
@@ -250,6 +251,7 @@ class GpuDevice final : public Device {
   bool foresees_ = false;
   std::vector<std::int32_t> foreseen_;
   std::vector<int> posting_;  // layers of the step under way, answered ones too
+  int coming_ = -1;           // the layer of it that was foreseen last, until it posts
   std::size_t answered_ = 0;  // of them
   bool answering_ = false;    // the next one
   Replay* first_ = nullptr;   // of the step, where it goes without a graph

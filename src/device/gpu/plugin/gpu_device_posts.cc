@@ -1,6 +1,8 @@
 // GpuDevice: steps of few rows, which run on while the host computes the experts they lack.
 #include <algorithm>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "base/pause.h"
 #include "device/gpu/plugin/gpu_device.h"
@@ -9,11 +11,12 @@ namespace tessera::gpu {
 
 void GpuDevice::post(int layer) {
   // By the one that posted before.
-  const bool foreseen = foresees_ && !posting_.empty();
+  const bool foreseen = std::exchange(coming_, -1) == layer;
   note({foreseen && step_->brings(layer) ? Block::post_brought : Block::post, layer});
   int next = layer + 1;
   while (next < layout_.end_layer && !posts_experts(next)) ++next;
   if (foresees_ && next < layout_.end_layer) {
+    coming_ = next;
     note({Block::foresee, next});
     if (step_->brings(next)) note({Block::bring, next});
   }
@@ -45,7 +48,7 @@ int GpuDevice::next_post() {
 // sums follows when they are there.
 Status GpuDevice::enqueue_to_post(int layer) {
   if (program_.empty()) return {};
-  if (answered_ == 0 && options_.graphs) {
+  if (answered_ == 0 && options_.graphs && joins_what_it_begins()) {
     TESSERA_ASSIGN(Replay * replay, this->replay());
     if (replay->ran) capture(*replay);
     if (replay->captured) {
@@ -59,6 +62,17 @@ Status GpuDevice::enqueue_to_post(int layer) {
   TESSERA_TRY(run_program(static_cast<std::size_t>(waits - program_.begin())));
   program_.erase(program_.begin(), waits);
   return {};
+}
+
+// Where routing is counted a step is several programs, and what one begins beside its kernels
+// another may join. A graph cannot: it has both, or neither.
+bool GpuDevice::joins_what_it_begins() const {
+  std::vector<int> begun;
+  for (const BlockCall& call : program_) {
+    if (call.block == Block::bring) begun.push_back(call.layer);
+    if (call.block == Block::post_brought && std::erase(begun, call.layer) == 0) return false;
+  }
+  return begun.empty();
 }
 
 Status GpuDevice::await_post(int layer) {
@@ -115,10 +129,13 @@ void GpuDevice::drop_posts() {
   if (answered_ < posting_.size()) {
     posts_.give_up(inputs_->step());
     program_.clear();
+  }
+  if (!posting_.empty() && !lost()) {
     use();
-    if (!lost()) check(step_->join_side());
+    check(step_->join_side());
   }
   posting_.clear();
+  coming_ = -1;
   answered_ = 0;
   answering_ = false;
   first_ = nullptr;

@@ -139,7 +139,7 @@ class GpuStep {
   AwayArgs away(int layer) const {
     return memory_.posts.args(layer - memory_.shard.first_layer, memory_.scratch.step);
   }
-  // That of every other layer which may lack experts.
+  // Alternates over the layers that may lack experts.
   int side_place(int layer) const { return memory_.shard.lacking_before(layer) % 2; }
   std::int32_t* foreseen(int layer) const { return memory_.scratch.foreseen[side_place(layer)]; }
   int head(const StepShape& shape) const;
