@@ -242,8 +242,8 @@ class Device {
   // From then on it foresees what it will ask for, if it can; of that it may read first what it
   // reads itself (divide_reads()).
   virtual bool foresee_experts() { return false; }
-  // After answer_post(): what the next layer will probably ask for, as its router finds for rows
-  // that lack what the mixer and the experts in between add. Empty: nothing is known. A hint: who
+  // After answer_post(): what the next layer that asks will probably ask for, as its router finds
+  // for rows that lack what all in between adds. Empty: nothing is known. A hint: who
   // computes them need not know. Until next_post().
   virtual ForeseenExperts foreseen() { return {}; }
   // Whether the device did not give up to wait for an answer, where that had taken too long;
