@@ -1,7 +1,8 @@
 // The delta rule for several sequences of one row: a block takes a whole head of 128 x 128.
 //
-// The head's S, 64 KB, comes to shared memory in the background, each lane's own pieces, so that
-// all of it is on its way before the row is there and takes no registers meanwhile. q and k are
+// The head's S, 64 KB, comes to shared memory in the background, each lane's own pieces, so that it
+// takes no registers meanwhile: one half is on its way before the row is there, the other half asked
+// for behind the row, which would come as late as what was asked for before it. q and k are
 // convolved once a head instead of once for every 32 columns. The block has the whole head, so it
 // also norms, gates and rounds it for the product behind, which spares that a kernel. Floor of 8
 // rows of 32 heads: 16.8 MB read and 16.8 MB written, 7.3 us.
@@ -35,17 +36,12 @@ struct alignas(16) Room {
   float products[2][kGateSupers], squares[kGateSupers];
 };
 
-// A warp's columns, in the order in which it steps them.
-__device__ __forceinline__ void ask_state(const float* state, int column, int lane, Room& room) {
+// Those of a warp's columns that it steps at a time, from `column` on.
+__device__ __forceinline__ void ask_columns(const float* state, int column, int lane, Room& room) {
 #pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j) {
-      const int c = column + turn * kColumns + j;
-      copy_async(&room.state[c][4 * lane], state + c * kHead + 4 * lane, true);
-    }
-    copy_commit();
-  }
+  for (int c = column; c < column + kColumns; ++c)
+    copy_async(&room.state[c][4 * lane], state + c * kHead + 4 * lane, true);
+  copy_commit();
 }
 
 // Of thread i < kChannels: its channel of the convolution, and what of it is there before the row.
@@ -74,7 +70,8 @@ __device__ __forceinline__ float convolve(const Channel& c, float x) {
   return silu_called(fmaf(c.taps[kEarlyWidth - 1], x, sum));
 }
 
-// A warp's part of alpha, or of beta: fetched ahead of the row; then its product.
+// A warp's part of alpha, or of beta: fetched ahead of the row; then its product with the row's
+// columns, which rms_norm is to scale (makes_gates()).
 struct GatePart {
   const GateProducts& of;
   int which, super;
@@ -94,11 +91,13 @@ struct GatePart {
     const std::byte* at = m.data + (std::int64_t{head} * m.cols + super * kSuperCols) * bytes;
     if (lane < kSuperCols * bytes / 128) prefetch_line(at + lane * 128);
   }
-  __device__ __forceinline__ void make(int row, int head, int lane, Room& room) const {
+  __device__ __forceinline__ Eight row(int row, int lane) const {
+    return load_input(of.input, row, super, lane).x;
+  }
+  __device__ __forceinline__ void make(const Eight& row, int head, int lane, Room& room) const {
     const Eight w = weights(head, lane);
-    float square = 0;
-    const Eight x = normed_input(of.input, load_input(of.input, row, super, lane),
-                                 super_weight(of.input, super, lane), square);
+    float square = squares(row);
+    const Eight x = times(row, load_eight(of.input.weight + super * kSuperCols, lane));
     const float product = warp_sum(dot_eight(w, x, 0.0f));
     square = sum_of_groups(square);
     if (lane != 0) return;
@@ -200,7 +199,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   const Sequence sequence = args.step.sequences[blockIdx.y];
   float* ring = args.state + sequence.slot * args.slot_stride;
   float* state = ring + s.width * s.channels + head * kHead * kHead;
-  ask_state(state, column, lane, room);
+  ask_columns(state, column, lane, room);
   const BlockPlace at = block_place(s, sequence, head, 0);
   const bool convolves = i < kChannels;
   Channel channel{};
@@ -217,15 +216,22 @@ __global__ void __launch_bounds__(kThreads, 2)
   const std::int64_t values = (row * s.value_heads + head) * kHead;
   GateInputs inputs{};
   if (!makes) inputs = load_gates(args, s, sequence.first_row, head);
+  float* gate = convolves || args.gate == nullptr ? nullptr : args.gate + values + i - kChannels;
+  float x = 0;
+  if (convolves)
+    x = args.qkv[row * s.channels + channel.index];
+  else if (gate != nullptr)
+    x = *gate;
+  Eight columns{};
+  if (makes) columns = part.row(sequence.first_row, lane);
+  ask_columns(state, column + kColumns, lane, room);
   if (convolves) {
-    const float x = args.qkv[row * s.channels + channel.index];
     room.convolved[i] = convolve(channel, x);
     if (i >= 2 * kHead || at.writes_keys) ring[at.newest * s.channels + channel.index] = x;
-  } else if (args.gate != nullptr) {
-    float* gate = args.gate + values + i - kChannels;
-    *gate = room.gate[i - kChannels] = silu_called(*gate);
+  } else if (gate != nullptr) {
+    *gate = room.gate[i - kChannels] = silu_called(x);
   }
-  if (makes) part.make(sequence.first_row, head, lane, room);
+  if (makes) part.make(columns, head, lane, room);
   __syncthreads();
   if (makes) inputs = made_gates(args.gates, room);
   const DeltaGates gates = gates_of(a, bias, inputs.alpha, inputs.beta);

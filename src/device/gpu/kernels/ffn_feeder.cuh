@@ -10,30 +10,36 @@ namespace tessera::gpu::together {
 
 class Feeder {
  public:
-  __device__ Feeder(const TogetherArgs& args, int lane) : args_(args), lane_(lane) {}
+  __device__ Feeder(const TogetherArgs& args, int lane)
+      : args_(args), lane_(lane), gate_(plane(args.gate, 0)),
+        up_(plane(args.up, args.ffn.moe.shape.up_offset)),
+        down_(plane(args.down, args.ffn.moe.shape.down_offset)) {}
 
+  // What no kernel of the step writes, ahead of the wait for the one before: the dense branch's
+  // unit. Blocks that have none go through it as well, with nothing to copy, so that its code is
+  // there when the experts are known: fetched only then it would take a microsecond.
   __device__ __forceinline__ void feed() {
     const FfnArgs& ffn = args_.ffn;
     TogetherShared* s = memory();
     const Units units(ffn.rows);
-    // What no kernel of the step writes, ahead of the wait for the one before.
-    if (units.has_dense()) {
-      pair(args_.dense_gate, ffn.dense.gate.data, units.place);
-      pair(args_.dense_up, ffn.dense.up.data, units.place);
-    }
-    chain_wait();
-    if (lane_ == 0) {
-      const int bytes = ffn.rows * static_cast<int>(rounded_row_bytes(kCols));
-      barrier_expect(shared_address(&s->rows_here), bytes);
-      bulk_copy(shared_address(s->x), args_.x, bytes, shared_address(&s->rows_here));
-    }
-    __syncwarp();
-    await_barrier(shared_address(&s->chosen), 0);
-    const int n = s->n_chosen * kPairs;
-    for (int unit = units.first; unit < n; unit = units.next(unit)) {
-      const std::byte* expert = s->table[s->list[unit / kPairs].id];
-      pair(args_.gate, expert, unit % kPairs);
-      pair(args_.up, expert + ffn.moe.shape.up_offset, unit % kPairs);
+    Plane gate{}, up{};
+    const std::byte *gate_data = ffn.dense.gate.data, *up_data = ffn.dense.up.data;
+    if (units.has_dense()) gate = plane(args_.dense_gate, 0), up = plane(args_.dense_up, 0);
+    int n = 0, pair_of = units.place;
+#pragma unroll 1
+    for (int unit = -1;;) {
+      pair(gate, gate_data, pair_of);
+      pair(up, up_data, pair_of);
+      if (unit < 0) {
+        await_choice();
+        n = s->n_chosen * kPairs, unit = units.first;
+        gate = gate_, up = up_;
+      } else {
+        unit = units.next(unit);
+      }
+      if (unit >= n) break;
+      gate_data = up_data = s->table[s->list[unit / kPairs].id];
+      pair_of = unit % kPairs;
     }
     if (has_tile()) feed_down();
   }
@@ -52,48 +58,70 @@ class Feeder {
       const Source& of = unit.output.source;
       const std::uint32_t here = shared_address(&s->next_here[i]);
       if (lane_ < 4)
-        copy(of, unit.output.data, unit.pair * kPairSupers, kPairSupers,
+        copy(plane(of, 0), unit.output.data, unit.pair * kPairSupers, kPairSupers,
              address_of(i * kNextPairBytes), here);
       if (lane_ == 0) barrier_expect(here, kPairSupers * super_bytes(of.type));
     }
   }
 
  private:
+  // Of a super-block of a matrix: the lane's plane, the planes before it, all.
+  struct Plane {
+    std::int64_t offset;
+    std::int32_t bytes, before, all;
+  };
+  __device__ __forceinline__ Plane plane(const Source& of, std::int64_t offset) const {
+    const int i = lane_ % 4;
+    return {of.offset[i] + offset, of.bytes[i], of.before[i], super_bytes(of.type)};
+  }
+
+  // The rows are on their way, the experts known.
+  __device__ __forceinline__ void await_choice() {
+    TogetherShared* s = memory();
+    chain_wait();
+    if (lane_ == 0) {
+      const int bytes = args_.ffn.rows * static_cast<int>(rounded_row_bytes(kCols));
+      barrier_expect(shared_address(&s->rows_here), bytes);
+      bulk_copy(shared_address(s->x), args_.x, bytes, shared_address(&s->rows_here));
+    }
+    __syncwarp();
+    await_barrier(shared_address(&s->chosen), 0);
+  }
   __device__ __forceinline__ void feed_down() {
     const FfnArgs& ffn = args_.ffn;
     TogetherShared* s = memory();
     const int first = cluster() * kDownSupers, k = lane_ / 4;
     if (has_dense_down()) {
       const std::uint32_t to = reserve();
-      if (k == 0) copy(args_.dense_down, ffn.dense.down.data, first, kDownSupers, to, full());
-      expect(kDownSupers * super_bytes(args_.dense_down.type));
+      const Plane dense = plane(args_.dense_down, 0);
+      if (k == 0) copy(dense, ffn.dense.down.data, first, kDownSupers, to, full());
+      expect(kDownSupers * dense.all);
     }
-    const int expert_bytes = kDownSupers * super_bytes(args_.down.type), n = s->n_chosen;
+    const int expert_bytes = kDownSupers * down_.all, n = s->n_chosen;
+#pragma unroll 1
     for (int u = first_of_down(); u < n; u += kRanks * args_.job.down_together) {
       const int count = min(args_.job.down_together, (n - u + kRanks - 1) / kRanks);
       const std::byte* data = nullptr;
-      if (k < count)
-        data = s->table[s->list[u + k * kRanks].id] + ffn.moe.shape.down_offset;
+      if (k < count) data = s->table[s->list[u + k * kRanks].id];
       const std::uint32_t to = reserve();
       if (k < count)
-        copy(args_.down, data, first, kDownSupers,
-             to + static_cast<std::uint32_t>(k * expert_bytes), full());
+        copy(down_, data, first, kDownSupers, to + static_cast<std::uint32_t>(k * expert_bytes),
+             full());
       expect(count * expert_bytes);
     }
   }
 
-  __device__ __forceinline__ void pair(const Source& of, const std::byte* data, int index) {
+  __device__ __forceinline__ void pair(const Plane& of, const std::byte* data, int index) {
     const std::uint32_t to = reserve();
     if (lane_ < 4) copy(of, data, index * kPairSupers, kPairSupers, to, full());
-    expect(kPairSupers * super_bytes(of.type));
+    expect(kPairSupers * of.all);
   }
   // Of n super-blocks from number `first` on, a plane a lane.
-  __device__ __forceinline__ void copy(const Source& of, const std::byte* data, int first, int n,
+  __device__ __forceinline__ void copy(const Plane& of, const std::byte* data, int first, int n,
                                        std::uint32_t to, std::uint32_t here) {
-    const int plane = lane_ % 4, bytes = of.bytes[plane];
-    if (bytes == 0) return;
-    copy_once(to + static_cast<std::uint32_t>(n * of.before[plane]),
-              data + of.offset[plane] + std::int64_t{first} * bytes, n * bytes, here);
+    if (of.bytes == 0) return;
+    copy_once(to + static_cast<std::uint32_t>(n * of.before),
+              data + of.offset + std::int64_t{first} * of.bytes, n * of.bytes, here);
   }
   __device__ __forceinline__ std::uint32_t full() const {
     return shared_address(&memory()->full[turn_.slot]);
@@ -105,19 +133,21 @@ class Feeder {
       await_barrier(shared_address(&s->full[come_.slot]), come_.phase);
       come_.next(args_.job.slots);
     }
-    ++asked_;
     await_barrier(shared_address(&s->empty[turn_.slot]), turn_.phase ^ 1);
     return address_of(turn_.slot * args_.job.slot_bytes);
   }
   // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
   __device__ __forceinline__ void expect(int bytes) {
+    if (bytes == 0) return;
     if (lane_ == 0) barrier_expect(full(), bytes);
+    ++asked_;
     turn_.next(args_.job.slots);
     __syncwarp();  // a lane that waits for a round must not be two rounds late
   }
 
   const TogetherArgs& args_;
   int lane_, asked_ = 0;
+  Plane gate_, up_, down_;
   Turn turn_, come_;  // to ask for, awaited
 };
 

@@ -208,9 +208,19 @@ __device__ __forceinline__ void row_factors(const TogetherArgs& args, int row) {
   s->factor[row] = inverse_root(sum / static_cast<float>(kCols) + args.ffn.eps);
 }
 
+// Code that was never run is fetched when it is needed, while all wait for it. So a warp that has
+// nothing to do until the experts are known runs the products behind with what shared memory holds.
+// Its sums go where nobody writes before down, which waits for this warp's part of gate and up.
+__device__ __forceinline__ void run_ahead() {
+  float* to = &memory()->branch_shares[0][0][0];
+  next_sums<BlockType::Q4_K>(address_of(0), this_warp(), to);
+  next_sums<BlockType::Q6_K>(address_of(0), this_warp(), to);
+}
+
 template <bool kSix, bool kNext>
 __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int lane) {
   TogetherShared* s = memory();
+  if (kNext && warp == kReaders - 2) run_ahead();
   chain_wait();
   unsigned* const last = Passed{args.ffn.passed}.rows_run();
   const unsigned number = *last + 1;
