@@ -1,11 +1,11 @@
 // The delta rule for several sequences of one row: a block takes a whole head of 128 x 128.
 //
 // The head's S, 64 KB, comes to shared memory in the background, each lane's own pieces, so that it
-// takes no registers meanwhile: one half is on its way before the row is there, the other half asked
-// for behind the row, which would come as late as what was asked for before it. q and k are
-// convolved once a head instead of once for every 32 columns. The block has the whole head, so it
-// also norms, gates and rounds it for the product behind, which spares that a kernel. Floor of 8
-// rows of 32 heads: 16.8 MB read and 16.8 MB written, 7.3 us.
+// takes no registers meanwhile: one half is asked for before the row is there, the other half only
+// behind the row, which would otherwise wait for all of S. q and k are convolved once a head instead
+// of once for every 32 columns. The block has the whole head, so it also norms, gates and rounds it
+// for the product behind, which spares that a kernel. Floor of 8 rows of 32 heads: 16.8 MB read and
+// 16.8 MB written, 7.3 us.
 #include <algorithm>
 
 #include "device/gpu/kernels/delta_step.cuh"
@@ -19,10 +19,9 @@ namespace {
 constexpr int kHead = 128;  // dim_k and dim_v
 constexpr int kWarps = 16, kThreads = kWarps * kWarp;
 constexpr int kOwn = kHead / kWarps;  // columns a warp
-constexpr int kTurns = kOwn / kColumns;
 constexpr int kParts = kHead / kWarp;
 constexpr int kChannels = 3 * kHead;
-static_assert(kTurns == 2 && kThreads - kChannels == kHead);
+static_assert(kOwn == 2 * kColumns && kThreads - kChannels == kHead);
 
 constexpr int kGateSupers = 8;  // of a row that alpha and beta are products of: a warp each
 static_assert(2 * kGateSupers == kWarps);
@@ -70,8 +69,8 @@ __device__ __forceinline__ float convolve(const Channel& c, float x) {
   return silu_called(fmaf(c.taps[kEarlyWidth - 1], x, sum));
 }
 
-// A warp's part of alpha, or of beta: fetched ahead of the row; then its product with the row's
-// columns, which rms_norm is to scale (makes_gates()).
+// A warp's part of alpha, or of beta: fetched ahead of the row; then its product with the row, whose
+// input is rms_norm's, as makes_gates() has seen.
 struct GatePart {
   const GateProducts& of;
   int which, super;
@@ -91,13 +90,13 @@ struct GatePart {
     const std::byte* at = m.data + (std::int64_t{head} * m.cols + super * kSuperCols) * bytes;
     if (lane < kSuperCols * bytes / 128) prefetch_line(at + lane * 128);
   }
-  __device__ __forceinline__ Eight row(int row, int lane) const {
+  __device__ __forceinline__ Eight load(int row, int lane) const {
     return load_input(of.input, row, super, lane).x;
   }
-  __device__ __forceinline__ void make(const Eight& row, int head, int lane, Room& room) const {
+  __device__ __forceinline__ void make(const Eight& input, int head, int lane, Room& room) const {
     const Eight w = weights(head, lane);
-    float square = squares(row);
-    const Eight x = times(row, load_eight(of.input.weight + super * kSuperCols, lane));
+    float square = squares(input);
+    const Eight x = times(input, load_eight(of.input.weight + super * kSuperCols, lane));
     const float product = warp_sum(dot_eight(w, x, 0.0f));
     square = sum_of_groups(square);
     if (lane != 0) return;
@@ -222,8 +221,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     x = args.qkv[row * s.channels + channel.index];
   else if (gate != nullptr)
     x = *gate;
-  Eight columns{};
-  if (makes) columns = part.row(sequence.first_row, lane);
+  Eight input{};
+  if (makes) input = part.load(sequence.first_row, lane);
   ask_columns(state, column + kColumns, lane, room);
   if (convolves) {
     room.convolved[i] = convolve(channel, x);
@@ -231,19 +230,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   } else if (gate != nullptr) {
     *gate = room.gate[i - kChannels] = silu_called(x);
   }
-  if (makes) part.make(columns, head, lane, room);
+  if (makes) part.make(input, head, lane, room);
   __syncthreads();
   if (makes) inputs = made_gates(args.gates, room);
   const DeltaGates gates = gates_of(a, bias, inputs.alpha, inputs.beta);
   const Keys keys = load_keys(room, lane);
-#pragma unroll
-  for (int turn = 0; turn < kTurns; ++turn) {
-    if (turn == 0)
-      copy_wait<kTurns - 1>();
-    else
-      copy_wait<0>();
-    step_columns(keys, gates, column + turn * kColumns, lane, state, room);
-  }
+  copy_wait<1>();
+  step_columns(keys, gates, column, lane, state, room);
+  copy_wait<0>();
+  step_columns(keys, gates, column + kColumns, lane, state, room);
   __syncwarp();
   if (lane < kOwn) args.out[values + column + lane] = room.out[column + lane];
   if (rounded == nullptr) return;

@@ -15,9 +15,10 @@ class Feeder {
         up_(plane(args.up, args.ffn.moe.shape.up_offset)),
         down_(plane(args.down, args.ffn.moe.shape.down_offset)) {}
 
-  // What no kernel of the step writes, ahead of the wait for the one before: the dense branch's
-  // unit. Blocks that have none go through it as well, with nothing to copy, so that its code is
-  // there when the experts are known: fetched only then it would take a microsecond.
+  // All entries, up to those of down. The dense branch's unit is asked for ahead of the wait for the
+  // kernel before, since no kernel of the step writes its weights. Blocks that have none take the
+  // same turn with nothing to copy, so that most of its code is there when the experts are known:
+  // fetched only then it would take a microsecond.
   __device__ __forceinline__ void feed() {
     const FfnArgs& ffn = args_.ffn;
     TogetherShared* s = memory();
@@ -75,7 +76,7 @@ class Feeder {
     return {of.offset[i] + offset, of.bytes[i], of.before[i], super_bytes(of.type)};
   }
 
-  // The rows are on their way, the experts known.
+  // Asks for the rows, then waits for the choice.
   __device__ __forceinline__ void await_choice() {
     TogetherShared* s = memory();
     chain_wait();
@@ -111,8 +112,10 @@ class Feeder {
     }
   }
 
+  // Of no matrix, as one of the first two: no entry.
   __device__ __forceinline__ void pair(const Plane& of, const std::byte* data, int index) {
     const std::uint32_t to = reserve();
+    if (of.all == 0) return;
     if (lane_ < 4) copy(of, data, index * kPairSupers, kPairSupers, to, full());
     expect(kPairSupers * of.all);
   }
@@ -138,7 +141,6 @@ class Feeder {
   }
   // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
   __device__ __forceinline__ void expect(int bytes) {
-    if (bytes == 0) return;
     if (lane_ == 0) barrier_expect(full(), bytes);
     ++asked_;
     turn_.next(args_.job.slots);

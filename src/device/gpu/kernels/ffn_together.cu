@@ -209,10 +209,15 @@ __device__ __forceinline__ void row_factors(const TogetherArgs& args, int row) {
 }
 
 // Code that was never run is fetched when it is needed, while all wait for it. So a warp that has
-// nothing to do until the experts are known runs the products behind with what shared memory holds.
-// Its sums go where nobody writes before down, which waits for this warp's part of gate and up.
-__device__ __forceinline__ void run_ahead() {
-  float* to = &memory()->branch_shares[0][0][0];
+// nothing to do until the experts are known runs the products behind, with what shared memory
+// happens to hold, whoever writes it meanwhile. Its sums go where the second pass of gate and up
+// writes, behind a barrier that this warp has to reach first; no other block writes there.
+constexpr int kFetchesCode = kReaders - 2;
+static_assert(kFetchesCode > kDecodeRows && kFetchesCode < kReaders - 1);  // see read_all()
+__device__ __forceinline__ void fetch_next_code() {
+  Shares& sums = memory()->shares[1][0][0];
+  static_assert(sizeof(Shares) >= sizeof(float) * kNextSums);
+  float* to = &sums[0][0];
   next_sums<BlockType::Q4_K>(address_of(0), this_warp(), to);
   next_sums<BlockType::Q6_K>(address_of(0), this_warp(), to);
 }
@@ -220,7 +225,7 @@ __device__ __forceinline__ void run_ahead() {
 template <bool kSix, bool kNext>
 __device__ __forceinline__ void read_all(const TogetherArgs& args, int warp, int lane) {
   TogetherShared* s = memory();
-  if (kNext && warp == kReaders - 2) run_ahead();
+  if (kNext && warp == kFetchesCode) fetch_next_code();
   chain_wait();
   unsigned* const last = Passed{args.ffn.passed}.rows_run();
   const unsigned number = *last + 1;
