@@ -74,9 +74,9 @@ std::string program_help() {
 }
 
 std::string command_help(const CommandInfo& command) {
-  std::string out =
-      fmt::format("tessera {}: {}\n\nUsage: tessera {} {} [options]\nExample: {}\n", command.name,
-                  command.summary, command.name, command.usage, command.example);
+  std::string out = fmt::format("tessera {}: {}\n\nUsage: tessera {}{}{} [options]\nExample: {}\n",
+                                command.name, command.summary, command.name,
+                                command.usage.empty() ? "" : " ", command.usage, command.example);
   for (const std::string_view group : kGroupOrder) {
     std::string rows;
     for (const Option& option : option_table())

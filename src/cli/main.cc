@@ -30,8 +30,9 @@ int unknown_command(const std::string& word) {
                               "{}: give a command first, as in 'tessera serve model.gguf'; see "
                               "'tessera --help'",
                               word));
-  return misuse(Error::make(ErrorCode::invalid, "'{}' is no command{}; see 'tessera --help'", word,
-                            did_you_mean(word, names)));
+  const std::string nearest = did_you_mean(word, names);
+  return misuse(Error::make(ErrorCode::invalid, "'{}' is no command{} 'tessera --help'", word,
+                            nearest.empty() ? "; see" : nearest + " See"));
 }
 
 // How many positional arguments a command takes.

@@ -119,11 +119,14 @@ void greet(const std::string& url, const server::ServerOptions& options, const P
   if (!text.chat) log_warn("{}; chat requests will be refused", text.no_chat);
   const char* key = options.api_keys.empty() ? "" : " -H 'Authorization: Bearer KEY'";
   const char* route = text.chat ? "chat/completions" : "completions";
-  const char* body = text.chat
-                         ? R"({"messages":[{"role":"user","content":"Hello"}],"max_tokens":32})"
-                         : R"({"prompt":"Hello","max_tokens":32})";
-  print_out("Try: curl {}/v1/{}{} -H 'Content-Type: application/json' -d '{}'\n", url, route, key,
-            body);
+  const char* input =
+      text.chat ? R"("messages":[{"role":"user","content":"Hello"}])" : R"("prompt":"Hello")";
+  // 32 tokens are an answer, but not what is thought before it.
+  const char* direct =
+      text.chat && text.chat->capabilities().thinking_switch ? R"(,"enable_thinking":false)" : "";
+  print_out(
+      "Try: curl {}/v1/{}{} -H 'Content-Type: application/json' -d '{{{},\"max_tokens\":32{}}}'\n",
+      url, route, key, input, direct);
   flush_out();
   // Whoever read this may be gone; that is no failure of the server.
   std::clearerr(stdout);
