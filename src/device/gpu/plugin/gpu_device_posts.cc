@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <thread>
 #include <utility>
-#include <vector>
 
 #include "base/pause.h"
 #include "device/gpu/plugin/gpu_device.h"
@@ -65,14 +64,15 @@ Status GpuDevice::enqueue_to_post(int layer) {
 }
 
 // Where routing is counted a step is several programs, and what one begins beside its kernels
-// another may join. A graph cannot: it has both, or neither.
+// another may join. A graph cannot: it has both, or neither. A layer's experts are joined before
+// the next one's begin (post()).
 bool GpuDevice::joins_what_it_begins() const {
-  std::vector<int> begun;
+  int begun = -1;
   for (const BlockCall& call : program_) {
-    if (call.block == Block::bring) begun.push_back(call.layer);
-    if (call.block == Block::post_brought && std::erase(begun, call.layer) == 0) return false;
+    if (call.block == Block::bring) begun = call.layer;
+    if (call.block == Block::post_brought && std::exchange(begun, -1) != call.layer) return false;
   }
-  return begun.empty();
+  return begun < 0;
 }
 
 Status GpuDevice::await_post(int layer) {
