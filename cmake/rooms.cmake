@@ -1,4 +1,4 @@
-# tessera_room(NAME [ROOMS other...] [LIBS public...] [PRIVATE private...])
+# tessera_room(NAME [ROOMS other...] [LIBS public...] [PRIVATE private...] [ALONE regex])
 #
 # Builds src/NAME/**.cc into the library tessera_NAME and, when tests are on, src/NAME/**_test.cc
 # into the program NAME_test. A file whose name ends in _portable.cc, _avx2.cc or _avx512.cc holds
@@ -18,7 +18,7 @@ set(TESSERA_AVX512_FLAGS ${TESSERA_PORTABLE_FLAGS} -mavx512f -mavx512bw -mavx512
                          -mprefer-vector-width=512)
 
 function(tessera_room name)
-  cmake_parse_arguments(ROOM "" "" "ROOMS;LIBS;PRIVATE" ${ARGN})
+  cmake_parse_arguments(ROOM "" "ALONE" "ROOMS;LIBS;PRIVATE" ${ARGN})
   string(REPLACE ";" "," may_include "${ROOM_ROOMS}")
   set_property(GLOBAL APPEND PROPERTY TESSERA_INCLUDE_GRAPH "${name}=${may_include}")
   set(dir ${CMAKE_SOURCE_DIR}/src/${name})
@@ -37,7 +37,10 @@ function(tessera_room name)
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${TESSERA_AVX512_FLAGS}")
     endif()
     if(source MATCHES "_(portable|avx2|avx512)\\.cc$")
-      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                                                       SKIP_UNITY_BUILD_INCLUSION ON)
+    elseif(ROOM_ALONE AND source MATCHES "${ROOM_ALONE}")
+      set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
 

@@ -13,10 +13,6 @@
 namespace tessera::testing {
 namespace {
 
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 TokenId best_of(std::span<const float> row) {
   return static_cast<TokenId>(std::max_element(row.begin(), row.end()) - row.begin());
 }
@@ -49,8 +45,8 @@ void expect_same_within_budgets(const std::string& path, RunnerOptions options,
 
 class Budget : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(golden_path(GetParam(), ".bin")); }
 };
 INSTANTIATE_TEST_SUITE_P(Models, Budget,
                          ::testing::Values("qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe",

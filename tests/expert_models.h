@@ -33,10 +33,6 @@ inline bool is_quantised(const std::string& name) {
   return name == "bundled" || name.ends_with("_q8");
 }
 
-inline std::string golden_file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 // The model with its matrices of BF16 in Q8_0.
 inline Status write_q8(const std::string& from, const std::string& to) {
   TESSERA_ASSIGN(const gguf::File file, gguf::File::open(from));
@@ -72,11 +68,11 @@ inline std::string expert_model(const std::string& name) {
   };
   static Written written;
   if (name == "bundled") return TESSERA_SOURCE_DIR "/models/tessera-mini.gguf";
-  if (!is_quantised(name)) return golden_file(name, "-bf16.gguf");
+  if (!is_quantised(name)) return golden_path(name, "-bf16.gguf");
   std::string& path = written.paths[name];
   if (path.empty()) {
     path = ::testing::TempDir() + fmt::format("tessera_{}_{}.gguf", name, ::getpid());
-    const Status done = write_q8(golden_file(name.substr(0, name.size() - 3), "-bf16.gguf"), path);
+    const Status done = write_q8(golden_path(name.substr(0, name.size() - 3), "-bf16.gguf"), path);
     EXPECT_TRUE(done) << done.error().message;
   }
   return path;
@@ -86,7 +82,7 @@ inline std::string expert_model(const std::string& name) {
 inline std::vector<TokenId> expert_prompt(const std::string& name, std::size_t n) {
   if (name != "bundled") {
     const std::string golden = is_quantised(name) ? name.substr(0, name.size() - 3) : name;
-    const GoldenData data = GoldenData::load(golden_file(golden, ".bin"));
+    const GoldenData data = GoldenData::load(golden_path(golden, ".bin"));
     const std::span<const std::int32_t> ids = data.ints("p300_ids");
     return {ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(std::min(n, ids.size()))};
   }

@@ -11,6 +11,7 @@
 #include "experts/host_executor.h"
 #include "model/synth.h"
 #include "tests/expert_models.h"
+#include "tests/golden_data.h"
 #include "tests/model_runner.h"
 
 namespace tessera::testing {
@@ -56,7 +57,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GoldenExperts,
                          [](const auto& info) { return info.param; });
 
 TEST_P(GoldenExperts, GreedyTokens) {
-  const GoldenData golden = GoldenData::load(golden_file(GetParam(), ".bin"));
+  const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
   const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
   const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
   const std::span<const float> margin = golden.floats("greedy_margin");

@@ -22,6 +22,14 @@
 
 namespace tessera {
 
+// A model for each kind of family, and its files: "-bf16.gguf", ".bin" and others.
+inline constexpr const char* kGoldenModels[] = {"qwen35moe", "qwen35",    "laguna",
+                                                "gemma4",    "gemma4moe", "qwen3"};
+
+inline std::string golden_path(std::string_view name, std::string_view ending) {
+  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/").append(name).append(ending);
+}
+
 class GoldenData {
  public:
   static GoldenData load(const std::string& path) {

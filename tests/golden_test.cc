@@ -13,19 +13,14 @@ namespace {
 
 constexpr double kTolerance = 1e-3;  // of a log-probability
 
-const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
 const char* const kPrompts[] = {"p1", "p33", "p300"};
-
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
 
 class Golden : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(golden_path(GetParam(), ".bin")); }
 };
-INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
 double worst_difference(std::span<const float> got, std::span<const float> expected,
@@ -83,14 +78,16 @@ TEST_P(Golden, GreedyContinuationMatches) {
 
 class Sameness : public ::testing::TestWithParam<std::tuple<const char*, KvType>> {
  protected:
-  std::string model() const { return file(std::get<0>(GetParam()), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(std::get<0>(GetParam()), ".bin")); }
+  std::string model() const { return golden_path(std::get<0>(GetParam()), "-bf16.gguf"); }
+  GoldenData answers() const {
+    return GoldenData::load(golden_path(std::get<0>(GetParam()), ".bin"));
+  }
   RunnerOptions options(int threads) const {
     return {.threads = threads, .kv_type = std::get<1>(GetParam())};
   }
 };
 INSTANTIATE_TEST_SUITE_P(Models, Sameness,
-                         ::testing::Combine(::testing::ValuesIn(kModels),
+                         ::testing::Combine(::testing::ValuesIn(kGoldenModels),
                                             ::testing::Values(KvType::f16, KvType::f32,
                                                               KvType::q8_0)),
                          [](const auto& info) {

@@ -10,12 +10,6 @@
 namespace tessera::testing {
 namespace {
 
-const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
-
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 Placement shards(int count) {
   Placement placement;
   placement.devices.clear();
@@ -25,7 +19,7 @@ Placement shards(int count) {
 
 // As many as layers that share KV leave possible.
 int most_shards(const std::string& model, int wanted) {
-  const Result<Model> opened = Model::open(file(model, "-bf16.gguf"));
+  const Result<Model> opened = Model::open(golden_path(model, "-bf16.gguf"));
   EXPECT_TRUE(opened);
   int parts = 0;
   const ModelSpec& spec = opened->spec();
@@ -42,10 +36,10 @@ int most_shards(const std::string& model, int wanted) {
 
 class Split : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(golden_path(GetParam(), ".bin")); }
 };
-INSTANTIATE_TEST_SUITE_P(Models, Split, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, Split, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
 TEST_P(Split, AnyNumberOfShardsAndAnyCutOfThePrompt) {
@@ -202,8 +196,8 @@ OptionResult try_options(const std::string& model, std::span<const TokenId> ids,
 
 TEST(SplitOptions, AreHonouredOnEveryTopology) {
   for (const char* name : {"qwen35moe", "gemma4"}) {
-    const std::string model = file(name, "-bf16.gguf");
-    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::string model = golden_path(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(golden_path(name, ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p300_ids");
     const int most = most_shards(name, 3);
     for (OptionCase test : option_cases()) {
@@ -234,8 +228,8 @@ TEST(SplitOptions, AreHonouredOnEveryTopology) {
 
 // The forms differ by rounding, so equal bits above would not show an option that nothing reads.
 TEST(SplitOptions, ReachTheShards) {
-  const std::string model = file("qwen35moe", "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file("qwen35moe", ".bin"));
+  const std::string model = golden_path("qwen35moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path("qwen35moe", ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids");
   const auto logits = [&](RunnerOptions options) {
     options.threads = 2;
@@ -251,8 +245,8 @@ TEST(SplitOptions, ReachTheShards) {
 }
 
 TEST(SplitPipeline, StateIsCopiedAsOne) {
-  const std::string model = file("qwen35moe", "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file("qwen35moe", ".bin"));
+  const std::string model = golden_path("qwen35moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path("qwen35moe", ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids");
   for (const int count : {1, 2, 3}) {
     ModelRunner runner(model, {.threads = count, .placement = shards(count)});
@@ -263,8 +257,8 @@ TEST(SplitPipeline, StateIsCopiedAsOne) {
 }
 
 TEST(SplitPipeline, BatchesWithoutLogitsFollowEachOther) {
-  const std::string model = file("gemma4", "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file("gemma4", ".bin"));
+  const std::string model = golden_path("gemma4", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path("gemma4", ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids");
   ModelRunner plain(model, {.threads = 1});
   ModelRunner runner(model, {.threads = 2, .placement = shards(2)});
@@ -283,7 +277,7 @@ TEST(SplitPipeline, BatchesWithoutLogitsFollowEachOther) {
 }
 
 TEST(SplitPipeline, StopsAtAnyTimeAndMoreThanOnce) {
-  const std::string model = file("laguna", "-bf16.gguf");
+  const std::string model = golden_path("laguna", "-bf16.gguf");
   const std::vector<TokenId> ids(200, 7);
   for (const int count : {1, 2, 3}) {
     ModelRunner runner(model, {.threads = count, .placement = shards(count)});

@@ -10,7 +10,7 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kMiB = std::size_t{1} << 20;
+constexpr std::size_t kBufferMiB = std::size_t{1} << 20;
 
 std::size_t resident_bytes() {
   std::ifstream file("/proc/self/statm");
@@ -21,21 +21,21 @@ std::size_t resident_bytes() {
 
 // Plans count the bytes that were asked for.
 TEST(AlignedBuffer, TakesWhatItHolds) {
-  constexpr std::size_t kCount = 16, kBytes = 2 * kMiB + 4096;
+  constexpr std::size_t kCount = 16, kBytes = 2 * kBufferMiB + 4096;
   std::vector<AlignedBuffer> buffers;
   const std::size_t before = resident_bytes();
   for (std::size_t i = 0; i < kCount; ++i) {
     Result<AlignedBuffer> buffer = AlignedBuffer::allocate(kBytes);
     ASSERT_TRUE(buffer);
-    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % (2 * kMiB), 0u);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer->data()) % (2 * kBufferMiB), 0u);
     std::memset(buffer->data(), 1, kBytes);
     buffers.push_back(*std::move(buffer));
   }
-  EXPECT_LT(resident_bytes() - before, kCount * kBytes + 2 * kMiB);
+  EXPECT_LT(resident_bytes() - before, kCount * kBytes + 2 * kBufferMiB);
 }
 
 TEST(AlignedBuffer, IsZeroedAndMoves) {
-  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}, 5 * kMiB + 1}) {
+  for (const std::size_t bytes : {std::size_t{1}, std::size_t{5000}, 5 * kBufferMiB + 1}) {
     Result<AlignedBuffer> made = AlignedBuffer::allocate(bytes);
     ASSERT_TRUE(made);
     AlignedBuffer buffer = *std::move(made);

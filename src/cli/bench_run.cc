@@ -8,7 +8,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double seconds_since(Clock::time_point begin) {
+double elapsed(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
@@ -105,14 +105,14 @@ Result<double> BenchRun::time_prompt(const BenchCase& test) {
   const Clock::time_point begin = Clock::now();
   for (Sequence& sequence : sequences) TESSERA_TRY(feed_prompt(sequence, test.tokens, true));
   TESSERA_TRY(loaded_.pipeline->finish());
-  return seconds_since(begin);
+  return elapsed(begin);
 }
 
 Result<double> BenchRun::time_generation(const BenchCase& test) {
   TESSERA_ASSIGN(std::vector<Sequence> sequences, start(test));
   const Clock::time_point begin = Clock::now();
   TESSERA_TRY(decode(sequences, test.tokens));
-  return seconds_since(begin);
+  return elapsed(begin);
 }
 
 }  // namespace tessera::cli

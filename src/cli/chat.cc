@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kCommands =
+constexpr const char* kChatCommands =
     "/reset begins anew, /exit ends, /help shows this, Ctrl-C stops an answer";
 
 class Conversation {
@@ -51,7 +51,7 @@ Status take_turn(const Config& config, const TextModel& text, CancellableEngine&
 int chat(const Config& config, const TextModel& text, CancellableEngine& engine) {
   if (!text.chat) return fail(Error::make(ErrorCode::invalid, "{}", text.no_chat));
   const bool terminal = isatty(STDIN_FILENO) != 0;
-  if (terminal) print_out("Type a message. {}.\n", kCommands);
+  if (terminal) print_out("Type a message. {}.\n", kChatCommands);
   Conversation conversation(config.text("run.system"));
   std::string line;
   for (;;) {
@@ -64,7 +64,7 @@ int chat(const Config& config, const TextModel& text, CancellableEngine& engine)
       continue;
     }
     if (line == "/help") {
-      print_out("{}.\n", kCommands);
+      print_out("{}.\n", kChatCommands);
       continue;
     }
     if (line.empty()) continue;

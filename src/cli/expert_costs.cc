@@ -10,10 +10,8 @@
 namespace tessera::cli {
 namespace {
 
-using Json = nlohmann::json;
-
-Json key_of(const Model& model, const HostMeasureOptions& host) {
-  Json experts = {{"embd", model.spec().n_embd}};
+nlohmann::json key_of(const Model& model, const HostMeasureOptions& host) {
+  nlohmann::json experts = {{"embd", model.spec().n_embd}};
   const std::vector<LayerSpec>& layers = model.spec().layers;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (!layers[l].moe) continue;

@@ -16,7 +16,7 @@
 namespace tessera::cli {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // Spawned workers are alike where they are started alike, whatever their number; one at an address
 // may be another program or processor there by now. GPUs of one model are alike: two measurements
@@ -50,20 +50,20 @@ class DeviceTimes {
         program_on_ = &device;
   }
 
-  Json key_of(const DeviceInventory& device, bool head) const {
+  SortedJson key_of(const DeviceInventory& device, bool head) const {
     const Config& config = needs_.config;
-    Json key = {{"layers_of", digest_},
-                {"device", device_text(device, needs_.workers)},
-                {"threads", device.threads},
-                {"cpus", device.cpus},
-                {"processor", processor_name()},
-                {"version", TESSERA_VERSION},
-                {"isa", config.text("placement.cpu_isa")},
-                {"piece_rows", rows_},
-                {"kv", kv_type_name(kv_type_)},
-                {"compute", config.text("placement.compute")},
-                {"delta_form", config.text("placement.delta_form")},
-                {"head", head}};
+    SortedJson key = {{"layers_of", digest_},
+                      {"device", device_text(device, needs_.workers)},
+                      {"threads", device.threads},
+                      {"cpus", device.cpus},
+                      {"processor", processor_name()},
+                      {"version", TESSERA_VERSION},
+                      {"isa", config.text("placement.cpu_isa")},
+                      {"piece_rows", rows_},
+                      {"kv", kv_type_name(kv_type_)},
+                      {"compute", config.text("placement.compute")},
+                      {"delta_form", config.text("placement.delta_form")},
+                      {"head", head}};
     if (device.kind != DeviceKind::cpu) {
       key["memory"] = device.memory_total;  // another card at the same number
       key["graphs"] = config.text("placement.gpu_graphs");
@@ -124,7 +124,7 @@ class DeviceTimes {
 // What a device takes, measured now and kept. Where that fails there is a line in the log, and what
 // was known `before` counts, though it was not steady.
 Result<MeasuredLayers> measured_now(const DeviceTimes& times, const DeviceInventory& device,
-                                    const Json& key, const OpenShard& open,
+                                    const SortedJson& key, const OpenShard& open,
                                     const std::optional<MeasuredLayers>& before, int n_layer) {
   log_info("{}: measuring the model's layers{}, which is kept for later starts", device.name,
            before ? " again, since they were not steady" : "");
@@ -164,14 +164,14 @@ LayerTimesFound add_layer_times(const LayerTimesNeeds& needs, const OpenShard& o
   const DeviceTimes times(needs, inventory);
   const int n_layer = needs.model.spec().n_layer();
   std::vector<MeasuredLayers> found;
-  std::map<Json, MeasuredLayers> measured;  // devices may be alike
+  std::map<SortedJson, MeasuredLayers> measured;  // devices may be alike
   const DeviceInventory& last = inventory.devices.back();
   for (const DeviceInventory& device : inventory.devices) {
     // For GPUs like the last one it is measured, with the head.
     const bool like_last =
         &device == &last ||
         (!device.model.empty() && times.key_of(device, true) == times.key_of(last, true));
-    const Json key = times.key_of(device, like_last);
+    const SortedJson key = times.key_of(device, like_last);
     const auto alike = measured.find(key);
     std::optional<MeasuredLayers> known = alike != measured.end() ? std::optional(alike->second)
                                           : afresh                ? std::nullopt

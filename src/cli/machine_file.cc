@@ -18,7 +18,7 @@
 namespace tessera::cli {
 namespace {
 
-using Json = nlohmann::json;
+using SortedJson = nlohmann::json;
 
 // A longer file is none of ours; neither does one grow so long (kMostEntries).
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
@@ -28,20 +28,20 @@ std::string file_path() {
   return cache_folder() + "/machine.json";
 }
 
-Json key_of(int threads, cpu::Isa isa) {
+SortedJson key_of(int threads, cpu::Isa isa) {
   return {{"processor", processor_name()}, {"threads", threads}, {"isa", cpu::isa_name(isa)}};
 }
 
 // The entries, the oldest first: objects with a key.
-std::vector<Json> read_entries() {
-  std::vector<Json> entries;
+std::vector<SortedJson> read_entries() {
+  std::vector<SortedJson> entries;
   std::error_code error;
   if (!std::filesystem::is_regular_file(file_path(), error)) return entries;
   const Result<std::string> text = read_file(file_path(), kMostBytes);
   if (!text) return entries;
-  const Json all = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  const SortedJson all = SortedJson::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!all.is_array()) return entries;
-  for (const Json& entry : all)
+  for (const SortedJson& entry : all)
     if (entry.is_object() && entry.contains("key")) entries.push_back(entry);
   return entries;
 }
@@ -65,38 +65,38 @@ class FileLock {
 };
 
 // In place of the one with its key.
-void save_entry(Json entry) {
+void save_entry(SortedJson entry) {
   std::error_code error;
   std::filesystem::create_directories(cache_folder(), error);
   const FileLock lock;
-  std::vector<Json> entries = read_entries();
-  std::erase_if(entries, [&](const Json& old) { return old.at("key") == entry.at("key"); });
+  std::vector<SortedJson> entries = read_entries();
+  std::erase_if(entries, [&](const SortedJson& old) { return old.at("key") == entry.at("key"); });
   entries.push_back(std::move(entry));
   if (entries.size() > kMostEntries)
     entries.erase(entries.begin(), entries.end() - static_cast<std::ptrdiff_t>(kMostEntries));
   const std::string written = fmt::format("{}.{}", file_path(), getpid());
   std::ofstream file(written);
   // Paths in it may be no UTF-8.
-  file << Json(entries).dump(1, ' ', false, Json::error_handler_t::replace) << "\n";
+  file << SortedJson(entries).dump(1, ' ', false, SortedJson::error_handler_t::replace) << "\n";
   file.close();
   if (file) std::filesystem::rename(written, file_path(), error);
   if (!file || error) std::filesystem::remove(written, error);
 }
 
-std::optional<Json> find_entry(const Json& key) {
-  for (const Json& entry : read_entries())
+std::optional<SortedJson> find_entry(const SortedJson& key) {
+  for (const SortedJson& entry : read_entries())
     if (entry.at("key") == key) return entry;
   return std::nullopt;
 }
 
 // 0 for what is no number.
-double number(const Json& object, const char* name) {
+double number(const SortedJson& object, const char* name) {
   const auto found = object.find(name);
   return found != object.end() && found->is_number() ? found->get<double>() : 0.0;
 }
 
 // Bytes or operations a second; 0 for what no machine does, as of what a worker says of itself.
-double speed(const Json& object, const char* name) {
+double speed(const SortedJson& object, const char* name) {
   const double found = number(object, name);
   return found >= 1e6 && found <= 1e15 ? found : 0.0;
 }
@@ -110,12 +110,12 @@ ThreadTeamOptions one_a_core(ThreadTeamOptions team) {
   return team;
 }
 
-Json time_json(const StepTime& time) {
+SortedJson time_json(const StepTime& time) {
   return {time.prompt_row_s, time.token_s};
 }
 
 // Of what is no pair of numbers, times that are not usable().
-StepTime time_of(const Json& pair) {
+StepTime time_of(const SortedJson& pair) {
   if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number() || !pair[1].is_number())
     return {.prompt_row_s = -1.0, .token_s = -1.0};
   return {.prompt_row_s = pair[0].get<double>(), .token_s = pair[1].get<double>()};
@@ -146,7 +146,7 @@ void save_speed(const MeasuredSpeed& speed, int threads, cpu::Isa isa) {
 }
 
 std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa) {
-  const std::optional<Json> entry = find_entry(key_of(threads, isa));
+  const std::optional<SortedJson> entry = find_entry(key_of(threads, isa));
   if (!entry) return std::nullopt;
   const MeasuredSpeed saved{speed(*entry, "read_bytes_per_s"), speed(*entry, "op_per_s"),
                             speed(*entry, "thread_read_bytes_per_s")};
@@ -168,20 +168,20 @@ std::optional<MeasuredSpeed> quick_speed(const ThreadTeamOptions& team, cpu::Isa
   return speed;
 }
 
-void save_expert_times(const Json& key, const HostExpertTimes& times) {
+void save_expert_times(const SortedJson& key, const HostExpertTimes& times) {
   save_entry({{"key", key}, {"call_s", times.call_s}, {"bytes_per_s", times.bytes_per_s}});
 }
 
-std::optional<HostExpertTimes> saved_expert_times(const Json& key) {
-  const std::optional<Json> entry = find_entry(key);
+std::optional<HostExpertTimes> saved_expert_times(const SortedJson& key) {
+  const std::optional<SortedJson> entry = find_entry(key);
   if (!entry) return std::nullopt;
   const HostExpertTimes times{number(*entry, "call_s"), number(*entry, "bytes_per_s")};
   return usable(times) ? std::optional(times) : std::nullopt;
 }
 
-void save_layer_times(const Json& key, const MeasuredLayers& measured) {
+void save_layer_times(const SortedJson& key, const MeasuredLayers& measured) {
   const LayerTimes& times = measured.times;
-  Json layers = Json::array();
+  SortedJson layers = SortedJson::array();
   for (const StepTime& time : times.layers) layers.push_back(time_json(time));
   save_entry({{"key", key},
               {"layers", std::move(layers)},
@@ -190,14 +190,14 @@ void save_layer_times(const Json& key, const MeasuredLayers& measured) {
               {"spread", measured.spread}});
 }
 
-std::optional<MeasuredLayers> saved_layer_times(const Json& key, int n_layer) {
-  const std::optional<Json> entry = find_entry(key);
+std::optional<MeasuredLayers> saved_layer_times(const SortedJson& key, int n_layer) {
+  const std::optional<SortedJson> entry = find_entry(key);
   if (!entry) return std::nullopt;
-  const Json layers = entry->value("layers", Json());
-  LayerTimes times{.call = time_of(entry->value("call", Json())),
+  const SortedJson layers = entry->value("layers", SortedJson());
+  LayerTimes times{.call = time_of(entry->value("call", SortedJson())),
                    .head_s = number(*entry, "head_s")};
   if (!layers.is_array()) return std::nullopt;
-  for (const Json& pair : layers) times.layers.push_back(time_of(pair));
+  for (const SortedJson& pair : layers) times.layers.push_back(time_of(pair));
   if (!usable(times, n_layer)) return std::nullopt;
   return MeasuredLayers{.times = std::move(times), .spread = number(*entry, "spread")};
 }

@@ -10,9 +10,6 @@
 #include "gguf/split_name.h"
 
 namespace tessera::gguf {
-namespace {
-
-constexpr std::int64_t kMostShards = 512;
 
 // The split.* keys of one file.
 struct SplitKeys {
@@ -20,6 +17,10 @@ struct SplitKeys {
   std::int64_t count = 1;     // 1: not split
   std::int64_t tensors = -1;  // of all files together; -1: not stated
 };
+
+namespace {
+
+constexpr std::int64_t kMostShards = 512;
 
 Result<SplitKeys> read_split_keys(const Metadata& metadata) {
   SplitKeys keys;

@@ -15,8 +15,6 @@ constexpr std::uint64_t kMostRecords = std::uint64_t{1} << 20;
 constexpr std::uint64_t kMostElements = std::uint64_t{1} << 30;
 constexpr std::uint64_t kSmallestEntry = 8 + 4 + 1;           // empty key, type, one byte
 constexpr std::uint64_t kSmallestTensor = 8 + 4 + 8 + 4 + 8;  // empty name, one dimension
-constexpr std::uint64_t kLongestTensorName = 63;
-constexpr std::uint32_t kDefaultAlignment = 32;
 // Eight keeps every element of a plain tensor aligned for its own type.
 constexpr std::int64_t kSmallestAlignment = 8, kLargestAlignment = std::int64_t{64} << 10;
 

@@ -5,6 +5,7 @@
 // across the files of a split model are File's business.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +14,10 @@
 #include "gguf/gguf.h"
 
 namespace tessera::gguf {
+
+// What a reader accepts at most, and a writer so keeps to.
+inline constexpr std::size_t kLongestTensorName = 63, kLongestKey = std::size_t{64} << 10;
+inline constexpr std::uint32_t kDefaultAlignment = 32;
 
 struct Header {
   std::uint32_t version = 0;

@@ -6,20 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <system_error>
 
 #include "base/checked.h"
+#include "gguf/system_error.h"
 
 namespace tessera::gguf {
 namespace {
-
-Error system_error(const std::string& path, const char* action) {
-  const std::error_code code(errno, std::generic_category());
-  return Error::make(
-      code == std::errc::no_such_file_or_directory ? ErrorCode::not_found : ErrorCode::io,
-      "{}: cannot {}: {}", path, action, code.message());
-}
 
 class Descriptor {
  public:

@@ -4,11 +4,10 @@
 
 #include "base/checked.h"
 #include "gguf/cursor.h"
+#include "gguf/header.h"
 
 namespace tessera::gguf {
 namespace {
-
-constexpr std::size_t kLongestKey = std::size_t{64} << 10;
 
 template <typename T>
 Result<T> name_key(Result<T> result, std::string_view key) {

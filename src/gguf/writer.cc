@@ -5,26 +5,18 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "base/checked.h"
-#include "gguf/cursor.h"
+#include "gguf/header.h"
+#include "gguf/system_error.h"
 
 namespace tessera::gguf {
 namespace {
 
 constexpr std::size_t kBufferBytes = std::size_t{1} << 20;
-constexpr std::size_t kLongestTensorName = 63, kLongestKey = std::size_t{64} << 10;
-constexpr std::uint32_t kDefaultAlignment = 32;
-
-Error system_error(const std::string& path, const char* action) {
-  return Error::make(ErrorCode::io, "{}: cannot {}: {}", path, action,
-                     std::error_code(errno, std::generic_category()).message());
-}
 
 void append(std::vector<std::byte>& to, std::span<const std::byte> bytes) {
   to.insert(to.end(), bytes.begin(), bytes.end());

@@ -122,8 +122,8 @@ class ChainDevice final : public Device {
 using Calls = std::vector<std::string>;
 
 // `count` devices of one layer each.
-struct Rig {
-  explicit Rig(int count, bool links = true) {
+struct AheadRig {
+  explicit AheadRig(int count, bool links = true) {
     static const Result<Model> model =
         Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
     EXPECT_TRUE(model.ok());
@@ -148,7 +148,7 @@ struct Rig {
     EXPECT_TRUE(loaded.ok());
     pipeline = std::move(*loaded);
   }
-  ~Rig() { pipeline.reset(); }
+  ~AheadRig() { pipeline.reset(); }
 
   // Of rows of as many sequences, each with a choice where that is asked for.
   BatchView batch(std::vector<TokenId> tokens, bool choices = true) {
@@ -195,7 +195,7 @@ struct Rig {
 // The tokens go round: from the last device to the first.
 TEST(PipelineAhead, TokensAreThoseOfBatchesInTurn) {
   for (const int count : {1, 2, 3}) {
-    Rig ahead(count), in_turn(count);
+    AheadRig ahead(count), in_turn(count);
     std::vector<TokenId> expected = {5, 40};
     ahead.begin(expected);
     for (int i = 0; i < 5; ++i) {
@@ -212,7 +212,7 @@ TEST(PipelineAhead, TokensAreThoseOfBatchesInTurn) {
 
 // A begin() waits for nobody; an end() for each device in turn.
 TEST(PipelineAhead, WhoIsWaitedForWaitsForNobody) {
-  Rig rig(2);
+  AheadRig rig(2);
   rig.pipeline->reset_slot(1);
   rig.begin({5});
   EXPECT_EQ(rig.calls(), (Calls{"0 reset 1", "0 tokens", "0 keep -1", "1 reset 1", "1 take -1"}));
@@ -231,16 +231,16 @@ TEST(PipelineAhead, WhoIsWaitedForWaitsForNobody) {
 }
 
 TEST(PipelineAhead, EveryDeviceMayBegin) {
-  EXPECT_TRUE(Rig(2).pipeline->may_begin(Rig(1).batch({1, 2})));
-  Rig rig(2);
+  EXPECT_TRUE(AheadRig(2).pipeline->may_begin(AheadRig(1).batch({1, 2})));
+  AheadRig rig(2);
   EXPECT_FALSE(rig.pipeline->may_begin(rig.batch({1, 2, 3})));
-  EXPECT_FALSE(Rig(2, false).pipeline->may_begin(rig.batch({1})));
-  EXPECT_FALSE(Rig(1, false).pipeline->may_begin(rig.batch({1})));
+  EXPECT_FALSE(AheadRig(2, false).pipeline->may_begin(rig.batch({1})));
+  EXPECT_FALSE(AheadRig(1, false).pipeline->may_begin(rig.batch({1})));
 }
 
 // Threads drive the later shards in between, and are done before this one does.
 TEST(PipelineAhead, BatchesInTurnComeBetween) {
-  Rig rig(2);
+  AheadRig rig(2);
   for (int round = 0; round < 50; ++round) {
     rig.begin({round});
     rig.begin({token_of_choice(0)});
@@ -253,7 +253,7 @@ TEST(PipelineAhead, BatchesInTurnComeBetween) {
 }
 
 TEST(PipelineAhead, NothingIsBegunBesideABatchInTurn) {
-  Rig rig(3);
+  AheadRig rig(3);
   rig.devices[1]->hold(true);
   ASSERT_TRUE(rig.pipeline->forward(rig.batch({1, 2}, false)));
   EXPECT_FALSE(rig.pipeline->may_begin(rig.batch({1})));
@@ -266,7 +266,7 @@ TEST(PipelineAhead, NothingIsBegunBesideABatchInTurn) {
 // Whoever it is, no other device is waited for, now or later.
 TEST(PipelineAhead, AllAreLostWithOne) {
   for (const int lost : {0, 1, 2}) {
-    Rig rig(3);
+    AheadRig rig(3);
     rig.begin({1});
     rig.begin({token_of_choice(0)});
     rig.calls();
@@ -289,7 +289,7 @@ TEST(PipelineAhead, AllAreLostWithOne) {
 }
 
 TEST(PipelineAhead, WhatIsUnderWayEndsWithThePipeline) {
-  Rig rig(2);
+  AheadRig rig(2);
   rig.begin({1});
   rig.begin({token_of_choice(0)});
   rig.calls();

@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-constexpr int kPieceRows = 128;
+constexpr int kLatePieceRows = 128;
 
 // Computes nothing. Its pieces wait to be let through, and some of them fail alone.
 class HeldShard final : public Shard {
@@ -60,7 +60,7 @@ class PipelineLate : public ::testing::Test {
         Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
     EXPECT_TRUE(model.ok());
     Plan plan;
-    plan.piece_rows = kPieceRows;
+    plan.piece_rows = kLatePieceRows;
     plan.shards.resize(2);
     plan.shards.back().layout.max_logit_rows = 4;
     std::vector<std::unique_ptr<Shard>> shards;
@@ -111,7 +111,7 @@ class PipelineLate : public ::testing::Test {
 TEST_F(PipelineLate, APromptBehindSampledRowsIsNotWaitedFor) {
   second->let_through(1);
   ASSERT_TRUE(
-      forward({{.slot = 0, .rows = 1, .choice = true}, {.slot = 1, .rows = 2 * kPieceRows}}));
+      forward({{.slot = 0, .rows = 1, .choice = true}, {.slot = 1, .rows = 2 * kLatePieceRows}}));
   EXPECT_EQ(pipeline->chosen().size(), 1u);
   second->let_through(kAll);
   EXPECT_TRUE(pipeline->finish());
@@ -119,7 +119,7 @@ TEST_F(PipelineLate, APromptBehindSampledRowsIsNotWaitedFor) {
 
 TEST_F(PipelineLate, AFailureIsToldByTheNextBatchOfItsSequence) {
   second->fail_at(0);
-  ASSERT_TRUE(forward({{.slot = 1, .rows = kPieceRows}}));
+  ASSERT_TRUE(forward({{.slot = 1, .rows = kLatePieceRows}}));
   EXPECT_EQ(why(1), nullptr) << "nobody knows yet";
   second->let_through(kAll);
   EXPECT_EQ(pipeline->finish().error().message, "piece 0");
@@ -127,7 +127,7 @@ TEST_F(PipelineLate, AFailureIsToldByTheNextBatchOfItsSequence) {
   EXPECT_EQ(why(0), nullptr);
   EXPECT_EQ(why(1)->message, "piece 0");
   const Status failed =
-      forward({{.slot = 0, .rows = 1, .choice = true}, {.slot = 1, .rows = kPieceRows}});
+      forward({{.slot = 0, .rows = 1, .choice = true}, {.slot = 1, .rows = kLatePieceRows}});
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().message, "piece 0");
   EXPECT_TRUE(pipeline->keeps_state());
@@ -141,7 +141,7 @@ TEST_F(PipelineLate, AFailureIsToldByTheNextBatchOfItsSequence) {
 TEST_F(PipelineLate, ATokenIsTakenFromNoSequenceThatFailedBefore) {
   second->let_through(kAll);
   second->fail_at(1);
-  EXPECT_FALSE(forward({{.slot = 1, .rows = 3 * kPieceRows, .choice = true}}));
+  EXPECT_FALSE(forward({{.slot = 1, .rows = 3 * kLatePieceRows, .choice = true}}));
   EXPECT_EQ(why(1)->message, "piece 1");
 }
 

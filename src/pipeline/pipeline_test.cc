@@ -49,8 +49,8 @@ class CountingShard final : public Shard {
   bool is_elsewhere;
 };
 
-struct Rig {
-  explicit Rig(int fails_at = -1, bool second_elsewhere = false, int n_shards = 2) {
+struct CountingRig {
+  explicit CountingRig(int fails_at = -1, bool second_elsewhere = false, int n_shards = 2) {
     static const Result<Model> model =
         Model::open(TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf");
     EXPECT_TRUE(model.ok());
@@ -86,7 +86,7 @@ struct Rig {
 };
 
 TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
-  Rig rig;
+  CountingRig rig;
   ASSERT_TRUE(rig.forward(3 * kPieceRows));
   rig.pipeline->stop();
   rig.pipeline->stop();
@@ -98,7 +98,7 @@ TEST(Pipeline, LeavesNothingUnderWayWhenItStops) {
 
 // Also where no batch follows it and nobody asks for logits.
 TEST(Pipeline, TellsTheLastFailureOfTheLastShard) {
-  Rig rig;
+  CountingRig rig;
   rig.second->fails_at = 3;
   ASSERT_TRUE(rig.forward(kPieceRows));
   EXPECT_TRUE(rig.pipeline->finish());
@@ -108,14 +108,14 @@ TEST(Pipeline, TellsTheLastFailureOfTheLastShard) {
 
 TEST(Pipeline, TellsAllShardsToEndBeforeItWaitsForOne) {
   int ending = 0;
-  Rig rig;
+  CountingRig rig;
   rig.first->ending = rig.second->ending = &ending;
   rig.pipeline.reset();
   EXPECT_EQ(ending, 2);
 }
 
 TEST(Pipeline, TellsAFailureOfTheFirstShardOnceItsPiecesAreDone) {
-  Rig rig(3);
+  CountingRig rig(3);
   (void)rig.forward(4 * kPieceRows);  // may end before the piece is looked at
   EXPECT_FALSE(rig.pipeline->finish());
   EXPECT_FALSE(rig.forward(kPieceRows));
@@ -126,7 +126,7 @@ TEST(Pipeline, TellsAFailureOfTheFirstShardOnceItsPiecesAreDone) {
 }
 
 TEST(Pipeline, OneThreadTakesAPieceThroughShardsThatComputeElsewhere) {
-  Rig rig(-1, true);
+  CountingRig rig(-1, true);
   ASSERT_TRUE(rig.forward(1, true));
   EXPECT_EQ(rig.second->by, std::this_thread::get_id());
   EXPECT_EQ(rig.second->prepared, 1);              // once, when the first was near its end
@@ -136,14 +136,14 @@ TEST(Pipeline, OneThreadTakesAPieceThroughShardsThatComputeElsewhere) {
   EXPECT_EQ(rig.second->by, std::this_thread::get_id());
   EXPECT_EQ(rig.second->prepared, 5);
   EXPECT_EQ(rig.second->finished, 5);
-  Rig here;
+  CountingRig here;
   ASSERT_TRUE(here.forward(1, true));
   EXPECT_NE(here.second->by, std::this_thread::get_id());
 }
 
 // Nothing of the one before is under way in the second shard when it is driven by this thread.
 TEST(Pipeline, APieceKeepsItsPlaceAmongThoseThatAreUnderWay) {
-  Rig rig(-1, true);
+  CountingRig rig(-1, true);
   for (int i = 1; i <= 200; ++i) {
     ASSERT_TRUE(rig.forward(kPieceRows));
     ASSERT_TRUE(rig.forward(1, true));
@@ -153,7 +153,7 @@ TEST(Pipeline, APieceKeepsItsPlaceAmongThoseThatAreUnderWay) {
 
 // Which returned before that was known.
 TEST(Pipeline, APieceFailsWhereOneBeforeItDid) {
-  Rig rig(0, true);
+  CountingRig rig(0, true);
   (void)rig.forward(kPieceRows);
   std::this_thread::sleep_for(std::chrono::milliseconds(10));  // until nothing is under way
   EXPECT_FALSE(rig.forward(1, true));
@@ -161,7 +161,7 @@ TEST(Pipeline, APieceFailsWhereOneBeforeItDid) {
 }
 
 TEST(Pipeline, TellsEveryShardOfAPieceThatFailed) {
-  Rig rig(0, true);
+  CountingRig rig(0, true);
   EXPECT_FALSE(rig.forward(1, true));
   EXPECT_FALSE(rig.pipeline->keeps_state());
   EXPECT_EQ(rig.second->prepared, 1);
@@ -178,7 +178,7 @@ TEST(Pipeline, ThreeShardsGoOnAfterAFailureOfAny) {
   for (const bool elsewhere : {false, true})
     for (int failing = 0; failing < 3; ++failing) {
       SCOPED_TRACE(fmt::format("elsewhere {}, shard {}", elsewhere, failing));
-      Rig rig(-1, elsewhere, 3);
+      CountingRig rig(-1, elsewhere, 3);
       CountingShard* const shards[] = {rig.first, rig.second, rig.last};
       ASSERT_TRUE(rig.forward(4 * kPieceRows, true));
       ASSERT_TRUE(rig.forward(1, true));
@@ -202,7 +202,7 @@ TEST(Pipeline, ThreeShardsGoOnAfterAFailureOfAny) {
 
 // A shard that is elsewhere may come to be here, and the other way round.
 TEST(Pipeline, LooksAtARestartWhichShardsAreElsewhere) {
-  Rig rig(-1, true);
+  CountingRig rig(-1, true);
   ASSERT_TRUE(rig.forward(1, true));
   EXPECT_EQ(rig.second->by, std::this_thread::get_id());
   rig.second->is_elsewhere = false;

@@ -37,10 +37,10 @@ class FakeLayers final : public Shard {
   Load load_;
 };
 
-struct Rig {
+struct StandInRig {
   static constexpr std::int64_t kBytes = 100;
 
-  explicit Rig(std::int64_t free = kBytes) : room(std::make_shared<HostRoom>(free)) {
+  explicit StandInRig(std::int64_t free = kBytes) : room(std::make_shared<HostRoom>(free)) {
     auto made = std::make_unique<FakeWorkerShard>();
     worker = made.get();
     shard = std::make_unique<StandInShard>(
@@ -89,7 +89,7 @@ struct Rig {
 };
 
 TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
-  Rig rig;
+  StandInRig rig;
   for (int round = 1; round <= 3; ++round) {
     ASSERT_TRUE(rig.shard->restart());
     EXPECT_FALSE(rig.is_here());
@@ -122,16 +122,16 @@ TEST(StandInShard, TakesTheLayersAndGivesThemBack) {
   }
   ASSERT_TRUE(rig.shard->restart());
   EXPECT_EQ(rig.shard->stand_in(), "");
-  EXPECT_TRUE(rig.room->take(Rig::kBytes));
+  EXPECT_TRUE(rig.room->take(StandInRig::kBytes));
   EXPECT_EQ(rig.counted("loaded"), 3u);
   EXPECT_EQ(rig.counted("given_back"), 3u);
 }
 
 TEST(StandInShard, StaysAsItIsWhereThereIsNoRoomOrNoWay) {
-  Rig full(Rig::kBytes - 1), broken, starved;
+  StandInRig full(StandInRig::kBytes - 1), broken, starved;
   broken.load = Error::make(ErrorCode::io, "no such file");
   starved.no_memory = true;
-  for (Rig* rig : {&full, &broken, &starved}) {
+  for (StandInRig* rig : {&full, &broken, &starved}) {
     rig->worker->set_failed(true);
     ASSERT_TRUE(eventually([&] { return rig->shard->absence() == Absence::failed; }));
     EXPECT_FALSE(rig->shard->ready());
@@ -142,20 +142,20 @@ TEST(StandInShard, StaysAsItIsWhereThereIsNoRoomOrNoWay) {
     EXPECT_TRUE(rig->shard->restart());
   }
   EXPECT_EQ(full.opened, 0);
-  EXPECT_TRUE(full.room->take(Rig::kBytes - 1));
-  EXPECT_TRUE(broken.room->take(Rig::kBytes));
+  EXPECT_TRUE(full.room->take(StandInRig::kBytes - 1));
+  EXPECT_TRUE(broken.room->take(StandInRig::kBytes));
   EXPECT_EQ(full.counted("no_room"), 1u);
   EXPECT_EQ(broken.counted("failed"), 1u);
   EXPECT_EQ(starved.counted("failed"), 1u);
 }
 
 TEST(StandInShard, EndsAtAnyTime) {
-  const Rig there;
-  Rig loading;
+  const StandInRig there;
+  StandInRig loading;
   loading.held = true;  // for ever
   loading.worker->set_failed(true);
   ASSERT_TRUE(eventually([&] { return loading.opened == 1; }));
-  Rig loaded;
+  StandInRig loaded;
   loaded.worker->set_failed(true);
   ASSERT_TRUE(eventually([&] { return loaded.shard->ready().ok(); }));
   ASSERT_TRUE(loaded.shard->restart());

@@ -5,29 +5,23 @@
 #include <cinttypes>
 #include <cstdio>
 
+#include "plan/planner_rig.h"
+
 namespace tessera {
 namespace {
 
-Model golden(const std::string& name) {
-  Result<Model> model =
-      Model::open(std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf");
-  EXPECT_TRUE(model) << model.error().message;
-  return *std::move(model);
-}
-
-Inventory machine(std::int64_t free_bytes) {
+Inventory one_cpu(std::int64_t free_bytes) {
   return {.devices = {{.name = "cpu",
                        .threads = 2,
                        .memory_total = std::int64_t{64} << 30,
                        .memory_free = free_bytes}}};
 }
-constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
 
 TEST(Plan, CountsKvFromTheGeometryOfEachGroup) {
   // gemma4: full layers 2 and 5 (1 KV head of 64), windows of 64 on the others (2 KV heads of 32).
   const Model model = golden("gemma4");
   Result<Plan> plan =
-      make_plan(model, machine(kPlenty),
+      make_plan(model, one_cpu(kPlenty),
                 {.context = 1024, .parallel = 3, .prefill_chunk = 128, .kv_type = KvType::f16});
   ASSERT_TRUE(plan) << plan.error().message;
   const ShardPlan& shard = plan->shards.front();
@@ -47,22 +41,22 @@ TEST(Plan, CountsKvFromTheGeometryOfEachGroup) {
 
 TEST(Plan, CountsRecurrentStateByTheSlot) {
   const Model model = golden("qwen35moe");
-  Result<Plan> plan = make_plan(model, machine(kPlenty), {.context = 256, .parallel = 5});
+  Result<Plan> plan = make_plan(model, one_cpu(kPlenty), {.context = 256, .parallel = 5});
   ASSERT_TRUE(plan) << plan.error().message;
   // Three layers; history of 3 x 256 channels, S of 4 heads of 32 x 32; f32.
   EXPECT_EQ(plan->shards.front().recurrent_bytes, 5 * 3 * (3 * 256 + 4 * 32 * 32) * 4);
 }
 
 TEST(Plan, ComputesUnquantisedModelsInF32Throughout) {
-  Result<Plan> plan = make_plan(golden("qwen3"), machine(kPlenty), {.context = 256});
+  Result<Plan> plan = make_plan(golden("qwen3"), one_cpu(kPlenty), {.context = 256});
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(plan->kv_type, KvType::f32);
 }
 
 TEST(Plan, CountsWeightsInF32WhenTheyAreAskedFor) {
   const Model model = golden("qwen35moe");
-  Result<Plan> stored = make_plan(model, machine(kPlenty), {.context = 256});
-  Result<Plan> widened = make_plan(model, machine(kPlenty), {.context = 256, .f32_weights = true});
+  Result<Plan> stored = make_plan(model, one_cpu(kPlenty), {.context = 256});
+  Result<Plan> widened = make_plan(model, one_cpu(kPlenty), {.context = 256, .f32_weights = true});
   ASSERT_TRUE(stored && widened);
   EXPECT_TRUE(widened->shards.front().layout.f32_weights);
   // BF16 matrices take twice the bytes; vectors and what was f32 before stay.
@@ -73,7 +67,7 @@ TEST(Plan, CountsWeightsInF32WhenTheyAreAskedFor) {
 
 TEST(Plan, RefusesF32WeightsOnWorkers) {
   const Model model = golden("qwen35moe");
-  Inventory inventory = machine(kPlenty);
+  Inventory inventory = one_cpu(kPlenty);
   inventory.expert_workers.push_back({.name = "worker:0", .budget = 1 << 30});
   EXPECT_TRUE(make_plan(model, inventory, {.context = 256}));
   Result<Plan> plan = make_plan(model, inventory, {.context = 256, .f32_weights = true});
@@ -84,11 +78,11 @@ TEST(Plan, RefusesF32WeightsOnWorkers) {
 
 TEST(Plan, ShortensAContextThatNobodyAskedFor) {
   const Model model = golden("qwen3");
-  Result<Plan> roomy = make_plan(model, machine(kPlenty), {.parallel = 8});
+  Result<Plan> roomy = make_plan(model, one_cpu(kPlenty), {.parallel = 8});
   ASSERT_TRUE(roomy) << roomy.error().message;
   EXPECT_EQ(roomy->context, 4096);
   const std::int64_t budget = roomy->total_bytes() - roomy->shards.front().kv_bytes / 4;
-  Result<Plan> tight = make_plan(model, machine(budget), {.parallel = 8});
+  Result<Plan> tight = make_plan(model, one_cpu(budget), {.parallel = 8});
   ASSERT_TRUE(tight) << tight.error().message;
   EXPECT_EQ(tight->context, 2048);
   EXPECT_LE(tight->total_bytes(), budget);
@@ -96,7 +90,7 @@ TEST(Plan, ShortensAContextThatNobodyAskedFor) {
 
 TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
   const Model model = golden("qwen3");
-  Inventory inventory = machine(kPlenty);
+  Inventory inventory = one_cpu(kPlenty);
   inventory.devices.front().budget = 38 << 20;
   Result<Plan> plan = make_plan(model, inventory, {.context = 4096, .parallel = 64});
   ASSERT_FALSE(plan);
@@ -121,7 +115,7 @@ TEST(Plan, SaysWhatLacksAndWhatWouldFit) {
 
 // --ctx is no advice where the program alone is too large.
 TEST(Plan, AdvisesNothingThatDoesNotHelp) {
-  Inventory inventory = machine(kPlenty);
+  Inventory inventory = one_cpu(kPlenty);
   inventory.devices.front().budget = 5 << 20;
   const Result<Plan> plan = make_plan(golden("qwen3"), inventory, {.context = 256});
   ASSERT_FALSE(plan);
@@ -136,7 +130,7 @@ TEST(Plan, LeavesWeightsInTheFile) {
   for (const char* name : {"qwen3", "gemma4", "qwen35moe"}) {
     const Model model = golden(name);
     const PlanOptions options{.context = 256, .prefill_chunk = 16};
-    Inventory inventory = machine(kPlenty);
+    Inventory inventory = one_cpu(kPlenty);
     const Result<Plan> roomy = make_plan(model, inventory, options);
     ASSERT_TRUE(roomy);
     const ShardPlan& whole = roomy->shards.front();
@@ -167,9 +161,9 @@ TEST(Plan, LeavesWeightsInTheFile) {
 
 TEST(Plan, RefusesWhatCannotBe) {
   const Model model = golden("qwen3");
-  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.context = 4097}));
-  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.parallel = 0}));
-  EXPECT_FALSE(make_plan(model, machine(kPlenty), {.prefill_chunk = 0}));
+  EXPECT_FALSE(make_plan(model, one_cpu(kPlenty), {.context = 4097}));
+  EXPECT_FALSE(make_plan(model, one_cpu(kPlenty), {.parallel = 0}));
+  EXPECT_FALSE(make_plan(model, one_cpu(kPlenty), {.prefill_chunk = 0}));
   EXPECT_FALSE(make_plan(model, {}, {}));
 }
 
@@ -191,7 +185,7 @@ TEST(Plan, CountsOnlyTheExpertsATokenReads) {
 
 TEST(Plan, PrintsEveryByte) {
   Result<Plan> plan =
-      make_plan(golden("laguna"), machine(kPlenty), {.context = 512, .parallel = 2});
+      make_plan(golden("laguna"), one_cpu(kPlenty), {.context = 512, .parallel = 2});
   ASSERT_TRUE(plan) << plan.error().message;
   const nlohmann::ordered_json json = plan_json(*plan);
   const auto& shard = json["shards"][0];

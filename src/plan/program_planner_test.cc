@@ -26,10 +26,6 @@ Inventory workers(int n, bool here, std::int64_t free_bytes = kPlenty) {
   return inventory;
 }
 
-std::int64_t used(const ShardPlan& shard) {
-  return shard.charged_bytes();
-}
-
 TEST(ProgramPlanner, ACpuDeviceHereIsChargedWithTheProgram) {
   const Result<Plan> plan = make_plan(deep(), machine(1), {.context = 256});
   ASSERT_TRUE(plan) << plan.error().message;
@@ -44,7 +40,8 @@ TEST(ProgramPlanner, TheProgramSharesTheMachineWithItsWorkers) {
   ASSERT_TRUE(plan->program);
   EXPECT_EQ(plan->program->total_bytes(), plan->process_bytes + 2 * kHere);
   EXPECT_EQ(plan->total_bytes(), plan->process_bytes + 2 * kHere);
-  const std::int64_t all = used(plan->shards[0]) + used(plan->shards[1]) + plan->total_bytes();
+  const std::int64_t all =
+      plan->shards[0].charged_bytes() + plan->shards[1].charged_bytes() + plan->total_bytes();
   EXPECT_EQ(plan->shards[0].free_bytes(), kPlenty - all);
   EXPECT_EQ(*plan->program->budget_bytes - plan->program->total_bytes(), kPlenty - all);
   EXPECT_NE(plan_table(*plan).find("This process takes "), std::string::npos);
@@ -60,7 +57,8 @@ TEST(ProgramPlanner, TheProgramSharesTheMachineWithItsWorkers) {
       const Result<Plan> other = make_plan(deep(), tight, fixed);
       ASSERT_EQ(other.ok(), files || less == 0) << less;
       if (!other) continue;
-      EXPECT_LE(used(other->shards[0]) + used(other->shards[1]) + other->program->total_bytes(),
+      EXPECT_LE(other->shards[0].charged_bytes() + other->shards[1].charged_bytes() +
+                    other->program->total_bytes(),
                 all - less);
     }
   }
@@ -94,7 +92,7 @@ TEST(ProgramPlanner, TheProgramHasWhatBudgetsOfWorkersLeave) {
   inventory.devices[0].budget = kPlenty;
   const Result<Plan> plan = make_plan(deep(), inventory, options);
   ASSERT_TRUE(plan) << plan.error().message;
-  const std::int64_t all = used(plan->shards[0]) + plan->program->total_bytes();
+  const std::int64_t all = plan->shards[0].charged_bytes() + plan->program->total_bytes();
   for (const std::int64_t less : {0, 1}) {
     inventory.memory_free = all - less;
     const Result<Plan> other = make_plan(deep(), inventory, options);

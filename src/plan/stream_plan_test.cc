@@ -8,7 +8,7 @@
 namespace tessera {
 namespace {
 
-void make_gpu(DeviceInventory& device, int number, std::int64_t bytes) {
+void make_numbered_gpu(DeviceInventory& device, int number, std::int64_t bytes) {
   device.name = "cuda:" + std::to_string(number);
   device.kind = DeviceKind::cuda;
   device.number = number;
@@ -22,7 +22,7 @@ Inventory gpus(int count, std::int64_t host_free = kPlenty, std::int64_t bytes =
   inventory.memory_total = kPlenty;
   inventory.memory_free = host_free;
   for (int i = 0; i < count; ++i)
-    make_gpu(inventory.devices[static_cast<std::size_t>(i)], i, bytes);
+    make_numbered_gpu(inventory.devices[static_cast<std::size_t>(i)], i, bytes);
   return inventory;
 }
 
@@ -91,7 +91,7 @@ TEST(StreamPlan, IsForGpusWithoutACpuDeviceBesideThem) {
   EXPECT_GT(two.shards[1].streamed_bytes, 0);
   EXPECT_EQ(plan_of(machine(1), resident(50.0)).shards[0].streamed_bytes, 0);
   Inventory both = machine(2);
-  make_gpu(both.devices[0], 0, kPlenty);
+  make_numbered_gpu(both.devices[0], 0, kPlenty);
   for (const ShardPlan& shard : plan_of(both, resident(50.0)).shards)
     EXPECT_EQ(shard.streamed_bytes, 0);
 }

@@ -26,6 +26,9 @@ void encode(const float* x, BlockQ5_0& block);
 void encode(const float* x, BlockQ5_1& block);
 void encode(const float* x, BlockQ8_0& block);
 
+// The elements of a block of the K types.
+inline constexpr unsigned kSuperElems = 256;
+
 // k_affine.cc: 256 elements, quantised scales and minima
 void decode(const BlockQ2_K& block, float* y);
 void decode(const BlockQ4_K& block, float* y);

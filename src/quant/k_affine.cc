@@ -6,12 +6,10 @@
 namespace tessera {
 namespace {
 
-constexpr unsigned kElems = 256;
-
 template <unsigned kGroups>
 struct AffineBlock {
   std::array<std::uint8_t, kGroups> scale, min;
-  std::array<std::uint8_t, kElems> n;
+  std::array<std::uint8_t, kSuperElems> n;
 };
 
 // v / unit to the nearest integer of [0, top].
@@ -24,7 +22,7 @@ std::uint8_t small_integer(float v, float inv_unit, float top) {
 template <unsigned kGroups>
 AffineBlock<kGroups> encode_groups(const float* x, int hi, int scale_top, HalfBytes& d,
                                    HalfBytes& dmin) {
-  constexpr unsigned kLen = kElems / kGroups;
+  constexpr unsigned kLen = kSuperElems / kGroups;
   std::array<Affine, kGroups> fits;
   float scale_peak = 0, min_peak = 0;
   for (unsigned g = 0; g < kGroups; ++g) {
@@ -51,7 +49,8 @@ AffineBlock<kGroups> encode_groups(const float* x, int hi, int scale_top, HalfBy
 }
 
 // Element 64 g + l is the low nibble of q[32 g + l], element 64 g + 32 + l the high one.
-void pack_nibbles(const std::array<std::uint8_t, kElems>& n, std::array<std::uint8_t, 128>& q) {
+void pack_nibbles(const std::array<std::uint8_t, kSuperElems>& n,
+                  std::array<std::uint8_t, 128>& q) {
   for (unsigned g = 0; g < 4; ++g) {
     for (unsigned l = 0; l < 32; ++l) {
       const unsigned low = n[64 * g + l] & 15u, high = n[64 * g + 32 + l] & 15u;

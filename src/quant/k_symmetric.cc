@@ -6,11 +6,11 @@
 namespace tessera {
 namespace {
 
-constexpr unsigned kElems = 256, kGroups = 16, kLen = 16;
+constexpr unsigned kGroups = 16, kLen = 16;
 
 struct SymmetricBlock {
   std::array<std::int8_t, kGroups> scale;
-  std::array<std::uint8_t, kElems> n;  // level + half
+  std::array<std::uint8_t, kSuperElems> n;  // level + half
 };
 
 // Levels are in [-half, half - 1], scales in [-scale_half, scale_half - 1].
@@ -87,7 +87,7 @@ void encode(const float* x, BlockQ3_K& block) {
   for (unsigned k = 0; k < kGroups; ++k) pack_scale(block.scales, k, groups.scale[k]);
   block.high = {};
   block.q = {};
-  for (unsigned i = 0; i < kElems; ++i) {
+  for (unsigned i = 0; i < kSuperElems; ++i) {
     const unsigned h = i / 128, j = i / 32 % 4, l = i % 32, n = groups.n[i];
     block.q[32 * h + l] = static_cast<std::uint8_t>(block.q[32 * h + l] | ((n & 3) << (2 * j)));
     block.high[l] = static_cast<std::uint8_t>(block.high[l] | ((n >> 2) << (4 * h + j)));

@@ -11,8 +11,8 @@
 namespace tessera {
 namespace {
 
-constexpr int kElems = 32;
-using Levels = std::array<std::uint8_t, kElems>;
+constexpr int kBlockElems = 32;
+using Levels = std::array<std::uint8_t, kBlockElems>;
 
 Levels unpack_nibbles(const std::array<std::uint8_t, 16>& q) {
   Levels n;
@@ -30,25 +30,25 @@ void pack_nibbles(const Levels& n, std::array<std::uint8_t, 16>& q) {
 }
 
 void add_fifth_bits(const std::array<std::uint8_t, 4>& qh, Levels& n) {
-  for (unsigned j = 0; j < kElems; ++j) {
+  for (unsigned j = 0; j < kBlockElems; ++j) {
     n[j] = static_cast<std::uint8_t>(n[j] | (((qh[j / 8] >> (j % 8)) & 1) << 4));
   }
 }
 
 void pack_fifth_bits(const Levels& n, std::array<std::uint8_t, 4>& qh) {
   qh = {};
-  for (unsigned j = 0; j < kElems; ++j) {
+  for (unsigned j = 0; j < kBlockElems; ++j) {
     qh[j / 8] = static_cast<std::uint8_t>(qh[j / 8] | ((n[j] >> 4) << (j % 8)));
   }
 }
 
 // Levels of y = d (n - half), n in [0, 2 half).
 Levels encode_symmetric(const float* x, int half, HalfBytes& d) {
-  const float scale = store_scale(d, fit_symmetric<kElems>(x, -half, half - 1));
+  const float scale = store_scale(d, fit_symmetric<kBlockElems>(x, -half, half - 1));
   const float inv = inverse(scale);
   const auto top = static_cast<float>(half);
   Levels n;
-  for (unsigned j = 0; j < kElems; ++j) {
+  for (unsigned j = 0; j < kBlockElems; ++j) {
     n[j] = static_cast<std::uint8_t>(nearest_level(x[j] * inv, -top, top - 1) + top);
   }
   return n;
@@ -56,11 +56,11 @@ Levels encode_symmetric(const float* x, int half, HalfBytes& d) {
 
 // Levels of y = d n + m, n in [0, hi].
 Levels encode_affine(const float* x, int hi, HalfBytes& d, HalfBytes& m) {
-  const Affine fit = fit_affine<kElems>(x, hi, /*offset_not_positive=*/false);
+  const Affine fit = fit_affine<kBlockElems>(x, hi, /*offset_not_positive=*/false);
   const float inv = inverse(store_scale(d, fit.scale));
   const float offset = store_scale(m, fit.offset);
   Levels n;
-  for (unsigned j = 0; j < kElems; ++j) {
+  for (unsigned j = 0; j < kBlockElems; ++j) {
     n[j] = static_cast<std::uint8_t>(
         nearest_level((x[j] - offset) * inv, 0.0f, static_cast<float>(hi)));
   }
@@ -68,7 +68,7 @@ Levels encode_affine(const float* x, int hi, HalfBytes& d, HalfBytes& m) {
 }
 
 void decode_levels(const Levels& n, float d, int zero, float m, float* y) {
-  for (unsigned j = 0; j < kElems; ++j) y[j] = d * static_cast<float>(n[j] - zero) + m;
+  for (unsigned j = 0; j < kBlockElems; ++j) y[j] = d * static_cast<float>(n[j] - zero) + m;
 }
 
 }  // namespace
@@ -95,7 +95,7 @@ void decode(const BlockQ5_1& block, float* y) {
 
 void decode(const BlockQ8_0& block, float* y) {
   const float d = block.d.get();
-  for (unsigned j = 0; j < kElems; ++j) y[j] = d * static_cast<float>(block.q[j]);
+  for (unsigned j = 0; j < kBlockElems; ++j) y[j] = d * static_cast<float>(block.q[j]);
 }
 
 void encode(const float* x, BlockQ4_0& block) {
@@ -120,8 +120,8 @@ void encode(const float* x, BlockQ5_1& block) {
 
 void encode(const float* x, BlockQ8_0& block) {
   // Eight bits leave nothing for a search to gain.
-  const float inv = inverse(store_scale(block.d, std::fabs(signed_peak<kElems>(x)) / 127.0f));
-  for (unsigned j = 0; j < kElems; ++j) {
+  const float inv = inverse(store_scale(block.d, std::fabs(signed_peak<kBlockElems>(x)) / 127.0f));
+  for (unsigned j = 0; j < kBlockElems; ++j) {
     block.q[j] = static_cast<std::int8_t>(nearest_level(x[j] * inv, -127.0f, 127.0f));
   }
 }

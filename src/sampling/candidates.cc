@@ -9,16 +9,14 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kBlock = 256;
-
 // Calls visit(first id, end id) for the blocks of `values` that hold one above `bound()`.
 template <typename Bound, typename Visit>
 void for_blocks_above(std::span<const float> values, const SampleableTokens& tokens, Bound bound,
                       Visit visit) {
   const LogitKernels& kernels = logit_kernels();
   for (const SampleableTokens::Run& run : tokens.runs()) {
-    for (std::size_t begin = run.begin; begin < run.end; begin += kBlock) {
-      const std::size_t end = std::min(begin + kBlock, run.end);
+    for (std::size_t begin = run.begin; begin < run.end; begin += kLogitBlock) {
+      const std::size_t end = std::min(begin + kLogitBlock, run.end);
       if (kernels.max(values.data() + begin, end - begin) > bound()) visit(begin, end);
     }
   }
@@ -40,7 +38,7 @@ void gather_top_k(std::span<const float> logits, const SampleableTokens& tokens,
                   std::vector<Candidate>& candidates) {
   candidates.clear();
   if (k == 0) return;
-  const std::size_t full = std::max<std::size_t>(2 * k, 2 * kBlock);
+  const std::size_t full = std::max<std::size_t>(2 * k, 2 * kLogitBlock);
   // Ids rise, so a later logit equal to the worst of k kept ones ranks behind it.
   float bound = -std::numeric_limits<float>::infinity();
   for_blocks_above(

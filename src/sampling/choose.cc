@@ -13,8 +13,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::size_t kBlock = 256;
-
 float largest(std::span<const float> logits, const SampleableTokens& tokens) {
   float best = -std::numeric_limits<float>::infinity();
   for (const SampleableTokens::Run& run : tokens.runs())
@@ -46,7 +44,7 @@ TokenId draw_candidate(std::span<const Candidate> candidates, double uniform) {
 }
 
 std::span<const float> block_of(std::span<const float> values, std::size_t begin) {
-  return values.subspan(begin, std::min(kBlock, values.size() - begin));
+  return values.subspan(begin, std::min(kLogitBlock, values.size() - begin));
 }
 
 double block_sum(std::span<const float> weights, std::size_t begin) {
@@ -60,7 +58,7 @@ TokenId draw_from_all(std::span<const float> weights, double total, double unifo
   double before = 0.0;
   std::size_t chosen = 0;
   double before_chosen = 0.0;
-  for (std::size_t begin = 0; begin < weights.size(); begin += kBlock) {
+  for (std::size_t begin = 0; begin < weights.size(); begin += kLogitBlock) {
     const double sum = block_sum(weights, begin);
     if (!(sum > 0.0)) continue;
     chosen = begin;
@@ -194,7 +192,7 @@ TokenId TokenChooser::draw_of_all(std::span<const float> logits, const TokenChoi
   const std::span<const float> weights = std::span(weights_).first(logits.size());
   double total = 0.0;
   if (choice.top_p < 1.0f || choice.min_p <= 0.0f) {
-    for (std::size_t begin = 0; begin < weights.size(); begin += kBlock)
+    for (std::size_t begin = 0; begin < weights.size(); begin += kLogitBlock)
       total += block_sum(weights, begin);
   }
   if (choice.top_p >= 1.0f && choice.min_p <= 0.0f)

@@ -10,6 +10,9 @@
 
 namespace tessera {
 
+// What samplers look through a piece at a time.
+inline constexpr std::size_t kLogitBlock = 256;
+
 struct LogitKernels {
   const char* name;
   // Minus infinity when there is nothing larger.

@@ -9,8 +9,6 @@
 #include "server/random_id.h"
 
 namespace tessera::server {
-namespace {
-
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 namespace asio = boost::asio;
@@ -41,6 +39,8 @@ struct GrowingBody {
     value_type& body_;
   };
 };
+
+namespace {
 
 std::string lower(beast::string_view text) {
   std::string out(text);

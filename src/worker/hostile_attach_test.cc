@@ -126,7 +126,7 @@ TEST(Attaching, RingsWithoutMemory) {
   EXPECT_FALSE(attach_worker(std::move(b), SocketKind::unix_socket, {}, after(1s)).ok());
 }
 
-const std::string kToken = "a token for the tests";
+const std::string kAttachToken = "a token for the tests";
 
 // What each end says when the two tokens differ.
 std::pair<std::string, std::string> attach_with(const std::string& client_token,
@@ -146,8 +146,9 @@ std::pair<std::string, std::string> attach_with(const std::string& client_token,
 }
 
 TEST(Token, BothEndsMustKnowIt) {
-  EXPECT_EQ(attach_with(kToken, kToken), std::pair(std::string("ok"), std::string("ok")));
-  const auto [client, worker] = attach_with(kToken, "another token of theirs");
+  EXPECT_EQ(attach_with(kAttachToken, kAttachToken),
+            std::pair(std::string("ok"), std::string("ok")));
+  const auto [client, worker] = attach_with(kAttachToken, "another token of theirs");
   EXPECT_NE(client.find("authentication"), std::string::npos) << client;
   EXPECT_NE(worker.find("does not know the token"), std::string::npos) << worker;
 }
@@ -160,11 +161,11 @@ TEST(Token, ShortOnesAreRefusedAtBothEnds) {
 
 TEST(Token, ProofsDependOnEverything) {
   const Nonce a = random_nonce(), b = random_nonce();
-  const Proof proof = make_proof(kToken, ProofOf::client, a, b);
-  EXPECT_TRUE(same_proof(proof, make_proof(kToken, ProofOf::client, a, b)));
-  EXPECT_FALSE(same_proof(proof, make_proof(kToken, ProofOf::worker, a, b)));
-  EXPECT_FALSE(same_proof(proof, make_proof(kToken, ProofOf::client, b, a)));
-  EXPECT_FALSE(same_proof(proof, make_proof(kToken + "x", ProofOf::client, a, b)));
+  const Proof proof = make_proof(kAttachToken, ProofOf::client, a, b);
+  EXPECT_TRUE(same_proof(proof, make_proof(kAttachToken, ProofOf::client, a, b)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kAttachToken, ProofOf::worker, a, b)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kAttachToken, ProofOf::client, b, a)));
+  EXPECT_FALSE(same_proof(proof, make_proof(kAttachToken + "x", ProofOf::client, a, b)));
   EXPECT_FALSE(same_proof(proof, std::span(proof).first(31)));
   EXPECT_FALSE(same_proof(proof, {}));
 }
@@ -179,7 +180,8 @@ TEST(Token, AWorkerWithoutProofIsRefused) {
     ASSERT_TRUE(*channel->receive(frame, after(60s)));
     ASSERT_TRUE(channel->send({.op = Op::attached}, after(60s)).ok());
   });
-  const auto made = attach_client(std::move(a), SocketKind::tcp, {.token = kToken}, after(60s));
+  const auto made =
+      attach_client(std::move(a), SocketKind::tcp, {.token = kAttachToken}, after(60s));
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("does not know the token"), std::string::npos);
   impostor.join();

@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kPlenty = std::uint64_t{1} << 32;
+constexpr std::uint64_t kEnough = std::uint64_t{1} << 32;
 
 class Receiving : public testing::TestWithParam<AttachKind> {
  protected:
@@ -53,7 +53,7 @@ class Receiving : public testing::TestWithParam<AttachKind> {
   void end() {
     if (client_.joinable()) client_.join();
   }
-  Result<std::unique_ptr<ReceivedModel>> receive(std::uint64_t budget = kPlenty) {
+  Result<std::unique_ptr<ReceivedModel>> receive(std::uint64_t budget = kEnough) {
     return ReceivedModel::receive(*pair_.worker, model_digest(file()),
                                   {.budget = budget, .patience = 60s});
   }
@@ -77,7 +77,7 @@ bool has_tensor(const Model& received, const Model& original, const gguf::Tensor
 }
 
 TEST_P(Receiving, WhatAShardNeedsAndNoMore) {
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   auto received = receive();
   ASSERT_TRUE(received.ok()) << received.error().message;
   const Model& model = (*received)->model();
@@ -100,13 +100,13 @@ TEST_P(Receiving, WhatAShardNeedsAndNoMore) {
   ASSERT_NE(router, nullptr);
   EXPECT_FALSE(has_tensor(model, model_, *router->tensor));
   EXPECT_EQ(model_digest(model_.file()), (*received)->digest());
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   ASSERT_TRUE((*received)->fetch(shard_ranges(model, layout(1, 2))).ok());
   EXPECT_TRUE(has_tensor(model, model_, *router->tensor));
 }
 
 TEST_P(Receiving, SomeExpertsAndNoOthers) {
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   auto received = receive();
   ASSERT_TRUE(received.ok()) << received.error().message;
   const Model& model = (*received)->model();
@@ -129,7 +129,7 @@ TEST_P(Receiving, SomeExpertsAndNoOthers) {
 }
 
 TEST_P(Receiving, GoesOnWhereAConnectionBroke) {
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   auto received = receive();
   ASSERT_TRUE(received.ok()) << received.error().message;
   const FileRanges wanted = shard_ranges((*received)->model(), layout(0, model_.spec().n_layer()));
@@ -148,21 +148,21 @@ TEST_P(Receiving, GoesOnWhereAConnectionBroke) {
 
   pair_ = make_pair({.kind = GetParam()});
   (*received)->connect(*pair_.worker);
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   ASSERT_TRUE((*received)->fetch(wanted).ok());
   end();
   EXPECT_LE(sent_ + came, bytes_of(wanted));
   for (const TensorSlice& slice : model_.tensors())
     EXPECT_TRUE(has_tensor((*received)->model(), model_, *slice.tensor)) << slice.tensor->name;
   // And nothing is sent that is there.
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   ASSERT_TRUE((*received)->fetch(wanted).ok());
   end();
   EXPECT_EQ(sent_, 0u);
 }
 
 TEST_P(Receiving, ABudgetIsKept) {
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   const auto none = receive(4096);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code, ErrorCode::exhausted) << none.error().message;
@@ -171,7 +171,7 @@ TEST_P(Receiving, ABudgetIsKept) {
   EXPECT_EQ(sent_, 0u);
 
   pair_ = make_pair({.kind = GetParam()});
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   const auto some = receive(opening_bytes(file()) + 10'000);
   ASSERT_TRUE(some.ok()) << some.error().message;
   const FileRanges wanted = shard_ranges((*some)->model(), layout(0, model_.spec().n_layer()));
@@ -182,10 +182,10 @@ TEST_P(Receiving, ABudgetIsKept) {
 }
 
 TEST_P(Receiving, AnotherModelThanItSays) {
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   ModelDigest other = model_digest(file());
   other[3] ^= std::byte{1};
-  const auto received = ReceivedModel::receive(*pair_.worker, other, {.budget = kPlenty});
+  const auto received = ReceivedModel::receive(*pair_.worker, other, {.budget = kEnough});
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, ErrorCode::not_found);
   pair_.worker->close();
@@ -193,7 +193,7 @@ TEST_P(Receiving, AnotherModelThanItSays) {
 
 TEST_P(Receiving, AClientThatStalls) {
   const auto received = ReceivedModel::receive(*pair_.worker, model_digest(file()),
-                                               {.budget = kPlenty, .patience = 50ms});
+                                               {.budget = kEnough, .patience = 50ms});
   ASSERT_FALSE(received.ok());
   EXPECT_EQ(received.error().code, ErrorCode::unavailable);
 }
@@ -300,7 +300,7 @@ TEST_P(Receiving, SplitFiles) {
   model_ = *Model::open(path(0));
   ASSERT_EQ(model_.file().shard_count(), 2);
   ASSERT_EQ(model_digest(file()), digest);
-  send_up_to(kPlenty);
+  send_up_to(kEnough);
   auto received = receive();
   ASSERT_TRUE(received.ok()) << received.error().message;
   const Model& model = (*received)->model();
@@ -329,13 +329,13 @@ WorkerOffer offer_without_a_file() {
   return {.roles = role_bit(Role::layers), .receives = true};
 }
 
-struct Shaken {
+struct Received {
   Result<HandshakeReply> client = HandshakeReply(Refuse{});
   std::uint64_t sent = 0;
 };
-Shaken shake(ReceivingHandler& handler, const Hello& hello, const gguf::File* file,
-             AttachKind kind) {
-  Shaken s;
+Received shake(ReceivingHandler& handler, const Hello& hello, const gguf::File* file,
+               AttachKind kind) {
+  Received s;
   ChannelPair pair = make_pair({.kind = kind});
   handler.connect(*pair.worker);
   const Prepare prepare = [&](const Hello& h, const HelloAck& a) { return handler.prepare(h, a); };
@@ -354,17 +354,17 @@ TEST_P(Receiving, TheHandshakeBringsTheModelOnce) {
   ReceivingHandler handler(
       {.layers = {.device = {.device = "cpu", .threads = 1}}, .budget = std::int64_t{1} << 30});
   const Hello hello = hello_for(model_, 1, 3);
-  const Shaken first = shake(handler, hello, &file(), GetParam());
+  const Received first = shake(handler, hello, &file(), GetParam());
   ASSERT_TRUE(first.client.ok()) << first.client.error().message;
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*first.client));
   EXPECT_GT(first.sent, 0u);
   EXPECT_LT(first.sent, file().file_bytes());
   // What it was asked for is loaded, whoever comes for it again.
-  const Shaken again = shake(handler, hello, &file(), GetParam());
+  const Received again = shake(handler, hello, &file(), GetParam());
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*again.client));
   EXPECT_EQ(again.sent, 0u);
   // Other layers of it are sent, and its metadata is not.
-  const Shaken more = shake(handler, hello_for(model_, 0, 1), &file(), GetParam());
+  const Received more = shake(handler, hello_for(model_, 0, 1), &file(), GetParam());
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*more.client));
   EXPECT_EQ(more.sent, bytes_of(shard_ranges(model_, layout(0, 1))));
 }
@@ -374,7 +374,7 @@ TEST_P(Receiving, TheHandshakeRefusesInTime) {
   const auto kept = static_cast<std::int64_t>(opening_bytes(file()));
   ReceivingHandler small(
       {.layers = {.device = {.device = "cpu", .threads = 1}}, .budget = kept + 100'000});
-  const Shaken poor = shake(small, hello, &file(), GetParam());
+  const Received poor = shake(small, hello, &file(), GetParam());
   ASSERT_TRUE(poor.client.ok()) << poor.client.error().message;
   EXPECT_EQ(std::get<Refuse>(*poor.client).reason, RefuseReason::memory);
   EXPECT_LE(poor.sent, opening_bytes(file()));
@@ -390,7 +390,7 @@ TEST_P(Receiving, TheHandshakeRefusesInTime) {
   EXPECT_EQ(std::get<Refuse>(*shake(handler, other, &file(), GetParam()).client).reason,
             RefuseReason::model);
   // A client that has nothing to send says so.
-  const Shaken bare = shake(handler, hello, nullptr, GetParam());
+  const Received bare = shake(handler, hello, nullptr, GetParam());
   EXPECT_EQ(bare.client.error().code, ErrorCode::unsupported) << bare.client.error().message;
 }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr int kVocabulary = 100;
-const SampleableTokens kTokens(90, [](TokenId id) { return id == 13; });
+const SampleableTokens kSampleable(90, [](TokenId id) { return id == 13; });
 
 struct Read {
   std::vector<TokenChoice> choices;
@@ -95,7 +95,7 @@ class Tokens : public ::testing::Test {
     encode_chosen(sent_, result_words(choices_), body);
     EXPECT_EQ(body.size(), sent_.size() * result_words(choices_) * 4);
     got_.assign(choices_.size(), {.id = 3, .top = {{1, -1.0f}}});
-    return decode_chosen(body, choices_, kTokens, kVocabulary, got_).ok();
+    return decode_chosen(body, choices_, kSampleable, kVocabulary, got_).ok();
   }
 
   std::vector<TokenChoice> choices_ = {{.n_top = 2}, {.given = 13, .n_top = 0}, {}};

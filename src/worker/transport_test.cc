@@ -13,21 +13,21 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr WireLimits kLimits{.n_layer = 4,
-                             .n_embd = 256,
-                             .n_expert = 16,
-                             .max_rows = 1024,
-                             .max_pairs = 4096,
-                             .in_types = kFloatTypes,
-                             .out_types = kFloatTypes};
+constexpr WireLimits kTransportLimits{.n_layer = 4,
+                                      .n_embd = 256,
+                                      .n_expert = 16,
+                                      .max_rows = 1024,
+                                      .max_pairs = 4096,
+                                      .in_types = kFloatTypes,
+                                      .out_types = kFloatTypes};
 
 class Transport : public testing::TestWithParam<AttachKind> {
  protected:
   void SetUp() override {
     pair_ = make_pair(
         {.kind = GetParam(), .to_worker_bytes = 3 << 20, .to_client_bytes = (1 << 20) + 64});
-    pair_.client->set_limits(kLimits);
-    pair_.worker->set_limits(kLimits);
+    pair_.client->set_limits(kTransportLimits);
+    pair_.worker->set_limits(kTransportLimits);
   }
   ChannelPair pair_;
   Frame frame_;

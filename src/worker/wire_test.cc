@@ -16,7 +16,7 @@ namespace {
 
 using Raw = std::array<std::byte, kHeaderBytes>;
 
-Raw encoded(const FrameHeader& header) {
+Raw wire_bytes(const FrameHeader& header) {
   Raw raw;
   encode_header(header, raw);
   return raw;
@@ -26,7 +26,7 @@ void reseal(Raw& raw) {
   store_le(raw.data() + 60, crc32c(std::span(raw).first<60>()));
 }
 
-std::string hex(std::span<const std::byte> bytes) {
+std::string to_hex(std::span<const std::byte> bytes) {
   std::string text;
   for (const std::byte b : bytes) text += fmt::format("{:02x}", static_cast<int>(b));
   return text;
@@ -44,17 +44,17 @@ const FrameHeader kExperts{.version = kVersionMax,
                            .deadline_us = 50000,
                            .body_sum = 9};
 
-const WireLimits kLimits{.version = kVersionMax,
-                         .n_layer = 5,
-                         .n_embd = 64,
-                         .n_vocab = 1000,
-                         .n_expert = 8,
-                         .max_rows = 16,
-                         .max_logit_rows = 2,
-                         .max_pairs = 32,
-                         .max_page_changes = 4,
-                         .in_types = kFloatTypes,
-                         .out_types = type_bit(WireType::f32)};
+const WireLimits kWireLimits{.version = kVersionMax,
+                             .n_layer = 5,
+                             .n_embd = 64,
+                             .n_vocab = 1000,
+                             .n_expert = 8,
+                             .max_rows = 16,
+                             .max_logit_rows = 2,
+                             .max_pairs = 32,
+                             .max_page_changes = 4,
+                             .in_types = kFloatTypes,
+                             .out_types = type_bit(WireType::f32)};
 
 TEST(Crc32c, PublishedValues) {
   const std::string digits = "123456789";
@@ -75,7 +75,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 }
 
 TEST(Wire, GoldenHeader) {
-  EXPECT_EQ(hex(encoded(kExperts)),
+  EXPECT_EQ(to_hex(wire_bytes(kExperts)),
             "54535750"  // magic
             "0a00"
             "2000"              // version, op
@@ -113,14 +113,14 @@ TEST(Wire, RoundTripsEveryOp) {
                        .queue_us = static_cast<std::uint32_t>(random()),
                        .compute_us = static_cast<std::uint32_t>(random()),
                        .body_sum = static_cast<std::uint32_t>(random())};
-    const Result<FrameHeader> decoded = decode_header(encoded(header));
+    const Result<FrameHeader> decoded = decode_header(wire_bytes(header));
     ASSERT_TRUE(decoded.ok()) << decoded.error().message;
     EXPECT_EQ(*decoded, header);
   }
 }
 
 TEST(Wire, EveryFlippedBitIsFound) {
-  const Raw good = encoded(kExperts);
+  const Raw good = wire_bytes(kExperts);
   for (std::size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
     Raw raw = good;
     raw[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -131,7 +131,7 @@ TEST(Wire, EveryFlippedBitIsFound) {
 TEST(Wire, RefusesValuesThatDoNotExist) {
   for (const auto& [at, value] :
        {std::pair{40, 4}, {40, 6}, {41, 6}, {42, 4}, {43, 1}, {30, 4}, {31, 1}, {24, 1}, {27, 1}}) {
-    Raw raw = encoded(kExperts);
+    Raw raw = wire_bytes(kExperts);
     raw[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     reseal(raw);
     EXPECT_FALSE(decode_header(raw).ok()) << at;
@@ -139,11 +139,11 @@ TEST(Wire, RefusesValuesThatDoNotExist) {
 }
 
 TEST(Wire, HoldsJobsAgainstLimits) {
-  EXPECT_TRUE(check_frame(kExperts, kLimits).ok());
+  EXPECT_TRUE(check_frame(kExperts, kWireLimits).ok());
   const auto refused = [](auto change) {
     FrameHeader header = kExperts;
     change(header);
-    return !check_frame(header, kLimits).ok();
+    return !check_frame(header, kWireLimits).ok();
   };
   EXPECT_TRUE(refused([](FrameHeader& h) { h.body_bytes += 1; }));
   EXPECT_TRUE(refused([](FrameHeader& h) { h.body_bytes = ~std::uint64_t{0}; }));
@@ -167,11 +167,11 @@ TEST(Wire, HoldsForwardAgainstLimits) {
                      .out_type = WireType::f32};
   header.body_bytes = forward_body_bytes(
       {.rows = 4, .sequences = 2, .page_changes = 1, .logit_rows = 2}, 64, WireType::f32);
-  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  EXPECT_TRUE(check_frame(header, kWireLimits).ok());
   header.body_bytes = 16;
-  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  EXPECT_FALSE(check_frame(header, kWireLimits).ok());
   header.body_bytes = std::uint64_t{1} << 40;
-  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  EXPECT_FALSE(check_frame(header, kWireLimits).ok());
 }
 
 TEST(Wire, HoldsResultsAgainstLimits) {
@@ -180,30 +180,30 @@ TEST(Wire, HoldsResultsAgainstLimits) {
                      .rows = 2,
                      .items = 64,
                      .out_type = WireType::f32};
-  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  EXPECT_TRUE(check_frame(header, kWireLimits).ok());
   header.items = 1000;  // logits, of fewer rows than a job may have
   header.body_bytes = 2 * 1000 * 4;
-  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  EXPECT_TRUE(check_frame(header, kWireLimits).ok());
   header.rows = 3;
   header.body_bytes = 3 * 1000 * 4;
-  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  EXPECT_FALSE(check_frame(header, kWireLimits).ok());
   header.rows = 2;
   header.body_bytes = 2 * 64 * 4;
   header.items = 65;
-  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  EXPECT_FALSE(check_frame(header, kWireLimits).ok());
   header.items = 64;
   header.status = JobStatus::expired;
-  EXPECT_FALSE(check_frame(header, kLimits).ok());
+  EXPECT_FALSE(check_frame(header, kWireLimits).ok());
   header.body_bytes = 0;
-  EXPECT_TRUE(check_frame(header, kLimits).ok());
+  EXPECT_TRUE(check_frame(header, kWireLimits).ok());
 }
 
 TEST(Wire, HoldsRoutingAgainstLimits) {
   const auto passes = [](std::uint16_t layer, std::uint64_t bytes) {
-    return check_frame({.op = Op::routed, .body_bytes = bytes, .layer = layer}, kLimits).ok();
+    return check_frame({.op = Op::routed, .body_bytes = bytes, .layer = layer}, kWireLimits).ok();
   };
-  const auto layers = static_cast<std::uint16_t>(kLimits.n_layer);
-  const std::uint64_t whole = routed_bytes(kLimits.n_expert);
+  const auto layers = static_cast<std::uint16_t>(kWireLimits.n_layer);
+  const std::uint64_t whole = routed_bytes(kWireLimits.n_expert);
   EXPECT_TRUE(passes(0, 0)) << "asks";
   EXPECT_TRUE(passes(static_cast<std::uint16_t>(layers - 1), whole));
   EXPECT_FALSE(passes(layers, whole));
@@ -223,8 +223,8 @@ TEST(Wire, ControlFramesHaveTheirLengths) {
 }
 
 TEST(Wire, TheLongestBodyCoversWhatPasses) {
-  EXPECT_GE(max_body_bytes(kLimits), kMaxHelloBytes);
-  WireLimits large = kLimits;
+  EXPECT_GE(max_body_bytes(kWireLimits), kMaxHelloBytes);
+  WireLimits large = kWireLimits;
   large.max_rows = 4096;
   large.n_embd = 8192;
   EXPECT_GE(max_body_bytes(large), std::uint64_t{4096} * 8192 * 4 + 32 * 8);
@@ -235,19 +235,19 @@ TEST(Wire, TheLongestBodyCoversWhatPasses) {
 
 // Sums may come in f64; rows never do.
 TEST(Wire, OnlySumsAreWide) {
-  WireLimits limits = kLimits;
+  WireLimits limits = kWireLimits;
   limits.out_types = type_bit(WireType::f64);
   FrameHeader result{.op = Op::result,
-                     .body_bytes = 2 * std::uint64_t{kLimits.n_embd} * 8,
+                     .body_bytes = 2 * std::uint64_t{kWireLimits.n_embd} * 8,
                      .rows = 2,
-                     .items = kLimits.n_embd,
+                     .items = kWireLimits.n_embd,
                      .out_type = WireType::f64};
   EXPECT_TRUE(check_frame(result, limits).ok());
-  EXPECT_FALSE(check_frame(result, kLimits).ok());
+  EXPECT_FALSE(check_frame(result, kWireLimits).ok());
   result.body_bytes /= 2;
   EXPECT_FALSE(check_frame(result, limits).ok());
   const FrameHeader job{.op = Op::compute_experts,
-                        .body_bytes = 8 + std::uint64_t{kLimits.n_embd} * 8,
+                        .body_bytes = 8 + std::uint64_t{kWireLimits.n_embd} * 8,
                         .layer = 0,
                         .rows = 1,
                         .items = 1,

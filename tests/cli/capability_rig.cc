@@ -19,7 +19,6 @@
 namespace tessera::testing {
 namespace {
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
 constexpr const char* kLayersWorker = "layers,bin=" TESSERA_PROGRAM;
 constexpr const char* kExpertsWorker = "experts,threads=1,bin=" TESSERA_PROGRAM;
 constexpr std::int64_t kMiB = std::int64_t{1} << 20;
@@ -116,7 +115,7 @@ const char* name_of(Topology topology) {
 }
 
 const Model& capability_model() {
-  static const Model model = *Model::open(kModel);
+  static const Model model = *Model::open(kMoeModel);
   return model;
 }
 
@@ -175,8 +174,8 @@ Rig::Rig()
       file_(folder_ + "/file"),
       template_(folder_ + "/template"),
       profile_(folder_ + "/profile.csv"),
-      unix_(kModel, "unix:" + folder_ + "/worker.sock", token_),
-      tcp_(kModel, "tcp:127.0.0.1:0", token_),
+      unix_(kMoeModel, "unix:" + folder_ + "/worker.sock", token_),
+      tcp_(kMoeModel, "tcp:127.0.0.1:0", token_),
       empty_("", "unix:" + folder_ + "/empty.sock", token_) {
   write_file(file_, "another token of this test\n");
   write_file(template_, "{% for m in messages %}<{{ m.content }}>{% endfor %}");
@@ -295,7 +294,7 @@ Settings Rig::setting(std::string_view key, std::string_view value, Topology top
 }
 
 Result<cli::Config> resolve(const Settings& settings) {
-  std::vector<std::string> words = {kModel};
+  std::vector<std::string> words = {kMoeModel};
   for (const auto& [key, values] : settings) {
     const cli::Option* option = cli::find_option(key);
     for (const std::string& value : values) {

@@ -9,7 +9,6 @@
 namespace tessera::testing {
 namespace {
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
 const std::string kOther = TESSERA_SOURCE_DIR "/tests/data/golden/laguna-bf16.gguf";
 const std::string kBundled = TESSERA_SOURCE_DIR "/models/tessera-mini.gguf";
 
@@ -45,14 +44,15 @@ TEST(ExpertOptions, TheOtherNamesInTheEnvironmentAreCheckedAlike) {
       {"DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED=maybe", "give true or false"},
   };
   for (const auto& [variable, part] : wrong) {
-    const Outcome outcome = run_program({.arguments = {"plan", kModel}, .environment = {variable}});
+    const Outcome outcome =
+        run_program({.arguments = {"plan", kMoeModel}, .environment = {variable}});
     EXPECT_EQ(outcome.code, 2);
     const std::string text(variable);
     EXPECT_NE(outcome.err.find(text.substr(0, text.find('='))), std::string::npos) << outcome.err;
     EXPECT_NE(outcome.err.find(part), std::string::npos) << outcome.err;
   }
   const Outcome right = run_program(
-      {.arguments = {"plan", kModel, "--expert-ipc-dtype", "bf16", "--print-config"},
+      {.arguments = {"plan", kMoeModel, "--expert-ipc-dtype", "bf16", "--print-config"},
        .environment = {
            "DFLASH_MOE_EXPERT_COMPUTE_IPC_REQUIRED=1", "DFLASH_MOE_EXPERT_COMPUTE_IPC_MODE=stream",
            "TESSERA_EXPERTS_IPC_MODE=batched", "DFLASH_MOE_EXPERT_COMPUTE_IPC_DTYPE=f16"}});
@@ -66,7 +66,7 @@ TEST(ExpertOptions, ThePlanSaysWhereExpertsAre) {
   // Where nothing was measured.
   const std::vector<std::string> environment = {"XDG_CACHE_HOME=" + scratch_folder() + "/empty"};
   const auto plan = [&](std::vector<std::string> options) {
-    std::vector<std::string> arguments = {"plan", kModel, "-c", "256"};
+    std::vector<std::string> arguments = {"plan", kMoeModel, "-c", "256"};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome = run_program({.arguments = arguments, .environment = environment});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -98,7 +98,7 @@ TEST(ExpertOptions, ThePlanSaysWhereExpertsAre) {
 TEST(ExpertOptions, WhatTheyCostIsMeasuredAndKept) {
   const std::string cache = scratch_folder() + "/costs";
   const auto plan = [&](std::vector<std::string> options) {
-    std::vector<std::string> arguments = {"plan", kModel, "-c", "256", "--json"};
+    std::vector<std::string> arguments = {"plan", kMoeModel, "-c", "256", "--json"};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome =
         run_program({.arguments = arguments, .environment = {"XDG_CACHE_HOME=" + cache}});
@@ -170,9 +170,9 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find(profile), std::string::npos) << other.err;
   // serve begins a profile that is not there; plan shows how, and writes nothing.
-  const std::vector<std::string> first = {"plan", kModel, "--expert-resident", "50", "--json"};
-  const Outcome preview = run_program(
-      {{"plan", kModel, "--expert-resident", "50", "--json", "--expert-profile", missing_path()}});
+  const std::vector<std::string> first = {"plan", kMoeModel, "--expert-resident", "50", "--json"};
+  const Outcome preview = run_program({{"plan", kMoeModel, "--expert-resident", "50", "--json",
+                                        "--expert-profile", missing_path()}});
   EXPECT_EQ(preview.code, 0) << preview.err;
   EXPECT_NE(preview.err.find(missing_path() + " is not there yet: serve begins it"),
             std::string::npos)
@@ -183,15 +183,15 @@ TEST(ExpertOptions, AProfileIsMadeReadAndCheckedForItsModel) {
   };
   EXPECT_EQ(away(preview), away(run_program({first})));
   const Outcome missing =
-      run_program({{"run", kModel, "-p", "a", "-n", "1", "--expert-profile", missing_path()}});
+      run_program({{"run", kMoeModel, "-p", "a", "-n", "1", "--expert-profile", missing_path()}});
   EXPECT_EQ(missing.code, 1);
   EXPECT_NE(missing.err.find("there is no such profile"), std::string::npos) << missing.err;
   const Outcome unplanned =
-      run_program({{"plan", kModel, "--expert-profile", missing_path() + "/profile.csv"}});
+      run_program({{"plan", kMoeModel, "--expert-profile", missing_path() + "/profile.csv"}});
   EXPECT_EQ(unplanned.code, 1);
   EXPECT_NE(unplanned.err.find("there is no folder"), std::string::npos) << unplanned.err;
   const Outcome nowhere = run_program(
-      {{"serve", kModel, "--port", "0", "--expert-profile", missing_path() + "/profile.csv"}});
+      {{"serve", kMoeModel, "--port", "0", "--expert-profile", missing_path() + "/profile.csv"}});
   EXPECT_EQ(nowhere.code, 1);
   EXPECT_NE(nowhere.err.find("there is no folder"), std::string::npos) << nowhere.err;
   // Layers in a worker count as those here do.

@@ -13,8 +13,7 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf";
-const Words kTwo = {"--target-devices", "cpu:0,cpu:1", "-t", "2", "-c", "256"};
+const Words kOnTwo = {"--target-devices", "cpu:0,cpu:1", "-t", "2", "-c", "256"};
 
 // Each test has a cache of its own.
 class LayerTimesCommand : public ::testing::Test {
@@ -23,12 +22,12 @@ class LayerTimesCommand : public ::testing::Test {
       : folder_(scratch_folder() + "/cache-" +
                 ::testing::UnitTest::GetInstance()->current_test_info()->name()) {}
 
-  Outcome run(Words words, const Words& more = kTwo) const {
+  Outcome run(Words words, const Words& more = kOnTwo) const {
     words.insert(words.end(), more.begin(), more.end());
     return run_program({.arguments = words, .environment = {"XDG_CACHE_HOME=" + folder_}});
   }
-  Json plan(const Words& options = {}, const Words& more = kTwo) const {
-    Words words = {"plan", kModel, "--json"};
+  Json plan(const Words& options = {}, const Words& more = kOnTwo) const {
+    Words words = {"plan", kDenseModel, "--json"};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome outcome = run(words, more);
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -51,7 +50,7 @@ class LayerTimesCommand : public ::testing::Test {
   const std::string folder_;
 };
 
-const Words kRun = {"run", kModel, "--ids", "5,6,7", "-n", "2", "--temp", "0", "--json"};
+const Words kRun = {"run", kDenseModel, "--ids", "5,6,7", "-n", "2", "--temp", "0", "--json"};
 
 TEST_F(LayerTimesCommand, PlansMeasureWhenAskedAndKeepIt) {
   const Json blind = plan();
@@ -113,7 +112,7 @@ TEST_F(LayerTimesCommand, TimesThatWereNotSteadyAreMeasuredAgain) {
     EXPECT_LT(entry.value("spread", 0.0), 1e6) << "the steadier ones are kept";
   // Who says where to cut needs no times.
   set_spread(1e6);
-  Words fixed = kTwo;
+  Words fixed = kOnTwo;
   fixed.insert(fixed.end(), {"--target-layer-split", "1,1"});
   EXPECT_EQ(run(kRun, fixed).err.find("measuring"), std::string::npos);
 }
@@ -239,13 +238,13 @@ TEST_F(LayerTimesCommand, ACacheThatCannotBeWrittenIsNoError) {
 }
 
 TEST_F(LayerTimesCommand, MistakesSayWhatWouldBeRight) {
-  const Outcome wrong = run({"plan", kModel, "--layer-times", "sometimes"});
+  const Outcome wrong = run({"plan", kDenseModel, "--layer-times", "sometimes"});
   EXPECT_EQ(wrong.code, 2);
   EXPECT_NE(wrong.err.find("auto, measure or bytes"), std::string::npos) << wrong.err;
-  EXPECT_EQ(run({"plan", kModel, "--prompt-ratio", "-1"}).code, 2);
+  EXPECT_EQ(run({"plan", kDenseModel, "--prompt-ratio", "-1"}).code, 2);
   // What cannot be planned is told before anything is measured.
   const Outcome tight =
-      run({"plan", kModel, "--layer-times", "measure", "--budget", "cpu:1=100KiB"});
+      run({"plan", kDenseModel, "--layer-times", "measure", "--budget", "cpu:1=100KiB"});
   EXPECT_EQ(tight.code, 1);
   EXPECT_NE(tight.err.find("cpu:1 lacks"), std::string::npos) << tight.err;
   EXPECT_EQ(tight.err.find("measuring"), std::string::npos) << tight.err;

@@ -10,7 +10,6 @@
 namespace tessera::testing {
 namespace {
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf";
 const std::string kTwo = "cpu:0,cpu:1";
 
 TEST(PlacementOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
@@ -48,8 +47,8 @@ TEST(PlacementOptions, MistakesAreCodeTwoBeforeAFileIsRead) {
 
 TEST(PlacementOptions, ThePlanShowsEveryShard) {
   const Outcome outcome =
-      run_program({{"plan", kModel, "--target-devices", kTwo, "--target-layer-split", "3,1", "-t",
-                    "2", "--budget", "cpu:1=1GiB", "--json"}});
+      run_program({{"plan", kDenseModel, "--target-devices", kTwo, "--target-layer-split", "3,1",
+                    "-t", "2", "--budget", "cpu:1=1GiB", "--json"}});
   ASSERT_EQ(outcome.code, 0) << outcome.err;
   const auto plan = nlohmann::json::parse(outcome.out);
   ASSERT_EQ(plan["shards"].size(), 2u);
@@ -80,13 +79,13 @@ TEST(PlacementOptions, ADrafterHasItsMemoryKeptFree) {
   EXPECT_EQ(plan["drafter"]["name"], "Tessera Mini drafter");
   EXPECT_EQ(plan["drafter"]["weight_bytes"], 2725376);
   EXPECT_EQ(plan["drafter"]["total_bytes"], plan["shards"][0]["drafter_bytes"]);
-  const Outcome other = run_program({{"plan", kModel, "--draft", drafter}});
+  const Outcome other = run_program({{"plan", kDenseModel, "--draft", drafter}});
   EXPECT_EQ(other.code, 1);
   EXPECT_NE(other.err.find("dflash.embedding_length: 256"), std::string::npos) << other.err;
 }
 
 TEST(PlacementOptions, WhatDoesNotFitSaysWho) {
-  const Outcome outcome = run_program({{"plan", kModel, "--target-devices", kTwo, "-t", "2",
+  const Outcome outcome = run_program({{"plan", kDenseModel, "--target-devices", kTwo, "-t", "2",
                                         "--budget", "cpu:1=100KiB", "-c", "256"}});
   EXPECT_EQ(outcome.code, 1);
   EXPECT_NE(outcome.err.find("cpu:1 lacks"), std::string::npos) << outcome.err;
@@ -94,8 +93,8 @@ TEST(PlacementOptions, WhatDoesNotFitSaysWho) {
 
 TEST(PlacementOptions, TheAnswerIsTheSame) {
   const auto tokens = [](std::vector<std::string> options) {
-    std::vector<std::string> arguments = {"run", kModel,   "--ids", "5,6,7",  "-n",
-                                          "16",  "--temp", "0",     "--json", "--ignore-eos"};
+    std::vector<std::string> arguments = {"run", kDenseModel, "--ids", "5,6,7",  "-n",
+                                          "16",  "--temp",    "0",     "--json", "--ignore-eos"};
     arguments.insert(arguments.end(), options.begin(), options.end());
     const Outcome outcome = run_program({arguments});
     EXPECT_EQ(outcome.code, 0) << outcome.err;

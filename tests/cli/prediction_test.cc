@@ -12,8 +12,6 @@ namespace {
 using Json = nlohmann::json;
 using Words = std::vector<std::string>;
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf";
-
 // Each test has a cache of its own.
 class PredictionCommand : public ::testing::Test {
  protected:
@@ -22,7 +20,7 @@ class PredictionCommand : public ::testing::Test {
                 ::testing::UnitTest::GetInstance()->current_test_info()->name()) {}
 
   Json plan(const Words& options = {}) const {
-    Words words = {"plan", kModel, "-c", "256", "--json"};
+    Words words = {"plan", kDenseModel, "-c", "256", "--json"};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome outcome =
         run_program({.arguments = words, .environment = {"XDG_CACHE_HOME=" + folder_}});

@@ -6,6 +6,10 @@
 
 namespace tessera::testing {
 
+// Models of the tree, without experts and with.
+inline const std::string kDenseModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen3-bf16.gguf";
+inline const std::string kMoeModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
+
 struct Outcome {
   int code = -1;  // exit code, or 128 + signal
   std::string out;

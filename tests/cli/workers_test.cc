@@ -15,7 +15,6 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-const std::string kModel = TESSERA_SOURCE_DIR "/tests/data/golden/qwen35moe-bf16.gguf";
 const std::string kIds = "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25";
 
 TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
@@ -69,7 +68,7 @@ TEST(WorkerUsage, MistakesAreCodeTwoBeforeAFileIsRead) {
 TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
   for (const char* role : {"layers", "experts"}) {
     const Outcome outcome =
-        run_program({{"plan", kModel, "--spawn-worker", std::string(role) + ",bin=/bin/true"}});
+        run_program({{"plan", kMoeModel, "--spawn-worker", std::string(role) + ",bin=/bin/true"}});
     EXPECT_EQ(outcome.code, 1);
     EXPECT_NE(outcome.err.find("worker:0: /bin/true does not answer 'worker --probe'"),
               std::string::npos)
@@ -78,12 +77,12 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
   }
   // What the worker says of itself is the error, and said once.
   const Outcome no_gpu =
-      run_program({{"plan", kModel, "--spawn-worker", "experts,device=cuda:99"}});
+      run_program({{"plan", kMoeModel, "--spawn-worker", "experts,device=cuda:99"}});
   EXPECT_EQ(no_gpu.code, 1);
   EXPECT_NE(no_gpu.err.find("tessera: worker:0: cuda:99: "), std::string::npos) << no_gpu.err;
   EXPECT_EQ(no_gpu.err.find("[worker probe]"), std::string::npos) << no_gpu.err;
   const Outcome nobody =
-      run_program({{"plan", kModel, "--target-devices", "cpu,worker:unix:" + missing_path()}});
+      run_program({{"plan", kMoeModel, "--target-devices", "cpu,worker:unix:" + missing_path()}});
   EXPECT_EQ(nobody.code, 1);
   EXPECT_NE(nobody.err.find("no worker at"), std::string::npos) << nobody.err;
 }
@@ -92,7 +91,7 @@ TEST(WorkerUsage, WhatIsNoWorkerIsFoundBeforeWeightsAreRead) {
 // needed now.
 TEST(WorkerUsage, AHostThatNobodyKnowsMayComeWithItsExperts) {
   write_file(scratch_folder() + "/token", "a token of this test alone\n");
-  const Words token = {"plan", kModel, "--token-file", scratch_folder() + "/token"};
+  const Words token = {"plan", kMoeModel, "--token-file", scratch_folder() + "/token"};
   const auto plan = [&](Words words) {
     words.insert(words.begin(), token.begin(), token.end());
     return run_program({words});
@@ -109,7 +108,7 @@ TEST(WorkerUsage, AHostThatNobodyKnowsMayComeWithItsExperts) {
 // Experts of layers that a worker has are computed there.
 TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
   const Outcome elsewhere =
-      run_program({{"plan", kModel, "--spawn-worker", "layers", "--spawn-worker", "experts",
+      run_program({{"plan", kMoeModel, "--spawn-worker", "layers", "--spawn-worker", "experts",
                     "--target-devices", "worker:0"}});
   EXPECT_EQ(elsewhere.code, 1);
   EXPECT_NE(elsewhere.err.find("worker:1 is to compute experts of layers in this process"),
@@ -127,7 +126,7 @@ TEST(WorkerUsage, AnExpertWorkerThatCanBeOfNoUseIsRefused) {
 // All experts of this model have their place with their layers unless they are sent away.
 TEST(WorkerUsage, AnExpertWorkerTakesCoresOnlyForExperts) {
   const auto plan = [](Words options) {
-    Words words = {"plan", kModel, "--json"};
+    Words words = {"plan", kMoeModel, "--json"};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome outcome = run_program({words});
     EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -144,29 +143,29 @@ TEST(WorkerUsage, AnExpertWorkerTakesCoresOnlyForExperts) {
 
 // By hand a worker has no parent to speak to, and says what to do.
 TEST(WorkerUsage, AloneItAsksForAnAddress) {
-  const Outcome outcome = run_program({{"worker", kModel}});
+  const Outcome outcome = run_program({{"worker", kMoeModel}});
   EXPECT_EQ(outcome.code, 2);
   EXPECT_NE(outcome.err.find("--listen"), std::string::npos) << outcome.err;
   const Outcome gpu =
-      run_program({{"worker", kModel, "--device", "cuda:99", "--listen", "unix:/x"}});
+      run_program({{"worker", kMoeModel, "--device", "cuda:99", "--listen", "unix:/x"}});
   EXPECT_EQ(gpu.code, 1);
   EXPECT_NE(gpu.err.find("cuda"), std::string::npos) << gpu.err;
-  const Outcome open = run_program({{"worker", kModel, "--listen", "tcp:127.0.0.1:0"}});
+  const Outcome open = run_program({{"worker", kMoeModel, "--listen", "tcp:127.0.0.1:0"}});
   EXPECT_EQ(open.code, 2);
   EXPECT_NE(open.err.find("token"), std::string::npos) << open.err;
-  EXPECT_EQ(run_program({{"worker", kModel, "--listen", "foo:1"}}).code, 2);
+  EXPECT_EQ(run_program({{"worker", kMoeModel, "--listen", "foo:1"}}).code, 2);
   const Outcome team =
-      run_program({{"worker", kModel, "--device", "cpu:1000", "--listen", "unix:/x"}});
+      run_program({{"worker", kMoeModel, "--device", "cpu:1000", "--listen", "unix:/x"}});
   EXPECT_EQ(team.code, 2);
   EXPECT_EQ(team.err.find("tessera: --device: cpu:1000 makes 1001 teams"), 0u) << team.err;
   const Outcome spawned =
-      run_program({{"plan", kModel, "--spawn-worker", "layers,device=cpu:999"}});
+      run_program({{"plan", kMoeModel, "--spawn-worker", "layers,device=cpu:999"}});
   EXPECT_EQ(spawned.code, 2);
   EXPECT_EQ(spawned.err.find("tessera: --spawn-worker device=cpu:999: cpu:999 makes"), 0u)
       << spawned.err;
   for (const Words& options : {Words{"--device", "foo"}, Words{"--device", "cpu,cpu:0"},
                                Words{"--device", "worker:0"}, Words{"--budget", "cuda:0=1GiB"}}) {
-    Words words = {"worker", kModel, "--listen", "unix:/x"};
+    Words words = {"worker", kMoeModel, "--listen", "unix:/x"};
     words.insert(words.end(), options.begin(), options.end());
     const Outcome wrong = run_program({words});
     EXPECT_EQ(wrong.code, 2);
@@ -178,7 +177,7 @@ TEST(WorkerUsage, AloneItAsksForAnAddress) {
 
 std::vector<float> logits(Words options, const Words& environment = {}) {
   const std::string out = scratch_folder() + "/logits.f32";
-  Words words = {"logits", kModel, "--ids", kIds, "--out", out, "--log-level", "warn"};
+  Words words = {"logits", kMoeModel, "--ids", kIds, "--out", out, "--log-level", "warn"};
   words.insert(words.end(), options.begin(), options.end());
   const Outcome outcome = run_program({.arguments = words, .environment = environment});
   EXPECT_EQ(outcome.code, 0) << outcome.err;
@@ -251,19 +250,19 @@ TEST(WorkerTopologies, TheEnvironmentSaysTheSame) {
   const std::vector<float> plain = logits({});
   EXPECT_TRUE(logits({}, {"TESSERA_WORKER_SPAWN=layers,threads=1,layers",
                           "TESSERA_WORKER_TRANSPORT=stream"}) == plain);
-  const Outcome plan = run_program({.arguments = {"plan", kModel, "--json"},
+  const Outcome plan = run_program({.arguments = {"plan", kMoeModel, "--json"},
                                     .environment = {"TESSERA_WORKER_SPAWN=layers,layers"}});
   EXPECT_NE(plan.out.find("worker:1"), std::string::npos) << plan.out;
-  const Outcome alias = run_program(
-      {.arguments = {"plan", kModel}, .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
+  const Outcome alias = run_program({.arguments = {"plan", kMoeModel},
+                                     .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
   EXPECT_EQ(alias.code, 2);
   EXPECT_NE(alias.err.find("not an executable file"), std::string::npos) << alias.err;
   // It is whom a worker that is asked for is started as, and no further worker.
-  const Outcome one = run_program({.arguments = {"plan", kModel, "--spawn-worker", "experts"},
+  const Outcome one = run_program({.arguments = {"plan", kMoeModel, "--spawn-worker", "experts"},
                                    .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
   EXPECT_NE(one.err.find("not an executable file"), std::string::npos) << one.err;
   const Outcome own =
-      run_program({.arguments = {"plan", kModel, "--json", "--expert-resident", "0%",
+      run_program({.arguments = {"plan", kMoeModel, "--json", "--expert-resident", "0%",
                                  "--spawn-worker", "experts,bin=" TESSERA_PROGRAM},
                    .environment = {"DFLASH_MOE_EXPERT_COMPUTE_IPC_BIN=/etc"}});
   ASSERT_EQ(own.code, 0) << own.err;
@@ -274,15 +273,15 @@ TEST(WorkerTopologies, TheEnvironmentSaysTheSame) {
 TEST(WorkersElsewhere, AreNotCountedAsThisMachineByBench) {
   const std::string token = scratch_folder() + "/bench_token";
   write_file(token, "a token of this test alone\n");
-  ServerProcess worker({kModel, "--listen", "tcp:127.0.0.1:0", "--token-file", token, "--threads",
-                        "3", "--budget", "1GiB"},
+  ServerProcess worker({kMoeModel, "--listen", "tcp:127.0.0.1:0", "--token-file", token,
+                        "--threads", "3", "--budget", "1GiB"},
                        "worker");
   const std::string ready = "worker ready at ";
   ASSERT_TRUE(worker.wait_for(ready + "tcp:")) << worker.output();
   std::string address = worker.output();
   address.erase(0, address.find(ready) + ready.size());
   address.erase(address.find_first_of(" \n"));
-  Words bench = {"bench", kModel,      "-p", "16",    "-n",  "4",      "-r",
+  Words bench = {"bench", kMoeModel,   "-p", "16",    "-n",  "4",      "-r",
                  "1",     "--threads", "1",  "--ctx", "256", "--json", "--layer-times",
                  "bytes"};
   const auto run = [&](const Words& options) {

@@ -10,7 +10,7 @@ std::vector<std::string> options(const std::string& program) {
   return {"--spawn-worker", "experts,bin=" + program, "--expert-resident", "30%"};
 }
 
-std::string answer(const Served& served) {
+std::string long_answer(const Served& served) {
   const Reply reply = served.complete(greedy(some_ids(60), 20));
   EXPECT_EQ(reply.status, 200) << reply.body;
   return reply.json()["choices"][0]["text"].get<std::string>();
@@ -20,7 +20,7 @@ TEST(WorkerStart, OneThatFailsIsComputedForAndTriedAgain) {
   const std::string gate = scratch_folder() + "/gate";
   std::filesystem::remove(gate);
   const Served served(options(reluctant_worker("exit 3", gate)));
-  const std::string before = answer(served);
+  const std::string before = long_answer(served);
   EXPECT_TRUE(served.becomes("tessera_worker_state{worker=\"worker:0\"}", 4));  // backoff
   EXPECT_GE(served.metric("tessera_moe_fallback_total{reason=\"unavailable\"}"), 1);
   EXPECT_GE(
@@ -28,13 +28,13 @@ TEST(WorkerStart, OneThatFailsIsComputedForAndTriedAgain) {
   write_file(gate, "");
   EXPECT_TRUE(served.becomes("tessera_worker_state{worker=\"worker:0\"}", 1));  // healthy
   const double jobs = served.metric("tessera_moe_bytes_total{dir=\"out\"}");
-  EXPECT_EQ(answer(served), before);
+  EXPECT_EQ(long_answer(served), before);
   EXPECT_GT(served.metric("tessera_moe_bytes_total{dir=\"out\"}"), jobs);
 }
 
 TEST(WorkerStart, OneThatIsSlowIsNotWaitedFor) {
   const Served served(options(reluctant_worker("sleep 600", missing_path())));
-  EXPECT_FALSE(answer(served).empty());
+  EXPECT_FALSE(long_answer(served).empty());
   EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"first\"}"), 1);
   // Attaching is given up in the end; whoever waits for the worker is not ready before.
   const std::string log = served.output();

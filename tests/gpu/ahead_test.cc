@@ -4,15 +4,12 @@
 
 #include <vector>
 
+#include "tests/golden_data.h"
 #include "tests/gpu/gpu_fixture.h"
 #include "tests/model_runner.h"
 
 namespace tessera::testing {
 namespace {
-
-std::string file(const std::string& name) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf";
-}
 
 // The layers over `count` GPUs.
 RunnerOptions on_gpus(int count) {
@@ -22,9 +19,6 @@ RunnerOptions on_gpus(int count) {
   options.device.gpu_plugins = plugin_folder();
   options.context = 128;
   return options;
-}
-RunnerOptions on_gpu() {
-  return on_gpus(1);
 }
 
 // How many GPUs a test takes: those that are there, 3 at most.
@@ -172,7 +166,7 @@ INSTANTIATE_TEST_SUITE_P(Models, GpuAheadTokens, ::testing::Values("qwen3", "qwe
 
 TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
   const std::vector<std::size_t> rows[] = {{4}, {1, 2, 3, 5}};
-  ModelRunner one(file(GetParam()), on_gpu());
+  ModelRunner one(golden_path(GetParam(), "-bf16.gguf"), on_gpus(1));
   ASSERT_TRUE(one.ready());
   const Tokens expected[] = {one_by_one(one, rows[0]), one_by_one(one, rows[1])};
   for (const int count : counts())
@@ -181,7 +175,7 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
       SCOPED_TRACE(fmt::format("{} GPUs, graphs {}", count, graphs));
       RunnerOptions options = on_gpus(count);
       options.device.gpu_graphs = graphs;
-      ModelRunner runner(file(GetParam()), options);
+      ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), options);
       ASSERT_TRUE(runner.ready());
       ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count));
       for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
@@ -194,7 +188,7 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
 // A prompt's last rows may still be under way on a later GPU, where a thread drives it.
 TEST_P(GpuAheadTokens, PromptsComeBetween) {
   const auto tokens = [&](int count, bool ahead) {
-    ModelRunner runner(file(GetParam()), on_gpus(count));
+    ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), on_gpus(count));
     EXPECT_TRUE(runner.ready());
     Steps steps(runner);
     Tokens all;
@@ -230,7 +224,7 @@ TEST_P(GpuAheadTokens, PromptsComeBetween) {
 TEST_P(GpuAheadTokens, ASlotIsGivenAwayWhileAStepIsUnderWay) {
   RunnerOptions options = on_gpus(counts().back());
   options.parallel = 2;
-  ModelRunner runner(file(GetParam()), options);
+  ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());
   const std::size_t both[] = {0, 1}, other[] = {2};
   const Tokens first = one_by_one(runner, both), second = one_by_one(runner, other);
@@ -265,7 +259,7 @@ TEST(GpuAhead, IsWhereTheCardSettlesEveryToken) {
                                         .logit_rows = logit_rows,
                                         .choices = {.rows = {&choice, 1}}});
   };
-  ModelRunner whole(file("qwen35moe"), on_gpu());
+  ModelRunner whole(golden_path("qwen35moe", "-bf16.gguf"), on_gpus(1));
   ASSERT_TRUE(whole.ready());
   EXPECT_TRUE(may_begin(whole, 1, {}));
   EXPECT_TRUE(may_begin(whole, 8, {.temperature = 0.5f, .top_k = 1 << 20}));
@@ -279,15 +273,15 @@ TEST(GpuAhead, IsWhereTheCardSettlesEveryToken) {
   EXPECT_FALSE(may_begin(whole, 1, {.given = 3}));
   EXPECT_FALSE(whole.pipeline().may_begin({.tokens = std::vector<TokenId>{7}}));
 
-  RunnerOptions options = on_gpu();
+  RunnerOptions options = on_gpus(1);
   options.expert_resident = 50.0;
-  ModelRunner away(file("qwen35moe"), options);
+  ModelRunner away(golden_path("qwen35moe", "-bf16.gguf"), options);
   ASSERT_TRUE(away.ready());
   EXPECT_FALSE(may_begin(away, 1, {}));
-  options = on_gpu();
+  options = on_gpus(1);
   options.placement.devices.insert(options.placement.devices.begin(), DeviceName{});
   options.placement.layer_weights = {1.0, 1.0};
-  ModelRunner split(file("qwen35moe"), options);
+  ModelRunner split(golden_path("qwen35moe", "-bf16.gguf"), options);
   ASSERT_TRUE(split.ready());
   EXPECT_FALSE(may_begin(split, 1, {}));
 }
@@ -300,11 +294,11 @@ TEST(GpuAhead, IsWhereEveryGpuTakesFromTheOneBefore) {
   const std::vector<TokenChoice> greedy(1), told = {{.n_top = 0}};
   const auto may_begin = [&](std::vector<DeviceName> devices,
                              const std::vector<TokenChoice>& choices, double resident = 100.0) {
-    RunnerOptions options = on_gpu();
+    RunnerOptions options = on_gpus(1);
     options.placement.layer_weights.assign(devices.size(), 1.0);
     options.placement.devices = std::move(devices);
     if (resident < 100.0) options.expert_resident = resident;
-    ModelRunner runner(file("qwen35moe"), options);
+    ModelRunner runner(golden_path("qwen35moe", "-bf16.gguf"), options);
     EXPECT_TRUE(runner.ready());
     return runner.pipeline().may_begin(
         {.tokens = tokens, .sequences = {}, .logit_rows = logit_rows, .choices = {choices, {}}});
@@ -338,7 +332,7 @@ TEST(GpuAhead, ALateStepIsAnErrorAndEndsBoth) {
     RunnerOptions options = on_gpus(count);
     options.device.gpu_wait_s = 1e-9;
     options.context = 1024;
-    ModelRunner runner(file("qwen3"), options);
+    ModelRunner runner(golden_path("qwen3", "-bf16.gguf"), options);
     ASSERT_TRUE(runner.ready());
     expect_the_end_of_all(runner, 900, "did not finish a step");  // one of them is late
   }
@@ -350,7 +344,7 @@ TEST(GpuAhead, ALostGpuEndsBoth) {
   if (fault == nullptr) GTEST_SKIP() << "no fault is emulated";
   RunnerOptions options = on_gpus(2);
   options.context = 1024;
-  ModelRunner runner(file("qwen3"), options);
+  ModelRunner runner(golden_path("qwen3", "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());
   const std::string lost(fault, std::string_view(fault).find(':'));
   expect_the_end_of_all(runner, 900, "cuda:" + lost + ": ");

@@ -27,7 +27,7 @@ ExpertSetLayout some_experts(const ModelSpec& spec) {
   return expert_worker_layout(spec, homes, ExpertHome::worker(0), kMaxRows);
 }
 
-ExpertHolderOptions on_gpu() {
+ExpertHolderOptions holder_on_gpu() {
   return {.kind = test_gpu().name->kind,
           .number = *test_gpu().name->team,
           .threads = 2,
@@ -70,7 +70,7 @@ TEST(GpuExperts, SumsAreThoseOfTheCpu) {
     ASSERT_TRUE(model);
     const ExpertSetLayout layout = some_experts(model->spec());
     const auto cpu = load_experts(*model, layout, {.threads = 2});
-    const auto gpu = load_experts(*model, layout, on_gpu());
+    const auto gpu = load_experts(*model, layout, holder_on_gpu());
     ASSERT_TRUE(cpu && gpu) << (gpu ? "" : gpu.error().message);
     for (const int layer : {0, 2, 3})
       for (const int rows : {1, 2, 8, 9, kMaxRows}) {
@@ -93,7 +93,7 @@ TEST(GpuExperts, FewRowsHaveTheBitsOfEachAlone) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4", "expert_count=24"});
   const Result<Model> model = Model::open(file.path());
   ASSERT_TRUE(model);
-  const auto gpu = load_experts(*model, some_experts(model->spec()), on_gpu());
+  const auto gpu = load_experts(*model, some_experts(model->spec()), holder_on_gpu());
   ASSERT_TRUE(gpu);
   const Job job(model->spec(), 0, 8);
   const std::vector<double> all = sums_of(**gpu, job.job);
@@ -116,7 +116,7 @@ TEST(GpuExperts, RefuseWhatTheyDoNotHave) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4", "expert_count=24"});
   const Result<Model> model = Model::open(file.path());
   ASSERT_TRUE(model);
-  const auto gpu = load_experts(*model, some_experts(model->spec()), on_gpu());
+  const auto gpu = load_experts(*model, some_experts(model->spec()), holder_on_gpu());
   ASSERT_TRUE(gpu);
   const Job job(model->spec(), 0, 1);
   const auto refused = [&](int layer, std::vector<RoutedPair> pairs) {
@@ -145,7 +145,7 @@ TEST(GpuExperts, TakeWhatTheFootprintSays) {
   const ExpertSetLayout layout = some_experts(model->spec());
   const std::int64_t planned = expert_worker_footprint(*model, layout, 2, true).total();
   const std::int64_t before = free_bytes();
-  const auto gpu = load_experts(*model, layout, on_gpu());
+  const auto gpu = load_experts(*model, layout, holder_on_gpu());
   ASSERT_TRUE(gpu);
   const std::int64_t taken = before - free_bytes();
   // The driver hands out memory in pieces of 2 MiB, and keeps some for itself.

@@ -14,12 +14,6 @@
 namespace tessera::testing {
 namespace {
 
-const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
-
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 RunnerOptions on_gpu() {
   RunnerOptions options;
   options.placement = gpu_placement();
@@ -44,10 +38,10 @@ ShardLayout small_shard(const ModelSpec& spec) {
 class GpuGolden : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override { GPU_OR_SKIP(); }
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(golden_path(GetParam(), ".bin")); }
 };
-INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
 double worst_difference(std::span<const float> got, std::span<const float> expected,
@@ -308,13 +302,14 @@ void expect_close_to_twin(const char* family, std::size_t tokens, std::span<cons
 
 TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
   GPU_OR_SKIP();
-  for (const char* family : kModels) expect_close_to_twin(family, 200, std::array{1, 512});
+  for (const char* family : kGoldenModels) expect_close_to_twin(family, 200, std::array{1, 512});
 }
 
 // Steps of at least 1,024 rows have products of their own.
 TEST(GpuQuantised, LongStepsStayCloseToo) {
   GPU_OR_SKIP();
-  for (const char* family : kModels) expect_close_to_twin(family, 1300, std::array{1100, 2048});
+  for (const char* family : kGoldenModels)
+    expect_close_to_twin(family, 1300, std::array{1100, 2048});
 }
 
 // --- Faults ---
@@ -328,7 +323,7 @@ std::int64_t free_bytes() {
 
 TEST(GpuFaults, FailedAllocationsLeakNothing) {
   GPU_OR_SKIP();
-  const Result<Model> model = Model::open(file("qwen35moe", "-bf16.gguf"));
+  const Result<Model> model = Model::open(golden_path("qwen35moe", "-bf16.gguf"));
   ASSERT_TRUE(model);
   const ShardLayout shard = small_shard(model->spec());
   std::int64_t before = 0;
@@ -354,7 +349,7 @@ TEST(GpuFaults, ALateStepIsAnError) {
   GPU_OR_SKIP();
   RunnerOptions options = on_gpu();
   options.device.gpu_wait_s = 1e-9;
-  ModelRunner runner(file("qwen3", "-bf16.gguf"), options);
+  ModelRunner runner(golden_path("qwen3", "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());
   ModelRunner::Sequence sequence = runner.start(400);
   const std::vector<TokenId> ids(300, 7);

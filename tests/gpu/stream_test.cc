@@ -13,10 +13,6 @@
 namespace tessera::testing {
 namespace {
 
-std::string golden_file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 struct Counted {
   MetricsRegistry registry;
   ExpertMetrics metrics{registry};
@@ -40,14 +36,14 @@ class GpuStream : public ::testing::TestWithParam<const char*> {
     ASSERT_TRUE(opened);
     if (!gpu_experts_may_leave(opened->spec())) GTEST_SKIP() << "its experts stay";
   }
-  std::string model() const { return golden_file(GetParam(), "-bf16.gguf"); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
 };
 INSTANTIATE_TEST_SUITE_P(Models, GpuStream, ::testing::Values("qwen35moe", "laguna"),
                          [](const auto& info) { return info.param; });
 
 // Steps of more than eight rows have no pair at the host. Chunks such that the last one is as long.
 TEST_P(GpuStream, PromptsHaveTheBitsOfTheResidentRun) {
-  const GoldenData golden = GoldenData::load(golden_file(GetParam(), ".bin"));
+  const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
   const std::span<const TokenId> ids = golden.ints("p300_ids").first(90);
   constexpr int kChunks[] = {13, 40, 90};
   ModelRunner plain(model(), on_gpu(100.0, ExpertStream::off, nullptr));
@@ -72,7 +68,7 @@ TEST_P(GpuStream, PromptsHaveTheBitsOfTheResidentRun) {
 
 // Prompts by copies, tokens by reading experts where they lie.
 TEST_P(GpuStream, GreedyTokensAreThoseOfTheModel) {
-  const GoldenData golden = GoldenData::load(golden_file(GetParam(), ".bin"));
+  const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
   const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
   const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
   const std::span<const float> margin = golden.floats("greedy_margin");
@@ -149,7 +145,7 @@ TEST(GpuStreams, TakeWhatThePlanSays) {
 // error.
 TEST(GpuStreams, FailedAllocationsLeaveTheExpertsToTheHost) {
   GPU_OR_SKIP();
-  const Result<Model> model = Model::open(golden_file("qwen35moe", "-bf16.gguf"));
+  const Result<Model> model = Model::open(golden_path("qwen35moe", "-bf16.gguf"));
   ASSERT_TRUE(model);
   const ModelSpec& spec = model->spec();
   ShardLayout shard{.end_layer = spec.n_layer(), .max_rows = 32, .max_logit_rows = 4, .slots = 2};
@@ -226,7 +222,7 @@ std::vector<float> hidden(Device& device, const Model& model, const ShardLayout&
 // Experts that become resident and leave again (--expert-cache): whoever is away can be fetched.
 TEST(GpuStreams, FollowExpertsThatMove) {
   GPU_OR_SKIP();
-  const Result<Model> model = Model::open(golden_file("qwen35moe", "-bf16.gguf"));
+  const Result<Model> model = Model::open(golden_path("qwen35moe", "-bf16.gguf"));
   ASSERT_TRUE(model);
   const ModelSpec& spec = model->spec();
   ShardLayout all{.end_layer = spec.n_layer(), .head = false, .max_rows = 32, .slots = 1};
@@ -244,7 +240,7 @@ TEST(GpuStreams, FollowExpertsThatMove) {
     experts.streamed = true;
   }
   const std::vector<std::int32_t> prompt = [] {
-    const GoldenData golden = GoldenData::load(golden_file("qwen35moe", ".bin"));
+    const GoldenData golden = GoldenData::load(golden_path("qwen35moe", ".bin"));
     const std::span<const TokenId> ids = golden.ints("p33_ids");
     return std::vector<std::int32_t>(ids.begin(), ids.begin() + 16);
   }();
@@ -277,7 +273,7 @@ TEST(GpuStreams, ThatAreLateAreAnError) {
   GPU_OR_SKIP();
   RunnerOptions options = on_gpu(0.0, ExpertStream::on, nullptr);
   options.device.gpu_wait_s = 1e-9;
-  ModelRunner runner(golden_file("qwen35moe", "-bf16.gguf"), options);
+  ModelRunner runner(golden_path("qwen35moe", "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());
   ModelRunner::Sequence sequence = runner.start(400);
   ModelRunner::Feed feed{&sequence, std::vector<TokenId>(300, 7)};

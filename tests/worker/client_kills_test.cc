@@ -16,7 +16,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::span<const TokenId> ids() {
+std::span<const TokenId> short_prompt() {
   return prompt().first(40);
 }
 
@@ -30,7 +30,7 @@ void be_client_of_layers(const std::string& address, Link link, const Answered& 
     rig.workers.addresses = {address};
     rig.options.may_fail = true;
     if (!rig.try_load("W")) continue;
-    while (answered(rig.runner->logits(ids(), 8))) {
+    while (answered(rig.runner->logits(short_prompt(), 8))) {
     }
     return;
   }
@@ -43,7 +43,7 @@ void be_client_of_experts(const std::string& address, Link link, const Answered&
   rig.may_fail = true;
   ModelRunner runner(model_path(), rig.runner(model_path(), 30.0, 1));
   for (;;) {
-    const std::vector<float> logits = runner.logits(ids(), 8);
+    const std::vector<float> logits = runner.logits(short_prompt(), 8);
     // The host computes for a worker that is not there yet.
     if (rig.metrics.worker.calls.value() > 0 && !answered(logits)) return;
   }
@@ -142,7 +142,7 @@ class ClientKills : public ::testing::TestWithParam<std::tuple<bool, Link>> {
       {"worker", "--config", "/dev/null", "--threads", "1", "--log-level", "off"},
       "unix:" + path_};
   const std::vector<float> plain_ =
-      ModelRunner(model_path(), RunnerOptions{.threads = 1}).logits(ids(), 8);
+      ModelRunner(model_path(), RunnerOptions{.threads = 1}).logits(short_prompt(), 8);
 
  private:
   const int idle_sockets_ = open_sockets(worker_.pid());

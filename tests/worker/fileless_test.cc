@@ -23,12 +23,6 @@ namespace {
 using namespace std::chrono_literals;
 using enum worker::TransportChoice;
 
-const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
-
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 // `tessera worker --listen unix:...`, with a model or without.
 class Listening {
  public:
@@ -53,12 +47,12 @@ class Listening {
 };
 
 class FilelessLayers : public ::testing::TestWithParam<const char*> {};
-INSTANTIATE_TEST_SUITE_P(Models, FilelessLayers, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, FilelessLayers, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
 TEST_P(FilelessLayers, SameBitsAsOneProcess) {
-  const std::string model = file(GetParam(), "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file(GetParam(), ".bin"));
+  const std::string model = golden_path(GetParam(), "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(150);
   ModelRunner plain(model, {.threads = 1});
   ASSERT_TRUE(plain.ready());
@@ -144,8 +138,8 @@ class CuttingRelay {
 };
 
 TEST(FilelessTransfer, GoesOnAfterTheConnectionBroke) {
-  const std::string model = file("gemma4moe", "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file("gemma4moe", ".bin"));
+  const std::string model = golden_path("gemma4moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path("gemma4moe", ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(20);
   ModelRunner plain(model, {.threads = 1});
   ASSERT_TRUE(plain.ready());
@@ -218,7 +212,7 @@ Sums sums_of(const worker::WorkerSite& site, const Model& model,
 TEST(FilelessExperts, SameBitsAsWithAFile) {
   for (const char* name : {"qwen35moe", "laguna", "gemma4moe"}) {
     SCOPED_TRACE(name);
-    const std::string path = file(name, "-bf16.gguf");
+    const std::string path = golden_path(name, "-bf16.gguf");
     const Model model = *Model::open(path);
     std::vector<LayerExperts> experts(model.spec().layers.size());
     for (std::size_t l = 0; l < experts.size(); ++l)
@@ -245,8 +239,8 @@ TEST(FilelessExperts, SameBitsAsWithAFile) {
 TEST(FilelessRoles, OneAfterAnother) {
   const Listening listening;
   for (const char* name : {"qwen35moe", "laguna", "qwen35moe"}) {
-    const std::string path = file(name, "-bf16.gguf");
-    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::string path = golden_path(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(golden_path(name, ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(20);
     {
       const Model model = *Model::open(path);
@@ -291,13 +285,13 @@ std::string refusal_of(const Listening& listening, const std::string& path) {
 
 // A worker with a file of its own is sent nothing and refuses another model, as ever.
 TEST(FilelessRefusals, AFileOfItsOwnIsKept) {
-  const Listening listening({file("qwen3", "-bf16.gguf")});
-  const std::string said = refusal_of(listening, file("qwen35", "-bf16.gguf"));
+  const Listening listening({golden_path("qwen3", "-bf16.gguf")});
+  const std::string said = refusal_of(listening, golden_path("qwen35", "-bf16.gguf"));
   EXPECT_NE(said.find("refuses (model; its log says why)"), std::string::npos) << said;
 }
 
 TEST(FilelessRefusals, WhatDoesNotFitIsToldInNumbers) {
-  const std::string path = file("qwen3", "-bf16.gguf");
+  const std::string path = golden_path("qwen3", "-bf16.gguf");
   for (const std::vector<std::string>& with : {std::vector{path}, {}}) {
     std::vector<std::string> words = {"--budget", "1048576"};
     words.insert(words.end(), with.begin(), with.end());

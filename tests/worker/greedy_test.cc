@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kSteps = 512;
 
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
-
 struct Choice {
   TokenId token;
   double margin;  // between the log-probabilities of the best two
@@ -61,10 +57,10 @@ double narrowest(std::span<const Choice> choices) {
 
 class Greedy : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
   // The first tokens of the golden prompt.
   std::vector<TokenId> prompt() const {
-    const GoldenData golden = GoldenData::load(file(GetParam(), ".bin"));
+    const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(20);
     return {ids.begin(), ids.end()};
   }

@@ -13,13 +13,8 @@
 namespace tessera::testing {
 namespace {
 
-const char* const kModels[] = {"qwen35moe", "qwen35", "laguna", "gemma4", "gemma4moe", "qwen3"};
 const char* const kTopologies[] = {"W", "LW", "WL", "WW", "LWL", "WLW", "LWLW", "WWWW"};
 using enum worker::TransportChoice;
-
-std::string file(const std::string& name, const char* ending) {
-  return std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + ending;
-}
 
 // Whether the model has as many parts as layers that share KV leave possible.
 bool can_be_cut(const std::string& model, std::size_t parts) {
@@ -31,10 +26,10 @@ bool can_be_cut(const std::string& model, std::size_t parts) {
 
 class WorkerLayers : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return file(GetParam(), "-bf16.gguf"); }
-  GoldenData answers() const { return GoldenData::load(file(GetParam(), ".bin")); }
+  std::string model() const { return golden_path(GetParam(), "-bf16.gguf"); }
+  GoldenData answers() const { return GoldenData::load(golden_path(GetParam(), ".bin")); }
 };
-INSTANTIATE_TEST_SUITE_P(Models, WorkerLayers, ::testing::ValuesIn(kModels),
+INSTANTIATE_TEST_SUITE_P(Models, WorkerLayers, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
 TEST_P(WorkerLayers, AnyTopologyAndTransport) {
@@ -132,8 +127,8 @@ TEST_P(WorkerLayers, SeveralSequencesInTheBatch) {
 // What leaves a worker's memory is computed from its file, with the bits of one process.
 TEST(WorkerLayersExperts, StayInTheFileOfTheWorkerThatHasTheLayers) {
   for (const char* name : {"qwen35moe", "laguna", "gemma4moe"}) {
-    const std::string model = file(name, "-bf16.gguf");
-    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::string model = golden_path(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(golden_path(name, ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p33_ids");
     ModelRunner plain(model, {.threads = 1});
     ASSERT_TRUE(plain.ready());
@@ -155,9 +150,9 @@ TEST(WorkerLayersExperts, StayInTheFileOfTheWorkerThatHasTheLayers) {
 
 // So is what its budget does not hold besides.
 TEST(WorkerBudget, LeavesWeightsInTheFileOfTheWorker) {
-  for (const char* name : kModels) {
-    const std::string model = file(name, "-bf16.gguf");
-    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+  for (const char* name : kGoldenModels) {
+    const std::string model = golden_path(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(golden_path(name, ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p300_ids").first(100);
     const RunnerOptions plain_options{.threads = 1, .prefill_chunk = 64, .logit_rows = 64};
     const Result<Model> opened = Model::open(model);
@@ -183,8 +178,8 @@ TEST(WorkerBudget, LeavesWeightsInTheFileOfTheWorker) {
 }
 
 TEST(WorkerState, IsCopiedAsOne) {
-  const std::string model = file("qwen35moe", "-bf16.gguf");
-  const GoldenData golden = GoldenData::load(file("qwen35moe", ".bin"));
+  const std::string model = golden_path("qwen35moe", "-bf16.gguf");
+  const GoldenData golden = GoldenData::load(golden_path("qwen35moe", ".bin"));
   const std::span<const std::int32_t> ids = golden.ints("p300_ids");
   for (const char* topology : {"W", "WL", "LWL"}) {
     LayerWorkers workers;
@@ -216,8 +211,8 @@ std::vector<std::pair<std::string, RunnerOptions>> option_cases() {
 
 TEST(WorkerOptions, AreHonouredOnEveryTopology) {
   for (const char* name : {"qwen35moe", "gemma4"}) {
-    const std::string model = file(name, "-bf16.gguf");
-    const GoldenData golden = GoldenData::load(file(name, ".bin"));
+    const std::string model = golden_path(name, "-bf16.gguf");
+    const GoldenData golden = GoldenData::load(golden_path(name, ".bin"));
     const std::span<const std::int32_t> ids = golden.ints("p300_ids");
     for (auto& [what, options] : option_cases()) {
       RunnerOptions alone = options;

@@ -51,12 +51,12 @@ float* output_of(const AttentionTask& task, int pair) {
 }
 
 // A block's scratch, all in floats.
-struct Scratch {
+struct BlockScratch {
   std::size_t queries, weights, top, sum, values, total;
 };
-Scratch scratch_layout(const AttentionTask& task) {
+BlockScratch scratch_layout(const AttentionTask& task) {
   constexpr std::size_t kBlock = kBlockPairs;
-  Scratch at{};
+  BlockScratch at{};
   at.weights = kBlock * static_cast<std::size_t>(round_up(task.geometry.head_dim_k, 64));
   at.top = at.weights + kMaxTilePairs * kPageTokens;
   at.sum = at.top + kBlock;
@@ -67,7 +67,7 @@ Scratch scratch_layout(const AttentionTask& task) {
 
 AttentionBlock make_block(const AttentionTask& task, int first_pair, int pairs,
                           std::byte* scratch) {
-  const Scratch at = scratch_layout(task);
+  const BlockScratch at = scratch_layout(task);
   float* floats = reinterpret_cast<float*>(scratch);
   AttentionBlock block;
   block.task = &task;

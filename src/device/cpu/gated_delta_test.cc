@@ -13,7 +13,7 @@
 namespace tessera::cpu {
 namespace {
 
-std::size_t index(std::int64_t value) {
+std::size_t as_index(std::int64_t value) {
   return static_cast<std::size_t>(value);
 }
 
@@ -28,21 +28,21 @@ struct Layer {
 
   int width() const { return 2 * key_heads * dim_k + value_heads * dim_v; }
   const float* q(int row, int head) const {
-    return qkv.data() + index(row) * index(width()) + head % key_heads * dim_k;
+    return qkv.data() + as_index(row) * as_index(width()) + head % key_heads * dim_k;
   }
   const float* k(int row, int head) const { return q(row, head) + key_heads * dim_k; }
   const float* v(int row, int head) const {
-    return qkv.data() + index(row) * index(width()) + 2 * key_heads * dim_k + head * dim_v;
+    return qkv.data() + as_index(row) * as_index(width()) + 2 * key_heads * dim_k + head * dim_v;
   }
   float gate(const std::vector<float>& of, int row, int head) const {
-    return of[index(row * value_heads + head)];
+    return of[as_index(row * value_heads + head)];
   }
-  std::size_t state_size() const { return index(dim_k * dim_v); }
+  std::size_t state_size() const { return as_index(dim_k * dim_v); }
 };
 
 // Place of S[i][c] within a head's state.
 std::size_t place(const Layer& l, int i, int c) {
-  return index((c / kDeltaPanel * l.dim_k + i) * kDeltaPanel + c % kDeltaPanel);
+  return as_index((c / kDeltaPanel * l.dim_k + i) * kDeltaPanel + c % kDeltaPanel);
 }
 
 Layer make_layer(int key_heads, int ratio, int dim_k, int dim_v, int rows, Decay decay) {
@@ -50,10 +50,10 @@ Layer make_layer(int key_heads, int ratio, int dim_k, int dim_v, int rows, Decay
   std::mt19937 engine(static_cast<unsigned>(rows * 100 + dim_k + dim_v));
   std::normal_distribution<float> normal(0.0f, 1.0f);
   std::uniform_real_distribution<float> unit(0.0f, 1.0f);
-  l.qkv.resize(index(rows) * index(l.width()));
+  l.qkv.resize(as_index(rows) * as_index(l.width()));
   for (float& x : l.qkv) x = normal(engine);
   for (int t = 0; t < rows; ++t) {
-    float* row = l.qkv.data() + index(t) * index(l.width());
+    float* row = l.qkv.data() + as_index(t) * as_index(l.width());
     for (int h = 0; h < 2 * key_heads; ++h) {
       vector_kernels(Isa::portable).l2_normalize(row + h * dim_k, 1e-6f, dim_k, row + h * dim_k);
     }
@@ -67,7 +67,7 @@ Layer make_layer(int key_heads, int ratio, int dim_k, int dim_v, int rows, Decay
                                           : -316.0f * u);
     l.beta.push_back(unit(engine));
   }
-  l.state.resize(l.state_size() * index(l.value_heads));
+  l.state.resize(l.state_size() * as_index(l.value_heads));
   for (float& x : l.state) x = normal(engine);
   return l;
 }
@@ -85,7 +85,7 @@ DeltaTask make_task(const Layer& l, int head, int first, int rows, float* state,
   task.beta = l.beta.data() + first * l.value_heads + head;
   task.gate_stride = l.value_heads;
   task.q_scale = 1.0f / std::sqrt(static_cast<float>(l.dim_k));
-  task.state = state + index(head) * l.state_size();
+  task.state = state + as_index(head) * l.state_size();
   task.out = out + (first * l.value_heads + head) * l.dim_v;
   task.out_stride = l.value_heads * l.dim_v;
   return task;
@@ -99,10 +99,10 @@ struct Exact {
 };
 
 Exact reference(const Layer& l) {
-  Exact exact{std::vector<double>(index(l.rows * l.value_heads * l.dim_v)),
+  Exact exact{std::vector<double>(as_index(l.rows * l.value_heads * l.dim_v)),
               std::vector<double>(l.state.begin(), l.state.end())};
   for (int h = 0; h < l.value_heads; ++h) {
-    double* s = exact.state.data() + index(h) * l.state_size();
+    double* s = exact.state.data() + as_index(h) * l.state_size();
     for (int t = 0; t < l.rows; ++t) {
       const double decay = std::exp(static_cast<double>(l.gate(l.g, t, h)));
       const double beta = l.gate(l.beta, t, h);
@@ -113,7 +113,7 @@ Exact reference(const Layer& l) {
         const double delta = beta * (v[c] - p);
         double o = 0;
         for (int i = 0; i < l.dim_k; ++i) o += (s[place(l, i, c)] += k[i] * delta) * q[i];
-        exact.out[index((t * l.value_heads + h) * l.dim_v + c)] =
+        exact.out[as_index((t * l.value_heads + h) * l.dim_v + c)] =
             o / std::sqrt(static_cast<double>(l.dim_k));
       }
     }
@@ -136,7 +136,7 @@ class GatedDelta : public ::testing::TestWithParam<Isa> {
 
   // Runs all heads over the rows in pieces of the given lengths, repeated.
   Outcome run(const Layer& l, bool chunked, const std::vector<int>& pieces) {
-    Outcome o{std::vector<float>(index(l.rows * l.value_heads * l.dim_v) + 1, 777.0f), l.state};
+    Outcome o{std::vector<float>(as_index(l.rows * l.value_heads * l.dim_v) + 1, 777.0f), l.state};
     std::vector<float> scratch(delta_chunk_scratch_floats(l.dim_k, l.dim_v), NAN);
     for (int h = 0; h < l.value_heads; ++h) {
       std::size_t piece = 0;
@@ -225,9 +225,9 @@ TEST_P(GatedDelta, GatesFollowTheFormula) {
       a.push_back(-std::fabs(normal(engine)));
       logits.push_back(normal(engine));
     }
-    std::vector<float> g(index(n) + 1, 777.0f), beta(index(n) + 1, 777.0f);
+    std::vector<float> g(as_index(n) + 1, 777.0f), beta(as_index(n) + 1, 777.0f);
     kernels->gates(alpha.data(), bias.data(), a.data(), logits.data(), n, g.data(), beta.data());
-    for (std::size_t i = 0; i < index(n); ++i) {
+    for (std::size_t i = 0; i < as_index(n); ++i) {
       const double t = static_cast<double>(alpha[i] + bias[i]);
       const double step = t > 20 ? t : std::log1p(std::exp(t));
       EXPECT_NEAR(g[i], a[i] * step, 1e-6 * std::fabs(a[i] * step));
@@ -242,7 +242,7 @@ TEST_P(GatedDelta, GatesFollowTheFormula) {
 Outcome convolve(const DeltaKernels& kernels, int width, int channels, int rows, int piece,
                  const std::vector<float>& x, const std::vector<float>& taps,
                  std::vector<float> history) {
-  Outcome o{std::vector<float>(index(rows * channels), 777.0f), std::move(history)};
+  Outcome o{std::vector<float>(as_index(rows * channels), 777.0f), std::move(history)};
   for (int first = 0; first < rows; first += piece) {
     ConvTask task;
     task.width = width;
@@ -266,7 +266,7 @@ TEST_P(GatedDelta, ConvolutionCarriesItsHistory) {
   std::mt19937 engine(6);
   std::normal_distribution<float> normal(0.0f, 1.0f);
   auto random = [&](int n) {
-    std::vector<float> x(index(n));
+    std::vector<float> x(as_index(n));
     for (float& v : x) v = normal(engine);
     return x;
   };
@@ -277,21 +277,22 @@ TEST_P(GatedDelta, ConvolutionCarriesItsHistory) {
     std::vector<float> transposed(taps.size());
     transpose_taps(taps.data(), {.channels = channels, .width = width}, transposed.data());
     auto input = [&](int t, int c) {
-      return t >= 0 ? x[index(t * channels + c)] : history[index((t + width - 1) * channels + c)];
+      return t >= 0 ? x[as_index(t * channels + c)]
+                    : history[as_index((t + width - 1) * channels + c)];
     };
     const Outcome whole = convolve(*kernels, width, channels, rows, rows, x, transposed, history);
     for (int t = 0; t < rows; ++t) {
       for (int c = 0; c < channels; ++c) {
         double sum = 0;
         for (int j = 0; j < width; ++j) {
-          sum += static_cast<double>(taps[index(c * width + j)]) * input(t - width + 1 + j, c);
+          sum += static_cast<double>(taps[as_index(c * width + j)]) * input(t - width + 1 + j, c);
         }
-        ASSERT_NEAR(whole.out[index(t * channels + c)], sum / (1 + std::exp(-sum)), 2e-6);
+        ASSERT_NEAR(whole.out[as_index(t * channels + c)], sum / (1 + std::exp(-sum)), 2e-6);
       }
     }
     for (int i = 0; i + 1 < width; ++i) {
       for (int c = 0; c < channels; ++c) {
-        ASSERT_EQ(whole.state[index(i * channels + c)], input(rows - width + 1 + i, c));
+        ASSERT_EQ(whole.state[as_index(i * channels + c)], input(rows - width + 1 + i, c));
       }
     }
     for (const int piece : {1, 2, 3, 7}) {

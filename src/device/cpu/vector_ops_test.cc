@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kPoison = 12345.0f;
+constexpr float kUnwritten = 12345.0f;
 
 class VectorOps : public ::testing::TestWithParam<Isa> {
  protected:
@@ -62,7 +62,7 @@ const Lengths kLengths = {1, 2, 3, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 129, 10
 TEST_P(VectorOps, NormsMatchDoubleAndTouchNothingElse) {
   for (const std::int64_t n : kLengths) {
     const auto x = random(n, 3.0f), w = random(n), z = random(n);
-    std::vector<float> out(static_cast<std::size_t>(n) + 1, kPoison);
+    std::vector<float> out(static_cast<std::size_t>(n) + 1, kUnwritten);
     double squares = 0;
     for (const float v : x) squares += static_cast<double>(v) * v;
     const double rms = 1.0 / std::sqrt(squares / static_cast<double>(n) + 1e-6);
@@ -81,12 +81,12 @@ TEST_P(VectorOps, NormsMatchDoubleAndTouchNothingElse) {
     for (std::size_t i = 0; i < x.size(); ++i) exact[i] = x[i] * rms;
     ops->rms_norm(x.data(), nullptr, 1e-6f, n, out.data());
     expect_near(out, exact, 2e-6);
-    EXPECT_EQ(out.back(), kPoison);
+    EXPECT_EQ(out.back(), kUnwritten);
   }
 }
 
 TEST_P(VectorOps, NormOfZerosIsZero) {
-  std::vector<float> x(40, 0.0f), out(40, kPoison);
+  std::vector<float> x(40, 0.0f), out(40, kUnwritten);
   ops->l2_normalize(x.data(), 1e-6f, 40, out.data());
   for (const float v : out) EXPECT_EQ(v, 0.0f);
 }
@@ -95,14 +95,14 @@ TEST_P(VectorOps, ArithmeticAndGates) {
   for (const std::int64_t n : kLengths) {
     const auto a = random(n, 4.0f), b = random(n, 4.0f);
     auto check = [&](auto run, auto formula) {
-      std::vector<float> out(static_cast<std::size_t>(n) + 1, kPoison);
+      std::vector<float> out(static_cast<std::size_t>(n) + 1, kUnwritten);
       std::vector<double> exact(a.size());
       run(out.data());
       for (std::size_t i = 0; i < a.size(); ++i) {
         exact[i] = formula(static_cast<double>(a[i]), static_cast<double>(b[i]));
       }
       expect_near(out, exact, 2e-6, 1e-6);
-      EXPECT_EQ(out.back(), kPoison);
+      EXPECT_EQ(out.back(), kUnwritten);
     };
     auto sigmoid = [](double v) { return 1 / (1 + std::exp(-v)); };
     check([&](float* o) { ops->add(a.data(), b.data(), n, o); },
@@ -144,28 +144,28 @@ TEST_P(VectorOps, SumsOfRowsDoNotDependOnTheirOrder) {
       for (float& x : row) x *= std::exp2(exponent(engine));
       terms.push_back({row.data(), random(1).front()});
     }
-    std::vector<float> expected(static_cast<std::size_t>(n) + 1, kPoison);
+    std::vector<float> expected(static_cast<std::size_t>(n) + 1, kUnwritten);
     vector_kernels(Isa::portable).sum_rows(terms.data(), 9, nullptr, n, expected.data());
     for (std::size_t i = 0; i + 1 < expected.size(); ++i) {
       double exact = 0;
       for (const WeightedRow& term : terms) exact += double{term.x[i]} * term.weight;
       EXPECT_NEAR(expected[i], exact, std::fabs(exact) * 6e-8 + 9 * kSumUnit / 2);
     }
-    EXPECT_EQ(expected.back(), kPoison);
+    EXPECT_EQ(expected.back(), kUnwritten);
     for (int round = 0; round < 20; ++round) {
       std::shuffle(terms.begin(), terms.end(), engine);
       const auto here = static_cast<std::int64_t>(engine() % 10);
       const auto there = static_cast<std::int64_t>(engine() % (10 - static_cast<unsigned>(here)));
       const WeightedRow* next = terms.data();
-      std::vector<double> partial(expected.size(), kPoison), other(expected.size(), kPoison);
+      std::vector<double> partial(expected.size(), kUnwritten), other(expected.size(), kUnwritten);
       ops->partial_sum(next, there, 0, n, partial.data());
       for (std::int64_t begin = 0, end; begin < n; begin = end) {
         end = std::min<std::int64_t>(n, begin + 1 + static_cast<std::int64_t>(engine() % 100));
         ops->partial_sum(next + there, 9 - here - there, begin, end, other.data());
       }
-      EXPECT_EQ(other.back(), kPoison);
+      EXPECT_EQ(other.back(), kUnwritten);
       for (std::size_t i = 0; i + 1 < partial.size(); ++i) partial[i] += other[i];
-      std::vector<float> out(expected.size(), kPoison);
+      std::vector<float> out(expected.size(), kUnwritten);
       ops->sum_rows(next + 9 - here, here, partial.data(), n, out.data());
       ASSERT_EQ(out, expected) << here << " here, " << there << " there";
     }
@@ -188,7 +188,7 @@ TEST_P(VectorOps, SumsOfRowsBeyondTheLimit) {
 
 TEST_P(VectorOps, SoftplusPerHead) {
   const auto x = random(3 * 24), gate = random(3, 5.0f);
-  std::vector<float> out(x.size(), kPoison);
+  std::vector<float> out(x.size(), kUnwritten);
   ops->softplus_mul_heads(x.data(), gate.data(), 3, 24, out.data());
   std::vector<double> exact(x.size());
   for (std::size_t i = 0; i < x.size(); ++i) {
@@ -313,7 +313,7 @@ Routed route(const VectorKernels& ops, const MoeSpec& spec, const std::vector<fl
              const float* bias = nullptr, const float* scale = nullptr) {
   std::vector<float> scratch(2 * logits.size());
   Routed routed{std::vector<std::int32_t>(static_cast<std::size_t>(spec.n_used), -1),
-                std::vector<float>(static_cast<std::size_t>(spec.n_used), kPoison)};
+                std::vector<float>(static_cast<std::size_t>(spec.n_used), kUnwritten)};
   route_row(ops, spec, logits.data(), bias, scale, scratch.data(), routed.ids.data(),
             routed.weights.data());
   return routed;

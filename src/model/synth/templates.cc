@@ -6,7 +6,7 @@ namespace tessera::synth {
 namespace {
 
 // Turns between <|im_start|> and <|im_end|>; tool calls as XML-like parameters.
-constexpr std::string_view kQwen35 = R"jinja(
+constexpr std::string_view kQwen35Template = R"jinja(
 {%- set lead = messages[0].content if messages[0].role == 'system' else '' -%}
 {%- if tools or lead -%}
   {{- '<|im_start|>system\n' -}}
@@ -54,7 +54,7 @@ constexpr std::string_view kQwen35 = R"jinja(
 )jinja";
 
 // The same turns; tool calls as JSON; the model opens its own <think>.
-constexpr std::string_view kQwen3 = R"jinja(
+constexpr std::string_view kQwen3Template = R"jinja(
 {%- set lead = messages[0].content if messages[0].role == 'system' else '' -%}
 {%- if tools or lead -%}
   {{- '<|im_start|>system\n' + lead -}}
@@ -98,7 +98,7 @@ constexpr std::string_view kQwen3 = R"jinja(
 )jinja";
 
 // Turns as tag pairs; tool calls as key and value tags.
-constexpr std::string_view kLaguna = R"jinja(
+constexpr std::string_view kLagunaTemplate = R"jinja(
 {{- '〈|EOS|〉' -}}
 {%- set lead = messages[0].content if messages[0].role == 'system' else '' -%}
 {%- if tools or lead -%}
@@ -140,7 +140,7 @@ constexpr std::string_view kLaguna = R"jinja(
 )jinja";
 
 // Turns between <|turn> and <turn|>; tool calls and responses stay inside the model's turn.
-constexpr std::string_view kGemma4 = R"jinja(
+constexpr std::string_view kGemma4Template = R"jinja(
 {%- macro argument(value) -%}
   {%- if value is string -%}
     {{- '<|"|>' + value + '<|"|>' -}}
@@ -198,10 +198,10 @@ constexpr std::string_view kGemma4 = R"jinja(
 }  // namespace
 
 std::string_view chat_template(std::string_view architecture) {
-  if (architecture == "laguna") return kLaguna;
-  if (architecture == "gemma4") return kGemma4;
-  if (architecture == "qwen3") return kQwen3;
-  return kQwen35;
+  if (architecture == "laguna") return kLagunaTemplate;
+  if (architecture == "gemma4") return kGemma4Template;
+  if (architecture == "qwen3") return kQwen3Template;
+  return kQwen35Template;
 }
 
 }  // namespace tessera::synth

@@ -14,9 +14,9 @@ utf8proc_category_t category(char32_t code) {
   return utf8proc_category(static_cast<utf8proc_int32_t>(code));
 }
 
-using Mapping = utf8proc_int32_t (*)(utf8proc_int32_t);
+using CharMapping = utf8proc_int32_t (*)(utf8proc_int32_t);
 
-char32_t mapped(Mapping mapping, char32_t code) {
+char32_t mapped(CharMapping mapping, char32_t code) {
   return static_cast<char32_t>(mapping(static_cast<utf8proc_int32_t>(code)));
 }
 

@@ -73,7 +73,7 @@ Value attr_filter(Runtime& runtime, const Value& input, const Args& args) {
       fmt::format("'{}' object has no attribute '{}'", type_name(input), name->view()));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kSelectFilters[] = {
     {"attr", attr_filter},
     {"map", map_filter},
     {"reject", select_filter<false, false>},
@@ -85,7 +85,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_select_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kSelectFilters)
     if (known == name) return filter;
   return nullptr;
 }

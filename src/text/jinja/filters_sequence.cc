@@ -252,7 +252,7 @@ Value slice_filter(Runtime& runtime, const Value& input, const Args& args) {
   return runtime.generator(std::move(out));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kSequenceFilters[] = {
     {"batch", batch_filter},     {"count", length_filter},      {"dictsort", dictsort_filter},
     {"first", first_filter},     {"groupby", groupby_filter},   {"items", items_filter},
     {"join", join_filter},       {"last", last_filter},         {"length", length_filter},
@@ -264,7 +264,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kSequenceFilters)
     if (known == name) return filter;
   return nullptr;
 }

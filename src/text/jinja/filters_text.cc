@@ -223,7 +223,7 @@ Value tojson_filter(Runtime& runtime, const Value& input, const Args& args) {
   return runtime.text(to_json(runtime, input, style));
 }
 
-constexpr std::pair<std::string_view, Filter> kFilters[] = {
+constexpr std::pair<std::string_view, Filter> kTextFilters[] = {
     {"abs", abs_filter},
     {"capitalize", capitalize_filter},
     {"center", center_filter},
@@ -253,7 +253,7 @@ constexpr std::pair<std::string_view, Filter> kFilters[] = {
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  for (const auto& [known, filter] : kFilters)
+  for (const auto& [known, filter] : kTextFilters)
     if (known == name) return filter;
   return nullptr;
 }

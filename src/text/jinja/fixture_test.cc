@@ -31,8 +31,8 @@ RenderOptions options() {
   return out;
 }
 
-Result<std::string> render(std::string_view source, const ordered_json& variables,
-                           const ordered_json& trusted = ordered_json::object()) {
+Result<std::string> render_text(std::string_view source, const ordered_json& variables,
+                                const ordered_json& trusted = ordered_json::object()) {
   TESSERA_ASSIGN(const Template compiled, Template::parse(source));
   Inputs inputs;
   for (const auto& [name, value] : variables.items()) inputs.data.emplace_back(name, &value);
@@ -59,7 +59,7 @@ TEST(JinjaFixtures, SmallTemplates) {
   for (const ordered_json& expected : document["cases"]) {
     SCOPED_TRACE(expected["template"].get<std::string>());
     expect_like_python(expected,
-                       render(expected["template"].get<std::string>(), document["variables"]));
+                       render_text(expected["template"].get<std::string>(), document["variables"]));
   }
 }
 
@@ -72,7 +72,7 @@ TEST_P(PublishedTemplate, RendersLikePython) {
   EXPECT_GE(document["cases"].size(), 60u);
   for (const ordered_json& expected : document["cases"]) {
     SCOPED_TRACE(expected["name"].get<std::string>());
-    expect_like_python(expected, render(source, expected["variables"], document["tokens"]));
+    expect_like_python(expected, render_text(source, expected["variables"], document["tokens"]));
   }
 }
 

@@ -4,8 +4,6 @@
 
 namespace tessera::jinja {
 
-using Kind = Token::Kind;
-
 Program::Program() : symbols({"loop", "caller", "varargs", "kwargs"}) {}
 
 Symbol Parser::intern(std::string_view name) {

@@ -19,6 +19,7 @@ class Parser {
   int line() const { return current().line; }
 
  private:
+  using Kind = Token::Kind;
   class Nesting;
 
   // Tokens.

@@ -5,8 +5,6 @@
 
 namespace tessera::jinja {
 
-using Kind = Token::Kind;
-
 const Expr* Parser::conditional() {
   const Nesting nesting(*this);
   const int line = current().line;

@@ -11,8 +11,6 @@
 namespace tessera::jinja {
 namespace {
 
-constexpr std::size_t npos = std::string_view::npos;
-
 using Rewrite = std::string (*)(std::string_view);
 
 template <Rewrite rewrite>
@@ -65,7 +63,7 @@ std::vector<std::size_t> occurrences(Meter& meter, std::string_view bytes,
                                      std::string_view needle) {
   std::vector<std::size_t> hits;
   std::size_t at = find(bytes, needle);
-  while (at != npos) {
+  while (at != std::string_view::npos) {
     meter.allocate(sizeof(Text) + sizeof(at));
     hits.push_back(at);
     at = find(bytes, needle, at + needle.size());
@@ -118,7 +116,7 @@ Value partition_method(Runtime& runtime, const Value& self, const Args& args) {
   runtime.meter.scan(text.size());
   const std::size_t hit =
       from_end ? rfind(text.view(), separator->view()) : find(text.view(), separator->view());
-  if (hit == npos)
+  if (hit == std::string_view::npos)
     return from_end ? texts(runtime, {{}, {}, text}, List::Flavour::tuple)
                     : texts(runtime, {text, {}, {}}, List::Flavour::tuple);
   return texts(runtime, {text.substr(0, hit), *separator, text.substr(hit + separator->size())},
@@ -172,11 +170,11 @@ Value find_method_of_text(Runtime& runtime, const Value& self, const Args& args)
   const Text* needle = bound.text(0);
   if (needle == nullptr) fail("find() needs a string");
   const Window part = window(runtime, self.view(), bound);
-  const std::size_t hit = !part.valid ? npos
+  const std::size_t hit = !part.valid ? std::string_view::npos
                           : from_end  ? rfind(part.bytes, needle->view())
                                       : find(part.bytes, needle->view());
-  if (hit == npos && must_exist) fail("substring not found");
-  if (hit == npos) return Value(std::int64_t{-1});
+  if (hit == std::string_view::npos && must_exist) fail("substring not found");
+  if (hit == std::string_view::npos) return Value(std::int64_t{-1});
   return Value::count(part.first_char + count_chars(part.bytes.substr(0, hit)));
 }
 

@@ -8,8 +8,6 @@
 namespace tessera::jinja {
 
 namespace {
-constexpr std::size_t npos = std::string_view::npos;
-
 std::vector<char32_t> chars_of(std::string_view bytes) {
   std::vector<char32_t> out;
   for (std::size_t at = 0; at < bytes.size();) {
@@ -61,7 +59,7 @@ Text replace(Runtime& runtime, const Text& text, const Text& from, const Text& t
   std::size_t search = 0;
   while (count != 0) {
     const std::size_t hit = find(bytes, from.view(), search);
-    if (hit == npos) break;
+    if (hit == std::string_view::npos) break;
     if (count > 0) --count;
     runtime.meter.allocate(to.size());
     runtime.meter.step();
