@@ -43,7 +43,7 @@ tessera_reached(sources ${fuzzers} ${whole})
 list(FILTER sources EXCLUDE REGEX "_fuzz\\.cc$")
 add_library(fuzzed STATIC ${sources})
 # What is reached of a room is compiled as one source (precompiled.cmake says what that asks for).
-set_target_properties(fuzzed PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+set_target_properties(fuzzed PROPERTIES UNITY_BUILD ${TESSERA_JOINED} UNITY_BUILD_MODE GROUP)
 foreach(source ${sources})
   if(NOT source MATCHES "/readers/")
     string(REGEX REPLACE "^src/([^/]+)/.*" "\\1" room ${source})

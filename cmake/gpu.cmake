@@ -52,6 +52,7 @@ list(FILTER gpu_host EXCLUDE REGEX "/plugin/")
 add_library(gpu_host OBJECT EXCLUDE_FROM_ALL ${gpu_host})
 set_target_properties(gpu_host PROPERTIES POSITION_INDEPENDENT_CODE ON
   CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON DISABLE_PRECOMPILE_HEADERS ON)
+tessera_join(gpu_host)
 target_include_directories(gpu_host PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_BINARY_DIR}/generated)
 target_link_libraries(gpu_host PRIVATE fmt::fmt Threads::Threads)
 
@@ -88,6 +89,7 @@ function(tessera_gpu_plugin vendor)
   set_target_properties(tessera-${vendor} PROPERTIES
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     DISABLE_PRECOMPILE_HEADERS ON LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+  tessera_join(tessera-${vendor})
   target_include_directories(tessera-${vendor} PRIVATE ${CMAKE_SOURCE_DIR}/src
                              ${CMAKE_BINARY_DIR}/generated)
   target_include_directories(tessera-${vendor} SYSTEM PRIVATE ${GPU_INCLUDES})
@@ -142,6 +144,7 @@ if(TESSERA_TESTS)
     OUTPUT_NAME tessera-cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated
     POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
     DISABLE_PRECOMPILE_HEADERS ON)
+  tessera_join(tessera-emulated)
   target_include_directories(tessera-emulated BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/gpu/emulator)
   target_include_directories(tessera-emulated PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src
                              ${CMAKE_BINARY_DIR}/generated)

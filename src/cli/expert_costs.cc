@@ -10,7 +10,7 @@
 namespace tessera::cli {
 namespace {
 
-nlohmann::json key_of(const Model& model, const HostMeasureOptions& host) {
+nlohmann::json expert_key_of(const Model& model, const HostMeasureOptions& host) {
   nlohmann::json experts = {{"embd", model.spec().n_embd}};
   const std::vector<LayerSpec>& layers = model.spec().layers;
   for (std::size_t l = 0; l < layers.size(); ++l) {
@@ -54,7 +54,7 @@ std::optional<HostMeasureOptions> host_of(const Model& model, const Inventory& i
 }
 
 std::optional<ExpertCosts> saved_host_costs(const Model& model, const HostMeasureOptions& host) {
-  const std::optional<HostExpertTimes> times = saved_expert_times(key_of(model, host));
+  const std::optional<HostExpertTimes> times = saved_expert_times(expert_key_of(model, host));
   return times ? std::optional(costs_of(*times)) : std::nullopt;
 }
 
@@ -64,7 +64,7 @@ std::optional<ExpertCosts> measured_host_costs(const Model& model, const HostMea
     log_warn("what experts cost the host was not measured: {}", times.error().message);
     return std::nullopt;
   }
-  save_expert_times(key_of(model, host), *times);
+  save_expert_times(expert_key_of(model, host), *times);
   return costs_of(*times);
 }
 

@@ -24,7 +24,7 @@ namespace {
 constexpr const char* kSyntheticName = "synthetic-1.gguf";
 
 // Rows of a step that nobody gave. A GPU decodes all weights once a step, and computes some 900
-// rows in that time (docs/results.md).
+// rows in that time (docs/results-gpu.md).
 constexpr int kPrefillChunk = 256;
 constexpr int kGpuPrefillChunk = 2048;
 

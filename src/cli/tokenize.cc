@@ -25,7 +25,10 @@ void print_ids(const Config& config, const text::Tokenizer& tokenizer,
 
 Status tokenize(const Config& config) {
   TESSERA_ASSIGN(const ModelPath path, model_path(config));
-  TESSERA_ASSIGN(const gguf::File file, gguf::File::open(path.path, {.allow_unknown_types = true}));
+  Result<gguf::File> opened = gguf::File::open(path.path, {.allow_unknown_types = true});
+  if (!opened && opened.error().code == ErrorCode::not_found && !config.given("text.text"))
+    opened.error().message += "; text goes behind --text";
+  TESSERA_ASSIGN(const gguf::File file, std::move(opened));
   TESSERA_ASSIGN(const TextModel model, read_text_model(file, config));
   std::string text = config.text("text.text");
   if (!config.given("text.text")) {

@@ -261,7 +261,7 @@ Status answer_parent(Host& host, Fd socket) {
   return host.usable();
 }
 
-Status run(const Config& config) {
+Status run_worker(const Config& config) {
   const bool probing = config.flag("worker.probe");
   const bool listening = config.given("worker.listen");
   Fd parent;
@@ -305,7 +305,7 @@ Status check_worker(const Config& config) {
 
 int worker_command(const Config& config) {
   std::signal(SIGPIPE, SIG_IGN);
-  return exit_code(run(config));
+  return exit_code(run_worker(config));
 }
 
 }  // namespace tessera::cli

@@ -52,7 +52,7 @@ class Row {
   TokenChooser chooser_;
 };
 
-SamplingParams greedy() {
+SamplingParams greedy_choice() {
   return {.temperature = 0.0f};
 }
 
@@ -180,27 +180,27 @@ TEST(Sampler, AgreesWithAFullSortOnALargeVocabulary) {
 }
 
 TEST(Sampler, GreedyTakesTheLowestIdOfEquals) {
-  EXPECT_EQ(Row({0.0f, 5.0f, 1.0f, 5.0f}).pick(greedy()), 1);
+  EXPECT_EQ(Row({0.0f, 5.0f, 1.0f, 5.0f}).pick(greedy_choice()), 1);
   std::vector<float> wide(1000, -1.0f);
   wide[700] = wide[900] = 4.0f;
-  EXPECT_EQ(Row(wide).pick(greedy()), 700);
+  EXPECT_EQ(Row(wide).pick(greedy_choice()), 700);
 }
 
 TEST(Sampler, NeverSampledTokensAreNotChosen) {
   const auto odd = [](TokenId id) { return id % 2 == 1; };
   Row row({0.0f, 50.0f, 1.0f, 40.0f, 0.5f}, odd);
-  EXPECT_EQ(row.pick(greedy()), 2);
+  EXPECT_EQ(row.pick(greedy_choice()), 2);
   const SamplingParams cases[] = {{}, {.top_k = 3}, {.top_p = 0.9f}, {.min_p = 0.1f}};
   for (const SamplingParams& params : cases)
     for (const auto& [id, count] : row.histogram(params, 300)) EXPECT_EQ(id % 2, 0);
-  SamplingParams biased = greedy();
+  SamplingParams biased = greedy_choice();
   biased.logit_bias = {{1, 100.0f}};
   EXPECT_EQ(row.pick(biased), 2);
 }
 
 TEST(Sampler, NanIsNeverChosen) {
   Row row({kNan, 1.0f, kNan, 0.5f, -kInf});
-  EXPECT_EQ(row.pick(greedy()), 1);
+  EXPECT_EQ(row.pick(greedy_choice()), 1);
   const SamplingParams cases[] = {{}, {.top_k = 4}, {.top_p = 0.99f}, {.min_p = 0.01f}};
   for (const SamplingParams& params : cases)
     for (const auto& [id, count] : row.histogram(params, 300)) EXPECT_TRUE(id == 1 || id == 3);
@@ -235,13 +235,13 @@ TEST(Sampler, DrawsDependOnSeedAndPositionOnly) {
 }
 
 TEST(Sampler, Bias) {
-  SamplingParams params = greedy();
+  SamplingParams params = greedy_choice();
   params.logit_bias = {{2, 3.0f}, {3, -100.0f}};
   EXPECT_EQ(Row(kSmall).pick(params), 2);
 }
 
 TEST(Sampler, RepetitionPenaltyCountsTheWindowWithThePrompt) {
-  SamplingParams params = greedy();
+  SamplingParams params = greedy_choice();
   params.repetition_penalty = 2.0f;
   params.repetition_window = 2;
   Row row({3.0f, 2.0f, 1.0f, -1.0f});
@@ -260,7 +260,7 @@ TEST(Sampler, RepetitionPenaltyCountsTheWindowWithThePrompt) {
 }
 
 TEST(Sampler, FrequencyAndPresenceCountGeneratedTokensOnly) {
-  SamplingParams frequency = greedy();
+  SamplingParams frequency = greedy_choice();
   frequency.frequency_penalty = 0.4f;
   Row row({3.0f, 2.0f});
   SamplerState state(frequency, 1);
@@ -272,7 +272,7 @@ TEST(Sampler, FrequencyAndPresenceCountGeneratedTokensOnly) {
   state.record(0);
   EXPECT_EQ(row.pick(state), 1);  // 1.8
 
-  SamplingParams presence = greedy();
+  SamplingParams presence = greedy_choice();
   presence.presence_penalty = 0.9f;
   SamplerState once(presence, 1);
   for (int i = 0; i < 9; ++i) once.record(0);

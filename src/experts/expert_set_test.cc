@@ -40,7 +40,7 @@ const MoeSpec& moe_of(const Model& model) {
 }
 
 // Every third expert resident, none, or all of them; the rest in the file.
-ExpertSetLayout layout_of(const Model& model, int resident_of_three, int max_rows = 64) {
+ExpertSetLayout set_layout(const Model& model, int resident_of_three, int max_rows = 64) {
   const MoeSpec& moe = moe_of(model);
   ExpertSetLayout layout{.first_layer = moe_layer(model),
                          .experts = {{}},
@@ -116,9 +116,9 @@ std::vector<double> expert_by_hand(const Model& model, int expert, std::span<con
 
 TEST(ExpertSet, PackedAndInTheFileGiveTheSameBits) {
   for (const Model* model : {&models().golden, &models().quantised}) {
-    auto resident = load(*model, layout_of(*model, 3));
-    auto mixed = load(*model, layout_of(*model, 1));
-    auto in_file = load(*model, layout_of(*model, 0), 3);
+    auto resident = load(*model, set_layout(*model, 3));
+    auto mixed = load(*model, set_layout(*model, 1));
+    auto in_file = load(*model, set_layout(*model, 0), 3);
     for (const int rows : {1, 2, 17, 64}) {
       const RandomJob random(*model, rows, static_cast<unsigned>(rows));
       const std::vector<double> expected = compute(*resident, random.job);
@@ -130,7 +130,7 @@ TEST(ExpertSet, PackedAndInTheFileGiveTheSameBits) {
 
 TEST(ExpertSet, ComputesWhatTheDefinitionSays) {
   const Model& model = models().golden;
-  auto set = load(model, layout_of(model, 1));
+  auto set = load(model, set_layout(model, 1));
   const RandomJob random(model, 5, 7);
   const std::vector<double> got = compute(*set, random.job);
   const auto n = static_cast<std::size_t>(model.spec().n_embd);
@@ -147,7 +147,7 @@ TEST(ExpertSet, ComputesWhatTheDefinitionSays) {
 
 TEST(ExpertSet, ARowDoesNotDependOnTheOthers) {
   const Model& model = models().quantised;
-  auto set = load(model, layout_of(model, 1));
+  auto set = load(model, set_layout(model, 1));
   const RandomJob random(model, 40, 3);
   const std::vector<double> together = compute(*set, random.job);
   const auto n = static_cast<std::size_t>(model.spec().n_embd);
@@ -172,7 +172,7 @@ TEST(ExpertSet, ARowDoesNotDependOnTheOthers) {
 
 TEST(ExpertSet, RowsWithoutPairsAreZeros) {
   const Model& model = models().golden;
-  auto set = load(model, layout_of(model, 1));
+  auto set = load(model, set_layout(model, 1));
   RandomJob random(model, 3, 1);
   random.job.pairs = {};
   for (const double x : compute(*set, random.job)) EXPECT_EQ(x, 0.0);
@@ -180,7 +180,7 @@ TEST(ExpertSet, RowsWithoutPairsAreZeros) {
 
 TEST(ExpertSet, RefusesWhatItCannotCompute) {
   const Model& model = models().golden;
-  ExpertSetLayout layout = layout_of(model, 1, 4);
+  ExpertSetLayout layout = set_layout(model, 1, 4);
   layout.experts[0].home[2] = ExpertHome::worker(1);
   auto set = load(model, layout);
   RandomJob random(model, 4, 1);
@@ -219,10 +219,10 @@ TEST(ExpertSet, RefusesWhatItCannotCompute) {
 TEST(ExpertSet, RefusesALayoutOfAnotherModel) {
   const Model& model = models().golden;
   const auto team = std::make_shared<ThreadTeam>(ThreadTeamOptions{});
-  ExpertSetLayout layout = layout_of(model, 1);
+  ExpertSetLayout layout = set_layout(model, 1);
   layout.experts[0].home.pop_back();
   EXPECT_FALSE(ExpertSet::load(model, layout, {.team = team}, {}));
-  layout = layout_of(model, 1);
+  layout = set_layout(model, 1);
   layout.first_layer = model.spec().n_layer();
   EXPECT_FALSE(ExpertSet::load(model, layout, {.team = team}, {}));
 }
@@ -236,7 +236,7 @@ TEST(HostExecutor, OwnThreadAndSharedTeamGiveTheSameBits) {
     if (pair.slot < moe_of(model).n_used) pairs.push_back(pair);
   ExpertJob job = random.job;
   job.pairs = pairs;
-  auto set = load(model, layout_of(model, 3));
+  auto set = load(model, set_layout(model, 3));
   const std::vector<double> expected = compute(*set, job);
   HostExecutorOptions options{.first_layer = layer, .end_layer = layer + 1, .max_rows = 32};
   for (const bool shared : {false, true}) {

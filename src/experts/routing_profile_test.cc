@@ -13,7 +13,7 @@
 namespace tessera {
 namespace {
 
-ModelSpec spec_of(int experts = 4, int used = 2) {
+ModelSpec profiled_spec(int experts = 4, int used = 2) {
   ModelSpec spec;
   spec.layers.resize(3);
   spec.layers[0].moe = MoeSpec{.n_expert = experts, .n_used = used};
@@ -26,7 +26,7 @@ TEST(RoutingProfile, WritesWhatItReads) {
   std::filesystem::remove_all(folder);
   std::filesystem::create_directory(folder);
   const std::string path = folder / "profile.csv";
-  RoutingProfile profile(spec_of(), "abc123");
+  RoutingProfile profile(profiled_spec(), "abc123");
   profile.add({.layer = 0, .expert = 1}, 3);
   profile.add({.layer = 2, .expert = 3}, 0.25);
   ASSERT_TRUE(profile.write(path));
@@ -34,11 +34,11 @@ TEST(RoutingProfile, WritesWhatItReads) {
   ASSERT_TRUE(read) << read.error().message;
   EXPECT_EQ(read->counts(), profile.counts());
   EXPECT_EQ(read->text(), profile.text());
-  EXPECT_TRUE(read->check(spec_of(), "abc123"));
-  const Status other = read->check(spec_of(), "abd");
+  EXPECT_TRUE(read->check(profiled_spec(), "abc123"));
+  const Status other = read->check(profiled_spec(), "abd");
   ASSERT_FALSE(other);
   EXPECT_NE(other.error().message.find("another model"), std::string::npos);
-  EXPECT_FALSE(read->check(spec_of(8), "abc123"));
+  EXPECT_FALSE(read->check(profiled_spec(8), "abc123"));
   for (const auto& entry : std::filesystem::directory_iterator(folder))
     EXPECT_EQ(entry.path(), path) << "a half-written file was left";
   const Status nowhere = profile.write(folder / "nobody_made_this" / "profile.csv");
@@ -56,7 +56,7 @@ TEST(RoutingProfile, ReadsTheSimpleForm) {
       "# one row per layer\n1,2,3,4\n0,0,0,0\r\n5,6,7,8");
   ASSERT_TRUE(profile) << profile.error().message;
   EXPECT_EQ(profile->counts()[2][3], 8.0);
-  EXPECT_TRUE(profile->check(spec_of(), "any model"));
+  EXPECT_TRUE(profile->check(profiled_spec(), "any model"));
 }
 
 TEST(RoutingProfile, RefusesWhatIsNone) {
@@ -89,8 +89,8 @@ TEST(RoutingProfile, RefusesWhatIsNone) {
 }
 
 TEST(RoutingCounts, AgesByTheRowsThatPassed) {
-  RoutingCounts counts(spec_of());
-  RoutingProfile profile(spec_of(), "");
+  RoutingCounts counts(profiled_spec());
+  RoutingProfile profile(profiled_spec(), "");
   profile.add({.layer = 0, .expert = 0}, 100);
   std::vector<RoutedPair> pairs;
   for (int row = 0; row < 50; ++row) {
@@ -108,8 +108,8 @@ TEST(RoutingCounts, AgesByTheRowsThatPassed) {
 
 // Of layers that another process has, counts come in other portions.
 TEST(RoutingCounts, EachLayerAgesByItsOwnRows) {
-  RoutingCounts counts(spec_of());
-  RoutingProfile profile(spec_of(), "");
+  RoutingCounts counts(profiled_spec());
+  RoutingProfile profile(profiled_spec(), "");
   for (const int layer : {0, 2}) profile.add({.layer = layer, .expert = 0}, 100);
   const std::vector<std::uint32_t> many = {0, 50, 50, 0}, few = {0, 25, 25, 0};
   counts.add(0, many);
@@ -130,7 +130,7 @@ TEST(RoutingCounts, WhatAgeingWritesIsReadAgain) {
       RoutingProfile::parse("# hotness table: n_layer=3 n_expert=4 n_expert_used=2\n" + most +
                             ",1.5,0.002,0\n-\n" + most + "," + most + ",1,0\n");
   ASSERT_TRUE(profile) << profile.error().message;
-  RoutingCounts counts(spec_of());
+  RoutingCounts counts(profiled_spec());
   std::vector<RoutedPair> pairs;
   for (int row = 0; row < kRows; ++row) {
     pairs.push_back({.row = row, .expert = 0});
@@ -153,10 +153,10 @@ TEST(RoutingCounts, WhatAgeingWritesIsReadAgain) {
 TEST(ProfileKeeper, WritesBesideTheRequests) {
   const std::string path = ::testing::TempDir() + "profile_keeper_test.csv";
   std::filesystem::remove(path);
-  RoutingCounts counts(spec_of());
+  RoutingCounts counts(profiled_spec());
   const RoutedPair pair{.row = 0, .expert = 3};
   {
-    ProfileKeeper keeper(counts, RoutingProfile(spec_of(), "abc"),
+    ProfileKeeper keeper(counts, RoutingProfile(profiled_spec(), "abc"),
                          {.path = path, .every = std::chrono::milliseconds(5)});
     EXPECT_FALSE(std::filesystem::exists(path));
     counts.add(2, {&pair, 1});
@@ -174,9 +174,9 @@ TEST(ProfileKeeper, WritesBesideTheRequests) {
 TEST(ProfileKeeper, CountsWhatItCannotWrite) {
   MetricsRegistry metrics;
   Counter& failures = profile_failures(metrics);
-  RoutingCounts counts(spec_of());
+  RoutingCounts counts(profiled_spec());
   const RoutedPair pair{.row = 0, .expert = 3};
-  ProfileKeeper keeper(counts, RoutingProfile(spec_of(), "abc"),
+  ProfileKeeper keeper(counts, RoutingProfile(profiled_spec(), "abc"),
                        {.path = ::testing::TempDir() + "no/such/folder/profile.csv",
                         .every = std::chrono::hours(1),
                         .failures = &failures});

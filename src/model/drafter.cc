@@ -8,7 +8,6 @@
 namespace tessera {
 namespace {
 
-constexpr std::string_view kArchitecture = "dflash";
 constexpr int kMaxBlockRows = 256;
 constexpr std::int64_t kTensorAlignment = 64;
 
@@ -73,11 +72,11 @@ Status check_tensors(const gguf::File& file, const DrafterSpec& spec) {
 Result<DrafterSpec> read_drafter(const gguf::File& file, const ModelSpec& target) {
   TESSERA_ASSIGN(const std::string_view architecture,
                  file.metadata().get_string("general.architecture"));
-  if (architecture != kArchitecture)
+  if (architecture != kDrafterArchitecture)
     return Error::make(ErrorCode::invalid,
                        "a model of architecture {}, and no drafter, which is {}", architecture,
-                       kArchitecture);
-  const Keys keys(file.metadata(), kArchitecture);
+                       kDrafterArchitecture);
+  const Keys keys(file.metadata(), kDrafterArchitecture);
   DrafterSpec spec;
   TESSERA_ASSIGN(const std::string_view name, file.metadata().get_string_or("general.name", ""));
   spec.name = name;

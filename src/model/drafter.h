@@ -11,12 +11,15 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "base/result.h"
 #include "gguf/gguf.h"
 #include "model/spec.h"
 
 namespace tessera {
+
+inline constexpr std::string_view kDrafterArchitecture = "dflash";
 
 struct DrafterSpec {
   std::string name;

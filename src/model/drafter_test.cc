@@ -38,6 +38,14 @@ TEST(Drafter, IsReadFromItsFile) {
   EXPECT_EQ(spec->weight_bytes, matrices / 32 * 34 + norms * 4);
 }
 
+TEST(Drafter, IsNoModelByItself) {
+  const Result<Model> model = Model::open(kDrafter);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, ErrorCode::unsupported);
+  EXPECT_NE(model.error().message.find("this is a drafter"), std::string::npos)
+      << model.error().message;
+}
+
 TEST(Drafter, IsRefusedWhereItDoesNotBelong) {
   const Result<DrafterSpec> model = read(golden_path("qwen3"));
   ASSERT_FALSE(model);

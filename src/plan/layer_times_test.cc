@@ -5,17 +5,11 @@
 
 #include <limits>
 
+#include "plan/planner_rig.h"
 #include "plan/prediction.h"
 
 namespace tessera {
 namespace {
-
-Model golden(const std::string& name) {
-  Result<Model> model =
-      Model::open(std::string(TESSERA_SOURCE_DIR "/tests/data/golden/") + name + "-bf16.gguf");
-  EXPECT_TRUE(model) << model.error().message;
-  return *std::move(model);
-}
 
 LayerTimes even_times(int n_layer, double layer_s) {
   LayerTimes times{.head_s = layer_s};
@@ -24,9 +18,7 @@ LayerTimes even_times(int n_layer, double layer_s) {
   return times;
 }
 
-constexpr std::int64_t kPlenty = std::int64_t{32} << 30;
-
-Inventory devices(const std::vector<LayerTimes>& times) {
+Inventory timed_devices(const std::vector<LayerTimes>& times) {
   Inventory inventory;
   for (const LayerTimes& of_device : times)
     inventory.devices.push_back({.name = fmt::format("cpu:{}", inventory.devices.size()),
@@ -94,15 +86,15 @@ TEST(LayerTimes, LayersOfTheSameTensorsAreOneKind) {
 TEST(LayerTimes, ASlowDeviceGetsFewerLayers) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();
-  const Plan even = planned(model, devices({even_times(n, 1e-3), even_times(n, 1e-3)}));
+  const Plan even = planned(model, timed_devices({even_times(n, 1e-3), even_times(n, 1e-3)}));
   EXPECT_EQ(even.cut_by, CutBy::times);
   EXPECT_EQ(even.shards[0].layout.end_layer, n / 2);
-  const Plan slow = planned(model, devices({even_times(n, 1e-3), even_times(n, 3e-3)}));
+  const Plan slow = planned(model, timed_devices({even_times(n, 1e-3), even_times(n, 3e-3)}));
   EXPECT_GT(slow.shards[0].layout.end_layer, n / 2);
-  const Plan other = planned(model, devices({even_times(n, 3e-3), even_times(n, 1e-3)}));
+  const Plan other = planned(model, timed_devices({even_times(n, 3e-3), even_times(n, 1e-3)}));
   EXPECT_LT(other.shards[0].layout.end_layer, n / 2);
   // By weights nothing is said of times, but what the cut takes is known.
-  const Plan fixed = planned(model, devices({even_times(n, 1e-3), even_times(n, 3e-3)}),
+  const Plan fixed = planned(model, timed_devices({even_times(n, 1e-3), even_times(n, 3e-3)}),
                              {.layer_weights = {1, 1}});
   EXPECT_EQ(fixed.cut_by, CutBy::weights);
   EXPECT_EQ(fixed.shards[0].layout.end_layer, n / 2);
@@ -115,7 +107,7 @@ TEST(LayerTimes, SlowLayersCountAsWhatTheyAre) {
   const int n = model.spec().n_layer();
   LayerTimes uneven = even_times(n, 1e-3);
   uneven.layers[0] = {.prompt_row_s = 1.0, .token_s = 1.0};
-  const Plan plan = planned(model, devices({uneven, uneven}));
+  const Plan plan = planned(model, timed_devices({uneven, uneven}));
   EXPECT_EQ(plan.shards[0].layout.end_layer, 1);  // by bytes all layers are equal
 }
 
@@ -125,7 +117,7 @@ TEST(LayerTimes, TheRatioWeighsPromptsAgainstTokens) {
   // Alike with prompts; the second needs three times as long for a token.
   LayerTimes second = even_times(n, 1e-3);
   for (StepTime& time : second.layers) time.token_s *= 3.0;
-  const Inventory inventory = devices({even_times(n, 1e-3), second});
+  const Inventory inventory = timed_devices({even_times(n, 1e-3), second});
   EXPECT_EQ(planned(model, inventory, {.prompt_ratio = 1000.0}).shards[0].layout.end_layer, n / 2);
   EXPECT_EQ(planned(model, inventory, {.prompt_ratio = 0.0}).shards[0].layout.end_layer, n - 1);
   EXPECT_FALSE(make_plan(model, inventory, {.prompt_ratio = -1.0}));
@@ -134,7 +126,7 @@ TEST(LayerTimes, TheRatioWeighsPromptsAgainstTokens) {
 TEST(LayerTimes, BudgetsComeBeforeSpeed) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();
-  Inventory inventory = devices({even_times(n, 1e-4), even_times(n, 1e-3)});
+  Inventory inventory = timed_devices({even_times(n, 1e-4), even_times(n, 1e-3)});
   const Plan roomy = planned(model, inventory);
   ASSERT_GT(roomy.shards[0].layout.end_layer, 1);
   inventory.devices[0].budget = roomy.shards[0].total_bytes() + roomy.shards[0].host_bytes - 1;
@@ -147,7 +139,7 @@ TEST(LayerTimes, BudgetsComeBeforeSpeed) {
 TEST(LayerTimes, MemoryOfItsOwnIsABudget) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();
-  Inventory inventory = devices({even_times(n, 1e-4), even_times(n, 1e-3)});
+  Inventory inventory = timed_devices({even_times(n, 1e-4), even_times(n, 1e-3)});
   inventory.devices[0].memory = 1;
   const Plan roomy = planned(model, inventory);
   inventory.devices[0].memory_free = roomy.shards[0].total_bytes() + roomy.shards[0].host_bytes - 1;
@@ -158,7 +150,7 @@ TEST(LayerTimes, MemoryOfItsOwnIsABudget) {
 TEST(LayerTimes, OneDeviceWithoutThemAndBytesDecide) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();
-  Inventory inventory = devices({even_times(n, 1e-3), even_times(n, 9e-3)});
+  Inventory inventory = timed_devices({even_times(n, 1e-3), even_times(n, 9e-3)});
   inventory.devices[0].times->layers.pop_back();  // of another model
   const Plan plan = planned(model, inventory);
   EXPECT_EQ(plan.cut_by, CutBy::bytes);
@@ -170,7 +162,7 @@ TEST(LayerTimes, OneDeviceWithoutThemAndBytesDecide) {
 TEST(Prediction, IsTheSlowestWithPromptsAndTheSumWithTokens) {
   const Model model = golden("qwen3");
   const int n = model.spec().n_layer();
-  Inventory inventory = devices({even_times(n, 1e-3), even_times(n, 2e-3)});
+  Inventory inventory = timed_devices({even_times(n, 1e-3), even_times(n, 2e-3)});
   inventory.devices[1].remote = true;  // where a layer is measured makes no difference
   inventory.devices[1].name = "worker:0";
   Plan plan = planned(model, inventory, {.layer_weights = {1, 1}});
@@ -202,7 +194,7 @@ TEST(Prediction, IsTheSlowestWithPromptsAndTheSumWithTokens) {
 // What was tried in vain is no advice.
 TEST(Prediction, TimesThatCouldNotBeMeasuredAreNotAdvised) {
   const Model model = golden("qwen3");
-  Inventory inventory = devices({{}, {}});
+  Inventory inventory = timed_devices({{}, {}});
   inventory.devices[1].remote = true;
   Plan plan = planned(model, inventory);
   const auto advised = [&] {
@@ -218,7 +210,7 @@ TEST(Prediction, TimesThatCouldNotBeMeasuredAreNotAdvised) {
 
 TEST(Prediction, OfAMachineIsABound) {
   const Model model = golden("qwen3");
-  Inventory inventory = devices({{}, {}});
+  Inventory inventory = timed_devices({{}, {}});
   Plan plan = planned(model, inventory);
   EXPECT_EQ(plan.cut_by, CutBy::bytes);
   plan.predicted = predict(model, plan, MeasuredSpeed{1e9, 1e12, 1e9});

@@ -11,7 +11,7 @@
 namespace tessera {
 namespace {
 
-Inventory with_worker(std::int64_t budget) {
+Inventory inventory_with_worker(std::int64_t budget) {
   Inventory inventory = machine(1);
   inventory.expert_workers = {{.name = "worker:0", .budget = budget}};
   return inventory;
@@ -20,14 +20,15 @@ Inventory with_worker(std::int64_t budget) {
 TEST(RequiredWorkers, TakeAllOrThereIsNoPlan) {
   const Model& model = expert_heavy();
   PlanOptions options{.context = 256, .expert_resident = 50.0, .expert_workers_required = true};
-  const Result<Plan> roomy = make_plan(model, with_worker(kPlenty), options);
+  const Result<Plan> roomy = make_plan(model, inventory_with_worker(kPlenty), options);
   ASSERT_TRUE(roomy) << roomy.error().message;
   EXPECT_EQ(roomy->shards[0].experts_host, 0);
   const ExpertWorkerPlan& worker = roomy->expert_workers.front();
-  EXPECT_TRUE(make_plan(model, with_worker(worker.total_bytes() + worker.host_bytes), options));
+  EXPECT_TRUE(
+      make_plan(model, inventory_with_worker(worker.total_bytes() + worker.host_bytes), options));
 
   const std::int64_t little = worker.host_bytes + worker.scratch_bytes + worker.weight_bytes / 2;
-  const Result<Plan> lacking = make_plan(model, with_worker(little), options);
+  const Result<Plan> lacking = make_plan(model, inventory_with_worker(little), options);
   ASSERT_FALSE(lacking);
   EXPECT_EQ(lacking.error().code, ErrorCode::exhausted);
   const std::string& text = lacking.error().message;
@@ -38,10 +39,10 @@ TEST(RequiredWorkers, TakeAllOrThereIsNoPlan) {
   long mib = 0;
   ASSERT_EQ(std::sscanf(text.c_str() + advice, "; a budget of %ld MiB for worker:0", &mib), 1)
       << text;
-  EXPECT_TRUE(make_plan(model, with_worker(mib << 20), options)) << text;
+  EXPECT_TRUE(make_plan(model, inventory_with_worker(mib << 20), options)) << text;
 
   options.expert_workers_required = false;
-  const Result<Plan> helped = make_plan(model, with_worker(little), options);
+  const Result<Plan> helped = make_plan(model, inventory_with_worker(little), options);
   ASSERT_TRUE(helped);
   EXPECT_GT(helped->shards[0].experts_host, 0);
 }
@@ -52,7 +53,7 @@ TEST(RequiredWorkers, AreAdvisedWithTheirDevice) {
   for (const std::optional<double> resident : {std::optional(50.0), std::optional<double>()}) {
     const PlanOptions options{
         .context = 256, .expert_resident = resident, .expert_workers_required = true};
-    Inventory inventory = with_worker(kPlenty);
+    Inventory inventory = inventory_with_worker(kPlenty);
     const Result<Plan> roomy = make_plan(model, inventory, options);
     ASSERT_TRUE(roomy) << roomy.error().message;
     const ExpertWorkerPlan& worker = roomy->expert_workers.front();
@@ -85,7 +86,7 @@ TEST(RequiredWorkers, AloneDecideWhatStays) {
     for (auto& counts = options.expert_counts.emplace_back();
          std::cmp_less(counts.size(), layer.moe->n_expert);)
       counts.push_back(1000.0 - static_cast<double>(counts.size()));
-  Inventory inventory = with_worker(kPlenty);
+  Inventory inventory = inventory_with_worker(kPlenty);
   inventory.expert_workers[0].call_s = 0.1;
   inventory.expert_workers[0].bytes_per_s = 1e9;
   const Result<Plan> all = make_plan(model, inventory, options);

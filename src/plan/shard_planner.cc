@@ -21,8 +21,8 @@ constexpr int kLeastPieceRows = 128;
 constexpr int kMostPieceRows = 512;
 constexpr int kRowsPerExpert = 8;
 // GPUs decode the weights of all experts once a piece, which takes as long as to compute some 900
-// rows with them (docs/results.md, "Two GPUs"): cutting a chunk of 2,048 in two would cost what it
-// gains, and the chunks of a long prompt follow each other through the shards anyway. A chunk
+// rows with them (docs/results-gpu.md, "Two GPUs"): cutting a chunk of 2,048 in two would cost what
+// it gains, and the chunks of a long prompt follow each other through the shards anyway. A chunk
 // beside which others generate has more rows and becomes two pieces, so that these do not wait for
 // all.
 constexpr int kGpuPieceRows = 2048;

@@ -20,8 +20,8 @@ std::uint8_t small_integer(float v, float inv_unit, float top) {
 // Fits each group, quantises the groups' scales and minima to [0, scale_top] against the block's d
 // and dmin, then rounds the elements against what the decoder will see.
 template <unsigned kGroups>
-AffineBlock<kGroups> encode_groups(const float* x, int hi, int scale_top, HalfBytes& d,
-                                   HalfBytes& dmin) {
+AffineBlock<kGroups> encode_affine_groups(const float* x, int hi, int scale_top, HalfBytes& d,
+                                          HalfBytes& dmin) {
   constexpr unsigned kLen = kSuperElems / kGroups;
   std::array<Affine, kGroups> fits;
   float scale_peak = 0, min_peak = 0;
@@ -103,7 +103,7 @@ void decode(const BlockQ5_K& block, float* y) {
 }
 
 void encode(const float* x, BlockQ2_K& block) {
-  const auto groups = encode_groups<16>(x, 3, 15, block.d, block.dmin);
+  const auto groups = encode_affine_groups<16>(x, 3, 15, block.d, block.dmin);
   for (unsigned g = 0; g < 16; ++g) {
     block.scales[g] = static_cast<std::uint8_t>(groups.scale[g] | (groups.min[g] << 4));
   }
@@ -117,13 +117,13 @@ void encode(const float* x, BlockQ2_K& block) {
 }
 
 void encode(const float* x, BlockQ4_K& block) {
-  const auto groups = encode_groups<8>(x, 15, 63, block.d, block.dmin);
+  const auto groups = encode_affine_groups<8>(x, 15, 63, block.d, block.dmin);
   block.scales = pack_scales({groups.scale, groups.min});
   pack_nibbles(groups.n, block.q);
 }
 
 void encode(const float* x, BlockQ5_K& block) {
-  const auto groups = encode_groups<8>(x, 31, 63, block.d, block.dmin);
+  const auto groups = encode_affine_groups<8>(x, 31, 63, block.d, block.dmin);
   block.scales = pack_scales({groups.scale, groups.min});
   pack_nibbles(groups.n, block.q);
   for (unsigned l = 0; l < 32; ++l) {

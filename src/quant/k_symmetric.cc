@@ -14,7 +14,7 @@ struct SymmetricBlock {
 };
 
 // Levels are in [-half, half - 1], scales in [-scale_half, scale_half - 1].
-SymmetricBlock encode_groups(const float* x, int half, int scale_half, HalfBytes& d) {
+SymmetricBlock encode_symmetric_groups(const float* x, int half, int scale_half, HalfBytes& d) {
   std::array<float, kGroups> fits;
   for (unsigned g = 0; g < kGroups; ++g) {
     fits[g] = fit_symmetric<kLen>(x + g * kLen, -half, half - 1);
@@ -82,7 +82,7 @@ void decode(const BlockQ6_K& block, float* y) {
 }
 
 void encode(const float* x, BlockQ3_K& block) {
-  const SymmetricBlock groups = encode_groups(x, 4, 32, block.d);
+  const SymmetricBlock groups = encode_symmetric_groups(x, 4, 32, block.d);
   block.scales = {};
   for (unsigned k = 0; k < kGroups; ++k) pack_scale(block.scales, k, groups.scale[k]);
   block.high = {};
@@ -95,7 +95,7 @@ void encode(const float* x, BlockQ3_K& block) {
 }
 
 void encode(const float* x, BlockQ6_K& block) {
-  const SymmetricBlock groups = encode_groups(x, 32, 128, block.d);
+  const SymmetricBlock groups = encode_symmetric_groups(x, 32, 128, block.d);
   block.scales = groups.scale;
   for (unsigned h = 0; h < 2; ++h) {
     const std::uint8_t* n = groups.n.data() + 128 * h;

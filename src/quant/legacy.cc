@@ -23,7 +23,7 @@ Levels unpack_nibbles(const std::array<std::uint8_t, 16>& q) {
   return n;
 }
 
-void pack_nibbles(const Levels& n, std::array<std::uint8_t, 16>& q) {
+void pack_halves(const Levels& n, std::array<std::uint8_t, 16>& q) {
   for (unsigned j = 0; j < 16; ++j) {
     q[j] = static_cast<std::uint8_t>((n[j] & 15) | ((n[j + 16] & 15) << 4));
   }
@@ -99,22 +99,22 @@ void decode(const BlockQ8_0& block, float* y) {
 }
 
 void encode(const float* x, BlockQ4_0& block) {
-  pack_nibbles(encode_symmetric(x, 8, block.d), block.q);
+  pack_halves(encode_symmetric(x, 8, block.d), block.q);
 }
 
 void encode(const float* x, BlockQ4_1& block) {
-  pack_nibbles(encode_affine(x, 15, block.d, block.m), block.q);
+  pack_halves(encode_affine(x, 15, block.d, block.m), block.q);
 }
 
 void encode(const float* x, BlockQ5_0& block) {
   const Levels n = encode_symmetric(x, 16, block.d);
-  pack_nibbles(n, block.q);
+  pack_halves(n, block.q);
   pack_fifth_bits(n, block.qh);
 }
 
 void encode(const float* x, BlockQ5_1& block) {
   const Levels n = encode_affine(x, 31, block.d, block.m);
-  pack_nibbles(n, block.q);
+  pack_halves(n, block.q);
   pack_fifth_bits(n, block.qh);
 }
 

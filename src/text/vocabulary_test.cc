@@ -11,8 +11,8 @@
 namespace tessera::text {
 namespace {
 
-std::string error_of(const std::function<void(TokenizerSpec&)>& change,
-                     TokenizerSpec spec = toy_byte_level_spec()) {
+std::string refusal_of(const std::function<void(TokenizerSpec&)>& change,
+                       TokenizerSpec spec = toy_byte_level_spec()) {
   change(spec);
   const Result<Tokenizer> made = Tokenizer::create(std::move(spec));
   return made.ok() ? "" : made.error().message;
@@ -20,46 +20,46 @@ std::string error_of(const std::function<void(TokenizerSpec&)>& change,
 
 TEST(TokenizerCreate, SaysWhichRuleIsBroken) {
   const std::string n = std::to_string(toy_byte_level_spec().tokens.size());
-  EXPECT_EQ(error_of([](auto&) {}), "");
-  EXPECT_EQ(error_of([](auto& s) { s.model = "llama"; }),
+  EXPECT_EQ(refusal_of([](auto&) {}), "");
+  EXPECT_EQ(refusal_of([](auto& s) { s.model = "llama"; }),
             "tokenizer model 'llama' is not supported; supported are gpt2 and gemma4");
-  EXPECT_EQ(error_of([](auto& s) { s.pre_tokenizer = "default"; }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.pre_tokenizer = "default"; }),
             "pre-tokenizer 'default' is not supported; supported are qwen2, qwen35 and laguna");
-  EXPECT_EQ(error_of([](auto& s) { s.tokens.clear(); }), "tokenizer has no tokens");
-  EXPECT_EQ(error_of([](auto& s) { s.token_types.pop_back(); }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.tokens.clear(); }), "tokenizer has no tokens");
+  EXPECT_EQ(refusal_of([](auto& s) { s.token_types.pop_back(); }),
             "tokenizer has " + std::to_string(toy_byte_level_spec().tokens.size() - 1) +
                 " token types for " + n + " tokens; the numbers must be equal");
-  EXPECT_EQ(error_of([](auto& s) { s.scores.resize(3); }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.scores.resize(3); }),
             "tokenizer has 3 scores for " + n + " tokens; the numbers must be equal");
-  EXPECT_EQ(error_of([](auto& s) { s.token_types[5] = 7; }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.token_types[5] = 7; }),
             "token 5 has type 7; types are 1 to 6");
-  EXPECT_EQ(error_of([](auto& s) { s.token_types[5] = -1; }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.token_types[5] = -1; }),
             "token 5 has type -1; types are 1 to 6");
-  EXPECT_EQ(error_of([](auto& s) { s.tokens[7].assign(10'000'000, 'x'); }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.tokens[7].assign(10'000'000, 'x'); }),
             "token 7 has 10000000 bytes; at most 65536 are supported");
   EXPECT_EQ(
-      error_of([](auto& s) { add_token(s, std::string(2000, 'x'), TokenType::user_defined); }),
+      refusal_of([](auto& s) { add_token(s, std::string(2000, 'x'), TokenType::user_defined); }),
       "special token " + n + " has 2000 bytes; at most 1024 are supported");
-  EXPECT_EQ(error_of([](auto& s) { s.merges.push_back("ab"); }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.merges.push_back("ab"); }),
             "merge 7 is not two texts with a space between them");
-  EXPECT_EQ(error_of([](auto& s) { s.add_bos = true; }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.add_bos = true; }),
             "tokenizer asks for a beginning-of-sequence token but names none");
-  EXPECT_EQ(error_of([](auto& s) { s.tokens['a'] = "zz"; }),
+  EXPECT_EQ(refusal_of([](auto& s) { s.tokens['a'] = "zz"; }),
             "tokenizer has neither a token for byte 0x61 nor an unknown token");
-  EXPECT_EQ(error_of([](auto& s) { s.tokens['a'] = "zz", s.unknown_id = 0; }), "");
+  EXPECT_EQ(refusal_of([](auto& s) { s.tokens['a'] = "zz", s.unknown_id = 0; }), "");
 }
 
 TEST(TokenizerCreate, RefusesIdsOutsideTheTable) {
   const auto size = static_cast<std::int64_t>(toy_byte_level_spec().tokens.size());
   for (const std::int64_t bad : {std::int64_t{-1}, size, std::int64_t{1} << 32, INT64_MIN}) {
-    EXPECT_NE(error_of([&](auto& s) { s.bos_id = bad; }), "");
-    EXPECT_NE(error_of([&](auto& s) { s.eos_id = bad; }), "");
-    EXPECT_NE(error_of([&](auto& s) { s.eot_id = bad; }), "");
-    EXPECT_NE(error_of([&](auto& s) { s.unknown_id = bad; }), "");
-    EXPECT_NE(error_of([&](auto& s) { s.padding_id = bad; }), "");
-    EXPECT_NE(error_of([&](auto& s) { s.extra_eog_ids = {0, bad}; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.bos_id = bad; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.eos_id = bad; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.eot_id = bad; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.unknown_id = bad; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.padding_id = bad; }), "");
+    EXPECT_NE(refusal_of([&](auto& s) { s.extra_eog_ids = {0, bad}; }), "");
   }
-  EXPECT_EQ(error_of([&](auto& s) { s.padding_id = size - 1; }), "");
+  EXPECT_EQ(refusal_of([&](auto& s) { s.padding_id = size - 1; }), "");
 }
 
 TEST(Vocabulary, ToleratesEmptyAndEqualTokens) {

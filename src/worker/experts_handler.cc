@@ -12,7 +12,7 @@
 namespace tessera::worker {
 namespace {
 
-bool same_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
+bool same_expert_layout(const ExpertSetLayout& a, const ExpertSetLayout& b) {
   return a.first_layer == b.first_layer && a.max_rows == b.max_rows && a.max_pairs == b.max_pairs &&
          same_experts(a.experts, b.experts);
 }
@@ -106,7 +106,7 @@ Result<Prepared> ExpertsHandler::prepare(const Hello& hello, const HelloAck& ack
       expert_worker_footprint(model_, layout, options_.device.threads, on_gpu()).total(),
       on_gpu() ? 0 : experts_serving_bytes(hello, ack));
   if (used > options_.budget) return Prepared{.refused = no_room(used, options_.budget)};
-  if (!set_ || !same_layout(layout, set_->layout())) TESSERA_TRY(load(layout, used));
+  if (!set_ || !same_expert_layout(layout, set_->layout())) TESSERA_TRY(load(layout, used));
   wire_.pairs.reserve(ack.max_pairs);
   pairs_.reserve(ack.max_pairs);
   rows_.resize(ack.max_rows * static_cast<std::size_t>(model_.spec().n_embd));

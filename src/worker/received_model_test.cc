@@ -329,13 +329,13 @@ WorkerOffer offer_without_a_file() {
   return {.roles = role_bit(Role::layers), .receives = true};
 }
 
-struct Received {
+struct Handshaken {
   Result<HandshakeReply> client = HandshakeReply(Refuse{});
   std::uint64_t sent = 0;
 };
-Received shake(ReceivingHandler& handler, const Hello& hello, const gguf::File* file,
-               AttachKind kind) {
-  Received s;
+Handshaken shake_receiving(ReceivingHandler& handler, const Hello& hello, const gguf::File* file,
+                           AttachKind kind) {
+  Handshaken s;
   ChannelPair pair = make_pair({.kind = kind});
   handler.connect(*pair.worker);
   const Prepare prepare = [&](const Hello& h, const HelloAck& a) { return handler.prepare(h, a); };
@@ -354,17 +354,17 @@ TEST_P(Receiving, TheHandshakeBringsTheModelOnce) {
   ReceivingHandler handler(
       {.layers = {.device = {.device = "cpu", .threads = 1}}, .budget = std::int64_t{1} << 30});
   const Hello hello = hello_for(model_, 1, 3);
-  const Received first = shake(handler, hello, &file(), GetParam());
+  const Handshaken first = shake_receiving(handler, hello, &file(), GetParam());
   ASSERT_TRUE(first.client.ok()) << first.client.error().message;
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*first.client));
   EXPECT_GT(first.sent, 0u);
   EXPECT_LT(first.sent, file().file_bytes());
   // What it was asked for is loaded, whoever comes for it again.
-  const Received again = shake(handler, hello, &file(), GetParam());
+  const Handshaken again = shake_receiving(handler, hello, &file(), GetParam());
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*again.client));
   EXPECT_EQ(again.sent, 0u);
   // Other layers of it are sent, and its metadata is not.
-  const Received more = shake(handler, hello_for(model_, 0, 1), &file(), GetParam());
+  const Handshaken more = shake_receiving(handler, hello_for(model_, 0, 1), &file(), GetParam());
   EXPECT_TRUE(std::holds_alternative<HelloAck>(*more.client));
   EXPECT_EQ(more.sent, bytes_of(shard_ranges(model_, layout(0, 1))));
 }
@@ -374,7 +374,7 @@ TEST_P(Receiving, TheHandshakeRefusesInTime) {
   const auto kept = static_cast<std::int64_t>(opening_bytes(file()));
   ReceivingHandler small(
       {.layers = {.device = {.device = "cpu", .threads = 1}}, .budget = kept + 100'000});
-  const Received poor = shake(small, hello, &file(), GetParam());
+  const Handshaken poor = shake_receiving(small, hello, &file(), GetParam());
   ASSERT_TRUE(poor.client.ok()) << poor.client.error().message;
   EXPECT_EQ(std::get<Refuse>(*poor.client).reason, RefuseReason::memory);
   EXPECT_LE(poor.sent, opening_bytes(file()));
@@ -383,14 +383,14 @@ TEST_P(Receiving, TheHandshakeRefusesInTime) {
       {.layers = {.device = {.device = "cpu", .threads = 1}}, .budget = std::int64_t{1} << 30});
   Hello other = hello;
   other.model[0] ^= std::byte{1};
-  EXPECT_EQ(std::get<Refuse>(*shake(handler, other, &file(), GetParam()).client).reason,
+  EXPECT_EQ(std::get<Refuse>(*shake_receiving(handler, other, &file(), GetParam()).client).reason,
             RefuseReason::model);
   other = hello;
   other.dims.n_vocab += 1;
-  EXPECT_EQ(std::get<Refuse>(*shake(handler, other, &file(), GetParam()).client).reason,
+  EXPECT_EQ(std::get<Refuse>(*shake_receiving(handler, other, &file(), GetParam()).client).reason,
             RefuseReason::model);
   // A client that has nothing to send says so.
-  const Received bare = shake(handler, hello, nullptr, GetParam());
+  const Handshaken bare = shake_receiving(handler, hello, nullptr, GetParam());
   EXPECT_EQ(bare.client.error().code, ErrorCode::unsupported) << bare.client.error().message;
 }
 

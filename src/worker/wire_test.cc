@@ -16,7 +16,7 @@ namespace {
 
 using Raw = std::array<std::byte, kHeaderBytes>;
 
-Raw wire_bytes(const FrameHeader& header) {
+Raw encoded_header(const FrameHeader& header) {
   Raw raw;
   encode_header(header, raw);
   return raw;
@@ -75,7 +75,7 @@ TEST(Crc32c, IsTheSameByInstructionAndByTable) {
 }
 
 TEST(Wire, GoldenHeader) {
-  EXPECT_EQ(to_hex(wire_bytes(kExperts)),
+  EXPECT_EQ(to_hex(encoded_header(kExperts)),
             "54535750"  // magic
             "0a00"
             "2000"              // version, op
@@ -113,14 +113,14 @@ TEST(Wire, RoundTripsEveryOp) {
                        .queue_us = static_cast<std::uint32_t>(random()),
                        .compute_us = static_cast<std::uint32_t>(random()),
                        .body_sum = static_cast<std::uint32_t>(random())};
-    const Result<FrameHeader> decoded = decode_header(wire_bytes(header));
+    const Result<FrameHeader> decoded = decode_header(encoded_header(header));
     ASSERT_TRUE(decoded.ok()) << decoded.error().message;
     EXPECT_EQ(*decoded, header);
   }
 }
 
 TEST(Wire, EveryFlippedBitIsFound) {
-  const Raw good = wire_bytes(kExperts);
+  const Raw good = encoded_header(kExperts);
   for (std::size_t bit = 0; bit < 8 * kHeaderBytes; ++bit) {
     Raw raw = good;
     raw[bit / 8] ^= static_cast<std::byte>(1u << (bit % 8));
@@ -131,7 +131,7 @@ TEST(Wire, EveryFlippedBitIsFound) {
 TEST(Wire, RefusesValuesThatDoNotExist) {
   for (const auto& [at, value] :
        {std::pair{40, 4}, {40, 6}, {41, 6}, {42, 4}, {43, 1}, {30, 4}, {31, 1}, {24, 1}, {27, 1}}) {
-    Raw raw = wire_bytes(kExperts);
+    Raw raw = encoded_header(kExperts);
     raw[static_cast<std::size_t>(at)] = static_cast<std::byte>(value);
     reseal(raw);
     EXPECT_FALSE(decode_header(raw).ok()) << at;

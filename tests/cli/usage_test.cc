@@ -22,7 +22,7 @@ TEST(Usage, EachMistakeIsOneLine) {
   const std::pair<std::vector<std::string>, const char*> calls[] = {
       {{}, "give a command"},
       {{"srve"}, "did you mean serve?"},
-      {{"run", "--contxt", "3"}, "--contxt is no option of 'tessera run'"},
+      {{"run", "--contxt", "3"}, "--contxt is no option of 'tessera run', did you mean --ctx?"},
       {{"run", "--ctxx", "3"}, "did you mean --ctx?"},
       {{"serve", "--draft", "x"}, "--draft is no option of 'tessera serve', but of plan"},
       {{"serve", "-n", "3"}, "-n is no option of 'tessera serve', but of run, bench"},
@@ -64,6 +64,7 @@ TEST(Usage, WhatFailsAtRunTimeIsCodeOne) {
   const std::string path = scratch_folder() + "/text.gguf";
   write_file(path, "no model");
   expect_one_line(run_program({{"inspect", path}}), 1, "not a GGUF file");
+  expect_one_line(run_program({{"tokenize", "hello"}}), 1, "directory; text goes behind --text");
 }
 
 TEST(Usage, HelpFitsAScreenAndNamesEveryCommand) {

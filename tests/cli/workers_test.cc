@@ -187,7 +187,7 @@ std::vector<float> logits(Words options, const Words& environment = {}) {
   return values;
 }
 
-Words joined(Words a, const Words& b) {
+Words and_words(Words a, const Words& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -218,7 +218,7 @@ TEST(WorkerTopologies, LayersHonourEveryOption) {
     ASSERT_FALSE(plain.empty());
     for (const Words& topology : topologies) {
       SCOPED_TRACE(topology[1] + (option.empty() ? "" : ", " + option[0] + " " + option[1]));
-      EXPECT_TRUE(logits(joined(option, topology)) == plain);
+      EXPECT_TRUE(logits(and_words(option, topology)) == plain);
     }
   }
 }
@@ -236,7 +236,7 @@ TEST(WorkerTopologies, ExpertsHonourEveryOption) {
     const std::vector<float> plain = logits(option);
     for (const Words& topology : topologies) {
       SCOPED_TRACE(topology[3] + (option.empty() ? "" : ", " + option[0] + " " + option[1]));
-      const std::vector<float> got = logits(joined(option, topology));
+      const std::vector<float> got = logits(and_words(option, topology));
       ASSERT_EQ(got.size(), plain.size());
       float worst = 0;
       for (std::size_t i = 0; i < got.size(); ++i)

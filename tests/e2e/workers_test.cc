@@ -35,7 +35,7 @@ std::vector<std::string> with_layers_in_a_worker(std::vector<std::string> option
   return options;
 }
 
-std::string text_of(const Reply& reply) {
+std::string answer_of(const Reply& reply) {
   return reply.json()["choices"][0]["text"].get<std::string>();
 }
 
@@ -46,7 +46,7 @@ TEST(Workers, AnswersAreThoseOfOneProcess) {
   const Reply expected = plain.complete(body), got = split.complete(body);
   ASSERT_EQ(expected.status, 200) << expected.body;
   ASSERT_EQ(got.status, 200) << got.body;
-  EXPECT_EQ(text_of(got), text_of(expected));
+  EXPECT_EQ(answer_of(got), answer_of(expected));
   const json plan = json::parse(http_test::get(split.port(), "/props").body)["plan"];
   ASSERT_EQ(plan["shards"].size(), 2u);
   EXPECT_EQ(plan["shards"][1]["device"], "worker:0");
@@ -83,7 +83,7 @@ TEST(Workers, ADeadWorkerFailsWhatRunsAndComesBack) {
   ASSERT_TRUE(eventually([&] { return http_test::get(served.port(), "/health").status == 200; }));
   const Reply after = served.complete(body);
   ASSERT_EQ(after.status, 200) << after.body;
-  EXPECT_EQ(text_of(after), text_of(before));
+  EXPECT_EQ(answer_of(after), answer_of(before));
   EXPECT_EQ(served.metric("tessera_worker_starts_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
   EXPECT_EQ(served.metric("tessera_worker_deaths_total{worker=\"worker:0\",reason=\"exited\"}"), 1);
 }
@@ -110,7 +110,7 @@ TEST(Workers, ADeadWorkerOfExpertsCostsNoAnswer) {
     answered = true;
     killer.join();
     EXPECT_EQ(reply.status, 200) << reply.body;
-    EXPECT_EQ(text_of(reply), text_of(before));
+    EXPECT_EQ(answer_of(reply), answer_of(before));
     EXPECT_EQ(http_test::get(served.port(), "/health").status, 200);
     return kills == 3;
   }));
@@ -151,7 +151,7 @@ TEST(Workers, WithoutAFileAreSentTheModel) {
   const std::string address = "unix:" + scratch_folder() + "/fileless.sock";
   const json body = greedy(some_ids(200), 20);
   const Served plain({"--parallel", "2"});
-  const std::string expected = text_of(plain.complete(body));
+  const std::string expected = answer_of(plain.complete(body));
   const auto listening = [&] {
     auto worker = std::make_unique<ServerProcess>(
         std::vector<std::string>{"--listen", address, "--threads", "1"}, "worker");
@@ -165,20 +165,20 @@ TEST(Workers, WithoutAFileAreSentTheModel) {
                                             "--target-layer-split", "3,1"};
   {
     const Served first(options);
-    EXPECT_EQ(text_of(first.complete(body)), expected) << first.output();
+    EXPECT_EQ(answer_of(first.complete(body)), expected) << first.output();
     EXPECT_NE(first.output().find("sending weights to it"), std::string::npos) << first.output();
     EXPECT_NE(worker->output().find("receiving weights"), std::string::npos) << worker->output();
   }
   // What it holds it holds for the next server too.
   const Served second(options);
-  EXPECT_EQ(text_of(second.complete(body)), expected) << second.output();
+  EXPECT_EQ(answer_of(second.complete(body)), expected) << second.output();
   EXPECT_EQ(second.output().find("sending weights"), std::string::npos) << second.output();
   // One that starts anew gets it again, from the server that is running.
   worker.reset();
   ASSERT_TRUE(eventually([&] { return http_test::get(second.port(), "/health").status == 503; }));
   worker = listening();
   ASSERT_TRUE(eventually([&] { return http_test::get(second.port(), "/health").status == 200; }));
-  EXPECT_EQ(text_of(second.complete(body)), expected);
+  EXPECT_EQ(answer_of(second.complete(body)), expected);
   EXPECT_NE(second.output().find("sending weights"), std::string::npos) << second.output();
 }
 
@@ -192,7 +192,7 @@ TEST(Workers, WithoutAFileAreSentExperts) {
                        "--expert-worker", address, "--expert-ipc-required"});
   const Reply expected = plain.complete(body), got = served.complete(body);
   ASSERT_EQ(got.status, 200) << got.body;
-  EXPECT_EQ(text_of(got), text_of(expected));
+  EXPECT_EQ(answer_of(got), answer_of(expected));
   EXPECT_NE(worker.output().find("loaded"), std::string::npos) << worker.output();
 }
 

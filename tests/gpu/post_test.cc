@@ -16,7 +16,7 @@ namespace {
 constexpr const char* kSmall[] = {"expert_count=24", "block_count=2"};
 
 // The host computes what is away.
-RunnerOptions on_gpu(double resident, bool graphs) {
+RunnerOptions with_resident(double resident, bool graphs) {
   RunnerOptions options;
   options.device.experts.options.stream = ExpertStream::off;
   options.placement = gpu_placement();
@@ -33,11 +33,11 @@ TEST(GpuPosts, GraphsHaveTheBitsOfPieces) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {kSmall[0], kSmall[1]});
   std::vector<TokenId> ids;
   for (int i = 0; i < 24; ++i) ids.push_back((i * 37 + 11) % 300);
-  ModelRunner here(file.path(), on_gpu(100.0, true));
+  ModelRunner here(file.path(), with_resident(100.0, true));
   ASSERT_TRUE(here.ready());
   for (const double percent : {0.0, 50.0}) {
-    ModelRunner graphs(file.path(), on_gpu(percent, true));
-    ModelRunner pieces(file.path(), on_gpu(percent, false));
+    ModelRunner graphs(file.path(), with_resident(percent, true));
+    ModelRunner pieces(file.path(), with_resident(percent, false));
     ASSERT_TRUE(graphs.ready() && pieces.ready());
     for (const int chunk : {1, 3, 8}) {
       const std::vector<float> got = graphs.logits(ids, chunk);
@@ -53,10 +53,10 @@ TEST(GpuPosts, CountedStepsHaveTheBitsOfOthers) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {kSmall[0], kSmall[1]});
   std::vector<TokenId> ids;
   for (int i = 0; i < 20; ++i) ids.push_back((i * 37 + 11) % 300);
-  ModelRunner plain(file.path(), on_gpu(50.0, true));
+  ModelRunner plain(file.path(), with_resident(50.0, true));
   ASSERT_TRUE(plain.ready());
   RoutingCounts counts(plain.spec());
-  RunnerOptions options = on_gpu(50.0, true);
+  RunnerOptions options = with_resident(50.0, true);
   options.device.experts.counts = &counts;
   ModelRunner counted(file.path(), options);
   ASSERT_TRUE(counted.ready());
@@ -67,7 +67,7 @@ TEST(GpuPosts, CountedStepsHaveTheBitsOfOthers) {
 TEST(GpuPosts, AWorkerThatIsMissingFailsItsSteps) {
   GPU_OR_SKIP();
   const TypedModel file("qwen35moe", BlockType::Q4_K, {kSmall[0], kSmall[1]});
-  RunnerOptions options = on_gpu(0.0, true);
+  RunnerOptions options = with_resident(0.0, true);
   options.expert_workers = 1;
   options.device.experts.options.required = true;
   ModelRunner runner(file.path(), options);

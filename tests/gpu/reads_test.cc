@@ -21,7 +21,7 @@ TypedModel small_model(int used) {
       {"expert_count=24", "expert_used_count=" + std::to_string(used), "block_count=2"});
 }
 
-RunnerOptions on_gpu(double resident, bool graphs, ExpertMetrics* metrics) {
+RunnerOptions with_reads(double resident, bool graphs, ExpertMetrics* metrics) {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
@@ -39,14 +39,14 @@ TEST(GpuReads, HaveTheBitsOfResidentOnes) {
   const TypedModel file = small_model(3);
   std::vector<TokenId> ids;
   for (int i = 0; i < 8; ++i) ids.push_back((i * 37 + 11) % 300);
-  ModelRunner here(file.path(), on_gpu(100.0, true, nullptr));
+  ModelRunner here(file.path(), with_reads(100.0, true, nullptr));
   ASSERT_TRUE(here.ready());
   std::vector<float> first;
   for (const double percent : {0.0, 50.0}) {
     MetricsRegistry registry;
     ExpertMetrics metrics(registry);
-    ModelRunner graphs(file.path(), on_gpu(percent, true, &metrics));
-    ModelRunner pieces(file.path(), on_gpu(percent, false, nullptr));
+    ModelRunner graphs(file.path(), with_reads(percent, true, &metrics));
+    ModelRunner pieces(file.path(), with_reads(percent, false, nullptr));
     ASSERT_TRUE(graphs.ready() && pieces.ready());
     for (const int chunk : {1, 8}) {
       const std::vector<float> got = graphs.logits(ids, chunk);

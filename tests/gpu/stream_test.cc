@@ -18,7 +18,7 @@ struct Counted {
   ExpertMetrics metrics{registry};
 };
 
-RunnerOptions on_gpu(std::optional<double> resident, ExpertStream stream, Counted* counted) {
+RunnerOptions with_stream(std::optional<double> resident, ExpertStream stream, Counted* counted) {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
@@ -46,13 +46,13 @@ TEST_P(GpuStream, PromptsHaveTheBitsOfTheResidentRun) {
   const GoldenData golden = GoldenData::load(golden_path(GetParam(), ".bin"));
   const std::span<const TokenId> ids = golden.ints("p300_ids").first(90);
   constexpr int kChunks[] = {13, 40, 90};
-  ModelRunner plain(model(), on_gpu(100.0, ExpertStream::off, nullptr));
+  ModelRunner plain(model(), with_stream(100.0, ExpertStream::off, nullptr));
   ASSERT_TRUE(plain.ready());
   std::map<int, std::vector<float>> expected;
   for (const int chunk : kChunks) expected[chunk] = plain.logits(ids, chunk);
   for (const double percent : {0.0, 30.0, 60.0}) {
     Counted counted;
-    ModelRunner runner(model(), on_gpu(percent, ExpertStream::on, &counted));
+    ModelRunner runner(model(), with_stream(percent, ExpertStream::on, &counted));
     ASSERT_TRUE(runner.ready());
     EXPECT_GT(runner.plan().shards[0].streamed_bytes, 0);
     for (const int chunk : kChunks) {
@@ -74,7 +74,7 @@ TEST_P(GpuStream, GreedyTokensAreThoseOfTheModel) {
   const std::span<const float> margin = golden.floats("greedy_margin");
   for (const double percent : {0.0, 30.0, 60.0}) {
     Counted counted;
-    ModelRunner runner(model(), on_gpu(percent, ExpertStream::on, &counted));
+    ModelRunner runner(model(), with_stream(percent, ExpertStream::on, &counted));
     ASSERT_TRUE(runner.ready());
     const auto vocab = static_cast<std::ptrdiff_t>(runner.spec().n_vocab);
     ModelRunner::Sequence sequence = runner.start(128);
@@ -99,8 +99,8 @@ TEST(GpuStreams, CrossOnceAStep) {
   GPU_OR_SKIP();
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"expert_count=140", "block_count=2"});
   Counted counted;
-  ModelRunner plain(file.path(), on_gpu(100.0, ExpertStream::off, nullptr));
-  ModelRunner runner(file.path(), on_gpu(5.0, ExpertStream::on, &counted));
+  ModelRunner plain(file.path(), with_stream(100.0, ExpertStream::off, nullptr));
+  ModelRunner runner(file.path(), with_stream(5.0, ExpertStream::on, &counted));
   ASSERT_TRUE(plain.ready() && runner.ready());
   std::vector<TokenId> ids;
   for (int i = 0; i < 24; ++i) ids.push_back((i * 37 + 11) % 300);
@@ -132,7 +132,7 @@ TEST(GpuStreams, TakeWhatThePlanSays) {
     return info ? info->memory_free : 0;
   };
   const std::int64_t before = free_bytes();
-  ModelRunner runner(file.path(), on_gpu(0.0, ExpertStream::on, nullptr));
+  ModelRunner runner(file.path(), with_stream(0.0, ExpertStream::on, nullptr));
   ASSERT_TRUE(runner.ready());
   const ShardPlan& shard = runner.plan().shards[0];
   EXPECT_GT(shard.streamed_bytes, 0);
@@ -271,7 +271,7 @@ TEST(GpuStreams, FollowExpertsThatMove) {
 
 TEST(GpuStreams, ThatAreLateAreAnError) {
   GPU_OR_SKIP();
-  RunnerOptions options = on_gpu(0.0, ExpertStream::on, nullptr);
+  RunnerOptions options = with_stream(0.0, ExpertStream::on, nullptr);
   options.device.gpu_wait_s = 1e-9;
   ModelRunner runner(golden_path("qwen35moe", "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());

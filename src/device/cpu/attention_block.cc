@@ -22,8 +22,8 @@ struct Shape {
   std::int64_t q, k, v, out;
 };
 
-void project(const StepContext& context, TeamMember& member, const AttentionSpec& a,
-             const LayerWeights& weights, const Shape& shape) {
+void project_attention(const StepContext& context, TeamMember& member, const AttentionSpec& a,
+                       const LayerWeights& weights, const Shape& shape) {
   const Scratch& s = context.scratch;
   const Activations x = activations(s.normed, context.max_rows, context.n_embd(), s.normed_records);
   std::array<Product, 4> products;
@@ -213,7 +213,7 @@ void attention_block(StepContext& context, int layer) {
 
   context.team.run([&](TeamMember& member) {
     norm_rows(context, member, weights, TensorRole::mixer_norm);
-    project(context, member, a, weights, shape);
+    project_attention(context, member, a, weights, shape);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) place_row(context, a, weights, shape, row);
     });

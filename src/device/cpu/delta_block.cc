@@ -23,8 +23,8 @@ Gates gates_of(const StepContext& context, const GatedDeltaSpec& d) {
   return {heads, heads + floats, heads + 2 * floats, heads + 3 * floats};
 }
 
-void project(const StepContext& context, TeamMember& member, const GatedDeltaSpec& d,
-             const LayerWeights& weights) {
+void project_delta(const StepContext& context, TeamMember& member, const GatedDeltaSpec& d,
+                   const LayerWeights& weights) {
   const Scratch& s = context.scratch;
   const Gates gates = gates_of(context, d);
   const Activations x = activations(s.normed, context.max_rows, context.n_embd(), s.normed_records);
@@ -144,7 +144,7 @@ void delta_block(StepContext& context, int layer) {
 
   context.team.run([&](TeamMember& member) {
     norm_rows(context, member, weights, TensorRole::mixer_norm);
-    project(context, member, d, weights);
+    project_delta(context, member, d, weights);
     convolve(context, member, d, weights, layer);
     member.for_each(context.rows(), 1, [&](int begin, int end) {
       for (int row = begin; row < end; ++row) prepare_row(context, d, weights, row);

@@ -72,7 +72,7 @@ Layer make_layer(int key_heads, int ratio, int dim_k, int dim_v, int rows, Decay
   return l;
 }
 
-DeltaTask make_task(const Layer& l, int head, int first, int rows, float* state, float* out) {
+DeltaTask delta_task(const Layer& l, int head, int first, int rows, float* state, float* out) {
   DeltaTask task;
   task.dim_k = l.dim_k;
   task.dim_v = l.dim_v;
@@ -98,7 +98,7 @@ struct Exact {
   std::vector<double> out, state;
 };
 
-Exact reference(const Layer& l) {
+Exact delta_reference(const Layer& l) {
   Exact exact{std::vector<double>(as_index(l.rows * l.value_heads * l.dim_v)),
               std::vector<double>(l.state.begin(), l.state.end())};
   for (int h = 0; h < l.value_heads; ++h) {
@@ -142,7 +142,7 @@ class GatedDelta : public ::testing::TestWithParam<Isa> {
       std::size_t piece = 0;
       for (int first = 0; first < l.rows;) {
         const int rows = std::min(pieces[piece++ % pieces.size()], l.rows - first);
-        const DeltaTask task = make_task(l, h, first, rows, o.state.data(), o.out.data());
+        const DeltaTask task = delta_task(l, h, first, rows, o.state.data(), o.out.data());
         if (chunked) {
           kernels->chunked(task, scratch.data());
         } else {
@@ -168,7 +168,7 @@ TEST_P(GatedDelta, BothFormsMatchDoubleOnOutputsAndState) {
       if (s.dim_k == 128 && rows > 2 && rows != 65) continue;  // the same code, much slower
       for (const Decay decay : kDecays) {
         const Layer l = make_layer(s.key_heads, s.ratio, s.dim_k, s.dim_v, rows, decay);
-        const Exact exact = reference(l);
+        const Exact exact = delta_reference(l);
         for (const bool chunked : {false, true}) {
           SCOPED_TRACE(std::string(chunked ? "chunked" : "recurrent") + " rows " +
                        std::to_string(rows) + " dim_k " + std::to_string(s.dim_k) + " decay " +
@@ -185,7 +185,7 @@ TEST_P(GatedDelta, BothFormsMatchDoubleOnOutputsAndState) {
 
 TEST_P(GatedDelta, ChunkedMatchesWhereverItIsCut) {
   const Layer l = make_layer(1, 3, 32, 48, 200, Decay::mixed);
-  const Exact exact = reference(l);
+  const Exact exact = delta_reference(l);
   for (const std::vector<int>& pieces : {std::vector<int>{1}, {5, 64, 17}, {63, 65}, {100}}) {
     const Outcome o = run(l, true, pieces);
     expect_close(o.out, exact.out, 2e-5);
@@ -209,7 +209,7 @@ TEST_P(GatedDelta, ManyRowsOfExtremeDecayStayExact) {
   // |c| reaches thousands within a chunk while single differences are small.
   Layer l = make_layer(1, 1, 32, 32, 200, Decay::mild);
   for (std::size_t i = 0; i < l.g.size(); i += 16) l.g[i] = -300.0f;
-  const Exact exact = reference(l);
+  const Exact exact = delta_reference(l);
   expect_close(run(l, true, {200}).out, exact.out, 2e-5);
   expect_close(run(l, true, {200}).state, exact.state, 2e-5);
 }

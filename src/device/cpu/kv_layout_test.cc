@@ -12,23 +12,25 @@
 namespace tessera::cpu {
 namespace {
 
-std::size_t index(int value) {
+std::size_t to_index(int value) {
   return static_cast<std::size_t>(value);
 }
 
 // One element as the header describes its place.
 float read(const KvGeometry& g, const std::byte* page, bool key, int head, int token, int dim) {
-  const std::size_t width = index(key ? g.head_dim_k : g.head_dim_v);
+  const std::size_t width = to_index(key ? g.head_dim_k : g.head_dim_v);
   const std::byte* part = page + (key ? kv_k_offset(g, head) : kv_v_offset(g, head));
-  const std::size_t at = key ? index(dim) * 64 + index(token) : index(token) * width + index(dim);
+  const std::size_t at =
+      key ? to_index(dim) * 64 + to_index(token) : to_index(token) * width + to_index(dim);
   if (g.type == KvType::f16) return load_half(part + 2 * at);
   if (g.type == KvType::f32) {
     float value;
     std::memcpy(&value, part + 4 * at, 4);
     return value;
   }
-  const std::size_t group = index(dim) / 32;
-  const std::size_t scale = key ? group * 64 + index(token) : index(token) * (width / 32) + group;
+  const std::size_t group = to_index(dim) / 32;
+  const std::size_t scale =
+      key ? group * 64 + to_index(token) : to_index(token) * (width / 32) + group;
   return static_cast<float>(static_cast<signed char>(part[at])) *
          load_half(part + width * 64 + 2 * scale);
 }
@@ -56,11 +58,11 @@ TEST(KvLayout, StoresEveryElementWhereTheHeaderSays) {
     for (int t = 0; t < 64; ++t) {
       for (int h = 0; h < 3; ++h) {
         for (int d = 0; d < 64; ++d) {
-          const float x = keys[index(t)][index(h * 64 + d)];
+          const float x = keys[to_index(t)][to_index(h * 64 + d)];
           ASSERT_NEAR(read(g, page.data(), true, h, t, d), x, relative * std::fabs(x) + absolute);
         }
         for (int d = 0; d < 96; ++d) {
-          const float x = values[index(t)][index(h * 96 + d)];
+          const float x = values[to_index(t)][to_index(h * 96 + d)];
           ASSERT_NEAR(read(g, page.data(), false, h, t, d), x, relative * std::fabs(x) + absolute);
         }
       }

@@ -28,9 +28,9 @@ struct TileSource {
   MatmulTile tile;
 };
 
-void multiply(TileSource w, GroupRange groups, const Activations& x,
-              std::span<const std::int32_t> row_ids, int n_rows, float* out,
-              std::ptrdiff_t out_stride) {
+void multiply_tiles(TileSource w, GroupRange groups, const Activations& x,
+                    std::span<const std::int32_t> row_ids, int n_rows, float* out,
+                    std::ptrdiff_t out_stride) {
   CHECK(0 <= groups.begin && groups.begin <= groups.end && groups.end <= group_count(w.rows),
         "groups {}..{} of {}", groups.begin, groups.end, group_count(w.rows));
   CHECK(w.cols == x.cols, "{} columns of weights, {} of activations", w.cols, x.cols);
@@ -89,12 +89,12 @@ void matmul(const MatmulKernels& kernels, const PackedMatrix& w, GroupRange grou
                         .group_bytes = w.group_bytes(),
                         .tail_offset = blocks * layout.words * 64,
                         .blocks = blocks};
-  multiply({.kernel = kernels.tile[static_cast<std::size_t>(w.type())],
-            .type = w.type(),
-            .rows = w.rows(),
-            .cols = w.cols(),
-            .tile = tile},
-           groups, x, row_ids, n_rows, out, out_stride);
+  multiply_tiles({.kernel = kernels.tile[static_cast<std::size_t>(w.type())],
+                  .type = w.type(),
+                  .rows = w.rows(),
+                  .cols = w.cols(),
+                  .tile = tile},
+                 groups, x, row_ids, n_rows, out, out_stride);
 }
 
 void matmul(const MatmulKernels& kernels, const MatrixSource& w, GroupRange groups,
@@ -107,12 +107,12 @@ void matmul(const MatmulKernels& kernels, const MatrixSource& w, GroupRange grou
                         .group_bytes = kGroupRows * w.row_stride_bytes,
                         .row_stride = w.row_stride_bytes,
                         .blocks = w.cols / elems};
-  multiply({.kernel = kernels.file_tile[static_cast<std::size_t>(w.type)],
-            .type = w.type,
-            .rows = w.rows,
-            .cols = w.cols,
-            .tile = tile},
-           groups, x, row_ids, n_rows, out, out_stride);
+  multiply_tiles({.kernel = kernels.file_tile[static_cast<std::size_t>(w.type)],
+                  .type = w.type,
+                  .rows = w.rows,
+                  .cols = w.cols,
+                  .tile = tile},
+                 groups, x, row_ids, n_rows, out, out_stride);
 }
 
 }  // namespace tessera::cpu

@@ -17,7 +17,7 @@ constexpr int kMaxBlockBytes = 256;
 // that one shift serves the four elements of word w. Of one word or of a vector of them. Its
 // inverse is `gather_bits`.
 template <typename Bits>
-Bits spread_bits(Bits bits) {
+Bits spread_high_bits(Bits bits) {
   Bits out = bits & 0u;
   for (unsigned w = 0; w < 8; ++w) {
     const Bits four = bits >> 4 * w & 0xfu;
@@ -63,7 +63,7 @@ void pack_row(const PackedLayout& layout, const std::byte* row, std::int64_t beg
     copy_strided<4>(row + b * layout.bytes + layout.words_from, 4, line, kLineBytes, layout.words);
     if (layout.spread_word >= 0) {
       std::byte* const word = line + layout.spread_word * kLineBytes;
-      store_word(word, spread_bits(load_word(word)));
+      store_word(word, spread_high_bits(load_word(word)));
     }
   }
   const std::byte* const from = row + begin * layout.bytes + layout.tail_from;
@@ -165,7 +165,7 @@ bool pack_whole_group(const PackedLayout& layout, const Rows& rows, std::int64_t
       Vector32 words;
       std::byte* const from = lines + layout.spread_word * kLineBytes + at;
       std::memcpy(&words, from, sizeof(words));
-      words = spread_bits(words);
+      words = spread_high_bits(words);
       std::memcpy(from, &words, sizeof(words));
     }
     const std::byte* const tail = rows.data + b * layout.bytes + layout.tail_from;

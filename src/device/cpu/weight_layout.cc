@@ -9,7 +9,7 @@ namespace {
 constexpr std::int64_t kAlignment = 64;
 
 // What the tensor is packed as unless every matrix is asked for in f32.
-WeightForm form_of(TensorUse use) {
+WeightForm cpu_form_of(TensorUse use) {
   switch (use) {
     case TensorUse::matrix:
     case TensorUse::expert_matrix:
@@ -39,7 +39,8 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
   layout.entries.reserve(tensors.size());
   for (const TensorSlice& slice : tensors) {
     if (!in_shard(slice, spec, shard)) continue;
-    WeightEntry entry{.slice = &slice, .form = form_of(tensor_use(slice.role)), .type = slice.type};
+    WeightEntry entry{
+        .slice = &slice, .form = cpu_form_of(tensor_use(slice.role)), .type = slice.type};
     if (shard.f32_weights && entry.form == WeightForm::packed) entry.form = WeightForm::packed_f32;
     if (entry.form != WeightForm::packed) entry.type = BlockType::F32;
     entry.matrix_bytes = entry.form == WeightForm::vector || entry.form == WeightForm::conv_taps

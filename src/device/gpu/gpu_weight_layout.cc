@@ -7,7 +7,7 @@
 namespace tessera::gpu {
 namespace {
 
-WeightForm form_of(TensorUse use) {
+WeightForm gpu_form_of(TensorUse use) {
   switch (use) {
     case TensorUse::matrix:
       return WeightForm::planes;
@@ -110,7 +110,8 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
   layout.experts.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
   for (const TensorSlice& slice : tensors) {
     if (!in_shard(slice, spec, shard)) continue;
-    WeightEntry entry{.slice = &slice, .form = form_of(tensor_use(slice.role)), .type = slice.type};
+    WeightEntry entry{
+        .slice = &slice, .form = gpu_form_of(tensor_use(slice.role)), .type = slice.type};
     if (entry.form == WeightForm::expert) {
       if (slice.role == TensorRole::moe_gate)
         place_experts(tensors, shard, slice.layer,

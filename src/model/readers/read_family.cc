@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "model/drafter.h"
 #include "model/readers/readers.h"
 
 namespace tessera {
@@ -39,6 +40,11 @@ Result<FamilyModel> read_family(const gguf::File& file) {
     }
     return family.read(file);
   }
+  if (architecture == kDrafterArchitecture)
+    return Error::make(
+        ErrorCode::unsupported,
+        "this is a drafter, which computes nothing by itself: give the model that it "
+        "was made for");
   return Error::make(ErrorCode::unsupported,
                      "general.architecture \"{}\" is not supported; supported are {}",
                      architecture.substr(0, 64), fmt::join(supported_architectures(), ", "));

@@ -134,7 +134,7 @@ void add_id(std::vector<Key>& keys, const char* name, std::optional<std::size_t>
   if (id) keys.push_back({name, static_cast<std::uint32_t>(*id)});
 }
 
-void add_keys(std::vector<Key>& keys, const char* model, const char* pre, MergeTable& table,
+void put_keys(std::vector<Key>& keys, const char* model, const char* pre, MergeTable& table,
               const SpecialIds& ids) {
   keys.push_back({"tokenizer.ggml.model", std::string(model)});
   if (*pre != 0) keys.push_back({"tokenizer.ggml.pre", std::string(pre)});
@@ -171,7 +171,7 @@ Status add_qwen(std::vector<Key>& keys, std::size_t n_token, bool qwen3) {
   SpecialIds ids;
   ids.bos = ids.padding = first;
   ids.eos = first + 2;
-  add_keys(keys, "gpt2", qwen3 ? "qwen2" : "qwen35", table, ids);
+  put_keys(keys, "gpt2", qwen3 ? "qwen2" : "qwen35", table, ids);
   return {};
 }
 
@@ -189,7 +189,7 @@ Status add_laguna(std::vector<Key>& keys, std::size_t n_token) {
   ids.separator = 8;
   ids.mask = 12;
   ids.add_bos = true;
-  add_keys(keys, "gpt2", "laguna", table, ids);
+  put_keys(keys, "gpt2", "laguna", table, ids);
   return {};
 }
 
@@ -215,7 +215,7 @@ Status add_gemma4(std::vector<Key>& keys, std::size_t n_token) {
   ids.padding = 0;
   ids.mask = 4;
   ids.add_bos = true;
-  add_keys(keys, "gemma4", "", table, ids);
+  put_keys(keys, "gemma4", "", table, ids);
   keys.push_back({"tokenizer.ggml.scores", scores});
   keys.push_back({"tokenizer.ggml.add_space_prefix", false});
   return {};

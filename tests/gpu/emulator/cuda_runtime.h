@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <type_traits>
@@ -74,6 +75,9 @@ inline void __syncthreads() {
 }
 inline void __syncwarp() {
   emulated::warp_barrier();
+}
+inline void __trap() {
+  std::abort();
 }
 inline void __threadfence() {
   std::atomic_thread_fence(std::memory_order_seq_cst);

@@ -191,17 +191,21 @@ __device__ __forceinline__ void expert_work(const TileProduct& args, const Plane
 template <BlockType kType, int kMost, bool kGateUp>
 __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
     expert_kernel(const TESSERA_GRID_CONSTANT TileProduct args) {
-  TESSERA_DYNAMIC_SHARED(char, raw);
-  char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
-  chain_wait();
-  chain_trigger();
-  Planes a, b;
-  ExpertTile work{};
-  if (!find_work<kMost>(args, a, b, work)) return;
-  if (work.n <= kFewTokens)
-    expert_work<kType, kFewTokens, kMost, kGateUp>(args, a, b, work, shared);
-  else if constexpr (kMost > kFewTokens)
-    expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
+  if constexpr (kMayHaveTokens<kMost>) {
+    TESSERA_DYNAMIC_SHARED(char, raw);
+    char* shared = raw + (1024 - shared_address(raw) % 1024) % 1024;
+    chain_wait();
+    chain_trigger();
+    Planes a, b;
+    ExpertTile work{};
+    if (!find_work<kMost>(args, a, b, work)) return;
+    if (work.n <= kFewTokens)
+      expert_work<kType, kFewTokens, kMost, kGateUp>(args, a, b, work, shared);
+    else if constexpr (kMost > kFewTokens)
+      expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
+  } else {
+    __trap();
+  }
 }
 
 template <BlockType kType, int kColumns>

@@ -47,4 +47,12 @@ inline int expert_tile_tokens(const Launch& launch, const FfnArgs& args) {
   return kTileTokens;
 }
 
+// Whether expert_tile_tokens() can be kMost where the code that is compiled now runs.
+template <int kMost>
+#ifdef TESSERA_GPU_WGMMA
+inline constexpr bool kMayHaveTokens = true;
+#else
+inline constexpr bool kMayHaveTokens = kMost != kMiddleTokens;
+#endif
+
 }  // namespace tessera::gpu

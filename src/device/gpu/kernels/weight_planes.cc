@@ -28,7 +28,7 @@ std::uint32_t spread(std::uint32_t bits) {
   return (bits & 1) | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21;
 }
 
-Levels nibbles(const std::uint8_t* q) {
+Levels level_nibbles(const std::uint8_t* q) {
   Levels level;
   for (unsigned i = 0; i < 4; ++i) {
     level[i] = word(q + 4 * i) & kNibbles;
@@ -39,17 +39,17 @@ Levels nibbles(const std::uint8_t* q) {
 
 template <typename Block>
 Levels with_fifth_bits(const Block& block) {
-  Levels level = nibbles(block.q.data());
+  Levels level = level_nibbles(block.q.data());
   const std::uint32_t high = word(block.qh.data());
   for (unsigned i = 0; i < 8; ++i) level[i] |= spread((high >> (4 * i)) & 15) << 4;
   return level;
 }
 
 Levels levels(const BlockQ4_0& b, unsigned) {
-  return nibbles(b.q.data());
+  return level_nibbles(b.q.data());
 }
 Levels levels(const BlockQ4_1& b, unsigned) {
-  return nibbles(b.q.data());
+  return level_nibbles(b.q.data());
 }
 Levels levels(const BlockQ5_0& b, unsigned) {
   return with_fifth_bits(b);
@@ -58,13 +58,13 @@ Levels levels(const BlockQ5_1& b, unsigned) {
   return with_fifth_bits(b);
 }
 Levels levels(const BlockIQ4_NL& b, unsigned) {
-  return nibbles(b.q.data());
+  return level_nibbles(b.q.data());
 }
 Levels levels(const BlockMXFP4& b, unsigned) {
-  return nibbles(b.q.data());
+  return level_nibbles(b.q.data());
 }
 Levels levels(const BlockIQ4_XS& b, unsigned group) {
-  return nibbles(b.q.data() + 16 * group);
+  return level_nibbles(b.q.data() + 16 * group);
 }
 Levels levels(const BlockQ8_0& b, unsigned) {
   Levels level;
@@ -163,7 +163,7 @@ struct Form {
   int super;  // bytes a row and 256 columns
 };
 
-Form form_of(BlockType type) {
+Form plane_form_of(BlockType type) {
   switch (type) {
     case BlockType::Q4_0:
     case BlockType::IQ4_NL:
@@ -340,7 +340,7 @@ PlaneLayout plane_layout(BlockType type, std::int64_t rows, std::int64_t cols) {
     layout.bytes = aligned(rows * cols * (type == BlockType::F32 ? 4 : 2));
     return layout;
   }
-  const Form form = form_of(type);
+  const Form form = plane_form_of(type);
   constexpr int kElems = kTileRows * kTileCols;
   layout.row_tiles = row_tiles(rows);
   layout.col_tiles = (cols + kTileCols - 1) / kTileCols;
@@ -373,7 +373,7 @@ void repack_rows(BlockType type, const std::byte* src, std::int64_t rows, std::i
     return;
   }
   const PlaneLayout layout = plane_layout(type, rows, cols);
-  const Form form = form_of(type);
+  const Form form = plane_form_of(type);
   auto* out = reinterpret_cast<std::uint8_t*>(dst);
   const std::int64_t supers = (cols + kSuperCols - 1) / kSuperCols;
   for (std::int64_t tile = tile_begin; tile < tile_end; ++tile) {

@@ -23,6 +23,11 @@ namespace tessera::gpu {
 // `what` names what was tried: "cannot allocate 3.0 GB for weights: out of memory".
 Status status_of(int error, const char* what);
 
+// What is counted in bytes or rows, as the driver and containers take it.
+inline std::size_t as_size(std::int64_t n) {
+  return static_cast<std::size_t>(n);
+}
+
 // For tests: the n-th allocation from now on fails, of whatever thread; negative: none.
 void fail_allocation(int n);
 

@@ -6,13 +6,6 @@
 #include "base/check.h"
 
 namespace tessera::gpu {
-namespace {
-
-std::size_t as_size(std::int64_t bytes) {
-  return static_cast<std::size_t>(bytes);
-}
-
-}  // namespace
 
 GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
                      const GpuTraits& traits)

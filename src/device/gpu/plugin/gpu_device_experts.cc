@@ -10,10 +10,6 @@
 namespace tessera::gpu {
 namespace {
 
-std::size_t as_size(std::int64_t bytes) {
-  return static_cast<std::size_t>(bytes);
-}
-
 // In several chains: a device waits for it.
 double sum_of_squares(std::span<const float> x) {
   constexpr std::size_t kChains = 8;

@@ -5,13 +5,6 @@
 #include "base/check.h"
 
 namespace tessera::gpu {
-namespace {
-
-std::size_t as_size(std::int64_t n) {
-  return static_cast<std::size_t>(n);
-}
-
-}  // namespace
 
 GpuExpertSet::~GpuExpertSet() {
   static_cast<void>(GPU(SetDevice)(options_.index));

@@ -62,7 +62,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
   while (!calls.empty()) {
     std::size_t taken = 1;
     // Beside experts on their way there is no run: its blocks would wait until those that bring
-    // them have left their multiprocessors (docs/results.md, Whole layers in turns).
+    // them have left their multiprocessors (docs/results-gpu.md, Whole layers in turns).
     if (const int layers = memory_.side.busy() ? 0 : run_length(calls, shape); layers > 0) {
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
       taken = 2 * static_cast<std::size_t>(layers);
