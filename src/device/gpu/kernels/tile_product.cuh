@@ -5,6 +5,7 @@
 #include "device/gpu/kernels/formats.cuh"
 #include "device/gpu/kernels/half_rows.cuh"
 #include "device/gpu/kernels/sizes.h"
+#include "device/gpu/kernels/warpgroup.cuh"
 
 namespace tessera::gpu {
 
