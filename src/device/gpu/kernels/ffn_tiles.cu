@@ -187,6 +187,15 @@ __device__ __forceinline__ void expert_work(const TileProduct& args, const Plane
     output_work<kType, kColumns, kMost>(args, a, work, shared);
 }
 
+// Of a size that is never launched here: it must not pass for done.
+__device__ __forceinline__ void refuse_tile() {
+#ifdef TESSERA_HIP
+  __builtin_trap();
+#else
+  __trap();
+#endif
+}
+
 // kGateUp: hidden activations, else down. An expert's tile takes the narrower code that holds it.
 template <BlockType kType, int kMost, bool kGateUp>
 __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
@@ -204,7 +213,7 @@ __global__ void __launch_bounds__(kTileThreads<kMost>, kTileBlocks<kMost>)
     else if constexpr (kMost > kFewTokens)
       expert_work<kType, kMost, kMost, kGateUp>(args, a, b, work, shared);
   } else {
-    __trap();
+    refuse_tile();
   }
 }
 
