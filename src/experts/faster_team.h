@@ -6,11 +6,11 @@
 //
 // Cores that share their units, a virtual machine's or other programs' make it unknowable
 // beforehand: on 32 virtual cores, of which others took some, 15 threads read experts 1.5 times as
-// fast as 31, since a job ends with its last piece (docs/results-gpu.md). They take turns, kBlock jobs
-// each, of which the first only wakes who slept, until kBlocks of each are known; then the faster
-// one computes, and the other one is tried again for a block after every kPause jobs. Of a block
-// counts the median of its last jobs: one that another program held up says nothing. Which team
-// computes changes no bit. Threads: one.
+// fast as 31, since a job ends with its last piece (docs/results-gpu.md). They take turns, kBlock
+// jobs each, of which the first only wakes who slept, until kBlocks of each are known; then the
+// faster one computes, and the other one is tried again for a block after every kPause jobs. Of a
+// block counts the median of its last jobs: one that another program held up says nothing. Which
+// team computes changes no bit. Threads: one.
 #pragma once
 
 #include <algorithm>
