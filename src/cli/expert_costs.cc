@@ -10,8 +10,8 @@
 namespace tessera::cli {
 namespace {
 
-nlohmann::json expert_key_of(const Model& model, const HostMeasureOptions& host) {
-  nlohmann::json experts = {{"embd", model.spec().n_embd}};
+SortedJson expert_key_of(const Model& model, const HostMeasureOptions& host) {
+  SortedJson experts = {{"embd", model.spec().n_embd}};
   const std::vector<LayerSpec>& layers = model.spec().layers;
   for (std::size_t l = 0; l < layers.size(); ++l) {
     if (!layers[l].moe) continue;

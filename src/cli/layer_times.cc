@@ -16,8 +16,6 @@
 namespace tessera::cli {
 namespace {
 
-using SortedJson = nlohmann::json;
-
 // Spawned workers are alike where they are started alike, whatever their number; one at an address
 // may be another program or processor there by now. GPUs of one model are alike: two measurements
 // of the same differ by what else the machine does, which must not decide between them.

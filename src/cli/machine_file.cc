@@ -18,8 +18,6 @@
 namespace tessera::cli {
 namespace {
 
-using SortedJson = nlohmann::json;
-
 // A longer file is none of ours; neither does one grow so long (kMostEntries).
 constexpr std::size_t kMostBytes = std::size_t{16} << 20;
 constexpr std::size_t kMostEntries = 200;

@@ -19,6 +19,9 @@
 
 namespace tessera::cli {
 
+// What the file consists of. Its keys stand in order, so that equal ones compare equal.
+using SortedJson = nlohmann::json;
+
 // The speed of `threads` threads together; more than there are cores do no more.
 MeasuredSpeed measured_speed(const MachineSpeed& speed, int threads);
 
@@ -32,11 +35,11 @@ std::optional<MeasuredSpeed> saved_speed(int threads, cpu::Isa isa);
 std::optional<MeasuredSpeed> quick_speed(const ThreadTeamOptions& team, cpu::Isa isa,
                                          std::int64_t memory);
 
-void save_expert_times(const nlohmann::json& key, const HostExpertTimes& times);
-std::optional<HostExpertTimes> saved_expert_times(const nlohmann::json& key);
+void save_expert_times(const SortedJson& key, const HostExpertTimes& times);
+std::optional<HostExpertTimes> saved_expert_times(const SortedJson& key);
 
-void save_layer_times(const nlohmann::json& key, const MeasuredLayers& measured);
+void save_layer_times(const SortedJson& key, const MeasuredLayers& measured);
 // Nothing but usable() times of a model of so many layers.
-std::optional<MeasuredLayers> saved_layer_times(const nlohmann::json& key, int n_layer);
+std::optional<MeasuredLayers> saved_layer_times(const SortedJson& key, int n_layer);
 
 }  // namespace tessera::cli
