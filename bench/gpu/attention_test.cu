@@ -1,6 +1,7 @@
 // Attention over pages against its formula in double precision: a context built up in steps, every
 // page format, windows, soft caps, gates, shared keys.
 #include "harness.h"
+#include "left_rounded.h"
 
 namespace tessera::gpu::bench {
 namespace {
@@ -180,8 +181,77 @@ void run(const Case& c, const std::vector<std::vector<int>>& steps, std::uint64_
                 std::to_string(int(c.format)) + " window " + std::to_string(c.window) + " step " +
                 std::to_string(number++) + " rows " + std::to_string(n),
             out.get(), want, tolerance);
+    if (attention_leaves_rounded(args)) {
+      const int width = c.n_head * c.dv;
+      const Input behind{
+          .kind = InputKind::plain, .x = out.data(), .stride = width, .cols = width};
+      check("attention, step " + std::to_string(number) + " rounded",
+            left_rounded(runner, behind, rows.step.rows));
+    }
     for (std::size_t i = 0; i < n_sequences; ++i) positions[i] += lengths[i];
   }
+}
+
+// A row beside a neighbour of two rows, whose head norms and turns go by a kernel of their own, and
+// the row alone, which is placed where it is attended to: the same bits, in its page too.
+void run_beside(const Case& c, int context, std::uint64_t seed) {
+  Random random(seed);
+  const KvGeometry kv{c.n_kv, c.dk, c.dv, c.format};
+  const int pages = (context + 1 + kPageTokens) / kPageTokens, q_head = c.dk;
+  const std::int64_t page_bytes = kv_layer_page_bytes(kv);
+  std::vector<__half> before;
+  for (const float x : random.normals(std::size_t(2 * pages * page_bytes) / 2))
+    before.push_back(__float2half_rn(x));
+  std::vector<std::int32_t> table;
+  for (int i = 0; i < 2 * pages; ++i) table.push_back(i);
+  const DeviceArray<std::int32_t> dtable(table);
+  const DeviceArray<float> q(random.normals(std::size_t(3 * c.n_head * q_head))),
+      k(random.normals(std::size_t(3 * c.n_kv * c.dk))),
+      v(random.normals(std::size_t(3 * c.n_kv * c.dv))),
+      norm(random.normals(std::size_t(c.dk))), turns(random.normals(std::size_t(3 * c.n_rot)));
+  std::vector<std::vector<float>> outs;
+  std::vector<std::vector<__half>> stored;
+  for (const std::vector<int>& lengths : {std::vector<int>{1, 2}, std::vector<int>{1}}) {
+    const TestRows rows(lengths, std::vector<int>(lengths.size(), context));
+    DeviceArray<__half> pool(before);
+    DeviceArray<float> out(std::size_t(3 * c.n_head * c.dv));
+    const AttentionArgs args{.step = rows.step,
+                             .kv = kv,
+                             .n_head = c.n_head,
+                             .q = q.data(),
+                             .q_stride = c.n_head * q_head,
+                             .q_head_stride = q_head,
+                             .k = k.data(),
+                             .v = c.value_is_key ? nullptr : v.data(),
+                             .k_stride = c.n_kv * c.dk,
+                             .v_stride = c.n_kv * c.dv,
+                             .q_norm = c.qk_norm ? norm.data() : nullptr,
+                             .k_norm = c.qk_norm ? norm.data() : nullptr,
+                             .eps = 1e-6f,
+                             .n_rot = c.n_rot,
+                             .cos = turns.data(),
+                             .sin = turns.data(),
+                             .scale = 0.1f,
+                             .window = c.window,
+                             .pool = reinterpret_cast<std::byte*>(pool.data()),
+                             .page_stride = page_bytes,
+                             .page_table = dtable.data(),
+                             .table_stride = pages,
+                             .max_context = context + 2,
+                             .out = out.data(),
+                             .out_stride = c.n_head * c.dv};
+    Runner runner(attention_workspace(args) + 256);
+    runner.fresh();
+    GPU_OK(attention(runner.launch, args));
+    runner.sync();
+    outs.push_back(out.get()), stored.push_back(pool.get());
+  }
+  const std::string name = "attention beside a neighbour, heads " + std::to_string(c.n_head) +
+                           " dims " + std::to_string(c.dk) + ": ";
+  check(name + "out",
+        std::memcmp(outs[0].data(), outs[1].data(), std::size_t(c.n_head * c.dv) * 4) == 0);
+  check(name + "page", std::memcmp(stored[0].data(), stored[1].data(),
+                                   std::size_t(pages * page_bytes)) == 0);
 }
 
 }  // namespace
@@ -200,6 +270,15 @@ void test_attention() {
   run({12, 1, 48, 80, 48, KvFormat::f16, 0, 0, none, false, false, false}, mixed, 7);
   run({24, 4, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false},
       {{600}, {1}, {2}, {33}}, 8);
+  // Placed by the kernel that attends: as many heads as a KV head may have, values that are keys.
+  run({16, 1, 128, 128, 64, KvFormat::f16, 0, 0, none, true, false, false}, mixed, 21);
+  run({12, 1, 64, 64, 32, KvFormat::f16, 0, 0, none, true, false, true}, mixed, 22);
+  run({4, 2, 256, 256, 64, KvFormat::f16, 70, 0, none, false, false, true}, mixed, 23);
+  for (const int context : {0, 63, 64, 700, 5000}) {
+    run_beside({16, 2, 256, 256, 64, KvFormat::f16, 0, 0, none, true, false, false}, context, 24);
+    run_beside({16, 1, 128, 128, 0, KvFormat::f16, 0, 0, none, true, false, true}, context, 25);
+    run_beside({9, 3, 64, 64, 32, KvFormat::f16, 100, 0, none, false, false, false}, context, 26);
+  }
   // Rows around the contexts from which on spans are longer, alone and side by side.
   for (const KvFormat format : {KvFormat::f16, KvFormat::q8_0})
     run({1, 1, 64, 64, 32, format, 0, 0, none, true, false, false},

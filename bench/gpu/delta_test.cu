@@ -2,9 +2,9 @@
 // single rows; odd sizes, both groupings.
 #include <cstring>
 
-#include "device/gpu/kernels/project_decode.cuh"
 #include "device/gpu/kernels/sizes.h"
 #include "harness.h"
+#include "left_rounded.h"
 
 namespace tessera::gpu::bench {
 namespace {
@@ -197,17 +197,7 @@ struct Decode {
 // What a product finds rounded is what it would have rounded itself.
 void check_rounded(Decode& d, Runner& runner, const std::string& name) {
   const int width = d.spec.value_width(), rows = 37;
-  const std::vector<std::byte> left = runner.workspace.get();
-  const auto row_bytes = std::size_t(rounded_row_bytes(width));
-  DeviceArray<std::byte> rounded(row_bytes * std::size_t(d.n));
-  GPU_OK(round_rows(runner.launch, d.behind(), d.n, rounded.data()));
-  runner.sync();
-  const std::vector<std::byte> want = rounded.get();
-  bool same = true;
-  for (std::size_t i = 0; i < std::size_t(d.n); ++i)
-    same &= std::memcmp(left.data() + i * row_bytes, want.data() + i * row_bytes,
-                        std::size_t(width / kSuperCols * kSuperBytes)) == 0;
-  check(name + " rounded", same);
+  check(name + " rounded", left_rounded(runner, d.behind(), d.n));
   const TestMatrix w(BlockType::Q4_K, rows, width, 5, false);
   DeviceArray<float> product(std::size_t(d.n * rows));
   Launch launch = runner.launch;
@@ -257,6 +247,53 @@ void check_gates(Decode& d, Runner& runner, const StepRows& step, BlockType type
         std::memcmp(d.out.get().data(), out.data(), out.size() * 4) == 0);
   check(name + " state with gates",
         std::memcmp(d.state.get().data(), state.data(), state.size() * 4) == 0);
+}
+
+// What a long text leaves of a state that hardly decays.
+void run_long(int tokens, std::uint64_t seed) {
+  const GatedDeltaSpec spec{1, 1, 128, 128, 4, true};
+  Decode d(spec, 1, seed);
+  d.before = std::vector<float>(std::size_t(d.stride), 0.0f);
+  d.a.put(std::vector<float>{-1e-4f});
+  Reference reference(spec);
+  reference.taps = d.taps.get(), reference.dt_bias = d.dt_bias.get(), reference.a = d.a.get();
+  Runner runner(delta_workspace(spec, 1) + 256);
+  std::vector<float> got;
+  std::vector<double> want;
+  for (int i = 0; i < tokens; ++i) {
+    const std::vector<float> qkv = d.random.normals(std::size_t(spec.conv_channels())),
+                             gates = d.random.normals(2);
+    d.qkv.put(qkv), d.alpha.put({gates[0]}), d.beta.put({gates[1]});
+    const TestRows one({1}, {i});
+    d.take(runner, one.step, 0);
+    got = d.out.get(), d.before = d.state.get();
+    want = reference.row(qkv.data(), &gates[0], &gates[1]);
+  }
+  compare("delta, token " + std::to_string(tokens), got, want, 2e-5);
+}
+
+// Rows of a sequence together, up to the most that go row by row, and one by one: the same bits.
+void run_rows(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
+  const std::string name = "delta, " + std::to_string(n) + " rows of a sequence: ";
+  Decode d(spec, n, seed);
+  Runner runner(delta_workspace(spec, n) + 256);
+  const TestRows together({n}, {d.positions[0]});
+  d.take(runner, together.step, 0);
+  const std::vector<float> out = d.out.get(), state = d.state.get();
+  std::vector<float> alone, slot = d.before;
+  for (int i = 0; i < n; ++i) {
+    d.before = slot;
+    // take() counts slots like rows: the row's own is the sequence's.
+    std::copy_n(slot.data(), d.stride, d.before.data() + i * d.stride);
+    const TestRows one({1}, {d.positions[0] + i});
+    d.take(runner, one.step, i);
+    const auto first = std::size_t(i * spec.value_width());
+    const std::vector<float> got = d.out.get(), after = d.state.get();
+    alone.insert(alone.end(), got.begin() + first, got.begin() + first + spec.value_width());
+    std::copy_n(after.data() + i * d.stride, d.stride, slot.data());
+  }
+  check(name + "out", std::memcmp(out.data(), alone.data(), alone.size() * 4) == 0);
+  check(name + "state", std::memcmp(state.data(), slot.data(), std::size_t(d.stride) * 4) == 0);
 }
 
 void run_heads(const GatedDeltaSpec& spec, int n, std::uint64_t seed) {
@@ -332,6 +369,9 @@ void test_gated_delta() {
     run_heads({2, 4, 128, 128, 4, false}, rows, 40);
     run_heads({2, 6, 128, 128, 4, true}, rows, 41);
   }
+  run_long(400, 52);
+  run_rows({2, 4, 128, 128, 4, false}, 5, 50);
+  run_rows({1, 3, 48, 80, 4, true}, kLeastChunkedRows - 1, 51);
   run_heads({1, 3, 128, 128, 4, true}, 3, 42);    // half a super-block at the end
   run_heads({2, 4, 128, 128, 4, false}, 11, 43);  // more rows than are rounded
 }

@@ -287,6 +287,9 @@ class DenseBench {
       in.rounded =
           rows <= 8 && leaves_rounded(runner_.launch, kDelta,
                                       {.rows = rows, .n_sequences = rows, .max_sequence_rows = 1});
+    } else {
+      in.rounded = attention_leaves_rounded(
+          {.step = {.rows = rows}, .kv = {kKv, kDim, kDim, KvFormat::f16}, .n_head = kHeads});
     }
     GPU_OK(project(runner_.launch, {.input = in,
                                     .rows = rows,

@@ -214,6 +214,9 @@ class Mixture {
       in.rounded =
           rows <= 8 && leaves_rounded(runner_.launch, kDelta,
                                       {.rows = rows, .n_sequences = rows, .max_sequence_rows = 1});
+    } else {
+      in.rounded = attention_leaves_rounded(
+          {.step = {.rows = rows}, .kv = {kKv, kDim, kDim, KvFormat::f16}, .n_head = kHeads});
     }
     return {
         .input = in, .rows = rows, .n_outputs = 1, .outputs = {{{l.out, b_.hidden, kEmbd, true}}}};

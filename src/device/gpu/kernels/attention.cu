@@ -25,13 +25,26 @@ AttentionScratch attention_scratch(const AttentionArgs& args, void* workspace) {
 
 GpuError attention(const Launch& launch, const AttentionArgs& args) {
   const AttentionScratch scratch = attention_scratch(args, launch.workspace);
-  GpuError error = place_rows(launch, args, scratch);
+  GpuError error{};
+  if (!attention_places(args)) error = place_rows(launch, args, scratch);
   if (error != GpuError{}) return error;
   if (has_prefill_attention(args)) return attend_prefill(launch, args, scratch);
   error = has_decode_attention(args) ? attend_decode(launch, args, scratch)
                                      : attend_plain(launch, args, scratch);
-  if (error == GpuError{}) error = combine_spans(launch, args, scratch);
+  if (error == GpuError{})
+    error = combine_spans(launch, args, scratch,
+                          attention_leaves_rounded(args)
+                              ? static_cast<std::byte*>(launch.workspace)
+                              : nullptr);
   return error;
+}
+
+// In the place of the queries, which nobody reads any more when spans are combined.
+bool attention_leaves_rounded(const AttentionArgs& args) {
+  const int dims = args.kv.head_dim_v, width = args.n_head * dims;
+  return args.step.rows >= 2 && args.step.rows <= kDecodeRows && dims % kWarp == 0 &&
+         width % kSuperCols == 0 &&
+         rounded_row_bytes(width) <= std::int64_t{args.n_head} * args.kv.head_dim_k * 4;
 }
 
 }  // namespace tessera::gpu

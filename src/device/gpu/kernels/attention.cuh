@@ -71,15 +71,18 @@ GpuError place_rows(const Launch& launch, const AttentionArgs& args,
                     const AttentionScratch& scratch);
 GpuError attend_plain(const Launch& launch, const AttentionArgs& args,
                       const AttentionScratch& scratch);
-// Few rows over f16 pages.
+// Few rows over f16 pages. attention_places(): it norms, turns and stores what it reads by itself,
+// in place of place_rows().
 bool has_decode_attention(const AttentionArgs& args);
+bool attention_places(const AttentionArgs& args);
 GpuError attend_decode(const Launch& launch, const AttentionArgs& args,
                        const AttentionScratch& scratch);
 // Many rows over f16 pages; writes args.out, gated.
 bool has_prefill_attention(const AttentionArgs& args);
 GpuError attend_prefill(const Launch& launch, const AttentionArgs& args,
                         const AttentionScratch& scratch);
+// To args.out, gated; to `rounded`, if it is not null, as round_rows() leaves them.
 GpuError combine_spans(const Launch& launch, const AttentionArgs& args,
-                       const AttentionScratch& scratch);
+                       const AttentionScratch& scratch, std::byte* rounded);
 
 }  // namespace tessera::gpu

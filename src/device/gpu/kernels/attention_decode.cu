@@ -1,6 +1,9 @@
 // Attention of few rows over f16 pages: one block a row, KV head and span (attention_span.cuh).
+// Where no row sees another one of the step the block also norms and turns its query heads, and
+// who has the row's own token puts its key and value into their page: a kernel less.
 // Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head (16,384 tokens of 2 heads
 // of 256: 33.5 MB, 7.3 us).
+#include "device/gpu/kernels/attention_head.cuh"
 #include "device/gpu/kernels/attention_span.cuh"
 
 namespace tessera::gpu {
@@ -9,6 +12,7 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kWarps = kThreads / kWarp;
 constexpr int kMaxHeads = 16;
+constexpr int kMostPlaced = 256;  // columns of a head, whose room is shared memory's
 
 // Fetches the keys and values of the span's first `tokens` into L2.
 template <int kDim>
@@ -25,12 +29,79 @@ __device__ __forceinline__ void prefetch_span(const KvHead& place, int tokens,
   }
 }
 
+// What a block that places loads ahead of the wait: a lane's part of the norms' weights and turns.
 template <int kDim>
+struct PlaceConstants {
+  using Head = HeadConstants<kDim / kWarp>;
+  Head query, key;
+  __device__ __forceinline__ PlaceConstants(const AttentionArgs& args, int row, int lane) {
+    const int half = args.n_rot / 2;
+    const float *cos = args.cos + row * half, *sin = args.sin + row * half;
+    query = load_constants<kDim / kWarp>(args.q_norm, kDim, cos, sin, half, lane);
+    key = load_constants<kDim / kWarp>(args.k_norm, kDim, cos, sin, half, lane);
+  }
+};
+
+// As place_rows() does it: a warp a query head, to shared memory, scaled; then where `page` is not
+// null the row's key and value, a warp each, to number `token` of it.
+template <int kDim>
+__device__ __forceinline__ void place_heads(const AttentionArgs& args,
+                                            const PlaceConstants<kDim>& constants, int row,
+                                            int kv_head, int heads, std::byte* page, int token,
+                                            float (*values)[kDim]) {
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
+  const KvHead at = kv_head_at(args.kv, kv_head);
+  const auto put_page = [&](std::int64_t part, const float* from) {
+    auto* to = reinterpret_cast<__half*>(page + part) + token * kDim;
+    for (int d = lane; d < kDim; d += kWarp) to[d] = page_half(from[d]);
+  };
+  const float* key = args.k + row * args.k_stride + kv_head * kDim;
+  const float* value = args.v == nullptr ? key : args.v + row * args.v_stride + kv_head * kDim;
+  // All that a warp has is asked for at once: query heads, then the key, then the value.
+  constexpr int kRounds = (kMaxHeads + 2 + kWarps - 1) / kWarps;
+  const int n = heads + (page == nullptr ? 0 : 2);
+  float x[kRounds][kDim / kWarp];
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    const int head = warp + i * kWarps;
+    const float* query =
+        args.q + row * args.q_stride + (kv_head * heads + head) * args.q_head_stride;
+    if (head < n)
+      load_head(head < heads ? query : head == heads ? key : value, kDim, lane, x[i]);
+  }
+#pragma unroll
+  for (int i = 0; i < kRounds; ++i) {
+    const int head = warp + i * kWarps;
+    if (head >= n) break;
+    float* own = values[head];
+    const bool is_query = head < heads, is_value = head > heads;
+    const auto& early = is_query ? constants.query : constants.key;
+    const bool norm =
+        is_query ? args.q_norm != nullptr : !is_value && args.k_norm != nullptr;
+    norm_and_turn(args, row, x[i], early, norm, !is_value, kDim, own);
+    if (is_query)
+      for (int d = lane; d < kDim; d += kWarp) own[d] *= args.scale;
+    else
+      put_page(is_value ? at.v : at.k, own);
+  }
+}
+
+// Shared memory of a block that places: the query heads, and room to norm the key and the value.
+template <int kDim, bool kPlaces>
+struct alignas(16) PlaceRoom {
+  float heads[kMaxHeads + 2][kDim];
+};
+template <int kDim>
+struct PlaceRoom<kDim, false> {};
+
+template <int kDim, bool kPlaces>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
                   const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
   __shared__ SpanShared<kMaxHeads> s;
   __shared__ const std::byte* pages[kSpanPages];
+  __shared__ PlaceRoom<kDim, kPlaces> room;
   // The step's tables are older than the kernel before this one, and so are all keys and values but
   // the step's own.
   const int row = static_cast<int>(blockIdx.x), kv_head = static_cast<int>(blockIdx.y);
@@ -56,22 +127,35 @@ __global__ void __launch_bounds__(kThreads)
   }
   __syncthreads();
   prefetch_span<kDim>(place, min(tokens.end - start, size), pages);
-  chain_wait();
-  chain_trigger();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const float* q = scratch.q + head * kDim;
+  if constexpr (kPlaces) {
+    const PlaceConstants<kDim> constants(args, row, lane);
+    const bool own = tokens.end <= start + size;  // the row's token is in this span
+    auto* page = const_cast<std::byte*>(pages[(position - start) / kPageTokens % kSpanPages]);
+    chain_wait();
+    chain_trigger();
+    place_heads<kDim>(args, constants, row, kv_head, heads, own ? page : nullptr,
+                      position % kPageTokens, room.heads);
+    q = room.heads[0];
+    __syncthreads();
+  } else {
+    chain_wait();
+    chain_trigger();
+  }
   const auto put = [&](int of_head, int at, float value) {
     partial[of_head * stride + at] = value;
   };
   hide_scores<kWarps>(heads, tokens, s);
   if (has_scores<kWarps>(tokens)) {
-    const QueryRegisters<kDim> queries(scratch.q + head * kDim, heads,
-                                       static_cast<int>(threadIdx.x) % kWarp);
-    PageRows<kDim> keys{pages, place.k};
+    const QueryRegisters<kDim> queries(q, heads, lane);
+    PageRows<kDim, kPlaces> keys{pages, place.k};
     score_tokens<kDim, kWarps, 2>(queries, keys, heads, args.softcap, tokens, s);
   }
   __syncthreads();
   weigh_span<kWarps>(heads, kDim, tokens, put, s);
   __syncthreads();
-  PageRows<kDim> values{pages, place.v};
+  PageRows<kDim, kPlaces> values{pages, place.v};
   sum_values<kDim, kWarps, 4>(values, heads, tokens, put, s);
 }
 
@@ -84,15 +168,21 @@ bool has_decode_attention(const AttentionArgs& args) {
          args.n_head / args.kv.kv_heads <= kMaxHeads && args.step.rows <= kDecodeRows;
 }
 
+bool attention_places(const AttentionArgs& args) {
+  return has_decode_attention(args) && args.step.max_sequence_rows == 1 && args.k != nullptr &&
+         !args.v_norm && args.kv.head_dim_k <= kMostPlaced;
+}
+
 GpuError attend_decode(const Launch& launch, const AttentionArgs& args,
                        const AttentionScratch& scratch) {
   const dim3 grid(static_cast<unsigned>(args.step.rows), static_cast<unsigned>(args.kv.kv_heads),
                   static_cast<unsigned>(scratch.spans));
   const int dim = args.kv.head_dim_k;
-  const auto kernel = dim == 64    ? decode_kernel<64>
-                      : dim == 128 ? decode_kernel<128>
-                      : dim == 256 ? decode_kernel<256>
-                                   : decode_kernel<512>;
+  const bool places = attention_places(args);
+  const auto kernel = dim == 64    ? (places ? decode_kernel<64, true> : decode_kernel<64, false>)
+                      : dim == 128 ? (places ? decode_kernel<128, true> : decode_kernel<128, false>)
+                      : dim == 256 ? (places ? decode_kernel<256, true> : decode_kernel<256, false>)
+                                   : decode_kernel<512, false>;
   return launch_kernel(launch, kernel, grid, dim3(kThreads), 0, args, scratch);
 }
 

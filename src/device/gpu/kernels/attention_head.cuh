@@ -52,6 +52,29 @@ __device__ __forceinline__ void turn_pair(float* values, int i, int half, float 
   values[i + half] = __fmaf_rn(b, cos, __fmul_rn(a, sin));
 }
 
+template <int kEach>
+__device__ __forceinline__ void load_head(const float* x, int dims, int lane, float (&to)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) to[i] = i * kWarp + lane < dims ? x[i * kWarp + lane] : 0.0f;
+}
+// values[d] = norm(x)[d], turned where asked. All by one warp; ends with the warp in step.
+template <int kEach>
+__device__ __forceinline__ void norm_and_turn(const AttentionArgs& args, int row,
+                                              const float (&x)[kEach],
+                                              const HeadConstants<kEach>& early, bool norm,
+                                              bool turn, int dims, float* values) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  put_head<kEach>(x, early, norm, dims, args.eps, lane, values);
+  if (!turn) return;
+  const int half = args.n_rot / 2;
+  for (int i = lane; i < half; i += kWarp) {
+    const float c = i == lane ? early.cos : args.cos[row * half + i];
+    const float s = i == lane ? early.sin : args.sin[row * half + i];
+    turn_pair(values, i, half, c, s);
+  }
+  __syncwarp();
+}
+
 // As a page keeps it. An infinity would make NaN of the zero weight that other rows give it.
 __device__ __forceinline__ __half page_half(float x) {
   return __float2half_rn(fminf(fmaxf(x, -65504.0f), 65504.0f));

@@ -12,25 +12,6 @@ constexpr int kMaxHeadDim = 512;
 constexpr int kEach = kMaxHeadDim / kWarp;
 using Early = HeadConstants<kEach>;
 
-// values[d] = norm(x)[d], turned where asked. All by one warp; ends with the warp in step.
-__device__ __forceinline__ void norm_and_turn(const AttentionArgs& args, int row, const float* x,
-                                              const Early& early, bool norm, bool turn, int dims,
-                                              float* values) {
-  const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  float read[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) read[i] = i * kWarp + lane < dims ? x[i * kWarp + lane] : 0.0f;
-  put_head<kEach>(read, early, norm, dims, args.eps, lane, values);
-  if (!turn) return;
-  const int half = args.n_rot / 2;
-  for (int i = lane; i < half; i += kWarp) {
-    const float c = i == lane ? early.cos : args.cos[row * half + i];
-    const float s = i == lane ? early.sin : args.sin[row * half + i];
-    turn_pair(values, i, half, c, s);
-  }
-  __syncwarp();
-}
-
 __device__ void store_head(KvFormat format, const float* values, int dims, int token,
                            std::byte* head) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -94,8 +75,10 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   }
   chain_wait();
   chain_trigger();
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float x[kEach];
   if (is_query) {
-    const float* x = args.q + row * args.q_stride + at * args.q_head_stride;
+    load_head(args.q + row * args.q_stride + at * args.q_head_stride, kv.head_dim_k, lane, x);
     norm_and_turn(args, row, x, early, args.q_norm != nullptr, true, kv.head_dim_k, own);
     store_query(scratch, own, args.scale, std::int64_t{row} * args.n_head + at, kv.head_dim_k);
     return;
@@ -104,12 +87,14 @@ __global__ void __launch_bounds__(kWarps* kWarp)
   const KvHead place = kv_head_at(kv, head);
   const float* key = args.k + row * args.k_stride + head * kv.head_dim_k;
   if (is_key) {
-    norm_and_turn(args, row, key, early, args.k_norm != nullptr, true, kv.head_dim_k, own);
+    load_head(key, kv.head_dim_k, lane, x);
+    norm_and_turn(args, row, x, early, args.k_norm != nullptr, true, kv.head_dim_k, own);
     store_head(kv.format, own, kv.head_dim_k, position % kPageTokens, page + place.k);
   } else {
     const float* value =
         args.v == nullptr ? key : args.v + row * args.v_stride + head * kv.head_dim_v;
-    norm_and_turn(args, row, value, early, args.v_norm, false, kv.head_dim_v, own);
+    load_head(value, kv.head_dim_v, lane, x);
+    norm_and_turn(args, row, x, early, args.v_norm, false, kv.head_dim_v, own);
     store_head(kv.format, own, kv.head_dim_v, position % kPageTokens, page + place.v);
   }
 }

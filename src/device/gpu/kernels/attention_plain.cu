@@ -1,6 +1,7 @@
 // Attention in plain f32 arithmetic, for every page format and head size: what the tensor-core
 // kernels do not take, and what they are tested against. One block a row, KV head and span.
 #include "device/gpu/kernels/attention.cuh"
+#include "device/gpu/kernels/super_input.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -136,11 +137,34 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kCombineThreads = 128;
 
+// Of few spans each thread makes all factors for itself: all loads at once, and no barrier.
+constexpr int kFewSpans = 8;
+__device__ __forceinline__ void combine_few(const float* span, int n, int dims, int column,
+                                            float& sum, float& value) {
+  float tops[kFewSpans], shares[kFewSpans], values[kFewSpans];
+#pragma unroll
+  for (int i = 0; i < kFewSpans; ++i) {
+    if (i >= n) break;
+    const float* of = span + i * (dims + 2);
+    tops[i] = of[dims], shares[i] = of[dims + 1], values[i] = of[column];
+  }
+  float top = -INFINITY;
+#pragma unroll
+  for (int i = 0; i < kFewSpans; ++i) top = i < n ? fmaxf(top, tops[i]) : top;
+#pragma unroll
+  for (int i = 0; i < kFewSpans; ++i) {
+    if (i >= n) break;
+    const float factor = expf(tops[i] - top);
+    sum = fmaf(shares[i], factor, sum);
+    value = fmaf(values[i], factor, value);
+  }
+}
+
 // One block a row, head and kCombineThreads columns. The spans' factors are made once, a chunk of
 // spans at a time.
 __global__ void __launch_bounds__(kCombineThreads)
     combine_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args,
-                   const TESSERA_GRID_CONSTANT AttentionScratch scratch) {
+                   const TESSERA_GRID_CONSTANT AttentionScratch scratch, std::byte* rounded) {
   __shared__ float factor[kCombineThreads], share[kCombineThreads], tops[kCombineThreads / kWarp];
   const int row = static_cast<int>(blockIdx.x), head = static_cast<int>(blockIdx.y);
   const int thread = static_cast<int>(threadIdx.x);
@@ -158,31 +182,43 @@ __global__ void __launch_bounds__(kCombineThreads)
   chain_wait();
   chain_trigger();
   const float gate = mine ? gate_factor(args, row, head, column) : 0.0f;
-  float top = -INFINITY;
-  for (int i = first + thread; i <= last; i += kCombineThreads)
-    top = fmaxf(top, from[i * (dims + 2) + dims]);
-  top = warp_max(top);
-  if (thread % kWarp == 0) tops[thread / kWarp] = top;
-  __syncthreads();
-  for (int w = 0; w < kCombineThreads / kWarp; ++w) top = fmaxf(top, tops[w]);
   float sum = 0, value = 0;
-  for (int start = first; start <= last; start += kCombineThreads) {
-    const int n = min(kCombineThreads, last + 1 - start);
+  if (last - first < kFewSpans) {
+    combine_few(from + static_cast<std::int64_t>(first) * (dims + 2), last + 1 - first, dims,
+                mine ? column : 0, sum, value);
+  } else {
+    float top = -INFINITY;
+    for (int i = first + thread; i <= last; i += kCombineThreads)
+      top = fmaxf(top, from[i * (dims + 2) + dims]);
+    top = warp_max(top);
+    if (thread % kWarp == 0) tops[thread / kWarp] = top;
     __syncthreads();
-    if (thread < n) {
-      const float* span = from + static_cast<std::int64_t>(start + thread) * (dims + 2) + dims;
-      factor[thread] = expf(span[0] - top);
-      share[thread] = span[1];
-    }
-    __syncthreads();
-    const float* span = from + static_cast<std::int64_t>(start) * (dims + 2) + (mine ? column : 0);
+    for (int w = 0; w < kCombineThreads / kWarp; ++w) top = fmaxf(top, tops[w]);
+    for (int start = first; start <= last; start += kCombineThreads) {
+      const int n = min(kCombineThreads, last + 1 - start);
+      __syncthreads();
+      if (thread < n) {
+        const float* span = from + static_cast<std::int64_t>(start + thread) * (dims + 2) + dims;
+        factor[thread] = expf(span[0] - top);
+        share[thread] = span[1];
+      }
+      __syncthreads();
+      const float* span =
+          from + static_cast<std::int64_t>(start) * (dims + 2) + (mine ? column : 0);
 #pragma unroll 16
-    for (int i = 0; i < n; ++i) {
-      sum = fmaf(share[i], factor[i], sum);
-      value = fmaf(span[i * (dims + 2)], factor[i], value);
+      for (int i = 0; i < n; ++i) {
+        sum = fmaf(share[i], factor[i], sum);
+        value = fmaf(span[i * (dims + 2)], factor[i], value);
+      }
     }
   }
-  if (mine) args.out[row * args.out_stride + head * dims + column] = value / sum * gate;
+  if (!mine) return;
+  const float result = value / sum * gate;
+  args.out[row * args.out_stride + head * dims + column] = result;
+  if (rounded == nullptr) return;  // else heads are whole groups: all of the warp is here
+  const int at = head * dims + column;
+  round_lanes(result, thread % kWarp, at % kSuperCols / kWarp,
+              rounded_row(rounded, args.n_head * dims, row) + at / kSuperCols * kSuperBytes);
 }
 
 }  // namespace
@@ -196,11 +232,12 @@ GpuError attend_plain(const Launch& launch, const AttentionArgs& args,
 }
 
 GpuError combine_spans(const Launch& launch, const AttentionArgs& args,
-                       const AttentionScratch& scratch) {
+                       const AttentionScratch& scratch, std::byte* rounded) {
   const dim3 grid(
       static_cast<unsigned>(args.step.rows), static_cast<unsigned>(args.n_head),
       static_cast<unsigned>((args.kv.head_dim_v + kCombineThreads - 1) / kCombineThreads));
-  return launch_kernel(launch, combine_kernel, grid, dim3(kCombineThreads), 0, args, scratch);
+  return launch_kernel(launch, combine_kernel, grid, dim3(kCombineThreads), 0, args, scratch,
+                       rounded);
 }
 
 }  // namespace tessera::gpu

@@ -35,8 +35,8 @@ struct SpanTokens {
   }
 };
 
-// Where keys or values lie.
-template <int kDim>
+// Where keys or values lie. kWritten: some of them the block itself has written.
+template <int kDim, bool kWritten = false>
 struct PageRows {
   const std::byte* const* pages;
   std::int64_t at;  // from a page to the head's
@@ -48,7 +48,10 @@ struct PageRows {
   }
   template <typename T>
   __device__ __forceinline__ static T read(const T* from) {
-    return load_stream(from);
+    if constexpr (kWritten)
+      return *from;
+    else
+      return load_stream(from);
   }
 };
 

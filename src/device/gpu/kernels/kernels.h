@@ -147,7 +147,8 @@ struct Input {
   std::int64_t gate_stride = 0;
   bool gate_open = false;  // `gate` holds silu(gate) already
   int head_dim = 0;
-  bool rounded = false;  // gated_delta() left them so in the workspace (leaves_rounded())
+  // The call before left them so in the workspace (leaves_rounded(), attention_leaves_rounded()).
+  bool rounded = false;
   const std::int32_t* row_ids = nullptr;  // row i of the product reads row row_ids[i] of x
 };
 
@@ -236,6 +237,9 @@ struct AttentionArgs {
 };
 // Head norms, rotation, the rows' keys and values into their pages, attention, output gate.
 GpuError attention(const Launch& launch, const AttentionArgs& args);
+// Whether the rows then stand rounded in the launch's workspace, too, for the next call, which is
+// the product behind (Input::rounded).
+bool attention_leaves_rounded(const AttentionArgs& args);
 std::size_t attention_workspace(const AttentionArgs& args);
 
 // --- Gated delta net ---

@@ -25,7 +25,8 @@ __global__ void __launch_bounds__(kWarps* kWarp)
 }  // namespace
 
 GpuError round_rows(const Launch& launch, const Input& input, int rows, std::byte* out) {
-  // The delta rule has left them there (leaves_rounded()), and nothing came between.
+  // The mixer has left them there (leaves_rounded(), attention_leaves_rounded()), and nothing came
+  // between.
   if (input.rounded && out == launch.workspace) return GpuError{};
   const int blocks = (input.cols / kSuperCols + kWarps - 1) / kWarps;
   return launch_kernel(launch, round_kernel,

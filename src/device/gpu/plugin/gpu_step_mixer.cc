@@ -108,8 +108,11 @@ RunLayer GpuStep::attention_calls(int layer, const AttentionSpec& a, const StepS
                  .max_context = shape.max_context,
                  .out = s.wide_out,
                  .out_stride = out};
-  const Input mixed{
-      .kind = InputKind::plain, .x = s.wide_out, .stride = out, .cols = static_cast<int>(out)};
+  const Input mixed{.kind = InputKind::plain,
+                    .x = s.wide_out,
+                    .stride = out,
+                    .cols = static_cast<int>(out),
+                    .rounded = attention_leaves_rounded(l.attention)};
   l.out = output_args(layer, mixed, w.matrix(TensorRole::attn_output), shape);
   return l;
 }
