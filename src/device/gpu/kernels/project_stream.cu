@@ -6,9 +6,12 @@
 // weights on their way.
 //
 // One row is normed and rounded by each block, while its first weights come; several rows come
-// rounded (round_rows), and what gate and up have rounded comes so in any case.
+// rounded (round_rows), and what gate and up have rounded comes so in any case. On Hopper two
+// blocks share the columns: their sums, and the row's squares, meet in shared memory across the
+// cluster.
 #include <algorithm>
 
+#include "device/gpu/kernels/bulk_copy.cuh"
 #include "device/gpu/kernels/stream_line.cuh"
 
 namespace tessera::gpu {
@@ -16,64 +19,128 @@ namespace {
 
 constexpr int kWarps = kStreamWarps;
 constexpr int kAhead = 1;  // super-blocks that a warp fetches into L2 before the rows are there
+constexpr int kLeastSupers = 16;  // of a row whose columns two blocks share
 constexpr int kBatch = 2;  // of a row's super-blocks that a warp loads at a time
+
+// --- Between the blocks of a team ---
+
+// Ahead of the first store in the other block, which has to have begun.
+template <int kParts>
+__device__ __forceinline__ void team_begins() {
+#ifdef TESSERA_GPU_WGMMA
+  if constexpr (kParts > 1) cluster_arrive();
+#endif
+}
+template <int kParts>
+__device__ __forceinline__ void team_has_begun() {
+#ifdef TESSERA_GPU_WGMMA
+  if constexpr (kParts > 1) cluster_await();
+#endif
+}
+// To the same place of the other block.
+template <int kParts>
+__device__ __forceinline__ void give(const Team<kParts>& team, float* at, float value) {
+#ifdef TESSERA_GPU_WGMMA
+  if constexpr (kParts > 1) store_in(1 - team.rank, at, value);
+#endif
+}
+template <int kParts>
+__device__ __forceinline__ void team_sync() {
+#ifdef TESSERA_GPU_WGMMA
+  if constexpr (kParts > 1) cluster_sync();
+#endif
+}
 
 // --- Rows ---
 
-// Those of a row's super-blocks that are there rounded.
-template <int kCols>
-__device__ __forceinline__ void copy_supers(const SuperArgs& args, int first, int n, int warp,
-                                            int lane, char* shared) {
-  if constexpr (kCols > 1) {
-    for (int super = warp; super < args.here; super += kWarps)
-      copy_super(args, first, n, super, lane, shared);
-  } else {
-    const auto* from =
-        reinterpret_cast<const uint4*>(rounded_row(args.rounded, args.in.cols, first));
-#pragma unroll 4
-    for (int i = static_cast<int>(threadIdx.x); i < args.here * kSuperBytes / 16;
-         i += kWarps * kWarp)
-      reinterpret_cast<uint4*>(shared)[i] = from[i];
-  }
-}
+// Of the team's columns the block's stand in shared memory; squares of all of them.
+template <int kCols, int kParts>
+struct Rows {
+  const SuperArgs& args;
+  const Team<kParts>& team;
+  int first, n, warp, lane;
+  char* shared;
 
-// Waits for the kernels before and brings their rows to shared memory. Ends with a barrier.
-template <int kCols>
-__device__ __forceinline__ void wait_and_stage(const SuperArgs& args, int first, int n, int warp,
-                                               int lane, char* shared) {
-  Eight weight[kBatch];
-#pragma unroll
-  for (int i = 0; i < kBatch; ++i)
-    if (kCols == 1 && args.here + warp + i * kWarps < args.supers)
-      weight[i] = super_weight(args.in, args.here + warp + i * kWarps, lane);
-  chain_wait();
-  chain_trigger();
-  copy_supers<kCols>(args, first, n, warp, lane, shared);
-  // Of several rows, few that are not there.
-  if constexpr (kCols > 1) {
-    for (int i = args.here * n + warp; i < args.supers * n; i += kWarps)
-      stage_super(args.in, args.room, i % n, i / n, load_input(args.in, first + i % n, i / n, lane),
-                  super_weight(args.in, i / n, lane), lane, shared);
-  } else {
-    for (int base = args.here + warp; base < args.supers; base += kBatch * kWarps) {
-      InputSuper read[kBatch];
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int super = base + i * kWarps;
-        if (super >= args.supers) break;
-        read[i] = load_input(args.in, first, super, lane);
-        if (base != args.here + warp) weight[i] = super_weight(args.in, super, lane);
-      }
-#pragma unroll
-      for (int i = 0; i < kBatch; ++i) {
-        const int super = base + i * kWarps;
-        if (super >= args.supers) break;
-        stage_super(args.in, args.room, 0, super, read[i], weight[i], lane, shared);
-      }
+  // Those of the block's super-blocks that are there rounded.
+  __device__ __forceinline__ int here() const {
+    return max(0, min(team.supers, args.here - team.begin));
+  }
+  __device__ __forceinline__ void copy() const {
+    if constexpr (kCols > 1) {
+      for (int super = warp; super < here(); super += kWarps)
+        copy_super(args, first, n, team.begin + super, super, lane, shared);
+      if (kParts > 1 && args.in.kind == InputKind::rms_norm)
+        for (int i = warp; i < n; i += kWarps) copy_squares(i);
+    } else {
+      const auto* from =
+          reinterpret_cast<const uint4*>(rounded_row(args.rounded, args.in.cols, first) +
+                                         team.begin * kSuperBytes);
+#pragma unroll 4
+      for (int i = static_cast<int>(threadIdx.x); i < here() * kSuperBytes / 16;
+           i += kWarps * kWarp)
+        reinterpret_cast<uint4*>(shared)[i] = from[i];
     }
   }
-  __syncthreads();
-}
+  // A row's, of the super-blocks of all the team that are there rounded.
+  __device__ __forceinline__ void copy_squares(int i) const {
+    const float* from =
+        rounded_squares(rounded_row(args.rounded, args.in.cols, first + i), args.in.cols);
+    for (int super = lane; super < args.here; super += kWarp) *square(i, super) = from[super];
+  }
+  __device__ __forceinline__ float* square(int row, int super) const {
+    return reinterpret_cast<float*>(shared + args.room.squares) + row * args.supers + super;
+  }
+  __device__ __forceinline__ Eight weight(int super) const {
+    return super_weight(args.in, team.begin + super, lane);
+  }
+  __device__ __forceinline__ InputSuper load(int row, int super) const {
+    return load_input(args.in, first + row, team.begin + super, lane);
+  }
+  __device__ __forceinline__ void stage(int row, int super, const InputSuper& read,
+                                        const Eight& weight) const {
+    float* squares = square(row, team.begin + super);
+    put_input(args.in, read, weight, lane,
+              shared + row * args.room.row_bytes + super * kSuperBytes, squares);
+    if (args.in.kind == InputKind::rms_norm && lane == 0) give(team, squares, *squares);
+  }
+
+  // Waits for the kernels before and brings their rows to shared memory. Ends with a barrier.
+  __device__ __forceinline__ void wait_and_stage() const {
+    const int from = here();
+    Eight weights[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i)
+      if (kCols == 1 && from + warp + i * kWarps < team.supers)
+        weights[i] = weight(from + warp + i * kWarps);
+    chain_wait();
+    chain_trigger();
+    copy();
+    team_has_begun<kParts>();
+    // Of several rows, few that are not there.
+    if constexpr (kCols > 1) {
+      for (int i = from * n + warp; i < team.supers * n; i += kWarps)
+        stage(i % n, i / n, load(i % n, i / n), weight(i / n));
+    } else {
+      for (int base = from + warp; base < team.supers; base += kBatch * kWarps) {
+        InputSuper read[kBatch];
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int super = base + i * kWarps;
+          if (super >= team.supers) break;
+          read[i] = load(0, super);
+          if (base != from + warp) weights[i] = weight(super);
+        }
+#pragma unroll
+        for (int i = 0; i < kBatch; ++i) {
+          const int super = base + i * kWarps;
+          if (super >= team.supers) break;
+          stage(0, super, read[i], weights[i]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+};
 
 // --- Sums ---
 
@@ -90,50 +157,53 @@ __device__ __forceinline__ void dot_stream(const RawSuper& raw, const char* rows
 
 // A warp's run through the line. Super-blocks are of Q6_K up to `middle`, then of Q4_K: each part
 // has code of its own.
-template <int kCols, bool kPair>
+template <int kCols, bool kPair, int kParts>
 struct Run {
-  int begin, middle, end;
+  const StreamArgs& args;
+  const Team<kParts>& team;
+  int begin, middle, end, lane;
   Cursor ahead;  // behind what `raw` holds: the next two super-blocks
   RawSuper raw[2];
 
-  __device__ __forceinline__ Run(const Line& line, int warp)
-      : begin(line.bound(warp)), end(line.bound(warp + 1)) {
+  __device__ __forceinline__ Run(const StreamArgs& of, const Team<kParts>& blocks,
+                                 const Line& line, int warp, int this_lane)
+      : args(of), team(blocks), begin(line.bound(warp)), end(line.bound(warp + 1)),
+        lane(this_lane) {
     middle = max(begin, min(end, line.six));
   }
 
   template <BlockType kType>
-  __device__ __forceinline__ void fetch(const StreamArgs& args, int i, int lane) {
-    const Place at = tile_at<kPair>(args, ahead.tile);
-    load_super<kType>(raw[i], at.segment->w, at.tile, ahead.super, lane);
-    ahead.advance(args.of.supers);
+  __device__ __forceinline__ void fetch(int i) {
+    const Place at = tile_at<kPair>(args, team, ahead.tile);
+    load_super<kType>(raw[i], at.segment->w, at.tile, team.begin + ahead.super, lane);
+    ahead.advance(team.supers);
   }
   template <BlockType kType>
-  __device__ __forceinline__ void fetch_first(const StreamArgs& args, int from, int to, int lane) {
-    ahead = {from / args.of.supers, from % args.of.supers};
+  __device__ __forceinline__ void fetch_first(int from, int to) {
+    ahead = Cursor::of(from, team);
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      if (from + i < to) fetch<kType>(args, i, lane);
+      if (from + i < to) fetch<kType>(i);
   }
 
-  __device__ __forceinline__ void start(const StreamArgs& args, int lane) {
+  __device__ __forceinline__ void start() {
     if (begin < middle)
-      fetch_first<BlockType::Q6_K>(args, begin, middle, lane);
+      fetch_first<BlockType::Q6_K>(begin, middle);
     else
-      fetch_first<BlockType::Q4_K>(args, begin, end, lane);
+      fetch_first<BlockType::Q4_K>(begin, end);
     Cursor later = ahead;
     for (int at = begin + 2; at < min(end, begin + 2 + kAhead); ++at) {
-      const Place place = tile_at<kPair>(args, later.tile);
-      prefetch_super(place.segment->w, place.tile, later.super, lane);
-      later.advance(args.of.supers);
+      const Place place = tile_at<kPair>(args, team, later.tile);
+      prefetch_super(place.segment->w, place.tile, team.begin + later.super, lane);
+      later.advance(team.supers);
     }
   }
 
   template <BlockType kType>
-  __device__ __forceinline__ void multiply(const StreamArgs& args, int from, int to,
-                                           const char* rows, int warp, int lane,
-                                           const Sums<kCols>& out) {
-    const int supers = args.of.supers;
-    Cursor at{from / supers, from % supers};
+  __device__ __forceinline__ void multiply(int from, int to, const char* rows, int warp,
+                                           const Sums<kCols, kParts>& out) {
+    const int supers = team.supers;
+    Cursor at = Cursor::of(from, team);
     typename SumsOf<kCols>::Type sums;
     for (int base = from; base < to; base += 2)
 #pragma unroll
@@ -141,7 +211,7 @@ struct Run {
         const int here = base + i;
         if (here >= to) break;
         dot_stream<kType>(raw[i], rows + at.super * kSuperBytes, args.of.room, lane, sums);
-        if (here + 2 < to) fetch<kType>(args, i, lane);
+        if (here + 2 < to) fetch<kType>(i);
         const bool ends = at.super + 1 == supers;
         if (ends || here + 1 == to) {
           put_sums(sums, lane, out.slot(at.tile, warp));
@@ -153,101 +223,192 @@ struct Run {
       }
   }
 
-  __device__ __forceinline__ void multiply(const StreamArgs& args, const char* rows, int warp,
-                                           int lane, const Sums<kCols>& out) {
+  __device__ __forceinline__ void multiply(const char* rows, int warp,
+                                           const Sums<kCols, kParts>& out) {
     // An empty run counts as zeros.
     if (begin == end)
-      put_sums(typename SumsOf<kCols>::Type{}, lane, out.slot(begin / args.of.supers, warp));
+      put_sums(typename SumsOf<kCols>::Type{}, lane, out.slot(Cursor::of(begin, team).tile, warp));
     if (begin < middle) {
-      multiply<BlockType::Q6_K>(args, begin, middle, rows, warp, lane, out);
-      if (middle < end) fetch_first<BlockType::Q4_K>(args, middle, end, lane);
+      multiply<BlockType::Q6_K>(begin, middle, rows, warp, out);
+      if (middle < end) fetch_first<BlockType::Q4_K>(middle, end);
     }
-    if (middle < end) multiply<BlockType::Q4_K>(args, middle, end, rows, warp, lane, out);
+    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, warp, out);
   }
 };
 
 // --- Results ---
 
-// The groups of 32 columns that the block has made, rounded: a warp a group and row.
-template <int kCols>
-__device__ __forceinline__ void leave_groups(const StreamArgs& args, int first, int n,
-                                             const Sums<kCols>& sums, const char* shared) {
+// Sums of tiles whose results the team's other block has.
+template <int kCols, bool kPair, int kParts>
+__device__ __forceinline__ void give_sums(const Team<kParts>& team,
+                                          const Results<kPair, kParts>& results, int tiles,
+                                          const Sums<kCols, kParts>& sums) {
+  constexpr int kEach = kTileRows * kCols;
+  for (int i = static_cast<int>(threadIdx.x); i < tiles * kEach; i += kWarps * kWarp)
+    if (const int tile = i / kEach; !results.own(tile))
+      give(team, &sums.given[i], sums.share(tile, i % kEach));
+}
+
+// The groups of 32 columns that the block has, rounded: a warp a group and row.
+template <int kCols, bool kPair, int kParts>
+__device__ __forceinline__ void leave_groups(const StreamArgs& args, const Team<kParts>& team,
+                                             int first, int n, const Sums<kCols, kParts>& sums,
+                                             const char* shared) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int cols = args.of.segments[0].w.rows;
-  for (int i = warp; i < args.group_rounds * n; i += kWarps) {
-    const int round = i / n, column = i % n;
+  for (int i = warp;; i += kWarps) {
+    const int round = i / kCols * kParts + team.rank, column = i % kCols;
+    if (round >= args.group_rounds) break;
+    if (column >= n) continue;
     const int tile = 2 * (2 * round + lane / kTileRows);
     const int at = lane % kTileRows * kCols + column;
     const float factor = row_factor(args.of.in, args.of.room, column, shared);
     const float value = activated(args.activation, sums.total(tile, at) * factor,
                                   sums.total(tile + 1, at) * factor);
-    const int group = static_cast<int>(blockIdx.x) + round * static_cast<int>(gridDim.x);
+    const int group = team.own + round * team.all;
     round_lanes(value, lane, group % 8,
                 rounded_row(args.out_rounded, cols, first + column) + group / 8 * kSuperBytes);
   }
 }
 
-template <int kCols, bool kPair>
-__global__ void __launch_bounds__(kWarps* kWarp, 1)
-    stream_kernel(const TESSERA_GRID_CONSTANT StreamArgs stream) {
-  TESSERA_DYNAMIC_SHARED(char, shared);
-  const SuperArgs& args = stream.of;
+// A warp's part of a plain unit. Called, as what few blocks run.
+template <int kCols>
+static __device__ __noinline__ void plain_part(const SuperArgs& args, int unit, int first, int n,
+                                               float* shares) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
-  const Line line = line_of<kPair>(stream);
-  const int tiles = (line.six + line.four) / args.supers;
-  Run<kCols, kPair> run(line, warp);
-  run.start(stream, lane);
-  wait_and_stage<kCols>(args, first, n, warp, lane, shared);
+  const Share share = warp >> args.part_bits == 0 ? share_of(args, warp) : Share{0, 0};
+  const Place at = plain_place_of(args, unit);
+  Eight w[kPlainRows];
+  load_plain(w, at, share, lane);
+  put_plain<kCols>(args, at, share, w, first, n, shares);
+}
+// Fetches a unit's weights into L2.
+__device__ __forceinline__ void prefetch_plain(const SuperArgs& args, const Place& at) {
+  const Planes& w = at.segment->w;
+  const int each = w.type == BlockType::F32 ? 4 : 2;
+  const int rows = min(kPlainRows, w.rows - at.tile * kPlainRows);
+  prefetch_block(w.data + std::int64_t{at.tile} * kPlainRows * w.cols * each,
+                 rows * w.cols * each);
+}
 
+template <int kCols, bool kPair, int kParts>
+__device__ __forceinline__ void stream_block(const StreamArgs& stream, char* shared) {
+  const SuperArgs& args = stream.of;
   const int thread = static_cast<int>(threadIdx.x);
-  const Target<kCols, kPair> own(stream, thread, tiles, first, n);
+  const int warp = thread / kWarp, lane = thread % kWarp;
+  const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
+  team_begins<kParts>();
+  const Team<kParts> team(stream.cut);
+  const Line line = line_of<kPair>(stream, team);
+  const int tiles = stream.cut.units.of(team.own) * (kPair ? 2 : 1);
+  Run<kCols, kPair, kParts> run(stream, team, line, warp, lane);
+  run.start();
+  // Plain units go on where the others ended.
+  const int blocks = stream.cut.teams * kParts;
+  const int past = static_cast<int>(blockIdx.x) - stream.cut.plain_from;
+  const int plain = past < 0 ? past + blocks : past;
+  const bool has_plain = !kPair && plain < args.plain_units;
+  if (has_plain) prefetch_plain(args, plain_place_of(args, plain));
+  Rows<kCols, kParts>{args, team, first, n, warp, lane, shared}.wait_and_stage();
+
+  const Results<kPair, kParts> results(stream, team);
+  // The warps that have no group begin.
+  const int turn = kPair ? (thread + kWarps * kWarp / 2) % (kWarps * kWarp) : thread;
+  const Target<kCols> own(stream, team, results, turn, tiles, first, n);
   const float before = own.to != nullptr && own.add ? *own.to : 0.0f;
-  const Sums<kCols> sums(shared + args.room.bytes, tiles);
-  run.multiply(stream, shared, warp, lane, sums);
+  const Sums<kCols, kParts> sums(shared + args.room.bytes, tiles);
+  run.multiply(shared, warp, sums);
+  if (has_plain) plain_part<kCols>(args, plain, first, n, sums.plain);
   __syncthreads();
+  if constexpr (kParts > 1) give_sums<kCols>(team, results, tiles, sums);
+  team_sync<kParts>();
 
   // A thread's column is the same in all its results.
-  const float factor = row_factor(args.in, args.room, min(n - 1, thread % kCols), shared);
-  if constexpr (kPair) leave_groups<kCols>(stream, first, n, sums, shared);
-  const int left = kPair ? 2 * stream.group_rounds * kTileRows * kCols : 0;
-  for (int i = left + thread; i < tiles * kTileRows * kCols; i += kWarps * kWarp) {
-    const Target<kCols, kPair> target(stream, i, tiles, first, n);
+  const float factor = row_factor(args.in, args.room, min(n - 1, turn % kCols), shared);
+  if constexpr (kPair) leave_groups<kCols, kPair>(stream, team, first, n, sums, shared);
+  for (int i = turn;; i += kWarps * kWarp) {
+    const Target<kCols> target(stream, team, results, i, tiles, first, n);
+    if (target.tile >= tiles) break;
     if (target.to == nullptr) continue;
     float value = sums.total(target.tile, target.at) * factor;
     if constexpr (kPair)
       value = activated(stream.activation, value, sums.total(target.tile + 1, target.at) * factor);
-    if (target.add) value += i == thread ? before : *target.to;
+    if (target.add) value += i == turn ? before : *target.to;
     *target.to = value;
   }
-  if constexpr (!kPair) {
-    // Plain units go on where the others ended.
-    const int blocks = static_cast<int>(gridDim.x);
-    const int from = (static_cast<int>(blockIdx.x) + blocks - args.units % blocks) % blocks;
-    plain_units<kCols, kWarps>(args, from, blocks,
-                               warp >> args.part_bits == 0 ? share_of(args, warp) : Share{0, 0},
-                               first, n, sums.slots);
+  for (int unit = plain; !kPair && unit < args.plain_units; unit += blocks) {
+    if (unit != plain) {
+      __syncthreads();
+      plain_part<kCols>(args, unit, first, n, sums.plain);
+      __syncthreads();
+    }
+    add_plain<kCols>(args, plain_place_of(args, unit), first, n, sums.plain);
   }
 }
 
-int stream_blocks(const Launch& launch, const SuperArgs& args) {
-  return std::min(args.units, std::max(1, launch.multiprocessors));
+template <int kCols, bool kPair>
+__global__ void __launch_bounds__(kWarps* kWarp, 1)
+    stream_kernel(const TESSERA_GRID_CONSTANT StreamArgs args) {
+  TESSERA_DYNAMIC_SHARED(char, shared);
+  stream_block<kCols, kPair, 1>(args, shared);
+}
+// Two blocks a team.
+template <int kCols, bool kPair>
+__global__ void TESSERA_CLUSTER(2) __launch_bounds__(kWarps* kWarp, 1)
+    stream_pair_kernel(const TESSERA_GRID_CONSTANT StreamArgs args) {
+#ifdef TESSERA_GPU_WGMMA
+  TESSERA_DYNAMIC_SHARED(char, shared);
+  stream_block<kCols, kPair, 2>(args, shared);
+#elif defined(TESSERA_GPU_PTX)
+  __trap();  // stream_parts()
+#endif
 }
 
-int block_tiles(const Launch& launch, const SuperArgs& args, bool pair) {
-  return units_of_block(args.units, 0, stream_blocks(launch, args)) * (pair ? 2 : 1);
+// Blocks that share the columns of rows of so many super-blocks.
+int stream_parts(const Launch& launch, int supers) {
+  const bool shared = launch.gemm && launch.multiprocessors > 1;
+  return shared && supers >= kLeastSupers && supers % 2 == 0 ? 2 : 1;
+}
+int stream_teams(const Launch& launch, int units, int supers) {
+  return std::min(units, std::max(1, launch.multiprocessors / stream_parts(launch, supers)));
+}
+StreamCut stream_cut(const Launch& launch, const StreamArgs& args) {
+  const int units = args.of.units, parts = stream_parts(launch, args.of.supers);
+  const int teams = stream_teams(launch, units, args.of.supers), supers = args.of.supers / parts;
+  const auto dealt = [&](int n) { return Dealt{n / teams, n % teams}; };
+  return {.teams = teams,
+          .supers = supers,
+          .units = dealt(units),
+          .six = dealt(args.six_units),
+          .inverse = (1u << 31) / static_cast<unsigned>(supers) + 1,
+          .plain_from = units % teams * parts};
+}
+
+template <int kCols>
+int sums_bytes(const StreamArgs& args, int parts, bool pair) {
+  const int tiles = (args.cut.units.each + (args.cut.units.more > 0 ? 1 : 0)) * (pair ? 2 : 1);
+  return parts > 1 ? Sums<kCols, 2>::bytes(tiles) : Sums<kCols, 1>::bytes(tiles);
+}
+
+// Of `columns` rows those columns that one block of a team has, and all squares.
+SuperRoom stream_room(const StreamArgs& args, int columns) {
+  SuperRoom room = super_room(args.cut.supers, columns);
+  room.bytes = room.squares + (args.of.supers * columns * 4 + 15) / 16 * 16;
+  return room;
 }
 
 template <int kCols, bool kPair>
 GpuError launch_stream(const Launch& launch, const StreamArgs& args) {
-  const int blocks = stream_blocks(launch, args.of);
-  const int shared = args.of.room.bytes + Sums<kCols>::bytes(block_tiles(launch, args.of, kPair));
-  return launch_kernel(launch, stream_kernel<kCols, kPair>,
-                       dim3(static_cast<unsigned>(blocks),
-                            static_cast<unsigned>((args.of.rows + kCols - 1) / kCols)),
-                       dim3(kWarps * kWarp), static_cast<std::size_t>(shared), args);
+  const int parts = stream_parts(launch, args.of.supers);
+  const int blocks = args.cut.teams * parts;
+  const int shared = args.of.room.bytes + sums_bytes<kCols>(args, parts, kPair);
+  return launch_kernel(
+      launch, parts > 1 ? stream_pair_kernel<kCols, kPair> : stream_kernel<kCols, kPair>,
+      dim3(static_cast<unsigned>(blocks),
+           static_cast<unsigned>((args.of.rows + kCols - 1) / kCols)),
+      dim3(kWarps * kWarp), static_cast<std::size_t>(shared), args);
 }
 
 // Several rows at once where they fit a block, else one after another.
@@ -255,27 +416,32 @@ template <bool kPair>
 GpuError stream(const Launch& launch, StreamArgs args, const Rounding& rounding) {
   args.of.rounded = rounding.rows;
   args.of.here = rounding.here;
+  args.cut = stream_cut(launch, args);
   if (args.of.rows > 1) {
-    args.of.room = super_room(args.of.supers, kDecodeRows);
-    const int bytes =
-        args.of.room.bytes + Sums<kDecodeRows>::bytes(block_tiles(launch, args.of, kPair));
+    args.of.room = stream_room(args, kDecodeRows);
+    const int parts = stream_parts(launch, args.of.supers);
+    const int bytes = args.of.room.bytes + sums_bytes<kDecodeRows>(args, parts, kPair);
     if (static_cast<std::size_t>(bytes) + 1024 <= shared_limit()) {
       if (args.of.here == 0) {
-        const GpuError error = round_rows(launch, args.of.in, args.of.rows, rounding.rows);
+        const bool plain = has_plain_rows(launch, args.of, 1 << args.of.part_bits);
+        const GpuError error =
+            plain ? plain_rows(launch, args.of)
+                  : round_rows(launch, args.of.in, args.of.rows, rounding.rows);
         if (error != GpuError{}) return error;
+        if (plain) args.of.plain_units = 0;
         args.of.here = args.of.supers;
       }
       return launch_stream<kDecodeRows, kPair>(launch, args);
     }
   }
-  args.of.room = super_room(args.of.supers, 1);
+  args.of.room = stream_room(args, 1);
   return launch_stream<1, kPair>(launch, args);
 }
 
 }  // namespace
 
 bool has_project_stream(const Launch& launch, int units, int supers) {
-  constexpr int kLeastSupers = 16, kLeastEach = 3 * kWarps;
+  constexpr int kLeastEach = 3 * kWarps;
   return supers >= kLeastSupers &&
          units * supers >= kLeastEach * std::max(1, launch.multiprocessors);
 }
@@ -299,7 +465,7 @@ int gated_supers(const Launch& launch, const Matrix& gate, const Matrix& down) {
       units >= least_wide_units(launch) || !has_project_stream(launch, units, supers))
     return 0;
   const int tiles = static_cast<int>(row_tiles(gate.rows));
-  const int columns = 2 * kTileRows * std::min(tiles, std::max(1, launch.multiprocessors));
+  const int columns = 2 * kTileRows * stream_teams(launch, tiles, gate.cols / kSuperCols);
   int rounds = gate.rows / columns;
   while (rounds * columns % kSuperCols != 0) --rounds;
   return rounds * columns / kSuperCols;
@@ -316,7 +482,8 @@ GpuError gated_stream(const Launch& launch, const GatedArgs& gated, const Roundi
                            false, args.of.units};
   args.activation = gated.activation;
   args.six_units = gated.gate.type == BlockType::Q6_K ? args.of.units : 0;
-  args.group_rounds = gated.supers * kSuperCols / (2 * kTileRows * stream_blocks(launch, args.of));
+  const int teams = stream_teams(launch, args.of.units, args.of.supers);
+  args.group_rounds = gated.supers * kSuperCols / (2 * kTileRows * teams);
   args.out_rounded = gated.rounded;
   return stream<true>(launch, args, rounding);
 }

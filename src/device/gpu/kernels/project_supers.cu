@@ -136,7 +136,7 @@ __device__ __forceinline__ void wait_and_stage(const SuperArgs& args, Share shar
       stage_super(args.in, args.room, 0, super, load_input(args.in, first, super, lane), weight,
                   lane, shared);
     } else {
-      copy_super(args, first, n, super, lane, shared);
+      copy_super(args, first, n, super, super, lane, shared);
     }
   }
   if (alone)
@@ -269,7 +269,7 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   if (args.rows > 1) {
     args.room = super_room(args.supers, kDecodeRows);
     if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit()) {
-      if (!wide && has_plain_rows(launch, args)) {
+      if (!wide && has_plain_rows(launch, args, 8)) {
         const GpuError error = plain_rows(launch, args);
         if (plain || error != GpuError{}) return error;
         args.plain_units = 0;

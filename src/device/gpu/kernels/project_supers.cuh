@@ -76,8 +76,9 @@ GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_uni
                         const Rounding& rounding);
 
 // The plain matrices times several rows, by clusters of blocks; leaves the rows in args.rounded if
-// not null. The same bits as the plain units of the other kernels.
-bool has_plain_rows(const Launch& launch, const SuperArgs& args);
+// not null. The same bits as the plain units of the other kernels, whose columns so many warps
+// share.
+bool has_plain_rows(const Launch& launch, const SuperArgs& args, int shares);
 GpuError plain_rows(const Launch& launch, const SuperArgs& args);
 
 // --- A warp's share of a unit ---
@@ -95,9 +96,9 @@ __device__ __forceinline__ void put_sums(const EightSums& sums, int lane, float*
         make_float2(sums.total(2 * half), sums.total(2 * half + 1));
 }
 
-// A warp's copy of one super-block of `n` rounded rows, and of their squares.
+// A warp's copy of one super-block of `n` rounded rows to place `to` of each, and of their squares.
 __device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int n, int super,
-                                           int lane, char* shared) {
+                                           int to, int lane, char* shared) {
   constexpr int kPieces = kSuperBytes / 16, kEach = kDecodeRows * kPieces / kWarp;
   const char* from = rounded_row(args.rounded, args.in.cols, first);
   const std::int64_t stride = rounded_row_bytes(args.in.cols);
@@ -115,8 +116,8 @@ __device__ __forceinline__ void copy_super(const SuperArgs& args, int first, int
   for (int i = 0; i < kEach; ++i) {
     const int row = (i * kWarp + lane) / kPieces, at = (i * kWarp + lane) % kPieces;
     if (row < n)
-      *reinterpret_cast<uint4*>(shared + row * args.room.row_bytes + super * kSuperBytes +
-                                at * 16) = v[i];
+      *reinterpret_cast<uint4*>(shared + row * args.room.row_bytes + to * kSuperBytes + at * 16) =
+          v[i];
   }
 }
 
@@ -186,29 +187,43 @@ __device__ __forceinline__ void plain_share(const SuperArgs& args, const Place& 
   }
 }
 
-// All warps of the block: one unit of plain rows. shares: [warp][kPlainRows + 1][kCols]; wants them
-// free and leaves them in use.
-template <int kCols, int kWarps>
-__device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& at, Share share,
-                                           const Eight (&w)[kPlainRows], int first, int n,
-                                           float* shares) {
+// The first super-block of a warp's share.
+__device__ __forceinline__ void load_plain(Eight (&w)[kPlainRows], const Place& at, Share share,
+                                           int lane) {
+#pragma unroll
+  for (int r = 0; r < kPlainRows; ++r)
+    w[r] = share.begin < share.end
+               ? plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane)
+               : Eight{};
+}
+// A warp's part of a unit's sums, to the block's shares: [warp][kPlainRows + 1][kCols].
+template <int kCols>
+inline constexpr int kPlainShare = (kPlainRows + 1) * kCols;
+template <int kCols>
+__device__ __forceinline__ void put_plain(const SuperArgs& args, const Place& at, Share share,
+                                          const Eight (&w)[kPlainRows], int first, int n,
+                                          float* shares) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   PlainSums<kCols> sums{};
   plain_share<kCols>(args, at, share, w, first, n, lane, sums);
-  float* own = shares + warp * (kPlainRows + 1) * kCols;
+  float* own = shares + warp * kPlainShare<kCols>;
   constexpr int kLanes = kWarp / (kPlainRows * kCols);
   const float all = spread_sums(sums.of, lane);
   if (lane % kLanes == 0) own[lane / kLanes] = all;
   if (lane < kCols) own[kPlainRows * kCols + lane] = sums.squares;
-  __syncthreads();
+}
+// The unit's results, of the shares of all warps.
+template <int kCols>
+__device__ __forceinline__ void add_plain(const SuperArgs& args, const Place& at, int first, int n,
+                                          const float* shares) {
   const int r = static_cast<int>(threadIdx.x) / kCols,
             column = static_cast<int>(threadIdx.x) % kCols;
   const int row = at.tile * kPlainRows + r;
   if (r >= kPlainRows || column >= n || row >= at.segment->w.rows) return;
   float sum = 0, squares = 0;
   for (int i = 0; i < 1 << args.part_bits; ++i) {
-    const float* from = shares + i * (kPlainRows + 1) * kCols + column;
+    const float* from = shares + i * kPlainShare<kCols> + column;
     sum += from[r * kCols];
     squares += from[kPlainRows * kCols];
   }
@@ -217,6 +232,15 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
 }
+// All warps of the block: one unit of plain rows. `shares`: wants them free and leaves them in use.
+template <int kCols, int kWarps>
+__device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& at, Share share,
+                                           const Eight (&w)[kPlainRows], int first, int n,
+                                           float* shares) {
+  put_plain<kCols>(args, at, share, w, first, n, shares);
+  __syncthreads();
+  add_plain<kCols>(args, at, first, n, shares);
+}
 
 template <int kCols, int kWarps>
 __device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int step, Share share,
@@ -224,11 +248,8 @@ __device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   for (int unit = from; unit < args.plain_units; unit += step) {
     const Place at = plain_place_of(args, unit);
-    Eight w[kPlainRows] = {};
-    if (share.begin < share.end)
-#pragma unroll
-      for (int r = 0; r < kPlainRows; ++r)
-        w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
+    Eight w[kPlainRows];
+    load_plain(w, at, share, lane);
     __syncthreads();
     plain_unit<kCols, kWarps>(args, at, share, w, first, n, shares);
   }

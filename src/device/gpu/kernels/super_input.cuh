@@ -85,6 +85,7 @@ __device__ __forceinline__ void stage_super(const Input& in, const SuperRoom& ro
 __device__ __forceinline__ float row_factor(const Input& in, const float* squares) {
   if (in.kind != InputKind::rms_norm) return 1.0f;
   float sum = 0;
+#pragma unroll 8
   for (int i = 0; i < in.cols / kSuperCols; ++i) sum += squares[i];
   return inverse_root(sum / static_cast<float>(in.cols) + in.eps);
 }
