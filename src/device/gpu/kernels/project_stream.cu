@@ -2,239 +2,18 @@
 // Floor: the weights' bytes over the read bandwidth (gate and up of 17408 x 5120 Q4_K: 103 MB, 22
 // us at 4.6 TB/s).
 //
-// Each warp goes down its run of the block's line (stream_line.cuh) with one or two super-blocks of
-// weights on their way.
-//
-// One row is normed and rounded by each block, while its first weights come; several rows come
-// rounded (round_rows), and what gate and up have rounded comes so in any case. On Hopper two
-// blocks share the columns: their sums, and the row's squares, meet in shared memory across the
-// cluster.
+// Each warp goes down its run (stream_run.cuh) of the block's line (stream_line.cuh). On Hopper two
+// blocks, a cluster, share the columns: their sums, and the row's squares, meet in shared memory.
 #include <algorithm>
 
-#include "device/gpu/kernels/bulk_copy.cuh"
-#include "device/gpu/kernels/stream_line.cuh"
+#include "device/gpu/kernels/stream_rows.cuh"
+#include "device/gpu/kernels/stream_run.cuh"
 
 namespace tessera::gpu {
 namespace {
 
 constexpr int kWarps = kStreamWarps;
-constexpr int kAhead = 1;  // super-blocks that a warp fetches into L2 before the rows are there
 constexpr int kLeastSupers = 16;  // of a row whose columns two blocks share
-constexpr int kBatch = 2;  // of a row's super-blocks that a warp loads at a time
-
-// --- Between the blocks of a team ---
-
-// Ahead of the first store in the other block, which has to have begun.
-template <int kParts>
-__device__ __forceinline__ void team_begins() {
-#ifdef TESSERA_GPU_WGMMA
-  if constexpr (kParts > 1) cluster_arrive();
-#endif
-}
-template <int kParts>
-__device__ __forceinline__ void team_has_begun() {
-#ifdef TESSERA_GPU_WGMMA
-  if constexpr (kParts > 1) cluster_await();
-#endif
-}
-// To the same place of the other block.
-template <int kParts>
-__device__ __forceinline__ void give(const Team<kParts>& team, float* at, float value) {
-#ifdef TESSERA_GPU_WGMMA
-  if constexpr (kParts > 1) store_in(1 - team.rank, at, value);
-#endif
-}
-template <int kParts>
-__device__ __forceinline__ void team_sync() {
-#ifdef TESSERA_GPU_WGMMA
-  if constexpr (kParts > 1) cluster_sync();
-#endif
-}
-
-// --- Rows ---
-
-// Of the team's columns the block's stand in shared memory; squares of all of them.
-template <int kCols, int kParts>
-struct Rows {
-  const SuperArgs& args;
-  const Team<kParts>& team;
-  int first, n, warp, lane;
-  char* shared;
-
-  // Those of the block's super-blocks that are there rounded.
-  __device__ __forceinline__ int here() const {
-    return max(0, min(team.supers, args.here - team.begin));
-  }
-  __device__ __forceinline__ void copy() const {
-    if constexpr (kCols > 1) {
-      for (int super = warp; super < here(); super += kWarps)
-        copy_super(args, first, n, team.begin + super, super, lane, shared);
-      if (kParts > 1 && args.in.kind == InputKind::rms_norm)
-        for (int i = warp; i < n; i += kWarps) copy_squares(i);
-    } else {
-      const auto* from =
-          reinterpret_cast<const uint4*>(rounded_row(args.rounded, args.in.cols, first) +
-                                         team.begin * kSuperBytes);
-#pragma unroll 4
-      for (int i = static_cast<int>(threadIdx.x); i < here() * kSuperBytes / 16;
-           i += kWarps * kWarp)
-        reinterpret_cast<uint4*>(shared)[i] = from[i];
-    }
-  }
-  // A row's, of the super-blocks of all the team that are there rounded.
-  __device__ __forceinline__ void copy_squares(int i) const {
-    const float* from =
-        rounded_squares(rounded_row(args.rounded, args.in.cols, first + i), args.in.cols);
-    for (int super = lane; super < args.here; super += kWarp) *square(i, super) = from[super];
-  }
-  __device__ __forceinline__ float* square(int row, int super) const {
-    return reinterpret_cast<float*>(shared + args.room.squares) + row * args.supers + super;
-  }
-  __device__ __forceinline__ Eight weight(int super) const {
-    return super_weight(args.in, team.begin + super, lane);
-  }
-  __device__ __forceinline__ InputSuper load(int row, int super) const {
-    return load_input(args.in, first + row, team.begin + super, lane);
-  }
-  __device__ __forceinline__ void stage(int row, int super, const InputSuper& read,
-                                        const Eight& weight) const {
-    float* squares = square(row, team.begin + super);
-    put_input(args.in, read, weight, lane,
-              shared + row * args.room.row_bytes + super * kSuperBytes, squares);
-    if (args.in.kind == InputKind::rms_norm && lane == 0) give(team, squares, *squares);
-  }
-
-  // Waits for the kernels before and brings their rows to shared memory. Ends with a barrier.
-  __device__ __forceinline__ void wait_and_stage() const {
-    const int from = here();
-    Eight weights[kBatch];
-#pragma unroll
-    for (int i = 0; i < kBatch; ++i)
-      if (kCols == 1 && from + warp + i * kWarps < team.supers)
-        weights[i] = weight(from + warp + i * kWarps);
-    chain_wait();
-    chain_trigger();
-    copy();
-    team_has_begun<kParts>();
-    // Of several rows, few that are not there.
-    if constexpr (kCols > 1) {
-      for (int i = from * n + warp; i < team.supers * n; i += kWarps)
-        stage(i % n, i / n, load(i % n, i / n), weight(i / n));
-    } else {
-      for (int base = from + warp; base < team.supers; base += kBatch * kWarps) {
-        InputSuper read[kBatch];
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int super = base + i * kWarps;
-          if (super >= team.supers) break;
-          read[i] = load(0, super);
-          if (base != from + warp) weights[i] = weight(super);
-        }
-#pragma unroll
-        for (int i = 0; i < kBatch; ++i) {
-          const int super = base + i * kWarps;
-          if (super >= team.supers) break;
-          stage(0, super, read[i], weights[i]);
-        }
-      }
-    }
-    __syncthreads();
-  }
-};
-
-// --- Sums ---
-
-template <BlockType kType>
-__device__ __forceinline__ void dot_stream(const RawSuper& raw, const char* row, const SuperRoom&,
-                                           int lane, RowSums& sums) {
-  dot_super<kType>(raw, row, lane, sums);
-}
-template <BlockType kType>
-__device__ __forceinline__ void dot_stream(const RawSuper& raw, const char* rows,
-                                           const SuperRoom& room, int lane, EightSums& sums) {
-  dot_super<kType>(raw, rows, room.row_bytes, lane, sums);
-}
-
-// A warp's run through the line. Super-blocks are of Q6_K up to `middle`, then of Q4_K: each part
-// has code of its own.
-template <int kCols, bool kPair, int kParts>
-struct Run {
-  const StreamArgs& args;
-  const Team<kParts>& team;
-  int begin, middle, end, lane;
-  Cursor ahead;  // behind what `raw` holds: the next two super-blocks
-  RawSuper raw[2];
-
-  __device__ __forceinline__ Run(const StreamArgs& of, const Team<kParts>& blocks,
-                                 const Line& line, int warp, int this_lane)
-      : args(of), team(blocks), begin(line.bound(warp)), end(line.bound(warp + 1)),
-        lane(this_lane) {
-    middle = max(begin, min(end, line.six));
-  }
-
-  template <BlockType kType>
-  __device__ __forceinline__ void fetch(int i) {
-    const Place at = tile_at<kPair>(args, team, ahead.tile);
-    load_super<kType>(raw[i], at.segment->w, at.tile, team.begin + ahead.super, lane);
-    ahead.advance(team.supers);
-  }
-  template <BlockType kType>
-  __device__ __forceinline__ void fetch_first(int from, int to) {
-    ahead = Cursor::of(from, team);
-#pragma unroll
-    for (int i = 0; i < 2; ++i)
-      if (from + i < to) fetch<kType>(i);
-  }
-
-  __device__ __forceinline__ void start() {
-    if (begin < middle)
-      fetch_first<BlockType::Q6_K>(begin, middle);
-    else
-      fetch_first<BlockType::Q4_K>(begin, end);
-    Cursor later = ahead;
-    for (int at = begin + 2; at < min(end, begin + 2 + kAhead); ++at) {
-      const Place place = tile_at<kPair>(args, team, later.tile);
-      prefetch_super(place.segment->w, place.tile, team.begin + later.super, lane);
-      later.advance(team.supers);
-    }
-  }
-
-  template <BlockType kType>
-  __device__ __forceinline__ void multiply(int from, int to, const char* rows, int warp,
-                                           const Sums<kCols, kParts>& out) {
-    const int supers = team.supers;
-    Cursor at = Cursor::of(from, team);
-    typename SumsOf<kCols>::Type sums;
-    for (int base = from; base < to; base += 2)
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int here = base + i;
-        if (here >= to) break;
-        dot_stream<kType>(raw[i], rows + at.super * kSuperBytes, args.of.room, lane, sums);
-        if (here + 2 < to) fetch<kType>(i);
-        const bool ends = at.super + 1 == supers;
-        if (ends || here + 1 == to) {
-          put_sums(sums, lane, out.slot(at.tile, warp));
-          if (lane == 0 && here - at.super >= from) out.first[at.tile] = warp;
-          if (lane == 0 && ends) out.last[at.tile] = warp;
-          sums = {};
-        }
-        at.advance(supers);
-      }
-  }
-
-  __device__ __forceinline__ void multiply(const char* rows, int warp,
-                                           const Sums<kCols, kParts>& out) {
-    // An empty run counts as zeros.
-    if (begin == end)
-      put_sums(typename SumsOf<kCols>::Type{}, lane, out.slot(Cursor::of(begin, team).tile, warp));
-    if (begin < middle) {
-      multiply<BlockType::Q6_K>(begin, middle, rows, warp, out);
-      if (middle < end) fetch_first<BlockType::Q4_K>(middle, end);
-    }
-    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, warp, out);
-  }
-};
 
 // --- Results ---
 
@@ -401,14 +180,13 @@ SuperRoom stream_room(const StreamArgs& args, int columns) {
 
 template <int kCols, bool kPair>
 GpuError launch_stream(const Launch& launch, const StreamArgs& args) {
-  const int parts = stream_parts(launch, args.of.supers);
-  const int blocks = args.cut.teams * parts;
+  const int parts = stream_parts(launch, args.of.supers), blocks = args.cut.teams * parts;
   const int shared = args.of.room.bytes + sums_bytes<kCols>(args, parts, kPair);
-  return launch_kernel(
-      launch, parts > 1 ? stream_pair_kernel<kCols, kPair> : stream_kernel<kCols, kPair>,
-      dim3(static_cast<unsigned>(blocks),
-           static_cast<unsigned>((args.of.rows + kCols - 1) / kCols)),
-      dim3(kWarps * kWarp), static_cast<std::size_t>(shared), args);
+  return launch_kernel(launch,
+                       parts > 1 ? stream_pair_kernel<kCols, kPair> : stream_kernel<kCols, kPair>,
+                       dim3(static_cast<unsigned>(blocks),
+                            static_cast<unsigned>((args.of.rows + kCols - 1) / kCols)),
+                       dim3(kWarps * kWarp), static_cast<std::size_t>(shared), args);
 }
 
 // Several rows at once where they fit a block, else one after another.
