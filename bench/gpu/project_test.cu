@@ -175,9 +175,10 @@ void run_several(const Shapes& shapes, int cols, int batch, bool apart, std::uin
     }
 }
 
-// Matrices that give every multiprocessor many super-blocks: a dense model's.
+// Matrices that give every multiprocessor many super-blocks: a dense model's. Of few
+// multiprocessors one or several teams; with more the last round is incomplete.
 void test_dense(std::uint64_t seed) {
-  for (const int multiprocessors : {0, 3, 1}) {
+  for (const int multiprocessors : {0, 7, 5, 4, 3, 1}) {
     pretended_multiprocessors() = multiprocessors;
     for (const int batch : {1, 2, 8}) {
       run({BlockType::Q4_K, 157, 5120, batch, InputKind::rms_norm}, seed++);
@@ -192,6 +193,14 @@ void test_dense(std::uint64_t seed) {
       run_several({{BlockType::Q4_K, 100}, {BlockType::Q6_K, 70}, {BlockType::Q6_K, 1}}, 4096,
                   batch, false, seed += 10);
     }
+    // Plain rows beside them by more than one cluster: 16 to 24 super-blocks, and one more.
+    for (const int cols : {4096, 4352, 5888, 6144, 6400})
+      for (const bool clusters : {true, false}) {
+        without_clusters() = !clusters;
+        run_several({{BlockType::Q4_K, 260}, {BlockType::F32, 33}, {BlockType::F32, 40}}, cols,
+                    multiprocessors + 1, false, seed += 10);
+      }
+    without_clusters() = false;
   }
   pretended_multiprocessors() = 0;
 }

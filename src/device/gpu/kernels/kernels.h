@@ -57,8 +57,8 @@ struct Launch {
 // The compute capability, times ten, that the kernels were compiled for which the current device
 // runs; `compiled_for` stays as it is on AMD GPUs. An error: the build has none for this device.
 GpuError find_code(int& compiled_for);
-// Whether the current device runs what only Hopper has: the products of long prompts (gemm.cuh) and
-// those of plain rows by clusters of blocks (plain_rows.cu).
+// Whether the current device runs what only Hopper has: products of long prompts (gemm.cuh), those
+// of plain rows (plain_rows.cu) and of a dense model (project_stream.cu) by clusters of blocks.
 bool has_gemm();
 
 // --- Matrices ---

@@ -15,12 +15,13 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kRanks = 8, kWarps = 8;
+constexpr int kMostSupers = 3 * kRanks;  // of a row
 static_assert(kWarps == kDecodeRows);
 
 // Of shares of a unit's columns a block has kEach, which are kSupers super-blocks at most.
 template <int kEach>
 struct Room {
-  static constexpr int kSupers = kEach == 1 ? 1 : 3;
+  static constexpr int kSupers = kEach == 1 ? 1 : kMostSupers / kRanks;
   float4 x[kDecodeRows][kSupers][2][kWarp];  // the tokens' columns, normed but for 1 / rms
   float parts[kRanks * kEach][kPlainRows * kDecodeRows];
   float squares[kRanks * kEach][kDecodeRows];
@@ -81,14 +82,14 @@ __device__ __forceinline__ void finish_unit(const SuperArgs& args, const Room<kE
     sum += room.parts[i][r * kDecodeRows + column];
     squares += room.squares[i][column];
   }
-  sum *= inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps);
+  sum = __fmul_rn(sum, inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps));
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
 }
 #endif
 
 template <int kEach>
-__global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kWarps* kWarp, 3 - kEach)
+__global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kWarps* kWarp, kEach == 1 ? 2 : 1)
     plain_rows_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
 #ifdef TESSERA_GPU_WGMMA
   constexpr int kSupers = Room<kEach>::kSupers;
@@ -171,10 +172,10 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kWarps* kWarp, 3 - kEa
 }  // namespace
 
 bool has_plain_rows(const Launch& launch, const SuperArgs& args, int shares) {
-  const bool cut = shares == kRanks ? args.supers == kRanks
-                                    : shares == 2 * kRanks && args.supers >= shares &&
-                                          args.supers <= 3 * kRanks;
-  return launch.gemm && args.rows > 1 && args.plain_units > 0 && cut &&
+  const bool one = shares == kRanks && args.supers == kRanks;
+  const bool two =
+      shares == 2 * kRanks && args.supers >= 2 * kRanks && args.supers <= kMostSupers;
+  return launch.gemm && args.rows > 1 && args.plain_units > 0 && (one || two) &&
          args.in.kind == InputKind::rms_norm;
 }
 

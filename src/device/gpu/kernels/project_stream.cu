@@ -13,7 +13,7 @@ namespace tessera::gpu {
 namespace {
 
 constexpr int kWarps = kStreamWarps;
-constexpr int kLeastSupers = 16;  // of a row whose columns two blocks share
+constexpr int kLeastSupers = 16;  // of a row: else another kernel's, and a team is one block
 
 // --- Results ---
 
@@ -24,12 +24,12 @@ __device__ __forceinline__ void give_sums(const Team<kParts>& team,
                                           const Sums<kCols, kParts>& sums) {
   constexpr int kEach = kTileRows * kCols;
   for (int i = static_cast<int>(threadIdx.x); i < tiles * kEach; i += kWarps * kWarp)
-    if (const int tile = i / kEach; !results.own(tile))
+    if (const int tile = i / kEach; !results.has(tile))
       give(team, &sums.given[i], sums.share(tile, i % kEach));
 }
 
 // The groups of 32 columns that the block has, rounded: a warp a group and row.
-template <int kCols, bool kPair, int kParts>
+template <int kCols, int kParts>
 __device__ __forceinline__ void leave_groups(const StreamArgs& args, const Team<kParts>& team,
                                              int first, int n, const Sums<kCols, kParts>& sums,
                                              const char* shared) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void leave_groups(const StreamArgs& args, const Team<
     const float factor = row_factor(args.of.in, args.of.room, column, shared);
     const float value = activated(args.activation, sums.total(tile, at) * factor,
                                   sums.total(tile + 1, at) * factor);
-    const int group = team.own + round * team.all;
+    const int group = team.index + round * team.count;
     round_lanes(value, lane, group % 8,
                 rounded_row(args.out_rounded, cols, first + column) + group / 8 * kSuperBytes);
   }
@@ -53,7 +53,7 @@ __device__ __forceinline__ void leave_groups(const StreamArgs& args, const Team<
 
 // A warp's part of a plain unit. Called, as what few blocks run.
 template <int kCols>
-static __device__ __noinline__ void plain_part(const SuperArgs& args, int unit, int first, int n,
+__device__ __noinline__ void plain_part(const SuperArgs& args, int unit, int first, int n,
                                                float* shares) {
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -81,7 +81,7 @@ __device__ __forceinline__ void stream_block(const StreamArgs& stream, char* sha
   team_begins<kParts>();
   const Team<kParts> team(stream.cut);
   const Line line = line_of<kPair>(stream, team);
-  const int tiles = stream.cut.units.of(team.own) * (kPair ? 2 : 1);
+  const int tiles = stream.cut.units.of(team.index) * (kPair ? 2 : 1);
   Run<kCols, kPair, kParts> run(stream, team, line, warp, lane);
   run.start();
   // Plain units go on where the others ended.
@@ -106,12 +106,12 @@ __device__ __forceinline__ void stream_block(const StreamArgs& stream, char* sha
 
   // A thread's column is the same in all its results.
   const float factor = row_factor(args.in, args.room, min(n - 1, turn % kCols), shared);
-  if constexpr (kPair) leave_groups<kCols, kPair>(stream, team, first, n, sums, shared);
+  if constexpr (kPair) leave_groups<kCols>(stream, team, first, n, sums, shared);
   for (int i = turn;; i += kWarps * kWarp) {
     const Target<kCols> target(stream, team, results, i, tiles, first, n);
     if (target.tile >= tiles) break;
     if (target.to == nullptr) continue;
-    float value = sums.total(target.tile, target.at) * factor;
+    float value = __fmul_rn(sums.total(target.tile, target.at), factor);
     if constexpr (kPair)
       value = activated(stream.activation, value, sums.total(target.tile + 1, target.at) * factor);
     if (target.add) value += i == turn ? before : *target.to;
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1)
 // Two blocks a team.
 template <int kCols, bool kPair>
 __global__ void TESSERA_CLUSTER(2) __launch_bounds__(kWarps* kWarp, 1)
-    stream_pair_kernel(const TESSERA_GRID_CONSTANT StreamArgs args) {
+    stream_team_kernel(const TESSERA_GRID_CONSTANT StreamArgs args) {
 #ifdef TESSERA_GPU_WGMMA
   TESSERA_DYNAMIC_SHARED(char, shared);
   stream_block<kCols, kPair, 2>(args, shared);
@@ -153,22 +153,23 @@ int stream_parts(const Launch& launch, int supers) {
 int stream_teams(const Launch& launch, int units, int supers) {
   return std::min(units, std::max(1, launch.multiprocessors / stream_parts(launch, supers)));
 }
-StreamCut stream_cut(const Launch& launch, const StreamArgs& args) {
-  const int units = args.of.units, parts = stream_parts(launch, args.of.supers);
-  const int teams = stream_teams(launch, units, args.of.supers), supers = args.of.supers / parts;
+StreamCut stream_cut(const Launch& launch, const SuperArgs& args, int six_units) {
+  const int units = args.units, parts = stream_parts(launch, args.supers);
+  const int teams = stream_teams(launch, units, args.supers), supers = args.supers / parts;
   const auto dealt = [&](int n) { return Dealt{n / teams, n % teams}; };
-  return {.teams = teams,
+  return {.parts = parts,
+          .teams = teams,
           .supers = supers,
           .units = dealt(units),
-          .six = dealt(args.six_units),
+          .six = dealt(six_units),
           .inverse = (1u << 31) / static_cast<unsigned>(supers) + 1,
           .plain_from = units % teams * parts};
 }
 
 template <int kCols>
-int sums_bytes(const StreamArgs& args, int parts, bool pair) {
+int sums_bytes(const StreamArgs& args, bool pair) {
   const int tiles = (args.cut.units.each + (args.cut.units.more > 0 ? 1 : 0)) * (pair ? 2 : 1);
-  return parts > 1 ? Sums<kCols, 2>::bytes(tiles) : Sums<kCols, 1>::bytes(tiles);
+  return args.cut.parts > 1 ? Sums<kCols, 2>::bytes(tiles) : Sums<kCols, 1>::bytes(tiles);
 }
 
 // Of `columns` rows those columns that one block of a team has, and all squares.
@@ -180,10 +181,10 @@ SuperRoom stream_room(const StreamArgs& args, int columns) {
 
 template <int kCols, bool kPair>
 GpuError launch_stream(const Launch& launch, const StreamArgs& args) {
-  const int parts = stream_parts(launch, args.of.supers), blocks = args.cut.teams * parts;
-  const int shared = args.of.room.bytes + sums_bytes<kCols>(args, parts, kPair);
+  const int parts = args.cut.parts, blocks = args.cut.teams * parts;
+  const int shared = args.of.room.bytes + sums_bytes<kCols>(args, kPair);
   return launch_kernel(launch,
-                       parts > 1 ? stream_pair_kernel<kCols, kPair> : stream_kernel<kCols, kPair>,
+                       parts > 1 ? stream_team_kernel<kCols, kPair> : stream_kernel<kCols, kPair>,
                        dim3(static_cast<unsigned>(blocks),
                             static_cast<unsigned>((args.of.rows + kCols - 1) / kCols)),
                        dim3(kWarps * kWarp), static_cast<std::size_t>(shared), args);
@@ -194,11 +195,9 @@ template <bool kPair>
 GpuError stream(const Launch& launch, StreamArgs args, const Rounding& rounding) {
   args.of.rounded = rounding.rows;
   args.of.here = rounding.here;
-  args.cut = stream_cut(launch, args);
   if (args.of.rows > 1) {
     args.of.room = stream_room(args, kDecodeRows);
-    const int parts = stream_parts(launch, args.of.supers);
-    const int bytes = args.of.room.bytes + sums_bytes<kDecodeRows>(args, parts, kPair);
+    const int bytes = args.of.room.bytes + sums_bytes<kDecodeRows>(args, kPair);
     if (static_cast<std::size_t>(bytes) + 1024 <= shared_limit()) {
       if (args.of.here == 0) {
         const bool plain = has_plain_rows(launch, args.of, 1 << args.of.part_bits);
@@ -228,7 +227,7 @@ GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_uni
                         const Rounding& rounding) {
   StreamArgs stream_args{};
   stream_args.of = args;
-  stream_args.six_units = six_units;
+  stream_args.cut = stream_cut(launch, args, six_units);
   while (2 << stream_args.of.part_bits <= std::min(args.supers, kWarps)) ++stream_args.of.part_bits;
   return stream<false>(launch, stream_args, rounding);
 }
@@ -259,9 +258,8 @@ GpuError gated_stream(const Launch& launch, const GatedArgs& gated, const Roundi
     args.of.segments[i] = {planes_of(i == 0 ? gated.gate : gated.up), gated.out, gated.stride,
                            false, args.of.units};
   args.activation = gated.activation;
-  args.six_units = gated.gate.type == BlockType::Q6_K ? args.of.units : 0;
-  const int teams = stream_teams(launch, args.of.units, args.of.supers);
-  args.group_rounds = gated.supers * kSuperCols / (2 * kTileRows * teams);
+  args.cut = stream_cut(launch, args.of, gated.gate.type == BlockType::Q6_K ? args.of.units : 0);
+  args.group_rounds = gated.supers * kSuperCols / (2 * kTileRows * args.cut.teams);
   args.out_rounded = gated.rounded;
   return stream<true>(launch, args, rounding);
 }

@@ -55,14 +55,11 @@ __global__ void __launch_bounds__(kPlainWarps* kWarp, kCols == 1 ? 4 : 2)
     return leave_row(args, first + static_cast<int>(blockIdx.x) - args.plain_units, warp, lane);
   const Place at = plain_place_of(args, static_cast<int>(blockIdx.x));
   const Share share = warp >> args.part_bits == 0 ? share_of(args, warp) : Share{0, 0};
-  Eight w[kPlainRows] = {};
-  if (share.begin < share.end)
-#pragma unroll
-    for (int r = 0; r < kPlainRows; ++r)
-      w[r] = plain_eight(at.segment->w, at.tile * kPlainRows + r, share.begin, lane);
+  Eight w[kPlainRows];
+  load_plain(w, at, share, lane);
   chain_wait();
   chain_trigger();
-  plain_unit<kCols, kPlainWarps>(args, at, share, w, first, n, shares);
+  plain_unit<kCols>(args, at, share, w, first, n, shares);
 }
 
 // --- Narrow ---
@@ -160,7 +157,7 @@ __global__ void __launch_bounds__(bound_threads(kCols), 1)
     if (block < 0) {
       chain_wait();
       chain_trigger();
-      return plain_units<kCols, kWarps>(args, static_cast<int>(blockIdx.x), args.plain_blocks,
+      return plain_units<kCols>(args, static_cast<int>(blockIdx.x), args.plain_blocks,
                                         slot == 0 ? share : Share{0, 0}, first, n, shares);
     }
   const int step = (static_cast<int>(gridDim.x) - args.plain_blocks) * slots;
@@ -187,7 +184,7 @@ __global__ void __launch_bounds__(bound_threads(kCols), 1)
     if (base + kRound * step < args.units) __syncthreads();
   }
   if constexpr (kCols == 1)
-    plain_units<kCols, kWarps>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
+    plain_units<kCols>(args, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x),
                                slot == 0 ? share : Share{0, 0}, first, n, shares);
 }
 
@@ -269,7 +266,7 @@ GpuError project_supers(const Launch& launch, const ProjectArgs& project,
   if (args.rows > 1) {
     args.room = super_room(args.supers, kDecodeRows);
     if (static_cast<std::size_t>(args.room.bytes) + kOther + 1024 <= shared_limit()) {
-      if (!wide && has_plain_rows(launch, args, 8)) {
+      if (!wide && has_plain_rows(launch, args, kPlainWarps)) {
         const GpuError error = plain_rows(launch, args);
         if (plain || error != GpuError{}) return error;
         args.plain_units = 0;

@@ -76,8 +76,8 @@ GpuError project_stream(const Launch& launch, const SuperArgs& args, int six_uni
                         const Rounding& rounding);
 
 // The plain matrices times several rows, by clusters of blocks; leaves the rows in args.rounded if
-// not null. The same bits as the plain units of the other kernels, whose columns so many warps
-// share.
+// not null. The same bits as the plain units of the other kernels, of whose columns `shares` warps
+// have a part each.
 bool has_plain_rows(const Launch& launch, const SuperArgs& args, int shares);
 GpuError plain_rows(const Launch& launch, const SuperArgs& args);
 
@@ -228,12 +228,12 @@ __device__ __forceinline__ void add_plain(const SuperArgs& args, const Place& at
     squares += from[kPlainRows * kCols];
   }
   if (args.in.kind == InputKind::rms_norm)
-    sum *= inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps);
+    sum = __fmul_rn(sum, inverse_root(squares / static_cast<float>(args.in.cols) + args.in.eps));
   float* to = at.segment->out + (first + column) * at.segment->stride + row;
   *to = at.segment->add ? *to + sum : sum;
 }
 // All warps of the block: one unit of plain rows. `shares`: wants them free and leaves them in use.
-template <int kCols, int kWarps>
+template <int kCols>
 __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& at, Share share,
                                            const Eight (&w)[kPlainRows], int first, int n,
                                            float* shares) {
@@ -242,7 +242,7 @@ __device__ __forceinline__ void plain_unit(const SuperArgs& args, const Place& a
   add_plain<kCols>(args, at, first, n, shares);
 }
 
-template <int kCols, int kWarps>
+template <int kCols>
 __device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int step, Share share,
                                             int first, int n, float* shares) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -251,7 +251,7 @@ __device__ __forceinline__ void plain_units(const SuperArgs& args, int from, int
     Eight w[kPlainRows];
     load_plain(w, at, share, lane);
     __syncthreads();
-    plain_unit<kCols, kWarps>(args, at, share, w, first, n, shares);
+    plain_unit<kCols>(args, at, share, w, first, n, shares);
   }
 }
 

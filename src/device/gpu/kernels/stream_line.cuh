@@ -27,16 +27,15 @@ struct Dealt {
 };
 // What the host reckons once, so that blocks begin without quotients.
 struct StreamCut {
-  int teams, supers;  // of a block's part of a row
-  Dealt units, six;   // of Q6_K: they come first
-  unsigned inverse;   // of supers: 2^31 / supers, rounded up
-  int plain_from;     // the block that has the first plain unit
+  int parts, teams, supers;  // blocks a team; of a block's part of a row
+  Dealt units, six;          // of Q6_K: they come first
+  unsigned inverse;  // 2^31 / supers + 1: quotients are exact while tiles * supers^2 < 2^31
+  int plain_from;    // the block that has the first plain unit
 };
 
 struct StreamArgs {
   StreamCut cut;
   SuperArgs of;
-  int six_units;          // of Q6_K
   Activation activation;  // pairs: segments are gate and up, whose units go side by side
   int group_rounds;       // pairs: rounds of two neighbours, whose results are left rounded
   std::byte* out_rounded;
@@ -47,10 +46,10 @@ struct StreamArgs {
 // The block's team, and its part of their columns, in super-blocks.
 template <int kParts>
 struct Team {
-  int own, all, rank, begin, supers;
+  int index, count, rank, begin, supers;
   unsigned inverse;
   __device__ __forceinline__ explicit Team(const StreamCut& cut)
-      : own(static_cast<int>(blockIdx.x) / kParts), all(cut.teams),
+      : index(static_cast<int>(blockIdx.x) / kParts), count(cut.teams),
         rank(static_cast<int>(blockIdx.x) % kParts), begin(kParts > 1 ? cut.supers * rank : 0),
         supers(cut.supers), inverse(cut.inverse) {}
 };
@@ -61,11 +60,12 @@ __device__ __forceinline__ Place tile_at(const StreamArgs& args, const Team<kPar
                                          int tile) {
   if constexpr (kPair) {
     const int i = tile / 2, alone = i - 2 * args.group_rounds;
-    const int unit = alone < 0 ? 2 * (team.own + i / 2 * team.all) + i % 2
-                               : 2 * args.group_rounds * team.all + team.own + alone * team.all;
+    const int unit = alone < 0
+                         ? 2 * (team.index + i / 2 * team.count) + i % 2
+                         : team.index + (2 * args.group_rounds + alone) * team.count;
     return {&args.of.segments[tile % 2], unit};
   }
-  return place_of(args.of, team.own + tile * team.all);
+  return place_of(args.of, team.index + tile * team.count);
 }
 
 struct Line {
@@ -79,7 +79,7 @@ struct Line {
 template <bool kPair, int kParts>
 __device__ __forceinline__ Line line_of(const StreamArgs& args, const Team<kParts>& team) {
   const int of_unit = team.supers * (kPair ? 2 : 1);
-  const int units = args.cut.units.of(team.own), six = args.cut.six.of(team.own);
+  const int units = args.cut.units.of(team.index), six = args.cut.six.of(team.index);
   return {six * of_unit, (units - six) * of_unit};
 }
 
@@ -138,7 +138,7 @@ struct Results {
   int rank, groups;  // tiles that make groups
   __device__ __forceinline__ Results(const StreamArgs& args, const Team<kParts>& team)
       : rank(team.rank), groups(kPair ? 4 * args.group_rounds : 0) {}
-  __device__ __forceinline__ bool own(int tile) const {
+  __device__ __forceinline__ bool has(int tile) const {
     const int turn = tile < groups ? tile / 4 : (tile - groups) / (kPair ? 2 : 1);
     return turn % kParts == rank;
   }

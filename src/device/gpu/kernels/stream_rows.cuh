@@ -8,8 +8,9 @@
 
 namespace tessera::gpu {
 
-// So many of a row's super-blocks a warp loads at a time. Half a row has hardly more than there are
-// warps; with two at a time the weights on their way were spilled (docs/gpu-kernels.md).
+// So many of a row's super-blocks a warp loads at a time. Half a row that is not there rounded has
+// hardly more than there are warps, and with two at a time the weights on their way were spilled
+// (docs/gpu-kernels.md, "Two blocks a team").
 template <int kParts>
 inline constexpr int kBatch = kParts > 1 ? 1 : 2;
 
@@ -78,11 +79,12 @@ struct Rows {
         reinterpret_cast<uint4*>(shared)[i] = from[i];
     }
   }
-  // A row's, of the super-blocks of all the team that are there rounded.
+  // A row's, of the team's other super-blocks that are there rounded.
   __device__ __forceinline__ void copy_squares(int i) const {
     const float* from =
         rounded_squares(rounded_row(args.rounded, args.in.cols, first + i), args.in.cols);
-    for (int super = lane; super < args.here; super += kWarp) *square(i, super) = from[super];
+    for (int super = lane; super < args.here; super += kWarp)
+      if (super < team.begin || super >= team.begin + team.supers) *square(i, super) = from[super];
   }
   __device__ __forceinline__ float* square(int row, int super) const {
     return reinterpret_cast<float*>(shared + args.room.squares) + row * args.supers + super;

@@ -133,7 +133,7 @@ Result<bool> passed(const Event& event);
 struct GpuTraits {
   int multiprocessors = 0;
   bool chained = false;  // programmatic dependent launch
-  bool gemm = false;     // products of long prompts (kernels/gemm.cuh)
+  bool gemm = false;     // has_gemm() of kernels/kernels.h
 };
 
 // A captured run of a stream's work, to be launched again and again.
