@@ -145,7 +145,8 @@ __global__ void TESSERA_CLUSTER(2) __launch_bounds__(kWarps* kWarp, 1)
 #endif
 }
 
-// Blocks that share the columns of rows of so many super-blocks.
+// Blocks that share the columns of rows of so many super-blocks: two, each a half, or one. Of an
+// odd number of multiprocessors one then has no block.
 int stream_parts(const Launch& launch, int supers) {
   const bool shared = launch.gemm && launch.multiprocessors > 1;
   return shared && supers >= kLeastSupers && supers % 2 == 0 ? 2 : 1;

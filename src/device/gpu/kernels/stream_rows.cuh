@@ -59,7 +59,8 @@ struct Rows {
   int first, n, warp, lane;
   char* shared;
 
-  // Those of the block's super-blocks that are there rounded.
+  // Those of the block's super-blocks that are there rounded. One row's are of a plain input, which
+  // has no squares.
   __device__ __forceinline__ int here() const {
     return max(0, min(team.supers, args.here - team.begin));
   }
