@@ -435,9 +435,12 @@ void test_projections() {
                  {BlockType::Q4_K, 1500},
                  {BlockType::F16, 33}},
                 2048, batch, true, seed += 10);
-  for (const int batch : {2, 5, 8})  // six tiles a multiprocessor, all on their way at once
+  // Six tiles a multiprocessor, all on their way at once; of fewer the first matrix alone is a head.
+  pretended_multiprocessors() = 132;
+  for (const int batch : {2, 5, 8})
     run_several({{BlockType::Q4_K, 8192}, {BlockType::Q6_K, 4088}, {BlockType::F32, 64}}, 2048,
                 batch, batch == 5, seed += 10);
+  pretended_multiprocessors() = 0;
   for (const int batch : {40, 300})  // two of plain weights in one launch, and one apart
     run_several(
         {{BlockType::Q4_K, 70}, {BlockType::F32, 32}, {BlockType::F32, 32}, {BlockType::F32, 50}},
