@@ -63,7 +63,7 @@ class Bench : Mixture {
 
   void decode(int rows, int context) {
     Step s(rows, context, false);
-    together_ = false;
+    together_ = routes_ = false;
     const Layer& d = model_.layers[8];  // a layer without the wider types
     const double in = bytes_of(d.in[0]) + bytes_of(d.in[1]) + bytes_of(d.in[2]) * 2;
     const double expert = double(d.shape.down_offset),
@@ -117,6 +117,14 @@ class Bench : Mixture {
                    layers_that_lead(s);
                    head(rows);
                  }));
+      routes_ = true;
+      block("delta out-projection and router", rows, 1, bytes_of(d.out) + bytes_of(d.router), 0,
+            [&](const Layer& l) { mixer_out(l, rows); });
+      print_step(", the router with the mixer, too", rows, context, time([&] {
+                   layers_that_lead(s);
+                   head(rows);
+                 }));
+      routes_ = false;
     }
     const double head_us = time([&] { head(rows); });
     std::printf("%-34s rows %5d  %9.2f us  %7.0f GB/s\n", "head and choice", rows, head_us,

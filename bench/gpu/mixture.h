@@ -221,7 +221,12 @@ class Mixture {
     return {
         .input = in, .rows = rows, .n_outputs = 1, .outputs = {{{l.out, b_.hidden, kEmbd, true}}}};
   }
-  void mixer_out(const Layer& l, int rows) { GPU_OK(project(runner_.launch, out_args(l, rows))); }
+  void mixer_out(const Layer& l, int rows) {
+    const ProjectArgs out = out_args(l, rows);
+    const FfnArgs ffn = ffn_args(l, rows);
+    GPU_OK(ffn.routed ? project_and_route(runner_.launch, out, ffn)
+                      : project(runner_.launch, out));
+  }
   FfnArgs ffn_args(const Layer& l, int rows) {
     FfnArgs f{
         .rows = rows, .n_embd = kEmbd, .eps = 1e-6f, .hidden = b_.hidden, .norm = model_.norm};
@@ -238,6 +243,7 @@ class Mixture {
              .logits = b_.router};
     f.dense_out = b_.dense_out, f.pair_out = b_.pair_out;
     if (together_) f.passed = passed_.data();
+    f.routed = routes_ && routes(out_args(l, rows), f);
     return f;
   }
   void ffn(const Layer& l, int rows) { GPU_OK(ffn_all(runner_.launch, ffn_args(l, rows))); }
@@ -325,6 +331,7 @@ class Mixture {
   Runner runner_;
   DeviceArray<std::byte> plans_, passed_;  // by layer; what runs pass
   bool together_ = false;                  // rows' FFN as one kernel
+  bool routes_ = false;                    // and its router with the projection ahead
 };
 
 }  // namespace tessera::gpu::bench

@@ -1,6 +1,7 @@
-// The FFN of several rows as one kernel, and with the projections of the layer behind, against the
-// kernels of their own: the same bits, for every type of matrix, rows that share experts and rows
-// that do not, layer after layer and step after step.
+// The FFN of several rows as one kernel, with the projections of the layer behind, and with its
+// router in the kernel of the projection ahead, against the kernels of their own: the same bits,
+// for every type of matrix, rows that share experts and rows that do not, layer after layer and
+// step after step.
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -13,6 +14,12 @@ namespace tessera::gpu::bench {
 namespace {
 
 constexpr int kEmbd = 2048, kExperts = 256, kUsed = 8, kFf = 512, kDistinct = 16;
+constexpr int kHeads = 4096;  // columns of what a mixer leaves
+
+// What of a layer goes together besides the FFN.
+struct Besides {
+  bool projections, router;
+};
 
 enum class Routing {
   any,
@@ -31,7 +38,8 @@ int few_of(Routing routing) {
 // matrix. The last one is plain.
 constexpr int kNext[3][4] = {{8192, 4096, 0, 32}, {8192, 512, 512, 0}, {96, 32, 0, 2}};
 
-// `six`: which of Q4_K and Q6_K each matrix is, bit i that of matrix i; then three of `next`.
+// `six`: which of Q4_K and Q6_K each matrix is, bit i that of matrix i; then three of `next`, then
+// the projection out of a mixer.
 struct TestLayer {
   TestLayer(unsigned six, Routing routing, std::uint64_t seed)
       : random(seed), router(BlockType::F32, kExperts, kEmbd, seed, false) {
@@ -54,6 +62,8 @@ struct TestLayer {
       pointers.push_back(experts.data() + e * 7 % kDistinct * shape.bytes);
     table = DeviceArray<const std::byte*>(pointers);
     norms = DeviceArray<float>(random.normals(3 * kEmbd));
+    out = matrix(type(9), kEmbd, kHeads);
+    gated = seed % 2 == 0;
     for (int i = 0; i < 4; ++i)
       if (const int rows = kNext[seed % 3][i]; rows > 0)
         next.push_back(matrix(i == 3 ? BlockType::F32 : type(6 + i), rows, kEmbd));
@@ -84,15 +94,18 @@ struct TestLayer {
   DeviceArray<const std::byte*> table;
   DeviceArray<float> norms;  // of the router, the scalar gate, of the layer behind
   std::vector<std::unique_ptr<TestMatrix>> next;
+  std::unique_ptr<TestMatrix> out;
+  bool gated;  // as a delta net's heads are; else as attention's
 };
 
 struct Outputs {
   explicit Outputs(int rows)
       : hidden(std::size_t(rows) * kEmbd), weights(std::size_t(rows) * kUsed),
         logits(std::size_t(rows) * kExperts), projected(std::size_t(rows) * kProjected),
+        heads(std::size_t(rows) * kHeads), gate(std::size_t(rows) * kHeads),
         ids(std::size_t(rows) * kUsed) {}
   static constexpr int kProjected = 8192 + 4096 + 512;
-  DeviceArray<float> hidden, weights, logits, projected;
+  DeviceArray<float> hidden, weights, logits, projected, heads, gate;
   DeviceArray<std::int32_t> ids;
 };
 
@@ -110,6 +123,19 @@ ProjectArgs next_args(const TestLayer& l, Outputs& out, int rows) {
     to += m->matrix.rows;
   }
   return p;
+}
+
+ProjectArgs out_args(const TestLayer& l, Outputs& out, int rows) {
+  Input in{.kind = InputKind::plain, .x = out.heads.data(), .stride = kHeads, .cols = kHeads};
+  if (l.gated) {
+    in.kind = InputKind::gated_rms;
+    in.weight = l.norms.data(), in.eps = 1e-6f;
+    in.gate = out.gate.data(), in.gate_stride = kHeads, in.gate_open = true, in.head_dim = 128;
+  }
+  return {.input = in,
+          .rows = rows,
+          .n_outputs = 1,
+          .outputs = {{{l.out->matrix, out.hidden.data(), kEmbd, true}}}};
 }
 
 FfnArgs args_of(const TestLayer& l, Outputs& out, int rows, std::byte* passed) {
@@ -151,12 +177,18 @@ std::uint32_t launches(const std::byte* passed) {
 }
 
 void layer(const Launch& launch, const TestLayer& l, Outputs& out, int rows, std::byte* passed,
-           bool projects) {
-  const FfnArgs ffn = args_of(l, out, rows, passed);
+           Besides besides) {
+  FfnArgs ffn = args_of(l, out, rows, passed);
   const ProjectArgs in = next_args(l, out, rows), left = plain_outputs(in);
-  if (passed == nullptr || !projects) {
+  if (besides.router) {
+    const ProjectArgs mixed = out_args(l, out, rows);
+    ffn.routed = routes(mixed, ffn);
+    check("together: routes", ffn.routed == (passed != nullptr));
+    GPU_OK(ffn.routed ? project_and_route(launch, mixed, ffn) : project(launch, mixed));
+  }
+  if (passed == nullptr || !besides.projections) {
     GPU_OK(ffn_all(launch, ffn));
-    if (projects) GPU_OK(project(launch, in));
+    if (besides.projections) GPU_OK(project(launch, in));
     return;
   }
   check("together: leads", leads_to(ffn, in));
@@ -165,7 +197,7 @@ void layer(const Launch& launch, const TestLayer& l, Outputs& out, int rows, std
 }
 
 void run(std::byte* passed, const std::vector<unsigned>& six, Routing routing, int rows,
-         std::uint64_t seed, bool projects = false) {
+         std::uint64_t seed, Besides besides = {}) {
   std::vector<std::unique_ptr<TestLayer>> layers;
   for (const unsigned bits : six)
     layers.push_back(std::make_unique<TestLayer>(bits, routing, ++seed));
@@ -175,22 +207,25 @@ void run(std::byte* passed, const std::vector<unsigned>& six, Routing routing, i
   for (int step = 0; step < 3; ++step) {
     const auto hidden = random.normals(std::size_t(rows) * kEmbd, step == 1 ? 30.0f : 1.0f);
     Outputs apart(rows), together(rows);
-    Runner runner(std::max(ffn_workspace(args_of(*layers[0], apart, rows, nullptr)),
-                           project_workspace(rows, kEmbd, Outputs::kProjected)) +
+    const auto heads = random.normals(std::size_t(rows) * kHeads);
+    const auto gate = random.normals(std::size_t(rows) * kHeads);
+    Runner runner(std::max({ffn_workspace(args_of(*layers[0], apart, rows, nullptr)),
+                            project_workspace(rows, kEmbd, Outputs::kProjected),
+                            project_workspace(rows, kHeads, kEmbd)}) +
                   256);
     const std::uint32_t before = launches(passed);
     for (Outputs* out : {&apart, &together}) {
-      out->hidden.put(hidden);
+      out->hidden.put(hidden), out->heads.put(heads), out->gate.put(gate);
       out->ids.poison(), out->projected.poison();
       runner.fresh();
       for (const auto& l : layers)
-        layer(runner.launch, *l, *out, rows, out == &together ? passed : nullptr, projects);
+        layer(runner.launch, *l, *out, rows, out == &together ? passed : nullptr, besides);
       runner.sync();
     }
     const std::string at = name + "step " + std::to_string(step) + " ";
     check(at + "launches", launches(passed) == before + std::uint32_t(layers.size()));
     check(at + "residual", same(apart.hidden.get(), together.hidden.get()));
-    if (projects)
+    if (besides.projections)
       check(at + "projections", same(apart.projected.get(), together.projected.get()));
     check(at + "experts", same(apart.ids.get(), together.ids.get()));
     check(at + "weights", same(apart.weights.get(), together.weights.get()));
@@ -219,15 +254,22 @@ void test_together() {
   // Each shape behind every layer, every type; wild values pass too.
   for (int rows = 2; rows <= kDecodeRows; ++rows) {
     const std::uint64_t seed = 110u + unsigned(rows);
-    run(passed.data(), {0x000, 0x024, 0x1ff, 0x1c0}, Routing::any, rows, seed, true);
-    run(passed.data(), {0x040, 0x0a0, 0x104}, Routing::wild, rows, seed + 20, true);
+    run(passed.data(), {0x000, 0x024, 0x1ff, 0x1c0}, Routing::any, rows, seed, {true, false});
+    run(passed.data(), {0x040, 0x0a0, 0x104}, Routing::wild, rows, seed + 20, {true, false});
   }
+  // The router with the projection ahead, of both types.
+  for (int rows = 2; rows <= kDecodeRows; ++rows)
+    for (const bool projections : {true, false}) {
+      const std::uint64_t seed = 150u + unsigned(rows);
+      run(passed.data(), {0x000, 0x224, 0x200}, Routing::any, rows, seed, {projections, true});
+      run(passed.data(), {0x200, 0x000}, Routing::wild, rows, seed + 20, {projections, true});
+    }
   for (unsigned i = 0; i < 6; ++i)
     run(passed.data(), {1u << i, 63u - (1u << i)}, Routing::any, 8, 90u + i);
   const std::uint32_t late = 0xfffffff0u;  // the last numbers before they come again
   GPU_OK(TESSERA_GPU_API(Memcpy)(passed.data() + run::passed_layout().rows_run, &late, sizeof late,
                                  TESSERA_GPU_API(MemcpyHostToDevice)));
-  run(passed.data(), {0x00, 0x20, 0x00}, Routing::any, 8, 100, true);
+  run(passed.data(), {0x00, 0x20, 0x00}, Routing::any, 8, 100, {true, true});
 }
 
 }  // namespace tessera::gpu::bench

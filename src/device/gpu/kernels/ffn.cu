@@ -8,6 +8,7 @@
 #include "device/gpu/kernels/ffn_tiles.cuh"
 #include "device/gpu/kernels/project_decode.cuh"
 #include "device/gpu/kernels/run.h"
+#include "device/gpu/kernels/run_plan.h"
 
 namespace tessera::gpu {
 namespace {
@@ -151,10 +152,18 @@ bool leaves_halves(const Launch& launch, const FfnArgs& args) {
   return routes_by_gemm(launch, args) && !args.moe.router.own_input;
 }
 
+// Behind the router, which is called for unless the mixer's projection brought it.
+GpuError together(const Launch& launch, const FfnArgs& args, const ProjectArgs* next) {
+  if (args.routed) return ffn_together(launch, args, routed_scratch(args), next);
+  const FfnScratch scratch = ffn_scratch(args, launch.workspace);
+  const GpuError error = ffn_logits(launch, args, scratch);
+  return error != GpuError{} ? error : ffn_together(launch, args, scratch, next);
+}
+
 GpuError fused(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
+  if (goes_together(args)) return together(launch, args, nullptr);
+  if (args.routed) return TESSERA_GPU_API(ErrorInvalidValue);  // routes() was not asked
   GpuError error = ffn_logits(launch, args, scratch);
-  if (error == GpuError{} && goes_together(args))
-    return ffn_together(launch, args, scratch, nullptr);
   if (error == GpuError{})
     error = expert_hidden(launch, args, scratch, args.dense.gate.data != nullptr, true);
   if (error == GpuError{}) error = fused_output(launch, args, scratch);
@@ -171,6 +180,13 @@ FfnScratch ffn_scratch(const FfnArgs& args, void* workspace) {
           .dense_gate = floats,
           .x_rounded = bytes + at.x,
           .h_rounded = bytes + at.h};
+}
+
+// The workspace is the projection's, whose rows are read while the router's are written.
+FfnScratch routed_scratch(const FfnArgs& args) {
+  constexpr run::PassedLayout kAt = run::passed_layout();
+  return {.dense_gate = reinterpret_cast<float*>(args.passed + kAt.rows_gate),
+          .x_rounded = args.passed + kAt.rows_rounded};
 }
 
 GpuError ffn_logits(const Launch& launch, const FfnArgs& args, const FfnScratch& scratch) {
@@ -299,9 +315,7 @@ GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const Aw
 }
 
 GpuError ffn_and_next(const Launch& launch, const FfnArgs& args, const ProjectArgs& next) {
-  const FfnScratch scratch = ffn_scratch(args, launch.workspace);
-  const GpuError error = ffn_logits(launch, args, scratch);
-  return error != GpuError{} ? error : ffn_together(launch, args, scratch, &next);
+  return together(launch, args, &next);
 }
 
 GpuError ffn_all(const Launch& launch, const FfnArgs& args) {

@@ -17,6 +17,8 @@ struct FfnScratch {
   std::byte* h_rounded = nullptr;
 };
 FfnScratch ffn_scratch(const FfnArgs& args, void* workspace);
+// What ffn_together() reads where project_and_route() (run.h) has written it.
+FfnScratch routed_scratch(const FfnArgs& args);
 
 inline float router_factor(const FfnArgs& args) {
   return args.moe.router.own_input ? 1.0f / sqrtf(static_cast<float>(args.n_embd)) : 1.0f;

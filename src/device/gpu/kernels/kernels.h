@@ -334,6 +334,7 @@ struct FfnArgs {
   // What runs pass values through (run.h), under their rules, or null: where has_runs(), 2 to 8
   // rows of a layer of their shape then go as one kernel, whose blocks wait for each other too.
   std::byte* passed = nullptr;
+  bool routed = false;  // the router's logits and what goes with them are there: run.h
   // Outputs of the branches, for the functions that leave them to a later one.
   float* dense_out = nullptr;  // [rows][n_embd]
   float* pair_out = nullptr;   // [rows][n_used][n_embd], not yet weighted

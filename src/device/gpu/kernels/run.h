@@ -88,4 +88,16 @@ bool leads_to(const FfnArgs& ffn, const ProjectArgs& in);
 GpuError ffn_and_next(const Launch& launch, const FfnArgs& ffn, const ProjectArgs& in);
 ProjectArgs plain_outputs(const ProjectArgs& in);
 
+// The projection out of a mixer and the router behind it, of 2 to 8 rows whose FFN goes_together()
+// (project_route.cu): a kernel less, with the bits of project() and of the FFN's own router. The
+// FFN is then told that it is `routed`.
+//
+//   ffn.routed = routes(out, ffn);
+//   ffn.routed ? project_and_route(launch, out, ffn) : project(launch, out);
+//   ffn_all(launch, ffn);
+//
+// routes: whether `out` is of the shape of runs, too.
+bool routes(const ProjectArgs& out, const FfnArgs& ffn);
+GpuError project_and_route(const Launch& launch, const ProjectArgs& out, const FfnArgs& ffn);
+
 }  // namespace tessera::gpu

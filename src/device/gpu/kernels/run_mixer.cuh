@@ -32,6 +32,11 @@ struct Passed {
   __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
   __device__ __forceinline__ Record* rows_h() const { return records(kAt.rows_h); }
   __device__ __forceinline__ Record* rows_next() const { return records(kAt.rows_next); }
+  __device__ __forceinline__ Value* rows_middle(int row) const {
+    return values(kAt.rows_middle) + row * kCols;
+  }
+  __device__ __forceinline__ Value* rows_parts() const { return values(kAt.rows_parts); }
+  __device__ __forceinline__ Value* rows_squares() const { return values(kAt.rows_squares); }
   __device__ __forceinline__ unsigned* run() const { return words(kAt.run); }
   __device__ __forceinline__ unsigned* rows_run() const { return words(kAt.rows_run); }
 };

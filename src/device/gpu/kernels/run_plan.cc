@@ -289,6 +289,15 @@ bool leads_to(const FfnArgs& ffn, const ProjectArgs& in) {
   return pairs > 0 && pairs <= kMostNextPairs * kBlocks;
 }
 
+bool routes(const ProjectArgs& out, const FfnArgs& ffn) {
+  const Input& in = out.input;
+  const Output& to = out.outputs[0];
+  const bool heads = in.kind == InputKind::gated_rms && in.gate_open && in.head_dim == kDim;
+  return goes_together(ffn) && out.rows == ffn.rows && (heads || in.kind == InputKind::plain) &&
+         in.row_ids == nullptr && out.n_outputs == 1 && is_super(to.w, kCols, kValues) && to.add &&
+         to.out == ffn.hidden && to.stride == kCols;
+}
+
 ProjectArgs plain_outputs(const ProjectArgs& in) {
   ProjectArgs left = in;
   left.n_outputs = 0;

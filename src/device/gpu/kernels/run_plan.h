@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/sizes.h"
 #include "device/gpu/kernels/weight_planes.h"
 
 namespace tessera::gpu::run {
@@ -118,6 +119,9 @@ constexpr int row_place(unsigned column) {
   return static_cast<int>(column / 256 * 256 + load * 64 + lane * 2 + column % 2);
 }
 
+// Blocks that share the router's columns, of several rows (project_route.cu).
+inline constexpr int kRouteParts = 8;
+
 // What passes between blocks, in bytes: f32 with numbers of 8 bytes each, records of 16
 // (run_values.cuh).
 struct PassedLayout {
@@ -132,8 +136,15 @@ struct PassedLayout {
   std::int64_t rows_h;     // of several rows (ffn_together.cuh): [row][branch][pair][4]
   std::int64_t rows_run;   // u32: the number of the last launch with them
   std::int64_t rows_next;  // the rows that they leave (ffn_next.cuh): [row][group of columns][4]
-  std::int64_t partials;   // of spans: [span][query head][256] of sum of values, top, weight
-  std::int64_t bytes;      // without them
+  // Of several rows, too (project_route.cu): [row][2048], as row_place() says, behind the mixer.
+  std::int64_t rows_middle;
+  // Of the router's sums of two rows of weights, [unit][row of weights][row], and of each row's
+  // squares, [team][row], the parts that the team's blocks make of their columns.
+  std::int64_t rows_parts, rows_squares;
+  // Between two kernels, without numbers: those rows, rounded, and the dense branch's logits.
+  std::int64_t rows_rounded, rows_gate;
+  std::int64_t partials;  // of spans: [span][query head][256] of sum of values, top, weight
+  std::int64_t bytes;     // without them
 };
 inline constexpr std::int64_t kSpanBytes = kQueryHeads * kHeadDim * 16;
 constexpr PassedLayout passed_layout() {
@@ -153,6 +164,11 @@ constexpr PassedLayout passed_layout() {
   place(at.rows_h, kDecodeRows * (kUsed + 1) * kPairs * 4 * 16);
   place(at.rows_run, 4);
   place(at.rows_next, kDecodeRows * (kCols / kGroup) * 4 * 16);
+  place(at.rows_middle, kDecodeRows * kCols * 8);
+  place(at.rows_parts, (kExperts + 2) * kDecodeRows * kRouteParts * 8);
+  place(at.rows_squares, kWorkers / kRouteParts * kDecodeRows * kRouteParts * 8);
+  place(at.rows_rounded, kDecodeRows * rounded_row_bytes(kCols));
+  place(at.rows_gate, kDecodeRows * 4);
   at.partials = at.bytes;
   return at;
 }

@@ -315,6 +315,37 @@ TEST_P(RunPlan, ProjectionsGoWithTheFfnBefore) {
   broken("a sum", [](FfnArgs&, ProjectArgs& in) { in.outputs[0].add = true; });
 }
 
+TEST_P(RunPlan, RoutersGoWithTheProjectionAhead) {
+  const auto whole = [] {
+    auto some = std::make_unique<Leading>(GetParam());
+    ProjectArgs& out = some->layer.out;
+    out.rows = some->layer.ffn.rows;
+    out.input.gate_open = out.input.kind == InputKind::gated_rms;
+    out.outputs[0].out = some->layer.ffn.hidden;
+    return some;
+  };
+  const auto layer = whole();
+  EXPECT_TRUE(routes(layer->layer.out, layer->layer.ffn));
+  const auto broken = [&](const char* what, auto change) {
+    const auto some = whole();
+    change(some->layer.out, some->layer.ffn);
+    EXPECT_FALSE(routes(some->layer.out, some->layer.ffn)) << what;
+  };
+  broken("no room", [](ProjectArgs&, FfnArgs& f) { f.passed = nullptr; });
+  broken("one row", [](ProjectArgs& out, FfnArgs& f) { f.rows = out.rows = 1; });
+  broken("other rows", [](ProjectArgs& out, FfnArgs&) { ++out.rows; });
+  broken("normed", [](ProjectArgs& out, FfnArgs&) { out.input.kind = InputKind::rms_norm; });
+  broken("a type", [](ProjectArgs& out, FfnArgs&) { out.outputs[0].w.type = BlockType::Q8_0; });
+  broken("columns", [](ProjectArgs& out, FfnArgs&) { out.outputs[0].w.cols /= 2; });
+  broken("no sum", [](ProjectArgs& out, FfnArgs&) { out.outputs[0].add = false; });
+  broken("rows apart", [](ProjectArgs& out, FfnArgs&) { out.outputs[0].stride += 4; });
+  broken("two matrices", [](ProjectArgs& out, FfnArgs&) { out.n_outputs = 2; });
+  broken("another residual", [](ProjectArgs&, FfnArgs& f) { ++f.hidden; });
+  if (GetParam().attends) return;
+  broken("a gate", [](ProjectArgs& out, FfnArgs&) { out.input.gate_open = false; });
+  broken("other heads", [](ProjectArgs& out, FfnArgs&) { out.input.head_dim = 64; });
+}
+
 TEST_P(RunPlan, PlainMatricesAreLeft) {
   const Leading whole(GetParam());
   const ProjectArgs left = plain_outputs(whole.layer.in);
@@ -329,7 +360,13 @@ TEST(RunPlans, PassedValuesLieApart) {
   EXPECT_EQ(kAt.partials, kAt.bytes);
   EXPECT_EQ(kAt.rows_run - kAt.rows_h, kDecodeRows * (kUsed + 1) * kHidden / kGroup * 64);
   EXPECT_GE(kAt.rows_h, kAt.run + 4);
-  EXPECT_EQ(kAt.partials - kAt.rows_next, kDecodeRows * kCols / kGroup * 64);
+  EXPECT_EQ(kAt.rows_middle - kAt.rows_next, kDecodeRows * kCols / kGroup * 64);
+  EXPECT_EQ(kAt.rows_parts - kAt.rows_middle, kDecodeRows * kCols * 8);
+  EXPECT_GE(kAt.rows_squares - kAt.rows_parts, (kExperts + 1) * kDecodeRows * kRouteParts * 8);
+  EXPECT_EQ(kAt.rows_rounded - kAt.rows_squares, kWorkers * kDecodeRows * 8);
+  EXPECT_GE(kAt.rows_gate - kAt.rows_rounded, kDecodeRows * rounded_row_bytes(kCols));
+  EXPECT_EQ(kAt.rows_rounded % 16, 0);  // bulk copies
+  EXPECT_GE(kAt.partials, kAt.rows_gate + kDecodeRows * 4);
   EXPECT_GE(kAt.rows_next, kAt.rows_run + 4);
   EXPECT_EQ(run_passed_bytes(1), static_cast<std::size_t>(kAt.bytes + kSpanBytes));
   EXPECT_EQ(run_passed_bytes(257), static_cast<std::size_t>(kAt.bytes + 5 * kSpanBytes));

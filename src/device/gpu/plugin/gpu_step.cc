@@ -38,7 +38,7 @@ GpuStep::GpuStep(StepMemory memory, const Launch& launch)
       run_places_(static_cast<std::size_t>(memory_.shard.end_layer - memory_.shard.first_layer),
                   -1) {}
 
-Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
+Status GpuStep::run(const BlockCall& call, const StepShape& shape, bool routed) const {
   int error = 0;
   switch (call.block) {
     case Block::begin:
@@ -48,13 +48,13 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape) const {
       error = embed_rows(shape);
       break;
     case Block::mixer:
-      error = mixer(call.layer, shape);
+      error = mixer(call.layer, shape, routed);
       break;
     case Block::route:
       error = ffn_route(launch_, ffn(call.layer, shape));
       break;
     case Block::ffn:
-      error = ffn_all(launch_, ffn(call.layer, shape));
+      error = ffn_all(launch_, ffn(call.layer, shape, routed));
       break;
     case Block::ffn_branches:
       return branches(call.layer, shape);
@@ -130,7 +130,7 @@ int GpuStep::embed_rows(const StepShape& shape) const {
                          .out = memory_.scratch.hidden});
 }
 
-FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
+FfnArgs GpuStep::ffn(int layer, const StepShape& shape, bool routed) const {
   const LayerSpec& spec = layer_spec(layer);
   const LayerWeights& w = memory_.weights.layer(layer);
   const Scratch& s = memory_.scratch;
@@ -170,6 +170,7 @@ FfnArgs GpuStep::ffn(int layer, const StepShape& shape) const {
   if (spec.layer_scale) args.layer_scale = w.vector(TensorRole::layer_scale);
   // Not beside experts on their way, as no run is.
   args.passed = run_place(layer) >= 0 && !memory_.side.busy() ? s.run_passed : nullptr;
+  args.routed = routed;
   args.dense_out = s.dense_out;
   args.pair_out = s.pair_out;
   return args;

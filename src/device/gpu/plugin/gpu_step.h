@@ -107,10 +107,14 @@ class GpuStep {
   Status restore_logits(const StepShape& shape) const;
 
  private:
-  Status run(const BlockCall& call, const StepShape& shape) const;
+  // routed: the layer's router goes, or went, with its mixer.
+  Status run(const BlockCall& call, const StepShape& shape, bool routed) const;
+  // Whether the calls begin with a mixer and its FFN, whose router goes with it.
+  bool routes(std::span<const BlockCall> calls, const StepShape& shape) const;
   // Whether the calls begin with an FFN and the mixer behind it, whose projections go with it.
   bool leads(std::span<const BlockCall> calls, const StepShape& shape) const;
-  Status run_leading(int layer, const StepShape& shape) const;  // of the mixer
+  // Of the mixer; ffn_routed: of the FFN before it.
+  Status run_leading(int layer, const StepShape& shape, bool ffn_routed, bool routed) const;
   Status run_as_one(int first, int layers, const StepShape& shape) const;
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
@@ -120,13 +124,13 @@ class GpuStep {
   int run_place(int layer) const {
     return run_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
   }
-  // What a layer's mixer calls; of the FFN nothing.
-  RunLayer mixer_calls(int layer, const StepShape& shape) const;
+  // What a layer's mixer calls; of the FFN nothing, but where its router goes with the mixer.
+  RunLayer mixer_calls(int layer, const StepShape& shape, bool routed = false) const;
   RunLayer attention_calls(int layer, const AttentionSpec& spec, const StepShape& shape) const;
   RunLayer delta_calls(int layer, const GatedDeltaSpec& spec, const StepShape& shape) const;
   int begin(const StepShape& shape) const;
   int embed_rows(const StepShape& shape) const;
-  int mixer(int layer, const StepShape& shape) const;
+  int mixer(int layer, const StepShape& shape, bool routed) const;
   int mix(int layer, const RunLayer& calls) const;
   ProjectArgs output_args(int layer, const Input& input, const Matrix& matrix,
                           const StepShape& shape) const;
@@ -135,7 +139,7 @@ class GpuStep {
   int foresee(int layer, const StepShape& shape) const;
   Status bring(int layer, const StepShape& shape) const;
   Status branches(int layer, const StepShape& shape) const;
-  FfnArgs ffn(int layer, const StepShape& shape) const;
+  FfnArgs ffn(int layer, const StepShape& shape, bool routed = false) const;
   AwayArgs away(int layer) const {
     return memory_.posts.args(layer - memory_.shard.first_layer, memory_.scratch.step);
   }

@@ -11,15 +11,17 @@ void add_output(ProjectArgs& args, const Matrix& w, float* out, std::int64_t str
 
 }  // namespace
 
-RunLayer GpuStep::mixer_calls(int layer, const StepShape& shape) const {
+RunLayer GpuStep::mixer_calls(int layer, const StepShape& shape, bool routed) const {
   const LayerSpec& spec = layer_spec(layer);
   const AttentionSpec* a = spec.attention();
-  return a != nullptr ? attention_calls(layer, *a, shape)
-                      : delta_calls(layer, *spec.gated_delta(), shape);
+  RunLayer calls = a != nullptr ? attention_calls(layer, *a, shape)
+                                : delta_calls(layer, *spec.gated_delta(), shape);
+  if (routed) calls.ffn = ffn(layer, shape, true);
+  return calls;
 }
 
-int GpuStep::mixer(int layer, const StepShape& shape) const {
-  const RunLayer calls = mixer_calls(layer, shape);
+int GpuStep::mixer(int layer, const StepShape& shape, bool routed) const {
+  const RunLayer calls = mixer_calls(layer, shape, routed);
   const int error = project(launch_, calls.in);
   return error != 0 ? error : mix(layer, calls);
 }
@@ -28,7 +30,9 @@ int GpuStep::mixer(int layer, const StepShape& shape) const {
 int GpuStep::mix(int layer, const RunLayer& calls) const {
   const int error = layer_spec(layer).attention() != nullptr ? attention(launch_, calls.attention)
                                                              : gated_delta(launch_, calls.delta);
-  return error != 0 ? error : output(layer, calls.out);
+  if (error != 0) return error;
+  return calls.ffn.routed ? project_and_route(launch_, calls.out, calls.ffn)
+                          : output(layer, calls.out);
 }
 
 // The mixer's output projection, added to the residual rows.

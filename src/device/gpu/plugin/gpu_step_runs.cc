@@ -59,6 +59,7 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
 }
 
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
+  bool routed = false;  // the last mixer took its FFN's router along
   while (!calls.empty()) {
     std::size_t taken = 1;
     // Beside experts on their way there is no run: its blocks would wait until those that bring
@@ -67,14 +68,26 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
       taken = 2 * static_cast<std::size_t>(layers);
     } else if (leads(calls, shape)) {
-      TESSERA_TRY(run_leading(calls[1].layer, shape));
+      const bool next = routes(calls.subspan(1), shape);
+      TESSERA_TRY(run_leading(calls[1].layer, shape, routed, next));
+      routed = next;
       taken = 2;
     } else {
-      TESSERA_TRY(run(calls[0], shape));
+      if (calls[0].block != Block::ffn) routed = routes(calls, shape);
+      TESSERA_TRY(run(calls[0], shape, routed));
     }
     calls = calls.subspan(taken);
   }
   return {};
+}
+
+bool GpuStep::routes(std::span<const BlockCall> calls, const StepShape& shape) const {
+  if (shape.rows < 2 || shape.rows > kDecodeRows || calls.size() < 2 ||
+      calls[0].block != Block::mixer)
+    return false;
+  const int layer = calls[0].layer;
+  return calls[1] == BlockCall{Block::ffn, layer} &&
+         gpu::routes(mixer_calls(layer, shape).out, ffn(layer, shape));
 }
 
 bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) const {
@@ -86,8 +99,8 @@ bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) co
          leads_to(ffn(next - 1, shape), mixer_calls(next, shape).in);
 }
 
-Status GpuStep::run_leading(int layer, const StepShape& shape) const {
-  RunLayer calls = mixer_calls(layer, shape);
+Status GpuStep::run_leading(int layer, const StepShape& shape, bool ffn_routed, bool routed) const {
+  RunLayer calls = mixer_calls(layer, shape, routed);
   const LayerWeights& w = memory_.weights.layer(layer);
   const GateProducts gates{calls.in.input, w.matrix(TensorRole::gdn_alpha),
                            w.matrix(TensorRole::gdn_beta)};
@@ -98,7 +111,7 @@ Status GpuStep::run_leading(int layer, const StepShape& shape) const {
     calls.delta.gates = gates;
     left.n_outputs = 0;
   }
-  int error = ffn_and_next(launch_, ffn(layer - 1, shape), calls.in);
+  int error = ffn_and_next(launch_, ffn(layer - 1, shape, ffn_routed), calls.in);
   if (error != 0) return status_of(error, fmt::format("FFN of layer {}", layer - 1).c_str());
   if (left.n_outputs > 0) error = project(launch_, left);
   if (error == 0) error = mix(layer, calls);
