@@ -231,6 +231,16 @@ __device__ __forceinline__ void levels_q6(std::uint32_t w0, std::uint32_t w1, st
   a[3] = choose_bits(0xf0f0f0f0u, top, w2 >> 4) & 0xfcfcfcfcu;
 }
 
+// Of Q6_K four times each level less 32, as signed bytes.
+__device__ __forceinline__ void signed_levels_q6(std::uint32_t w0, std::uint32_t w1,
+                                                 std::uint32_t w2, std::uint32_t (&a)[4]) {
+  const std::uint32_t top = choose_bits(0xc0c0c0c0u, w0, w1 >> 2);
+  a[0] = (w0 << 2 & 0xfcfcfcfcu) ^ 0x80808080u;
+  a[1] = (w1 << 2 & 0xfcfcfcfcu) ^ 0x80808080u;
+  a[2] = (w2 << 2 & 0xfcfcfcfcu) ^ 0x80808080u;
+  a[3] = (choose_bits(0xf0f0f0f0u, top, w2 >> 4) & 0xfcfcfcfcu) ^ 0x80808080u;
+}
+
 // One lane's sums: [0] row g, [1] row g + 8. The sums of the four lanes of a row make the result.
 struct RowSums {
   float of[2] = {0, 0};

@@ -54,9 +54,7 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         const uint2 b = *reinterpret_cast<const uint2*>(own + (2 * part + odd) * 32);
         std::uint32_t a[4];
         levels_q4(q, odd, a);
-#pragma unroll
-        for (int& value : d[odd]) value = kFloatMagic;
-        add_u8_k32(d[odd], a, b.x, b.y);
+        multiply_u8_k32(d[odd], a, b, kFloatMagic);
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -81,18 +79,14 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         const std::uint32_t s = w.scales_of_half(c, part);
         const uint2 b = *reinterpret_cast<const uint2*>(own + group * 32);
         const char* of_row = factors + group * 8;
-        const int2 start[2] = {*reinterpret_cast<const int2*>(of_row + 64),
-                               *reinterpret_cast<const int2*>(of_row + row_bytes + 64)};
         const float x[2] = {*reinterpret_cast<const float*>(of_row),
                             *reinterpret_cast<const float*>(of_row + row_bytes)};
         std::uint32_t q[3], a[4];
         w.levels(tile, odd, q);
-        levels_q6(q[0], q[1], q[2], a);
-        int low[4] = {start[0].x, start[1].x, start[0].x, start[1].x};
-        int high[4] = {start[0].y, start[1].y, 4 * start[0].y, 4 * start[1].y};
-        add_u8_k16(low, a[0], a[1], b.x);
-        add_u8_k16(high, a[2], a[3], b.y);
-        high[2] >>= 2, high[3] >>= 2;
+        signed_levels_q6(q[0], q[1], q[2], a);
+        int low[4], high[4];
+        multiply_s8_k16(low, a[0], a[1], b.x, 0);
+        multiply_s8_k16(high, a[2], a[3], b.y, 0);
 #pragma unroll
         for (int half = 0; half < 2; ++half)
 #pragma unroll
@@ -100,7 +94,7 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
             const int whole = signed_level(s, 2 * half) * low[2 * half + j] +
                               signed_level(s, 2 * half + 1) * high[2 * half + j];
             const float factor =
-                __fmul_rn(half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
+                __fmul_rn(0.25f * half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
             float& sum = sums.of[part][2 * half + j];
             sum = __fmaf_rn(factor, static_cast<float>(whole), sum);
           }
