@@ -38,40 +38,44 @@ __device__ __forceinline__ void pass_columns(float value, int lane, Record* to) 
   if (lane < 4) pass_record(to + lane, group.low, group.high, more, reading().number);
 }
 
-// Half a row, four super-blocks, by one warp: to shared memory.
-inline constexpr int kSupersEach = 4;
-static_assert(kReaders * kSupersEach == kDecodeRows * kSupers);
+// A super-block of half of the rows, by one warp, to shared memory. It is what this warp will
+// multiply, and the one that has the pair's other tile and takes the other rows: the two wait for
+// each other alone, so those whose columns come early are done when the last ones come.
+inline constexpr int kRowsEach = kDecodeRows / 2;
+static_assert(kReaders == 2 * kSupers && kReaders * kRowsEach == kDecodeRows * kSupers);
+__device__ __forceinline__ void pair_sync(int super) {
+  asm volatile("bar.sync %0, 64;" ::"r"(kFreeBarrier + super) : "memory");
+}
 __device__ __forceinline__ void take_columns(int warp, int lane) {
-  const int row = warp / 2, first = warp % 2 * kSupersEach;
-  if (row >= memory()->job.rows) return;
+  const int super = warp % kSupers, first = warp / kSupers * kRowsEach;
+  const int n = min(kRowsEach, memory()->job.rows - first);
   const unsigned number = reading().number;
-  const Record* from = next_of(row, first * (kSuperCols / kGroup)) + lane;
-  // The first super-block's until they are there, then the others': what all blocks look at again
-  // and again, weights wait behind. A warp in step: what follows is to run once.
-  Record v[kSupersEach];
-  const auto await = [&](int first, int end) {
-    bool here = false;
-    for (int looks = 0; !__all_sync(0xffffffffu, here); ++looks) {
-      if (looks > kPatience) give_up();
-      here = true;
+  const auto* from = next_of(first, super * (kSuperCols / kGroup)) + lane;
+  constexpr int kStride = kCols / kGroup * 4;  // from row to row
+  // A warp in step: what follows is to run once.
+  Record v[kRowsEach];
+  bool here = false;
+  for (int looks = 0; !__all_sync(0xffffffffu, here); ++looks) {
+    if (looks > kPatience) give_up();
+    here = true;
 #pragma unroll
-      for (int i = first; i < end; ++i) v[i] = look_at(from + i * kWarp);
+    for (int i = 0; i < kRowsEach; ++i)
+      if (i < n) v[i] = look_at(from + i * kStride);
 #pragma unroll
-      for (int i = first; i < end; ++i) here = here && v[i].w == number;
-    }
-  };
-  await(0, 1);
-  await(1, kSupersEach);
+    for (int i = 0; i < kRowsEach; ++i) here = here && (i >= n || v[i].w == number);
+  }
 #pragma unroll
-  for (int i = 0; i < kSupersEach; ++i) {
+  for (int i = 0; i < kRowsEach; ++i) {
+    if (i >= n) break;
     const auto sums = static_cast<int>(shuffle(v[i].z, (lane & 28) + 1));
     put_group({v[i].x, v[i].y, __uint_as_float(v[i].z), sums}, 1.0f, lane & 3, lane >> 2,
-              next_row(row) + (first + i) * kSuperBytes);
+              next_row(first + i) + super * kSuperBytes);
     float square = __uint_as_float(shuffle(v[i].z, (lane & 28) + 2));
 #pragma unroll
     for (int mask = 4; mask < kWarp; mask *= 2) square += shuffle_xor(square, mask);
-    if (lane == 0) next_squares(row)[first + i] = square;
+    if (lane == 0) next_squares(first + i)[super] = square;
   }
+  pair_sync(super);
 }
 
 // --- Products ---
@@ -157,8 +161,8 @@ __device__ __forceinline__ void describe_next(const TogetherArgs& args, int i) {
 static __device__ __noinline__ void project_next() {
   TogetherShared* s = memory();
   const int warp = this_warp(), lane = this_lane();
+  readers_sync();  // the cluster's sums have been read, in whose room products and rows stand
   take_columns(warp, lane);
-  readers_sync();
   const int n = s->n_pairs;
 #pragma unroll 1
   for (int i = 0; i < n; ++i) {

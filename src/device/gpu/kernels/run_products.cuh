@@ -32,6 +32,7 @@ __device__ __forceinline__ void row_is_there() {
 __device__ __forceinline__ void await_row() {
   asm volatile("bar.sync 4, 512;" ::: "memory");
 }
+inline constexpr int kFreeBarrier = 5;  // the first that none of these is
 
 // --- Products ---
 
