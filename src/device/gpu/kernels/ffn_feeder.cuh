@@ -98,12 +98,13 @@ class Feeder {
       if (k == 0) copy(dense, ffn.dense.down.data, first, kDownSupers, to, full());
       expect(kDownSupers * dense.all);
     }
-    const int expert_bytes = kDownSupers * down_.all, n = s->n_chosen;
+    const int expert_bytes = kDownSupers * down_.all;
+    const DownShare share(s->n_chosen);
 #pragma unroll 1
-    for (int u = first_of_down(); u < n; u += kRanks * args_.job.down_together) {
-      const int count = min(args_.job.down_together, (n - u + kRanks - 1) / kRanks);
+    for (int u = share.first; u < share.end; u += args_.job.down_together) {
+      const int count = min(args_.job.down_together, share.end - u);
       const std::byte* data = nullptr;
-      if (k < count) data = s->table[s->list[u + k * kRanks].id];
+      if (k < count) data = s->table[s->list[u + k].id];
       const std::uint32_t to = reserve();
       if (k < count)
         copy(down_, data, first, kDownSupers, to + static_cast<std::uint32_t>(k * expert_bytes),

@@ -184,15 +184,16 @@ __device__ __forceinline__ void down() {
     give();
     taken += kDecodeRows;
   }
-  const int expert_bytes = kDownSupers * super_bytes(job.down), n = s->n_chosen;
+  const int expert_bytes = kDownSupers * super_bytes(job.down);
+  const DownShare share(s->n_chosen);
 #pragma unroll 1
-  for (int u = first_of_down(); u < n; u += kRanks * job.down_together) {
-    const int count = min(job.down_together, (n - u + kRanks - 1) / kRanks);
+  for (int u = share.first; u < share.end; u += job.down_together) {
+    const int count = min(job.down_together, share.end - u);
     const std::uint32_t at = take();
     const int k = own() / 2;
     if (k < count)
       work_on(job.down, {at + static_cast<std::uint32_t>(k * expert_bytes), own() % 2,
-                         s->list[u + k * kRanks], false});
+                         s->list[u + k], false});
     give();
     taken += 2 * count;
   }

@@ -18,6 +18,7 @@ inline constexpr int kRanks = 2;  // blocks of a cluster
 inline constexpr int kTogetherRing = 161280, kMostSlots = 4;  // bytes, entries
 inline constexpr int kEntriesUnderWay = 2;                    // see kUnderWay (run_ring.cuh)
 inline constexpr int kRowsAtOnce = 4;  // whose sums of gate and up stand in shared memory
+inline constexpr int kDenseExperts = 4;  // the dense branch's down takes the time of so many
 inline constexpr int kBranches = kUsed + 1;  // the last one: dense
 inline constexpr int kPairSupers = 2 * kSupers, kDownSupers = 2 * kRanks;
 static_assert(kWorkers % kRanks == 0 && kBlocks % kRanks == 0 && kHidden == 2 * kSuperCols);
@@ -187,10 +188,16 @@ __device__ __forceinline__ int cluster() {
 __device__ __forceinline__ bool has_tile() {
   return static_cast<int>(blockIdx.x) < kWorkers;
 }
-// Of the experts that were chosen the block's: the first; then every second.
-__device__ __forceinline__ int first_of_down() {
-  return 1 - static_cast<int>(blockIdx.x) % kRanks;
-}
+// Of the n experts that were chosen those whose down the block has. The cluster's first block has
+// the dense branch's, too, and fewer experts.
+struct DownShare {
+  int first, end;
+  __device__ __forceinline__ explicit DownShare(int n) {
+    const int of_second = (n + kDenseExperts + 1) / kRanks;
+    const bool second = blockIdx.x % kRanks != 0;
+    first = second ? 0 : of_second, end = second ? of_second : n;
+  }
+};
 __device__ __forceinline__ bool has_dense_down() {
   return blockIdx.x % kRanks == 0;
 }

@@ -10,7 +10,10 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int kWarps = 16;
+// As many as registers allow: of the 15,520 tiles of a head of 248,320 rows 132 multiprocessors'
+// warps have six each if they are 20, and seven or eight if they are 16.
+template <int kCols>
+inline constexpr int kWarps = kCols == 1 ? 20 : 16;
 
 __device__ __forceinline__ void store_tile(const RowSums& sums, const SuperArgs& args, int tile,
                                            int first, int n, float factor, int lane) {
@@ -47,20 +50,20 @@ __device__ __forceinline__ void dot_wide(const RawSuper& raw, const char* at, co
 }
 
 template <BlockType kType, int kCols>
-__global__ void __launch_bounds__(kWarps* kWarp, 1)
+__global__ void __launch_bounds__(kWarps<kCols>* kWarp, 1)
     wide_kernel(const TESSERA_GRID_CONSTANT SuperArgs args) {
   TESSERA_DYNAMIC_SHARED(char, shared);
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
   const Planes& w = args.segments[0].w;
-  const int step = static_cast<int>(gridDim.x) * kWarps;
+  const int step = static_cast<int>(gridDim.x) * kWarps<kCols>;
   int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
   RawSuper next;
   if (tile < args.units) load_super<kType>(next, w, tile, 0, lane);
   chain_wait();
   chain_trigger();
-  for (int i = warp; i < n * args.supers; i += kWarps) {
+  for (int i = warp; i < n * args.supers; i += kWarps<kCols>) {
     const int super = i % args.supers;
     stage_super(args.in, args.room, i / args.supers, super,
                 load_input(args.in, first + i / args.supers, super, lane),
@@ -97,13 +100,13 @@ GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
   return launch_kernel(launch, kernel,
                        dim3(static_cast<unsigned>(std::max(1, launch.multiprocessors)),
                             static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
-                       dim3(kWarps * kWarp), static_cast<std::size_t>(args.room.bytes), args);
+                       dim3(kWarps<kCols> * kWarp), static_cast<std::size_t>(args.room.bytes), args);
 }
 
 }  // namespace
 
 int least_wide_units(const Launch& launch) {
-  return 4 * kWarps * std::max(1, launch.multiprocessors);
+  return 64 * std::max(1, launch.multiprocessors);
 }
 
 GpuError project_wide(const Launch& launch, const SuperArgs& args, int columns) {
