@@ -435,7 +435,7 @@ void test_projections() {
                  {BlockType::Q4_K, 1500},
                  {BlockType::F16, 33}},
                 2048, batch, true, seed += 10);
-  // Six tiles a multiprocessor, all on their way at once; of fewer the first matrix alone is a head.
+  // Six tiles a multiprocessor, all on their way at once; of fewer, the first alone is a head.
   pretended_multiprocessors() = 132;
   for (const int batch : {2, 5, 8})
     run_several({{BlockType::Q4_K, 8192}, {BlockType::Q6_K, 4088}, {BlockType::F32, 64}}, 2048,

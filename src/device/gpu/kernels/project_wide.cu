@@ -100,7 +100,8 @@ GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
   return launch_kernel(launch, kernel,
                        dim3(static_cast<unsigned>(std::max(1, launch.multiprocessors)),
                             static_cast<unsigned>((args.rows + kCols - 1) / kCols)),
-                       dim3(kWarps<kCols> * kWarp), static_cast<std::size_t>(args.room.bytes), args);
+                       dim3(kWarps<kCols> * kWarp), static_cast<std::size_t>(args.room.bytes),
+                       args);
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 // so a row's result does not depend on its neighbours (supers_eight.cuh).
 //
 // In the machine code of whole tiles of 16 x 64 (project_wide.cu): 54 instructions in Q6_K; with
-// eight rows 97 in Q4_K, 128 in Q6_K. A super-block of Q4_K in a run: 134 with loads and sums.
+// eight rows 97 in Q4_K. A super-block of Q4_K in a run: 134 with loads and sums.
 #pragma once
 
 #include "device/gpu/kernels/dot.cuh"
