@@ -224,8 +224,7 @@ class Mixture {
   void mixer_out(const Layer& l, int rows) {
     const ProjectArgs out = out_args(l, rows);
     const FfnArgs ffn = ffn_args(l, rows);
-    GPU_OK(ffn.routed ? project_and_route(runner_.launch, out, ffn)
-                      : project(runner_.launch, out));
+    GPU_OK(ffn.routed ? project_and_route(runner_.launch, out, ffn) : project(runner_.launch, out));
   }
   FfnArgs ffn_args(const Layer& l, int rows) {
     FfnArgs f{
