@@ -21,6 +21,7 @@ inline constexpr int kRowsAtOnce = 4;  // whose sums of gate and up stand in sha
 inline constexpr int kDenseExperts = 4;  // the dense branch's down takes the time of so many
 inline constexpr int kBranches = kUsed + 1;  // the last one: dense
 inline constexpr int kPairSupers = 2 * kSupers, kDownSupers = 2 * kRanks;
+static_assert(kUsed >= kDenseExperts);  // DownShare: the second block's end is among the chosen
 static_assert(kWorkers % kRanks == 0 && kBlocks % kRanks == 0 && kHidden == 2 * kSuperCols);
 // Rows and slots of a Chosen; a warp a row, which are those that list the experts; a unit of work
 // in every block, whichever experts are chosen.

@@ -96,7 +96,8 @@ ProjectArgs plain_outputs(const ProjectArgs& in);
 //   ffn.routed ? project_and_route(launch, out, ffn) : project(launch, out);
 //   ffn_all(launch, ffn);
 //
-// routes: whether `out` is of the shape of runs, too.
+// The FFN has to follow: it is what counts the number under which values pass. routes: whether
+// `out` is of the shape of runs, too.
 bool routes(const ProjectArgs& out, const FfnArgs& ffn);
 GpuError project_and_route(const Launch& launch, const ProjectArgs& out, const FfnArgs& ffn);
 

@@ -75,6 +75,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
     } else {
       if (calls[0].block != Block::ffn) routed = routes(calls, shape);
       TESSERA_TRY(run(calls[0], shape, routed));
+      if (calls[0].block == Block::ffn) routed = false;
     }
     calls = calls.subspan(taken);
   }
