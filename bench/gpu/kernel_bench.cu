@@ -118,8 +118,6 @@ class Bench : Mixture {
                    head(rows);
                  }));
       routes_ = true;
-      block("delta out-projection and router", rows, 1, bytes_of(d.out) + bytes_of(d.router), 0,
-            [&](const Layer& l) { mixer_out(l, rows); });
       print_step(", the router with the mixer, too", rows, context, time([&] {
                    layers_that_lead(s);
                    head(rows);

@@ -6,7 +6,8 @@
 // one of its warps copies what the others multiply with into a ring in shared memory, an expert
 // once for all rows that chose it, and hidden activations pass from block to block as in a run
 // (run_values.cuh), while down's weights are on their way. Two blocks of a cluster share two tiles
-// of the residual and take half of the experts each: copies are twice as long, and half as many.
+// of the residual and take about half of the experts each: copies are twice as long, and half as
+// many.
 // Clusters of two find room wherever their blocks do: multiprocessors come in pairs. Then, where
 // they are asked for, the projections of the layer behind (ffn_next.cuh).
 //

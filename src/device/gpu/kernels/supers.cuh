@@ -231,7 +231,7 @@ __device__ __forceinline__ void levels_q6(std::uint32_t w0, std::uint32_t w1, st
   a[3] = choose_bits(0xf0f0f0f0u, top, w2 >> 4) & 0xfcfcfcfcu;
 }
 
-// Of Q6_K four times each level less 32, as signed bytes.
+// Of Q6_K 4 (level - 32), as signed bytes.
 __device__ __forceinline__ void signed_levels_q6(std::uint32_t w0, std::uint32_t w1,
                                                  std::uint32_t w2, std::uint32_t (&a)[4]) {
   const std::uint32_t top = choose_bits(0xc0c0c0c0u, w0, w1 >> 2);
