@@ -75,6 +75,7 @@ __device__ __forceinline__ void take_columns(int warp, int lane) {
     for (int mask = 4; mask < kWarp; mask *= 2) square += shuffle_xor(square, mask);
     if (lane == 0) next_squares(first + i)[super] = square;
   }
+  __syncwarp();  // barriers are for warps in step
   pair_sync(super);
 }
 

@@ -188,6 +188,7 @@ __global__ void __launch_bounds__(kWarps* kWarp, 1)
 }  // namespace
 
 GpuError project_and_route(const Launch& launch, const ProjectArgs& out, const FfnArgs& ffn) {
+  if (!routes(out, ffn)) return TESSERA_GPU_API(ErrorInvalidValue);
   auto* rows = static_cast<std::byte*>(launch.workspace);
   const GpuError error = round_rows(launch, out.input, out.rows, rows);
   if (error != GpuError{}) return error;

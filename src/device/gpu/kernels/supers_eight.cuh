@@ -91,12 +91,13 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
+            // Four times the sum: levels are.
             const int whole = signed_level(s, 2 * half) * low[2 * half + j] +
                               signed_level(s, 2 * half + 1) * high[2 * half + j];
             const float factor =
-                __fmul_rn(0.25f * half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
+                __fmul_rn(half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
             float& sum = sums.of[part][2 * half + j];
-            sum = __fmaf_rn(factor, static_cast<float>(whole), sum);
+            sum = __fmaf_rn(factor, static_cast<float>(whole >> 2), sum);
           }
       }
     }
