@@ -9,38 +9,80 @@ namespace tessera::gpu::together {
 #ifdef TESSERA_GPU_WGMMA
 
 // A row's, by one warp: eight times the greatest logit that is left, of equal ones the lower id; a
-// lane has every 32nd. A block does this for all rows, so the code is short: it runs once.
+// lane has every 32nd.
+inline constexpr int kEach = kExperts / kWarp;
 struct Choice {
-  float logits[kExperts / kWarp];
+  float logits[kEach];
   std::uint32_t own = 0;  // in the first lanes, of what was chosen: the logit's order
-  std::int32_t id = 0;
+  std::int32_t id;
 };
-__device__ __forceinline__ Choice choose_row(const float* logits, int lane) {
-  constexpr unsigned kAll = 0xffffffffu;
-  constexpr int kEach = kExperts / kWarp;
-  Choice c;
+__device__ __forceinline__ void load_logits(const float* from, int lane, float (&to)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) to[i] = usable_logit(from[i * kWarp + lane]);
+}
+__device__ __forceinline__ std::uint32_t greatest(const std::uint32_t (&keys)[kEach]) {
+  static_assert(kEach == 8);
+  return max(max(max(keys[0], keys[1]), max(keys[2], keys[3])),
+             max(max(keys[4], keys[5]), max(keys[6], keys[7])));
+}
+// The lane's lowest place of a key that it has.
+__device__ __forceinline__ int place_of(const std::uint32_t (&keys)[kEach], std::uint32_t key) {
+  int place = 0;
+#pragma unroll
+  for (int i = kEach; i-- > 0;) place = keys[i] == key ? i : place;
+  return place;
+}
+__device__ __forceinline__ void order(const float (&logits)[kEach],
+                                      std::uint32_t (&keys)[kEach]) {
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) keys[i] = ordered(logits[i]);
+}
+// Where several lanes have the greatest: seldom, and right for all.
+static __device__ __noinline__ int choose_equal(const float* from, int lane) {
+  float logits[kEach];
+  load_logits(from, lane, logits);
   std::uint32_t keys[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) c.logits[i] = logits[i * kWarp + lane];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    const float x = c.logits[i];
-    c.logits[i] = usable_logit(x);
-    keys[i] = ordered(c.logits[i]);
-  }
+  order(logits, keys);
+  int chosen = 0;
 #pragma unroll 1
   for (int rank = 0; rank < kUsed; ++rank) {
-    std::uint32_t top = keys[0];
-#pragma unroll
-    for (int i = 1; i < kEach; ++i) top = max(top, keys[i]);
-    top = __reduce_max_sync(kAll, top);
-    int id = kExperts;
-#pragma unroll
-    for (int i = kEach; i-- > 0;) id = keys[i] == top ? i * kWarp + lane : id;
-    id = static_cast<int>(__reduce_min_sync(kAll, static_cast<unsigned>(id)));
+    const std::uint32_t own = greatest(keys), top = __reduce_max_sync(0xffffffffu, own);
+    const int mine = own == top ? place_of(keys, top) * kWarp + lane : kExperts;
+    const int id = static_cast<int>(__reduce_min_sync(0xffffffffu, static_cast<unsigned>(mine)));
 #pragma unroll
     for (int i = 0; i < kEach; ++i) keys[i] = id == i * kWarp + lane ? 0 : keys[i];
-    if (lane == rank) c.own = top, c.id = id;
+    if (lane == rank) chosen = id;
+  }
+  return chosen;
+}
+// All blocks wait for it. Lanes take their greatest back as if no other had the same, and who has it
+// is looked up behind: one reduction a round.
+__device__ __forceinline__ Choice choose_row(const float* logits, int lane) {
+  constexpr unsigned kAll = 0xffffffffu;
+  Choice c;
+  load_logits(logits, lane, c.logits);
+  std::uint32_t keys[kEach];
+  order(c.logits, keys);
+  unsigned holders = 0;  // in lane `rank`
+  int places = 0;        // of the lane's own, three bits a rank
+#pragma unroll
+  for (int rank = 0; rank < kUsed; ++rank) {
+    const std::uint32_t own = greatest(keys);
+    const int place = place_of(keys, own);
+    const std::uint32_t top = __reduce_max_sync(kAll, own);
+    const int taken = own == top ? place : kEach;
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) keys[i] = i == taken ? 0 : keys[i];
+    places |= place << (3 * rank);
+    const unsigned who = __ballot_sync(kAll, own == top);
+    if (lane == rank) c.own = top, holders = who;
+  }
+  const int holder = max(__ffs(static_cast<int>(holders)) - 1, 0);
+  const int at = shuffle(places, holder) >> 3 * (lane % kUsed) & 7;
+  c.id = at * kWarp + holder;
+  if (__any_sync(kAll, (holders & (holders - 1)) != 0)) {
+    c.id = choose_equal(logits, lane);
+    c.own = ordered(usable_logit(logits[c.id]));
   }
   return c;
 }
