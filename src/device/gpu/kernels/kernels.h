@@ -332,7 +332,8 @@ struct FfnArgs {
   const float* post_norm = nullptr;    // of the branches' sum, or null
   const float* layer_scale = nullptr;  // one value, or null
   // What runs pass values through (run.h), under their rules, or null: where has_runs(), 2 to 8
-  // rows of a layer of their shape then go as one kernel, whose blocks wait for each other too.
+  // rows of a layer of their shape then go as one kernel, whose blocks wait for each other too, as
+  // those of project_and_route() do.
   std::byte* passed = nullptr;
   bool routed = false;  // the router's logits and what goes with them are there: run.h
   // Outputs of the branches, for the functions that leave them to a later one.

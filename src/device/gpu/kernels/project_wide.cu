@@ -107,7 +107,7 @@ GpuError launch_wide(const Launch& launch, const SuperArgs& args) {
 }  // namespace
 
 int least_wide_units(const Launch& launch) {
-  return 64 * std::max(1, launch.multiprocessors);
+  return 4 * kWarps<kDecodeRows> * std::max(1, launch.multiprocessors);
 }
 
 GpuError project_wide(const Launch& launch, const SuperArgs& args, int columns) {

@@ -138,8 +138,8 @@ struct PassedLayout {
   std::int64_t rows_next;  // the rows that they leave (ffn_next.cuh): [row][group of columns][4]
   // Of several rows, too (project_route.cu): [row][2048], as row_place() says, behind the mixer.
   std::int64_t rows_middle;
-  // Of the router's sums of two rows of weights, [unit][row of weights][row], and of each row's
-  // squares, [team][row], the parts that the team's blocks make of their columns.
+  // Of the router's sums of two rows of weights, [unit][row of weights][row][part], and of each
+  // row's squares, [team][row][part], what the team's blocks make of their columns.
   std::int64_t rows_parts, rows_squares;
   // Between two kernels, without numbers: those rows, rounded, and the dense branch's logits.
   std::int64_t rows_rounded, rows_gate;

@@ -9,8 +9,8 @@
 // applies all factors, and keeps the four lanes' sums apart: the same operations in the same order,
 // so a row's result does not depend on its neighbours (supers_eight.cuh).
 //
-// In the machine code of whole tiles of 16 x 64 (project_wide.cu): 54 instructions in Q6_K; with
-// eight rows 97 in Q4_K. A super-block of Q4_K in a run: 134 with loads and sums.
+// In the machine code: a whole tile of 16 x 64 in Q6_K (project_wide.cu) 54 instructions, a
+// super-block of Q4_K in a run 134 with loads and sums.
 #pragma once
 
 #include "device/gpu/kernels/dot.cuh"
