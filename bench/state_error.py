@@ -7,7 +7,7 @@ chance; f16; and, for comparison, f64 with q, k and v rounded to 8 bits per 32 c
 is the mean relative error of a row's outputs, in the first and in the last quarter of the tokens.
 Heads differ in how fast they forget and how much they write: `often` is beta around a half,
 `seldom` around 1e-4, `then nothing` a text of which only the first eighth is written. Wants numpy;
-docs/gpu-kernels.md, "State in levels of 16 bits", has the table.
+docs/gpu-kernels-measured.md, "State in levels of 16 bits", has the table.
 
     bench/state_error.py [tokens]
 """

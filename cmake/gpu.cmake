@@ -101,8 +101,8 @@ function(tessera_gpu_plugin vendor)
                       -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
 endfunction()
 
-# The kernels' own test and benchmark (docs/gpu-kernels.md): built on request alone. The runtime is in
-# them, so that a machine needs nothing but the driver.
+# The kernels' own test and benchmark (docs/gpu-kernels-measured.md): built on request alone. The
+# runtime is in them, so that a machine needs nothing but the driver.
 file(GLOB kernel_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/gpu/*_test.cu)
 file(GLOB kernel_benches CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/bench/gpu/*_bench.cu)
 # The kernels, and what they need of the rooms.

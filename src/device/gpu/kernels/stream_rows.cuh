@@ -10,7 +10,7 @@ namespace tessera::gpu {
 
 // So many of a row's super-blocks a warp loads at a time. Half a row that is not there rounded has
 // hardly more than there are warps, and with two at a time the weights on their way were spilled
-// (docs/gpu-kernels.md, "Two blocks a team").
+// (docs/gpu-kernels-measured.md, "Two blocks a team").
 template <int kParts>
 inline constexpr int kBatch = kParts > 1 ? 1 : 2;
 
