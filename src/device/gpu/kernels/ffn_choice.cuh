@@ -55,8 +55,8 @@ static __device__ __noinline__ int choose_equal(const float* from, int lane) {
   }
   return chosen;
 }
-// All blocks wait for it. Lanes take their greatest back as if no other had the same, and who has
-// it is looked up behind: one reduction a round.
+// All blocks wait for it. A lane drops its greatest where that is the warp's, as if no other had
+// the same, and who had it is looked up behind: one reduction a round.
 __device__ __forceinline__ Choice choose_row(const float* logits, int lane) {
   constexpr unsigned kAll = 0xffffffffu;
   Choice c;
