@@ -21,7 +21,7 @@ constexpr int kWarps = 16, kThreads = kWarps * kWarp;
 constexpr int kOwn = kHead / kWarps;  // columns a warp
 constexpr int kParts = kHead / kWarp;
 constexpr int kChannels = 3 * kHead;
-static_assert(kOwn == 2 * kColumns && kThreads - kChannels == kHead);
+static_assert(kOwn == 2 * kColumns && kParts == 4 && kThreads - kChannels == kHead);
 
 constexpr int kGateSupers = 8;  // of a row that alpha and beta are products of: a warp each
 static_assert(2 * kGateSupers == kWarps);
@@ -39,7 +39,7 @@ struct alignas(16) Room {
 __device__ __forceinline__ void ask_columns(const float* state, int column, int lane, Room& room) {
 #pragma unroll
   for (int c = column; c < column + kColumns; ++c)
-    copy_async(&room.state[c][4 * lane], state + c * kHead + 4 * lane, true);
+    copy_async_once(&room.state[c][4 * lane], state + c * kHead + 4 * lane);
   copy_commit();
 }
 
@@ -152,12 +152,13 @@ __device__ __forceinline__ void step_columns(const Keys& keys, const DeltaGates&
 #pragma unroll
     for (int i = 0; i < kParts; ++i) read[j] = fmaf(S[j][i], keys.k[i], read[j]);
   }
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) read[j] = warp_sum(read[j]);
+  // A lane makes one column's delta, for all lanes.
+  constexpr int kLanes = kWarp / kColumns;
+  const float v = room.convolved[2 * kHead + column + lane / kLanes];
+  const float own = gates.beta * (v - gates.decay * spread_sums(read, lane));
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
-    const float v = room.convolved[2 * kHead + column + j];
-    const float delta = gates.beta * (v - gates.decay * read[j]);
+    const float delta = shuffle(own, j * kLanes);
     read[j] = 0;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -167,8 +168,8 @@ __device__ __forceinline__ void step_columns(const Keys& keys, const DeltaGates&
   }
 #pragma unroll
   for (int j = 0; j < kColumns; ++j)
-    store_column<kParts>(state + (column + j) * kHead, kHead, lane, S[j]);
-  constexpr int kLanes = kWarp / kColumns;
+    store_once(state + (column + j) * kHead + kParts * lane,
+               make_float4(S[j][0], S[j][1], S[j][2], S[j][3]));
   const float out = spread_sums(read, lane);
   if (lane % kLanes == 0) room.out[column + lane / kLanes] = out;
 }

@@ -142,7 +142,6 @@ __device__ __forceinline__ const Layer& this_layer() {
 // What a run reads once shall not push out of L2 what passes between blocks.
 __device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, int bytes,
                                           std::uint32_t barrier) {
-  constexpr std::uint64_t kEvictFirst = 0x12F0000000000000ull;
   asm volatile(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
       "[%1], %2, [%3], %4;" ::"r"(to),

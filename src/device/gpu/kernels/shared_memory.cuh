@@ -34,6 +34,31 @@ __device__ __forceinline__ void copy_async(void* to, const void* from, bool vali
   *static_cast<uint4*>(to) = valid ? *static_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 #endif
 }
+
+// --- What a step reads or writes once, and L2 is to let go of first ---
+
+// What createpolicy.fractional.L2::evict_first makes on Hopper. Elsewhere nothing is asked for.
+inline constexpr std::uint64_t kEvictFirst = 0x12F0000000000000ull;
+__device__ __forceinline__ void copy_async_once(void* to, const void* from) {
+#ifdef TESSERA_GPU_WGMMA
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2;" ::"r"(
+                   shared_address(to)),
+               "l"(from), "l"(kEvictFirst)
+               : "memory");
+#else
+  copy_async(to, from, true);
+#endif
+}
+__device__ __forceinline__ void store_once(float* at, float4 v) {
+#ifdef TESSERA_GPU_WGMMA
+  asm volatile("st.global.L2::cache_hint.v4.f32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(at), "f"(v.x),
+               "f"(v.y), "f"(v.z), "f"(v.w), "l"(kEvictFirst)
+               : "memory");
+#else
+  *reinterpret_cast<float4*>(at) = v;
+#endif
+}
+
 __device__ __forceinline__ void copy_commit() {
 #ifdef TESSERA_GPU_PTX
   asm volatile("cp.async.commit_group;" ::: "memory");
