@@ -430,10 +430,11 @@ void test_projections() {
   run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);
   // Where products of factors lose bits, or are infinite.
   for (const BlockType type : {BlockType::Q4_K, BlockType::Q6_K})
-    for (const float size : {3e-35f, 3e38f})
+    for (const float size : {3e-35f, 2e-36f, 3e38f})
       run({type, 64, 2048, 8, InputKind::plain, size}, seed++);
-  run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm},
-      seed++);  // a head: whole tiles a warp
+  // Heads: whole tiles a warp, an odd and an even number of super-blocks each.
+  run({BlockType::Q6_K, 140000, 256, 8, InputKind::rms_norm}, seed++);
+  run({BlockType::Q4_K, 140000, 512, 8, InputKind::rms_norm}, seed++);
   for (const int batch : {1, 3})
     run_several({{BlockType::Q6_K, 2200},
                  {BlockType::F32, 20},

@@ -59,8 +59,14 @@ __global__ void __launch_bounds__(kWarps<kCols>* kWarp, 1)
   const Planes& w = args.segments[0].w;
   const int step = static_cast<int>(gridDim.x) * kWarps<kCols>;
   int tile = warp * static_cast<int>(gridDim.x) + static_cast<int>(blockIdx.x);
-  RawSuper next;
-  if (tile < args.units) load_super<kType>(next, w, tile, 0, lane);
+  // Two super-blocks: while one is multiplied the next one's weights come.
+  RawSuper raws[2];
+  int load_tile = tile, load_super_at = 0;
+  const auto load = [&](RawSuper& raw) {
+    if (load_tile < args.units) load_super<kType>(raw, w, load_tile, load_super_at, lane);
+    if (++load_super_at == args.supers) load_super_at = 0, load_tile += step;
+  };
+  load(raws[0]);
   chain_wait();
   chain_trigger();
   for (int i = warp; i < n * args.supers; i += kWarps<kCols>) {
@@ -75,20 +81,23 @@ __global__ void __launch_bounds__(kWarps<kCols>* kWarp, 1)
   for (int j = 0; j < 2; ++j)
     factors[j] =
         row_factor(args.in, args.room, kCols == 1 ? 0 : min(n - 1, lane % 4 * 2 + j), shared);
-  for (; tile < args.units; tile += step) {
-    typename SumsOf<kCols>::Type sums;
-#pragma unroll 2
-    for (int super = 0; super < args.supers; ++super) {
-      const RawSuper raw = next;
-      const bool more = super + 1 < args.supers;
-      if (more || tile + step < args.units)
-        load_super<kType>(next, w, more ? tile : tile + step, more ? super + 1 : 0, lane);
-      dot_wide<kType>(raw, shared + super * kSuperBytes, args.room, lane, sums);
-    }
+  typename SumsOf<kCols>::Type sums;
+  int super = 0;
+  const auto multiply = [&](const RawSuper& raw, RawSuper& next) {
+    load(next);
+    dot_wide<kType>(raw, shared + super * kSuperBytes, args.room, lane, sums);
+    if (++super < args.supers) return;
     if constexpr (kCols == 1)
       store_tile(sums, args, tile, first, n, factors[0], lane);
     else
       store_tile(sums, args, tile, first, n, factors, lane);
+    sums = {};
+    super = 0;
+    tile += step;
+  };
+  while (tile < args.units) {
+    multiply(raws[0], raws[1]);
+    if (tile < args.units) multiply(raws[1], raws[0]);
   }
 }
 

@@ -9,8 +9,7 @@
 // applies all factors, and keeps the four lanes' sums apart: the same operations in the same order,
 // so a row's result does not depend on its neighbours (supers_eight.cuh).
 //
-// In the machine code: a whole tile of 16 x 64 in Q6_K (project_wide.cu) 54 instructions, a
-// super-block of Q4_K in a run 134 with loads and sums.
+// In the machine code a super-block of Q4_K in a run is 134 instructions with loads and sums.
 #pragma once
 
 #include "device/gpu/kernels/dot.cuh"
@@ -272,6 +271,14 @@ __device__ __forceinline__ float q4_sum(std::uint32_t super, float term, float m
   return __fmaf_rn(-half_bits(super >> 16), minimum, sum);
 }
 
+// What four times an integer sum is multiplied with: the levels that eight rows meet are four times
+// themselves. The sum is below 2^24, so that four times it is a float exactly. (The factor is
+// rounded to less than 24 bits below 2^-124, not 2^-126: for one row as for eight.)
+static_assert(127 * 32 * 128 * 32 < 1 << 24);  // activation, level - 32, scale; columns
+__device__ __forceinline__ float q6_factor(std::uint32_t supers, int half, float x) {
+  return __fmul_rn(0.25f * half_bits((supers >> (16 * half)) & 0xffffu), x);
+}
+
 // What a lane reads of one row's super-block.
 template <BlockType kType>
 struct RowPart;
@@ -358,8 +365,8 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const RowPart<kTy
       for (int half = 0; half < 2; ++half) {
         const int whole = signed_level(raw.s[c], 2 * half) * d[2 * half] +
                           signed_level(raw.s[c], 2 * half + 1) * d[2 * half + 1];
-        const float factor = __fmul_rn(half_bits((raw.d[0] >> (16 * half)) & 0xffffu), x);
-        sums.of[half] = __fmaf_rn(factor, static_cast<float>(whole), sums.of[half]);
+        sums.of[half] = __fmaf_rn(q6_factor(raw.d[0], half, x), static_cast<float>(4 * whole),
+                                  sums.of[half]);
       }
     }
   }

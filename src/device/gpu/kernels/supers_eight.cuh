@@ -54,7 +54,7 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         const uint2 b = *reinterpret_cast<const uint2*>(own + (2 * part + odd) * 32);
         std::uint32_t a[4];
         levels_q4(q, odd, a);
-        multiply_u8_k32(d[odd], a, b, kFloatMagic);
+        multiply_u8_k32(d[odd], a, b);
       }
 #pragma unroll
       for (int j = 0; j < 2; ++j) {
@@ -67,8 +67,8 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
           const float min_b = byte_float<false>(s[1], 2 * half + 1);
           float& sum = sums.of[part][2 * half + j];
           const float term =
-              q4_term(scale_a, scale_b, x.x, x.z, magic_float(d[0][2 * half + j]),
-                      magic_float(d[1][2 * half + j]));
+              q4_term(scale_a, scale_b, x.x, x.z, static_cast<float>(d[0][2 * half + j]),
+                      static_cast<float>(d[1][2 * half + j]));
           sum = q4_sum(w.super(half), term, q4_minimum(min_a, min_b, x.y, x.w), sum);
         }
       }
@@ -91,13 +91,10 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         for (int half = 0; half < 2; ++half)
 #pragma unroll
           for (int j = 0; j < 2; ++j) {
-            // Four times the sum: levels are.
             const int whole = signed_level(s, 2 * half) * low[2 * half + j] +
                               signed_level(s, 2 * half + 1) * high[2 * half + j];
-            const float factor =
-                __fmul_rn(half_bits((w.super(0) >> (16 * half)) & 0xffffu), x[j]);
             float& sum = sums.of[part][2 * half + j];
-            sum = __fmaf_rn(factor, static_cast<float>(whole >> 2), sum);
+            sum = __fmaf_rn(q6_factor(w.super(0), half, x[j]), static_cast<float>(whole), sum);
           }
       }
     }

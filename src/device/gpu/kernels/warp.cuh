@@ -290,16 +290,16 @@ __device__ __forceinline__ void add_u8_k32(int (&d)[4], const std::uint32_t (&a)
 #endif
 }
 
-// The same, with d from `start` on.
+// The same, with d from 0 on.
 __device__ __forceinline__ void multiply_u8_k32(int (&d)[4], const std::uint32_t (&a)[4],
-                                                uint2 b, int start) {
+                                                uint2 b) {
 #ifdef TESSERA_GPU_PTX
   asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
       "{%10,%10,%10,%10};"
       : "=r"(d[0]), "=r"(d[1]), "=r"(d[2]), "=r"(d[3])
-      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(start));
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b.x), "r"(b.y), "r"(0));
 #else
-  for (int& value : d) value = start;
+  for (int& value : d) value = 0;
   add_u8_k32(d, a, b.x, b.y);
 #endif
 }
