@@ -170,7 +170,7 @@ class Mixture {
             .eps = 1e-6f,
             .gates = makes ? gates(l, step) : GateProducts{}};
   }
-  // `led`: the FFN before has made the projections in (leads_to()).
+  // `led`: the quantised projections in are made (leads_to()).
   void mix(const Layer& l, const Step& s, bool led = false) {
     const StepRows& step = s.test.step;
     if (l.delta)
@@ -277,12 +277,19 @@ class Mixture {
     if (left.n_outputs > 0 && !makes_gates(next, s.test.step))  // no other is plain
       GPU_OK(project(runner_.launch, left));
   }
+  // The first layer's projections, and those that they leave.
+  void first_in(const Layer& l, const Step& s) {
+    const int rows = s.test.step.rows;
+    const ProjectArgs in = in_args(l, rows), left = plain_outputs(in);
+    GPU_OK(project_first(runner_.launch, ffn_args(l, rows), in));
+    if (left.n_outputs > 0 && !makes_gates(l, s.test.step)) GPU_OK(project(runner_.launch, left));
+  }
   void layers_that_lead(const Step& s) {
     const int rows = s.test.step.rows;
     for (std::size_t i = 0; i < model_.layers.size(); ++i) {
       const Layer& l = model_.layers[i];
-      if (i == 0) mixer_in(l, rows);
-      mix(l, s, i > 0);
+      if (i == 0) first_in(l, s);
+      mix(l, s, true);
       mixer_out(l, rows);
       if (i + 1 < model_.layers.size())
         ffn_and_next(l, model_.layers[i + 1], s);

@@ -110,7 +110,7 @@ struct Outputs {
   DeviceArray<std::int32_t> ids;
 };
 
-ProjectArgs next_args(const TestLayer& l, Outputs& out, int rows) {
+ProjectArgs next_args(const TestLayer& l, Outputs& out, float* to, int rows) {
   ProjectArgs p{.input = {.kind = InputKind::rms_norm,
                           .x = out.hidden.data(),
                           .stride = kEmbd,
@@ -118,7 +118,6 @@ ProjectArgs next_args(const TestLayer& l, Outputs& out, int rows) {
                           .weight = l.norms.data() + 2 * kEmbd,
                           .eps = 1e-5f},
                 .rows = rows};
-  float* to = out.projected.data();
   for (const auto& m : l.next) {
     p.outputs[std::size_t(p.n_outputs++)] = {m->matrix, to, Outputs::kProjected, false};
     to += m->matrix.rows;
@@ -177,10 +176,23 @@ std::uint32_t launches(const std::byte* passed) {
   return n;
 }
 
+// What a step begins with, to `to`.
+void begin(const Launch& launch, const TestLayer& l, Outputs& out, float* to, int rows,
+           std::byte* passed) {
+  const FfnArgs ffn = args_of(l, out, rows, passed);
+  const ProjectArgs in = next_args(l, out, to, rows), left = plain_outputs(in);
+  if (passed == nullptr) {
+    GPU_OK(project(launch, in));
+    return;
+  }
+  GPU_OK(project_first(launch, ffn, in));
+  if (left.n_outputs > 0) GPU_OK(project(launch, left));
+}
+
 void layer(const Launch& launch, const TestLayer& l, Outputs& out, int rows, std::byte* passed,
            Besides besides) {
   FfnArgs ffn = args_of(l, out, rows, passed);
-  const ProjectArgs in = next_args(l, out, rows), left = plain_outputs(in);
+  const ProjectArgs in = next_args(l, out, out.projected.data(), rows), left = plain_outputs(in);
   if (besides.router) {
     ProjectArgs mixed = out_args(l, out, rows);
     // As where the mixer leaves its rows rounded, in some layers of each number of rows: what they
@@ -222,19 +234,30 @@ void run(std::byte* passed, const std::vector<unsigned>& six, Routing routing, i
                             project_workspace(rows, kHeads, kEmbd)}) +
                   256);
     const std::uint32_t before = launches(passed);
+    // What each layer would begin a step with.
+    const std::size_t each = std::size_t(rows) * Outputs::kProjected;
+    DeviceArray<float> first_apart(each * layers.size()), first_together(each * layers.size());
     for (Outputs* out : {&apart, &together}) {
       out->hidden.put(hidden), out->heads.put(heads), out->gate.put(gate);
       out->ids.poison(), out->projected.poison();
+      DeviceArray<float>& first = out == &together ? first_together : first_apart;
+      first.poison();
       runner.fresh();
-      for (const auto& l : layers)
-        layer(runner.launch, *l, *out, rows, out == &together ? passed : nullptr, besides);
+      std::byte* with = out == &together ? passed : nullptr;
+      for (std::size_t i = 0; i < layers.size(); ++i) {
+        if (besides.projections)
+          begin(runner.launch, *layers[i], *out, first.data() + i * each, rows, with);
+        layer(runner.launch, *layers[i], *out, rows, with, besides);
+      }
       runner.sync();
     }
     const std::string at = name + "step " + std::to_string(step) + " ";
     check(at + "launches", launches(passed) == before + std::uint32_t(layers.size()));
     check(at + "residual", same(apart.hidden.get(), together.hidden.get()));
-    if (besides.projections)
+    if (besides.projections) {
+      check(at + "first projections", same(first_apart.get(), first_together.get()));
       check(at + "projections", same(apart.projected.get(), together.projected.get()));
+    }
     check(at + "experts", same(apart.ids.get(), together.ids.get()));
     check(at + "weights", same(apart.weights.get(), together.weights.get()));
     bool finite = true;

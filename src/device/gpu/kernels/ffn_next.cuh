@@ -14,6 +14,21 @@
 
 namespace tessera::gpu::together {
 
+inline NextArgs next_args(const ProjectArgs& next) {
+  NextArgs args{.norm = next.input.weight};
+  for (int i = 0, end = 0; i < next.n_outputs; ++i) {
+    const Output& output = next.outputs[static_cast<std::size_t>(i)];
+    if (is_plain(output.w.type)) continue;
+    end += output.w.rows / run::kGroup;
+    args.outputs[args.n++] = {.source = source_of(output.w),
+                              .data = output.w.data,
+                              .out = output.out,
+                              .stride = output.stride,
+                              .end = end};
+  }
+  return args;
+}
+
 #ifdef TESSERA_GPU_WGMMA
 
 // --- Rows ---
@@ -21,7 +36,8 @@ namespace tessera::gpu::together {
 // Of each row's groups four records of two words of levels: the first has the scale, too, the
 // second the sums, the others the group's squares.
 __device__ __forceinline__ Record* next_of(int row, int group) {
-  return Passed{memory()->job.passed}.rows_next() + (row * (kCols / kGroup) + group) * 4;
+  const Job& job = memory()->job;
+  return Passed{job.passed}.records(job.next_rows) + (row * (kCols / kGroup) + group) * 4;
 }
 
 // The cluster's columns of a row, by one warp, a column a lane.

@@ -280,19 +280,6 @@ static __device__ __noinline__ void feed_all(const TogetherArgs& args) {
   cluster_await();
 }
 
-__device__ __forceinline__ void init(const TogetherArgs& args) {
-  TogetherShared* s = memory();
-  s->job = args.job;
-  for (int i = 0; i < args.job.slots; ++i) {
-    barrier_init(shared_address(&s->full[i]), 1);
-    barrier_init(shared_address(&s->empty[i]), kReaders);
-  }
-  for (std::uint64_t& barrier : s->next_here) barrier_init(shared_address(&barrier), 1);
-  barrier_init(shared_address(&s->rows_here), 1);
-  barrier_init(shared_address(&s->chosen), kExperts / kWarp);
-  barriers_ready();
-}
-
 #endif
 
 template <bool kSix, bool kNext>
@@ -314,32 +301,6 @@ __global__ void TESSERA_CLUSTER(kRanks) __launch_bounds__(kThreads, 1)
 #elif defined(TESSERA_GPU_PTX)
   __trap();  // passed is given where has_runs() says yes
 #endif
-}
-
-Source source_of(const Matrix& m) {
-  const PlaneLayout at = plane_layout(m.type, m.rows, m.cols);
-  Source source{.offset = {at.quants, at.extra, at.scales, at.supers},
-                .bytes = {4 * at.quant_bytes, 4 * at.extra_bytes, 4 * at.scale_bytes,
-                         at.super_bytes},
-                .before = {},
-                .type = m.type};
-  for (int i = 1; i < 4; ++i) source.before[i] = source.before[i - 1] + source.bytes[i - 1];
-  return source;
-}
-
-NextArgs next_args(const ProjectArgs& next) {
-  NextArgs args{.norm = next.input.weight};
-  for (int i = 0, end = 0; i < next.n_outputs; ++i) {
-    const Output& output = next.outputs[static_cast<std::size_t>(i)];
-    if (is_plain(output.w.type)) continue;
-    end += output.w.rows / run::kGroup;
-    args.outputs[args.n++] = {.source = source_of(output.w),
-                              .data = output.w.data,
-                              .out = output.out,
-                              .stride = output.stride,
-                              .end = end};
-  }
-  return args;
 }
 
 }  // namespace
@@ -374,6 +335,7 @@ GpuError ffn_together(const Launch& launch, const FfnArgs& ffn, const FfnScratch
               .dense_up = args.dense_up.type,
               .dense_down = args.dense_down.type,
               .passed = ffn.passed,
+              .next_rows = passed_layout().rows_next,
               .next_eps = next == nullptr ? 0.0f : next->input.eps};
   const bool six = super != run::super_bytes(BlockType::Q4_K);
   const bool leads = args.next.n > 0;

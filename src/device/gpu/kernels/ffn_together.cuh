@@ -35,6 +35,17 @@ struct Source {
   BlockType type;
 };
 
+inline Source source_of(const Matrix& m) {
+  const PlaneLayout at = plane_layout(m.type, m.rows, m.cols);
+  Source source{.offset = {at.quants, at.extra, at.scales, at.supers},
+                .bytes = {4 * at.quant_bytes, 4 * at.extra_bytes, 4 * at.scale_bytes,
+                         at.super_bytes},
+                .before = {},
+                .type = m.type};
+  for (int i = 1; i < 4; ++i) source.before[i] = source.before[i - 1] + source.bytes[i - 1];
+  return source;
+}
+
 // The projections behind (ffn_next.cuh): matrices of 2,048 columns, pairs of tiles.
 struct NextOutput {
   Source source;
@@ -67,6 +78,7 @@ struct Job {
   std::int32_t down_together;  // experts an entry
   BlockType gate, up, down, dense_gate, dense_up, dense_down;
   std::byte* passed;
+  std::int64_t next_rows;  // where in `passed` the rows of the projections behind go
   float next_eps;
 };
 
@@ -201,6 +213,20 @@ struct DownShare {
 };
 __device__ __forceinline__ bool has_dense_down() {
   return blockIdx.x % kRanks == 0;
+}
+
+// What a block begins with, by one thread; wants a barrier.
+__device__ __forceinline__ void init(const TogetherArgs& args) {
+  TogetherShared* s = memory();
+  s->job = args.job;
+  for (int i = 0; i < args.job.slots; ++i) {
+    barrier_init(shared_address(&s->full[i]), 1);
+    barrier_init(shared_address(&s->empty[i]), kReaders);
+  }
+  for (std::uint64_t& barrier : s->next_here) barrier_init(shared_address(&barrier), 1);
+  barrier_init(shared_address(&s->rows_here), 1);
+  barrier_init(shared_address(&s->chosen), kExperts / kWarp);
+  barriers_ready();
 }
 
 // --- Reading ---

@@ -18,11 +18,11 @@
 //
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
 // may run beside it, and no other run, nor an FFN of several rows (ffn_together.cu) or the
-// projection ahead of it (project_route.cu), of the same process but the one before on the stream,
-// whose blocks end as this one's begin. A block that waits for a second ends the program on the
-// device with an error. Weights, states, page tables, pages and `sequences` are read ahead of the
-// end of the kernel before on the stream, which must not write them; of pages not the row's own
-// token.
+// projections ahead of it (project_route.cu, project_first.cu), of the same process but the one
+// before on the stream, whose blocks end as this one's begin. A block that waits for a second ends
+// the program on the device with an error. Weights, states, page tables, pages and `sequences` are
+// read ahead of the end of the kernel before on the stream, which must not write them; of pages not
+// the row's own token.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"
@@ -88,6 +88,11 @@ GpuError run_layers(const Launch& launch, const RunArgs& args);
 bool leads_to(const FfnArgs& ffn, const ProjectArgs& in);
 GpuError ffn_and_next(const Launch& launch, const FfnArgs& ffn, const ProjectArgs& in);
 ProjectArgs plain_outputs(const ProjectArgs& in);
+
+// The same projections where no FFN has made them: a step's first ones. `ffn`: the one behind the
+// mixer, which leads_to(ffn, in) and has to follow, since it counts the number under which rows
+// pass.
+GpuError project_first(const Launch& launch, const FfnArgs& ffn, const ProjectArgs& in);
 
 // The projection out of a mixer and the router behind it, of 2 to 8 rows whose FFN goes_together()
 // (project_route.cu): a kernel less, with the bits of project() and of the FFN's own router. The

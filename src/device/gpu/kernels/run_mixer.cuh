@@ -31,7 +31,6 @@ struct Passed {
   __device__ __forceinline__ Record* h() const { return records(kAt.h); }
   __device__ __forceinline__ Record* partials() const { return records(kAt.partials); }
   __device__ __forceinline__ Record* rows_h() const { return records(kAt.rows_h); }
-  __device__ __forceinline__ Record* rows_next() const { return records(kAt.rows_next); }
   __device__ __forceinline__ Value* rows_middle(int row) const {
     return values(kAt.rows_middle) + row * kCols;
   }

@@ -136,6 +136,9 @@ struct PassedLayout {
   std::int64_t rows_h;     // of several rows (ffn_together.cuh): [row][branch][pair][4]
   std::int64_t rows_run;   // u32: the number of the last launch with them
   std::int64_t rows_next;  // the rows that they leave (ffn_next.cuh): [row][group of columns][4]
+  // The same of those that a step begins with (project_first.cu), under the number of the FFN that
+  // comes next: so there is one between any two.
+  std::int64_t rows_first;
   // Of several rows, too (project_route.cu): [row][2048], as row_place() says, behind the mixer.
   std::int64_t rows_middle;
   // Of the router's sums of two rows of weights, [unit][row of weights][row][part], and of each
@@ -164,6 +167,7 @@ constexpr PassedLayout passed_layout() {
   place(at.rows_h, kDecodeRows * (kUsed + 1) * kPairs * 4 * 16);
   place(at.rows_run, 4);
   place(at.rows_next, kDecodeRows * (kCols / kGroup) * 4 * 16);
+  place(at.rows_first, kDecodeRows * (kCols / kGroup) * 4 * 16);
   place(at.rows_middle, kDecodeRows * kCols * 8);
   place(at.rows_parts, (kExperts + 2) * kDecodeRows * kRouteParts * 8);
   place(at.rows_squares, kWorkers / kRouteParts * kDecodeRows * kRouteParts * 8);

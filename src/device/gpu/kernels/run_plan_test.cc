@@ -360,7 +360,8 @@ TEST(RunPlans, PassedValuesLieApart) {
   EXPECT_EQ(kAt.partials, kAt.bytes);
   EXPECT_EQ(kAt.rows_run - kAt.rows_h, kDecodeRows * (kUsed + 1) * kHidden / kGroup * 64);
   EXPECT_GE(kAt.rows_h, kAt.run + 4);
-  EXPECT_EQ(kAt.rows_middle - kAt.rows_next, kDecodeRows * kCols / kGroup * 64);
+  EXPECT_EQ(kAt.rows_first - kAt.rows_next, kDecodeRows * kCols / kGroup * 64);
+  EXPECT_EQ(kAt.rows_middle - kAt.rows_first, kDecodeRows * kCols / kGroup * 64);
   EXPECT_EQ(kAt.rows_parts - kAt.rows_middle, kDecodeRows * kCols * 8);
   EXPECT_GE(kAt.rows_squares - kAt.rows_parts, (kExperts + 1) * kDecodeRows * kRouteParts * 8);
   EXPECT_EQ(kAt.rows_rounded - kAt.rows_squares, kWorkers * kDecodeRows * 8);

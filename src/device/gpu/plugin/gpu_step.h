@@ -115,6 +115,11 @@ class GpuStep {
   bool leads(std::span<const BlockCall> calls, const StepShape& shape) const;
   // Of the mixer; ffn_routed: of the FFN before it.
   Status run_leading(int layer, const StepShape& shape, bool ffn_routed, bool routed) const;
+  // Whether the calls begin with a mixer whose projections, that no FFN has made, go like those.
+  bool begins(std::span<const BlockCall> calls, const StepShape& shape) const;
+  Status run_first(int layer, const StepShape& shape, bool routed) const;
+  // A mixer whose quantised projections are made.
+  Status run_led(int layer, RunLayer calls) const;
   Status run_as_one(int first, int layers, const StepShape& shape) const;
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;

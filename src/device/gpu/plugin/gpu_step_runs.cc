@@ -72,6 +72,9 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
       TESSERA_TRY(run_leading(calls[1].layer, shape, routed, next));
       routed = next;
       taken = 2;
+    } else if (begins(calls, shape)) {
+      routed = routes(calls, shape);
+      TESSERA_TRY(run_first(calls[0].layer, shape, routed));
     } else {
       if (calls[0].block != Block::ffn) routed = routes(calls, shape);
       TESSERA_TRY(run(calls[0], shape, routed));
@@ -100,8 +103,30 @@ bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) co
          leads_to(ffn(next - 1, shape), mixer_calls(next, shape).in);
 }
 
+bool GpuStep::begins(std::span<const BlockCall> calls, const StepShape& shape) const {
+  if (shape.rows < 2 || shape.rows > kDecodeRows || calls.size() < 2 ||
+      calls[0].block != Block::mixer)
+    return false;
+  const int layer = calls[0].layer;
+  return calls[1] == BlockCall{Block::ffn, layer} &&
+         leads_to(ffn(layer, shape), mixer_calls(layer, shape).in);
+}
+
 Status GpuStep::run_leading(int layer, const StepShape& shape, bool ffn_routed, bool routed) const {
-  RunLayer calls = mixer_calls(layer, shape, routed);
+  const RunLayer calls = mixer_calls(layer, shape, routed);
+  const int error = ffn_and_next(launch_, ffn(layer - 1, shape, ffn_routed), calls.in);
+  if (error != 0) return status_of(error, fmt::format("FFN of layer {}", layer - 1).c_str());
+  return run_led(layer, calls);
+}
+
+Status GpuStep::run_first(int layer, const StepShape& shape, bool routed) const {
+  const RunLayer calls = mixer_calls(layer, shape, routed);
+  const int error = project_first(launch_, ffn(layer, shape), calls.in);
+  if (error != 0) return status_of(error, fmt::format("mixer of layer {}", layer).c_str());
+  return run_led(layer, calls);
+}
+
+Status GpuStep::run_led(int layer, RunLayer calls) const {
   const LayerWeights& w = memory_.weights.layer(layer);
   const GateProducts gates{calls.in.input, w.matrix(TensorRole::gdn_alpha),
                            w.matrix(TensorRole::gdn_beta)};
@@ -112,9 +137,7 @@ Status GpuStep::run_leading(int layer, const StepShape& shape, bool ffn_routed, 
     calls.delta.gates = gates;
     left.n_outputs = 0;
   }
-  int error = ffn_and_next(launch_, ffn(layer - 1, shape, ffn_routed), calls.in);
-  if (error != 0) return status_of(error, fmt::format("FFN of layer {}", layer - 1).c_str());
-  if (left.n_outputs > 0) error = project(launch_, left);
+  int error = left.n_outputs > 0 ? project(launch_, left) : 0;
   if (error == 0) error = mix(layer, calls);
   return error == 0 ? Status{} : status_of(error, fmt::format("mixer of layer {}", layer).c_str());
 }
