@@ -1,6 +1,7 @@
 // Times the choice of a token from logits of one row, 248,320 of standard deviation 2.5: the
 // largest, and draws with filters of each kind.
 #include "bench.h"
+#include "device/gpu/kernels/choose.h"
 
 namespace tessera::gpu::bench {
 

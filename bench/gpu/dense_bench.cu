@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "bench.h"
+#include "device/gpu/kernels/choose.h"
 #include "device/gpu/kernels/ffn.cuh"
 
 namespace tessera::gpu::bench {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "bench.h"
+#include "device/gpu/kernels/choose.h"
 #include "device/gpu/kernels/ffn.cuh"
 #include "device/gpu/kernels/run.h"
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "device/gpu/kernels/gemm.cuh"
+#include "device/token_choice.h"
 #include "harness.h"
 
 namespace tessera::gpu::bench {

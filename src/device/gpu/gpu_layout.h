@@ -19,7 +19,8 @@
 
 #include "base/checked.h"
 #include "device/device.h"
-#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/choose.h"
+#include "device/gpu/kernels/experts_away.h"
 #include "device/shard_tensors.h"
 #include "model/model.h"
 

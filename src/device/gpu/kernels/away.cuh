@@ -1,4 +1,4 @@
-// How a row asks the host for experts that the device lacks (AwayArgs in kernels.h).
+// How a row asks the host for experts that the device lacks (AwayArgs in experts_away.h).
 //
 // The host's memory is seen as it is by volatile accesses alone; a fence over the whole system
 // stands between what is written and the number that tells of it, and likewise when reading.

@@ -4,6 +4,7 @@
 // knows the places without waiting for the copies.
 #pragma once
 
+#include "device/gpu/kernels/experts_away.h"
 #include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/warp.cuh"
 

@@ -2,7 +2,7 @@
 // and sums over a block. Every function is called by all threads of a block.
 #pragma once
 
-#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/choose.h"
 #include "device/gpu/kernels/sizes.h"
 #include "device/gpu/kernels/warp.cuh"
 

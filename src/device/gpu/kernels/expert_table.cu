@@ -1,5 +1,6 @@
 // A layer's table of experts for those that lie in a group of places for a while.
 // Floor: a launch; 2 KB are written.
+#include "device/gpu/kernels/experts_away.h"
 #include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/warp.cuh"
 

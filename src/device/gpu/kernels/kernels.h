@@ -30,7 +30,6 @@
 
 #include "device/gpu/kernels/launch_types.h"
 #include "device/gpu/kernels/weight_planes.h"
-#include "device/token_choice.h"
 #include "model/spec.h"
 #include "quant/block_format.h"
 
@@ -359,106 +358,12 @@ GpuError ffn_more_experts(const Launch& launch, const FfnArgs& args, int experts
 // `hidden` holds as the experts read them. A slot of weight zero counts for nothing. Uses pair_out.
 GpuError expert_sums(const Launch& launch, const FfnArgs& args, float* sums);
 
-// Pinned host memory by which a layer of few rows asks the host for the pairs that it lacks, while
-// the step runs. Every row posts its choice and its residual; one that lacks experts then waits for
-// their sum. `step` numbers the step, so that nothing has to be cleared between two.
-struct AwayArgs {
-  const std::int32_t* step = nullptr;  // in device memory
-  // Written here, `posted` last.
-  std::int32_t* ids = nullptr;     // [rows][n_used]
-  float* weights = nullptr;        // [rows][n_used]
-  float* x = nullptr;              // [rows][n_embd]
-  std::int32_t* posted = nullptr;  // [rows]: the step
-  // Written by the host, `answered` last.
-  const float* sums = nullptr;             // [rows][n_embd], with the weights
-  const std::int32_t* answered = nullptr;  // [rows]: the step
-  // The step that nobody is waited for in any more: by the host, or by a row that has waited for
-  // `most_clocks` of the device. Sums that did not come are zeros.
-  std::int32_t* given_up = nullptr;
-  std::int64_t most_clocks = 0;
-  // Of n experts that a row lacks and moe.linked has, reads[n] are not the host's: the kernels read
-  // them over the link meanwhile. They are those that were foreseen for the row, and then those of
-  // the lowest numbers, so that rows tend to agree.
-  std::uint8_t reads[kMaxUsed + 1] = {};
-  // [rows][n_used] in device memory: what moe.ids were when the rows' experts were foreseen, of
-  // which bring_experts() brings some; null: they were not.
-  const std::int32_t* foreseen = nullptr;
-};
-// As ffn_route(), and posts; and as ffn_finish(), with the sums. Between them ffn_branches(). No
-// norm may stand behind the experts. Where moe.ids, moe.weights, or away's weights or x are null,
-// they are not written.
-GpuError ffn_post(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
-GpuError ffn_finish_answered(const Launch& launch, const FfnArgs& args, const AwayArgs& away);
-
-// Copies experts over the link, ahead of their layer and beside other kernels: the first
-// kBroughtPlaces different ones that `ids` says are read, place by place.
-inline constexpr int kBroughtPlaces = 4;
-struct BringArgs {
-  const std::int32_t* ids = nullptr;  // AwayArgs::foreseen
-  int rows = 0, n_used = 0, n_expert = 0;
-  const std::byte* const* linked = nullptr;  // MoeArgs's
-  std::int64_t bytes = 0;                    // of an expert
-  std::byte* to = nullptr;                   // MoeArgs::brought
-};
-GpuError bring_experts(const Launch& launch, const BringArgs& args);
-
-// A table of moe.table's kind: place i of `base` holds expert experts[i], all others are null.
-inline constexpr int kMostPlaces = 32;
-struct TableArgs {
-  const std::byte** table = nullptr;  // [n_expert]
-  int n_expert = 0;
-  const std::byte* base = nullptr;
-  std::int64_t stride = 0;  // bytes
-  int n = 0;
-  std::int32_t experts[kMostPlaces] = {};
-};
-GpuError set_expert_table(const Launch& launch, const TableArgs& args);
 std::size_t ffn_workspace(const FfnArgs& args);
 
-// --- Head ---
+// --- Logits ---
 
 // In place: cap * tanh(x / cap).
 GpuError softcap(const Launch& launch, float* x, std::int64_t n, float cap);
-
-// One row's TokenChoice, as far as it is a draw.
-struct RowChoice {
-  double uniform;
-  float temperature;
-  float top_p;
-  float min_p;
-  std::int32_t top_k;
-  std::int32_t first_change;
-  std::int32_t n_changes;
-};
-
-struct ChosenRow {
-  // kNoToken: no logit is finite, or one is infinite.
-  std::int32_t id;
-  float largest;
-};
-
-struct ChooseArgs {
-  float* logits = nullptr;  // [rows][n_vocab], the changes applied afterwards
-  int rows = 0;
-  int n_vocab = 0;
-  int n_token = 0;                           // ids from here on are never chosen
-  const std::int32_t* suppressed = nullptr;  // rising; never chosen
-  int n_suppressed = 0;
-  bool sampled = false;                  // false: every row takes the largest logit
-  const RowChoice* choices = nullptr;    // [rows]
-  const LogitChange* changes = nullptr;  // of all rows, rising by id within each, ids < n_vocab
-  float* before = nullptr;               // one a change: what restore_logits() needs
-  // [rows], at `out` in steps of even number and `odd_rows` behind in odd ones, so that a step may
-  // be read while the next one computes.
-  ChosenRow* out = nullptr;
-  std::int64_t odd_rows = 0;
-  const std::int32_t* step = nullptr;  // its number, in device memory; null: even
-  std::int32_t* ids = nullptr;         // [rows], for the next step's embed(); may be null
-};
-GpuError choose(const Launch& launch, const ChooseArgs& args);
-std::size_t choose_workspace(int rows);
-// Undoes the changes that choose() with the same arguments has made.
-GpuError restore_logits(const Launch& launch, const ChooseArgs& args);
 
 // --- What the kernels can compute ---
 

@@ -1,8 +1,10 @@
-// The pure functions of kernels.h: sizes, and what the kernels can compute. No driver's header
-// here: the planner counts with them too.
+// The pure functions of kernels.h and choose.h: sizes, and what the kernels can compute. No
+// driver's header here: the planner counts with them too.
 #include "device/gpu/kernels/sizes.h"
 
 #include <algorithm>
+
+#include "device/gpu/kernels/choose.h"
 
 namespace tessera::gpu {
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <vector>
 
+#include "device/gpu/kernels/choose.h"
 #include "device/gpu/kernels/run.h"
 #include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
