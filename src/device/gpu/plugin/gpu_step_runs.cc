@@ -5,6 +5,15 @@
 #include "device/gpu/plugin/gpu_step.h"
 
 namespace tessera::gpu {
+namespace {
+
+// Whether the calls of a step of 2 to 8 rows begin with a mixer and its FFN.
+bool begin_with_layer(std::span<const BlockCall> calls, const StepShape& shape) {
+  return shape.rows >= 2 && shape.rows <= kDecodeRows && calls.size() >= 2 &&
+         calls[0].block == Block::mixer && calls[1] == BlockCall{Block::ffn, calls[0].layer};
+}
+
+}  // namespace
 
 Status GpuStep::prepare_runs() {
   const Scratch& s = memory_.scratch;
@@ -86,12 +95,9 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) co
 }
 
 bool GpuStep::routes(std::span<const BlockCall> calls, const StepShape& shape) const {
-  if (shape.rows < 2 || shape.rows > kDecodeRows || calls.size() < 2 ||
-      calls[0].block != Block::mixer)
-    return false;
+  if (!begin_with_layer(calls, shape)) return false;
   const int layer = calls[0].layer;
-  return calls[1] == BlockCall{Block::ffn, layer} &&
-         gpu::routes(mixer_calls(layer, shape).out, ffn(layer, shape));
+  return gpu::routes(mixer_calls(layer, shape).out, ffn(layer, shape));
 }
 
 bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) const {
@@ -104,12 +110,9 @@ bool GpuStep::leads(std::span<const BlockCall> calls, const StepShape& shape) co
 }
 
 bool GpuStep::begins(std::span<const BlockCall> calls, const StepShape& shape) const {
-  if (shape.rows < 2 || shape.rows > kDecodeRows || calls.size() < 2 ||
-      calls[0].block != Block::mixer)
-    return false;
+  if (!begin_with_layer(calls, shape)) return false;
   const int layer = calls[0].layer;
-  return calls[1] == BlockCall{Block::ffn, layer} &&
-         leads_to(ffn(layer, shape), mixer_calls(layer, shape).in);
+  return leads_to(ffn(layer, shape), mixer_calls(layer, shape).in);
 }
 
 Status GpuStep::run_leading(int layer, const StepShape& shape, bool ffn_routed, bool routed) const {
