@@ -270,20 +270,23 @@ class Mixture {
     mixer_out(l, s.test.step.rows);
     ffn(l, s.test.step.rows);
   }
-  // The FFN with the projections of the layer behind, and those that it leaves.
-  void ffn_and_next(const Layer& l, const Layer& next, const Step& s) {
-    const int rows = s.test.step.rows;
-    const ProjectArgs in = in_args(next, rows), left = plain_outputs(in);
-    GPU_OK(gpu::ffn_and_next(runner_.launch, ffn_args(l, rows), in));
-    if (left.n_outputs > 0 && !makes_gates(next, s.test.step))  // no other is plain
+  // The projections that a kernel with the quantised ones leaves, where the mixer does not make
+  // them.
+  void project_left(const Layer& l, const ProjectArgs& in, const StepRows& step) {
+    const ProjectArgs left = plain_outputs(in);
+    if (left.n_outputs > 0 && !makes_gates(l, step))  // no other is plain
       GPU_OK(project(runner_.launch, left));
   }
-  // The first layer's projections, and those that they leave.
+  // The FFN with the projections of the layer behind.
+  void ffn_and_next(const Layer& l, const Layer& next, const Step& s) {
+    const ProjectArgs in = in_args(next, s.test.step.rows);
+    GPU_OK(gpu::ffn_and_next(runner_.launch, ffn_args(l, in.rows), in));
+    project_left(next, in, s.test.step);
+  }
   void first_in(const Layer& l, const Step& s) {
-    const int rows = s.test.step.rows;
-    const ProjectArgs in = in_args(l, rows), left = plain_outputs(in);
-    GPU_OK(project_first(runner_.launch, ffn_args(l, rows), in));
-    if (left.n_outputs > 0 && !makes_gates(l, s.test.step)) GPU_OK(project(runner_.launch, left));
+    const ProjectArgs in = in_args(l, s.test.step.rows);
+    GPU_OK(project_first(runner_.launch, ffn_args(l, in.rows), in));
+    project_left(l, in, s.test.step);
   }
   void layers_that_lead(const Step& s) {
     const int rows = s.test.step.rows;
