@@ -274,7 +274,7 @@ void test_attention() {
   run({16, 1, 128, 128, 64, KvFormat::f16, 0, 0, none, true, false, false}, mixed, 21);
   run({12, 1, 64, 64, 32, KvFormat::f16, 0, 0, none, true, false, true}, mixed, 22);
   run({4, 2, 256, 256, 64, KvFormat::f16, 70, 0, none, false, false, true}, mixed, 23);
-  for (const int context : {0, 63, 64, 700, 5000}) {
+  for (const int context : {0, 63, 64, 200, 510, 511, 700, 5000}) {
     run_beside({16, 2, 256, 256, 64, KvFormat::f16, 0, 0, none, true, false, false}, context, 24);
     run_beside({16, 1, 128, 128, 0, KvFormat::f16, 0, 0, none, true, false, true}, context, 25);
     run_beside({9, 3, 64, 64, 32, KvFormat::f16, 100, 0, none, false, false, false}, context, 26);

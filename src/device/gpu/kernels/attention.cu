@@ -29,14 +29,12 @@ GpuError attention(const Launch& launch, const AttentionArgs& args) {
   if (!attention_places(args)) error = place_rows(launch, args, scratch);
   if (error != GpuError{}) return error;
   if (has_prefill_attention(args)) return attend_prefill(launch, args, scratch);
+  auto* rounded =
+      attention_leaves_rounded(args) ? static_cast<std::byte*>(launch.workspace) : nullptr;
+  if (merges_spans(launch, args)) return attend_merged(launch, args, rounded);
   error = has_decode_attention(args) ? attend_decode(launch, args, scratch)
                                      : attend_plain(launch, args, scratch);
-  if (error == GpuError{})
-    error = combine_spans(launch, args, scratch,
-                          attention_leaves_rounded(args)
-                              ? static_cast<std::byte*>(launch.workspace)
-                              : nullptr);
-  return error;
+  return error != GpuError{} ? error : combine_spans(launch, args, scratch, rounded);
 }
 
 // In the place of the queries, which nobody reads any more when spans are combined.

@@ -27,6 +27,18 @@ __device__ __forceinline__ HeadConstants<kEach> load_constants(const float* weig
   return c;
 }
 
+// One of the two, in registers.
+template <int kEach>
+__device__ __forceinline__ HeadConstants<kEach> chosen(bool first, const HeadConstants<kEach>& a,
+                                                       const HeadConstants<kEach>& b) {
+  HeadConstants<kEach> c;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) c.weight[i] = first ? a.weight[i] : b.weight[i];
+  c.cos = first ? a.cos : b.cos;
+  c.sin = first ? a.sin : b.sin;
+  return c;
+}
+
 // values[d] = norm(x)[d]; x past `dims` is zero. Ends with the warp in step.
 template <int kEach>
 __device__ __forceinline__ void put_head(const float (&x)[kEach], const HeadConstants<kEach>& c,

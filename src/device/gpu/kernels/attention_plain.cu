@@ -1,7 +1,6 @@
 // Attention in plain f32 arithmetic, for every page format and head size: what the tensor-core
 // kernels do not take, and what they are tested against. One block a row, KV head and span.
-#include "device/gpu/kernels/attention.cuh"
-#include "device/gpu/kernels/super_input.cuh"
+#include "device/gpu/kernels/attention_merge.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -137,29 +136,6 @@ __global__ void __launch_bounds__(kThreads)
 
 constexpr int kCombineThreads = 128;
 
-// Of few spans each thread makes all factors for itself: all loads at once, and no barrier.
-constexpr int kFewSpans = 8;
-__device__ __forceinline__ void combine_few(const float* span, int n, int dims, int column,
-                                            float& sum, float& value) {
-  float tops[kFewSpans], shares[kFewSpans], values[kFewSpans];
-#pragma unroll
-  for (int i = 0; i < kFewSpans; ++i) {
-    if (i >= n) break;
-    const float* of = span + i * (dims + 2);
-    tops[i] = of[dims], shares[i] = of[dims + 1], values[i] = of[column];
-  }
-  float top = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kFewSpans; ++i) top = i < n ? fmaxf(top, tops[i]) : top;
-#pragma unroll
-  for (int i = 0; i < kFewSpans; ++i) {
-    if (i >= n) break;
-    const float factor = expf(tops[i] - top);
-    sum = fmaf(shares[i], factor, sum);
-    value = fmaf(values[i], factor, value);
-  }
-}
-
 // One block a row, head and kCombineThreads columns. The spans' factors are made once, a chunk of
 // spans at a time.
 __global__ void __launch_bounds__(kCombineThreads)
@@ -184,8 +160,12 @@ __global__ void __launch_bounds__(kCombineThreads)
   const float gate = mine ? gate_factor(args, row, head, column) : 0.0f;
   float sum = 0, value = 0;
   if (last - first < kFewSpans) {
-    combine_few(from + static_cast<std::int64_t>(first) * (dims + 2), last + 1 - first, dims,
-                mine ? column : 0, sum, value);
+    const float* few = from + static_cast<std::int64_t>(first) * (dims + 2);
+    const auto part = [&](int i) {
+      const float* of = few + i * (dims + 2);
+      return SpanPart{of[dims], of[dims + 1], of[mine ? column : 0]};
+    };
+    merge_few(last + 1 - first, part, sum, value);
   } else {
     float top = -INFINITY;
     for (int i = first + thread; i <= last; i += kCombineThreads)
@@ -213,12 +193,7 @@ __global__ void __launch_bounds__(kCombineThreads)
     }
   }
   if (!mine) return;
-  const float result = value / sum * gate;
-  args.out[row * args.out_stride + head * dims + column] = result;
-  if (rounded == nullptr) return;  // else heads are whole groups: all of the warp is here
-  const int at = head * dims + column;
-  round_lanes(result, thread % kWarp, at % kSuperCols / kWarp,
-              rounded_row(rounded, args.n_head * dims, row) + at / kSuperCols * kSuperBytes);
+  put_output(args, rounded, row, head * dims + column, value / sum * gate);
 }
 
 }  // namespace

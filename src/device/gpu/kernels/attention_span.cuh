@@ -59,32 +59,40 @@ struct PageRows {
 // and g + 8.
 using QueryWords = std::uint32_t[2][4];
 
-// From f32, all at once.
+// From f32, [heads][kDim].
 template <int kDim>
-struct QueryRegisters {
-  __device__ __forceinline__ QueryRegisters(const float* q, int heads, int lane) {
+struct QueryHeads {
+  const float* q;
+  int heads, lane;
+  __device__ __forceinline__ void load(int i, QueryWords& to) const {
     const int g = lane / 4, t = lane % 4;
 #pragma unroll
-    for (int i = 0; i < kDim / 32; ++i)
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int head = g + 8 * half;
-        float4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
-        if (head < heads) {
-          const float4* at = reinterpret_cast<const float4*>(q + head * kDim + 32 * i + 8 * t);
-          low = at[0], high = at[1];
-        }
-        a[i][0][half] = as_bits(__floats2half2_rn(low.x, low.y));
-        a[i][0][2 + half] = as_bits(__floats2half2_rn(low.z, low.w));
-        a[i][1][half] = as_bits(__floats2half2_rn(high.x, high.y));
-        a[i][1][2 + half] = as_bits(__floats2half2_rn(high.z, high.w));
+    for (int half = 0; half < 2; ++half) {
+      const int head = g + 8 * half;
+      float4 low = {0, 0, 0, 0}, high = {0, 0, 0, 0};
+      if (head < heads) {
+        const float4* at = reinterpret_cast<const float4*>(q + head * kDim + 32 * i + 8 * t);
+        low = at[0], high = at[1];
       }
+      to[0][half] = as_bits(__floats2half2_rn(low.x, low.y));
+      to[0][2 + half] = as_bits(__floats2half2_rn(low.z, low.w));
+      to[1][half] = as_bits(__floats2half2_rn(high.x, high.y));
+      to[1][2 + half] = as_bits(__floats2half2_rn(high.z, high.w));
+    }
+  }
+};
+// The same, all at once.
+template <int kDim>
+struct QueryRegisters {
+  __device__ __forceinline__ QueryRegisters(const QueryHeads<kDim>& from) {
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i) from.load(i, a[i]);
   }
   __device__ __forceinline__ void load(int i, QueryWords& to) const {
 #pragma unroll
     for (int j = 0; j < 8; ++j) to[j / 4][j % 4] = a[i][j / 4][j % 4];
   }
-  std::uint32_t a[kDim / 32][2][4];
+  QueryWords a[kDim / 32];
 };
 
 // A warp has every kWarps-th eight of the span's tokens: numbers 8 * warp, 8 * (warp + kWarps) ...
@@ -109,6 +117,31 @@ __device__ __forceinline__ void hide_scores(int heads, const SpanTokens& tokens,
   }
 }
 
+// Scores of eight tokens, from number `first` of the span on. Of token `first` + g lane (g, t) has
+// the key's dimensions 32i + 8t .. + 7.
+template <int kDim, int kMostHeads, typename Queries>
+__device__ __forceinline__ void score_eight(const Queries& queries, const uint4 (&k)[kDim / 32],
+                                            int heads, float softcap, const SpanTokens& tokens,
+                                            int first, SpanShared<kMostHeads>& s) {
+  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+  float d[4] = {0, 0, 0, 0};
+#pragma unroll
+  for (int i = 0; i < kDim / 32; ++i) {
+    QueryWords a;
+    queries.load(i, a);
+    multiply_f16(d, a[0], k[i].x, k[i].y);
+    multiply_f16(d, a[1], k[i].z, k[i].w);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int head = g + i / 2 * 8, at = first + 2 * t + i % 2;
+    float score = d[i];
+    if (softcap > 0) score = softcap * tanhf(score / softcap);
+    const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
+    if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
+  }
+}
+
 // Scores of the warp's eights that the row sees.
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Queries, typename Rows>
 __device__ __forceinline__ void score_tokens(const Queries& queries, Rows& keys, int heads,
@@ -126,22 +159,7 @@ __device__ __forceinline__ void score_tokens(const Queries& queries, Rows& keys,
     uint4 k[kDim / 32];
 #pragma unroll
     for (int i = 0; i < kDim / 32; ++i) k[i] = keys.read(from + 4 * i);
-    float d[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < kDim / 32; ++i) {
-      QueryWords a;
-      queries.load(i, a);
-      multiply_f16(d, a[0], k[i].x, k[i].y);
-      multiply_f16(d, a[1], k[i].z, k[i].w);
-    }
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i / 2 * 8, at = first + 2 * t + i % 2;
-      float score = d[i];
-      if (softcap > 0) score = softcap * tanhf(score / softcap);
-      const bool seen = tokens.start + at >= tokens.begin && tokens.start + at < tokens.end;
-      if (head < heads) s.scores[head][at] = seen ? score : -INFINITY;
-    }
+    score_eight<kDim>(queries, k, heads, softcap, tokens, first, s);
   }
 }
 
@@ -191,18 +209,58 @@ struct Values {
   }
 };
 
-// The warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
+// A warp's columns of the weighted sum of values. Lane g's kN columns are its share of as many
 // operands; of a page's tokens lane t has the t-th sixteen, four a step.
+template <int kDim, int kWarps>
+struct ValueSum {
+  static constexpr int kN = kDim / kWarps / 8;
+  static __device__ __forceinline__ int first_column() {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    return warp * 8 * kN + static_cast<int>(threadIdx.x) % kWarp / 4 * kN;
+  }
+  // Four tokens from number `at` of the span on.
+  template <int kMostHeads>
+  __device__ __forceinline__ void add(const Values<kN> (&v)[4], int heads, int at,
+                                      const SpanShared<kMostHeads>& s) {
+    const int g = static_cast<int>(threadIdx.x) % kWarp / 4;
+    std::uint32_t a[4];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int head = g + i * 8;
+      uint2 four = {0, 0};
+      if (head < heads) four = *reinterpret_cast<const uint2*>(&s.weights[head][at]);
+      a[i] = four.x, a[2 + i] = four.y;
+    }
+#pragma unroll
+    for (int m = 0; m < kN; ++m) {
+      const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
+      multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
+                   permute(v[2].words[m / 2], v[3].words[m / 2], select));
+    }
+  }
+  template <typename Put>
+  __device__ __forceinline__ void give(int heads, Put put) const {
+    const int warp = static_cast<int>(threadIdx.x) / kWarp;
+    const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
+#pragma unroll
+    for (int m = 0; m < kN; ++m)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int head = g + i / 2 * 8;
+        if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
+      }
+  }
+  float acc[kN][4] = {};
+};
+
 template <int kDim, int kWarps, int kUnroll, int kMostHeads, typename Rows, typename Put>
 __device__ __forceinline__ void sum_values(Rows& values, int heads, const SpanTokens& tokens,
                                            Put put, const SpanShared<kMostHeads>& s) {
-  constexpr int kN = kDim / kWarps / 8;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp;
-  const int lane = static_cast<int>(threadIdx.x) % kWarp, g = lane / 4, t = lane % 4;
-  const int column = warp * 8 * kN + g * kN;
+  using Sum = ValueSum<kDim, kWarps>;
+  const int t = static_cast<int>(threadIdx.x) % 4, column = Sum::first_column();
   const int first = max(tokens.begin - tokens.start, 0);
   const int limit = min(tokens.end - tokens.start, tokens.size);
-  float acc[kN][4] = {};
+  Sum sum;
 #pragma unroll 1
   for (int page = first / kPageTokens; page * kPageTokens < limit; ++page) {
     const __half* from = values.page(page) + t * Rows::kSixteen + column;
@@ -210,7 +268,7 @@ __device__ __forceinline__ void sum_values(Rows& values, int heads, const SpanTo
 #pragma unroll kUnroll
     for (int step = 0; step < min(4, (seen + 3) / 4); ++step) {
       const int token = 16 * t + 4 * step;  // of the page; the lane's four
-      Values<kN> v[4];
+      Values<Sum::kN> v[4];
 #pragma unroll
       for (int i = 0; i < 4; ++i) v[i].load(values, from + (4 * step + i) * kDim);
       // Past the row nothing was written yet: a weight of zero would not undo a NaN.
@@ -218,30 +276,10 @@ __device__ __forceinline__ void sum_values(Rows& values, int heads, const SpanTo
 #pragma unroll
         for (int i = 0; i < 4; ++i) v[i].keep(token + i < seen);
       }
-      std::uint32_t a[4];
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int head = g + i * 8;
-        uint2 four = {0, 0};
-        if (head < heads)
-          four = *reinterpret_cast<const uint2*>(&s.weights[head][page * kPageTokens + token]);
-        a[i] = four.x, a[2 + i] = four.y;
-      }
-#pragma unroll
-      for (int m = 0; m < kN; ++m) {
-        const std::uint32_t select = m % 2 == 0 ? 0x5410u : 0x7632u;
-        multiply_f16(acc[m], a, permute(v[0].words[m / 2], v[1].words[m / 2], select),
-                     permute(v[2].words[m / 2], v[3].words[m / 2], select));
-      }
+      sum.add(v, heads, page * kPageTokens + token, s);
     }
   }
-#pragma unroll
-  for (int m = 0; m < kN; ++m)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int head = g + i / 2 * 8;
-      if (head < heads) put(head, warp * 8 * kN + (2 * t + i % 2) * kN + m, acc[m][i]);
-    }
+  sum.give(heads, put);
 }
 
 }  // namespace tessera::gpu

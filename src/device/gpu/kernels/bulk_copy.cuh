@@ -88,6 +88,17 @@ __device__ __forceinline__ void store_in(int rank, float* at, float value) {
       "r"(rank), "f"(value)
       : "memory");
 }
+// What stands there, once cluster_sync() has come behind its store.
+__device__ __forceinline__ float load_in(int rank, const float* at) {
+  float value;
+  asm volatile(
+      "{\n.reg .b32 there;\nmapa.shared::cluster.u32 there, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [there];\n}"
+      : "=f"(value)
+      : "r"(static_cast<std::uint32_t>(__cvta_generic_to_shared(at))), "r"(rank)
+      : "memory");
+  return value;
+}
 __device__ __forceinline__ void cluster_sync() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }

@@ -6,11 +6,12 @@
 #include <limits>
 
 #include "base/check.h"
+#include "device/gpu/kernels/sizes.h"
 
 namespace tessera::gpu {
 namespace {
 
-constexpr int kLeastContext = 1024;
+constexpr int kLeastContext = kFewSpans * kPageTokens;  // its attention is a kernel less
 constexpr std::int64_t kFewInts = 1 << 14;  // that a kernel reads sooner than a copy begins
 
 Choosing choosing_of(const TokenChoices& choices) {

@@ -1,0 +1,214 @@
+// Attention of rows that see nothing of each other, while their contexts are short (f16 pages, up
+// to 512 tokens): the blocks of a row and KV head, one a page, are a cluster. Each has its page's
+// keys and values in registers before the kernel before has ended, all but the row's own, and the
+// sums of all pages meet in shared memory, where all blocks add up a part of the columns: a kernel
+// and two trips to L2 less than attention_decode.cu and combine_spans() take. Every sum has the
+// order that it has there, and so the same bits.
+// Floor: the launch; 512 tokens of 2 heads of 256 are 1 MB a row.
+#include "device/gpu/kernels/attention_merge.cuh"
+#include "device/gpu/kernels/attention_place.cuh"
+#include "device/gpu/kernels/attention_span.cuh"
+#include "device/gpu/kernels/bulk_copy.cuh"
+
+namespace tessera::gpu {
+namespace {
+
+constexpr int kThreads = kSpanThreads, kWarps = kSpanWarps;
+static_assert(span_tokens(kFewSpans * kPageTokens) == kPageTokens, "a span is a page");
+static_assert(kWarps * 8 == kPageTokens, "a warp has the keys of eight tokens");
+
+#ifdef TESSERA_GPU_WGMMA
+
+// A warp's part of a page: the keys of eight tokens, all of them, as score_eight() wants them, and
+// of all tokens the values of its columns, as ValueSum does.
+template <int kDim>
+struct PageRegisters {
+  using Sum = ValueSum<kDim, kWarps>;
+  uint4 keys[kDim / 32];
+  Values<Sum::kN> values[4][4];
+
+  // Of the tokens before number `end`. Nothing else is there yet.
+  __device__ __forceinline__ void load(const PageRows<kDim>& k, const PageRows<kDim>& v, int end,
+                                       int warp, int lane) {
+    const int token = warp * 8 + lane / 4, t = lane % 4;
+    const auto* key = reinterpret_cast<const uint4*>(k.page(0) + token * kDim + 8 * t);
+#pragma unroll
+    for (int i = 0; i < kDim / 32; ++i)
+      keys[i] = token < end ? k.read(key + 4 * i) : uint4{0, 0, 0, 0};
+    const __half* value = v.page(0) + 16 * t * kDim + Sum::first_column();
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Values<Sum::kN>& to = values[step][i];
+        to = {};
+        if (16 * t + 4 * step + i < end) to.load(v, value + (4 * step + i) * kDim);
+      }
+  }
+  // Of number `own` of the page, as they stand normed and turned in shared memory.
+  __device__ __forceinline__ void put(const float* key, const float* value, int own, int warp,
+                                      int lane) {
+    const int t = lane % 4;
+    const auto pair = [](const float* at) {
+      return as_bits(__halves2half2(page_half(at[0]), page_half(at[1])));
+    };
+    if (warp * 8 + lane / 4 == own) {
+#pragma unroll
+      for (int i = 0; i < kDim / 32; ++i) {
+        const float* at = key + 32 * i + 8 * t;
+        keys[i] = {pair(at), pair(at + 2), pair(at + 4), pair(at + 6)};
+      }
+    }
+    const float* at = value + Sum::first_column();
+#pragma unroll
+    for (int step = 0; step < 4; ++step)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        if (16 * t + 4 * step + i != own) continue;
+        if constexpr (Sum::kN == 1) {
+          values[step][i].words[0] = __half_as_ushort(page_half(*at));
+        } else {
+#pragma unroll
+          for (int w = 0; w < Sum::kN / 2; ++w) values[step][i].words[w] = pair(at + 2 * w);
+        }
+      }
+  }
+};
+
+// The spans' sums, which lie in shared memory of the cluster's blocks ([heads][kDim + 2], with top
+// and weight), added up: a column a lane, groups of 32 columns shared out among all warps. Made
+// behind the wait for the kernel before, so that the gates are on their way.
+template <int kDim>
+class Merge {
+ public:
+  __device__ __forceinline__ Merge(const AttentionArgs& args, int row, int kv_head, int heads)
+      : args_(args), row_(row), first_head_(kv_head * heads), heads_(heads) {
+#pragma unroll
+    for (int i = 0; i < kEach; ++i)
+      gate_[i] = head(i) < heads ? gate_factor(args, row, first_head_ + head(i), column(i)) : 0.0f;
+  }
+  // Of the spans [first, end), a block's each. The kernel behind comes in when the sums are there:
+  // its weights would stand ahead of what they wait for.
+  __device__ __forceinline__ void add_up(const float* sums, int first, int end,
+                                         std::byte* rounded) {
+    __syncwarp();
+    cluster_sync();
+    chain_trigger();
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      if (head(i) >= heads_) break;
+      const float* of_head = sums + head(i) * (kDim + 2);
+      const auto part = [&](int span) {
+        const int rank = first + span;
+        return SpanPart{load_in(rank, of_head + kDim), load_in(rank, of_head + kDim + 1),
+                        load_in(rank, of_head + column(i))};
+      };
+      float sum = 0, value = 0;
+      merge_few(end - first, part, sum, value);
+      put_output(args_, rounded, row_, (first_head_ + head(i)) * kDim + column(i),
+                 value / sum * gate_[i]);
+    }
+    __syncwarp();
+    cluster_arrive();  // it has read the sums
+  }
+
+ private:
+  static constexpr int kAllWarps = kFewSpans * kWarps, kGroups = kDim / kWarp;
+  static constexpr int kEach = (kMaxHeads * kGroups + kAllWarps - 1) / kAllWarps;
+  __device__ __forceinline__ int group(int i) const {
+    return i * kAllWarps + cluster_rank() * kWarps + static_cast<int>(threadIdx.x) / kWarp;
+  }
+  __device__ __forceinline__ int head(int i) const { return group(i) / kGroups; }
+  __device__ __forceinline__ int column(int i) const {
+    return group(i) % kGroups * kWarp + static_cast<int>(threadIdx.x) % kWarp;
+  }
+
+  const AttentionArgs& args_;
+  const int row_, first_head_, heads_;
+  float gate_[kEach];
+};
+
+// Query heads, the row's key and its value; then the sums.
+template <int kDim>
+union Room {
+  float heads[kMaxHeads + 2][kDim];
+  float sums[kMaxHeads][kDim + 2];
+};
+
+#endif
+
+// Two blocks a multiprocessor: of 132 with one each, 15 clusters of eight find room, and eight rows
+// of two KV heads are 16.
+template <int kDim>
+__global__ void TESSERA_CLUSTER(kFewSpans) __launch_bounds__(kThreads, 2)
+    merged_kernel(const TESSERA_GRID_CONSTANT AttentionArgs args, std::byte* rounded) {
+#ifdef TESSERA_GPU_WGMMA
+  __shared__ SpanShared<kMaxHeads> s;
+  __shared__ alignas(16) Room<kDim> room;
+  const int row = static_cast<int>(blockIdx.z), kv_head = static_cast<int>(blockIdx.y);
+  const int span = cluster_rank(), heads = args.n_head / args.kv.kv_heads;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  // The step's tables are older than the kernel before this one, and so are all keys and values but
+  // the step's own.
+  const int position = args.step.position[row], start = span * kPageTokens;
+  const SpanTokens tokens{start, kPageTokens, first_seen(args, position), position + 1};
+  const int first = tokens.begin / kPageTokens, end = position / kPageTokens + 1;
+  if (span < first || span >= end) {
+    chain_wait();
+    Merge<kDim>(args, row, kv_head, heads).add_up(room.sums[0], first, end, rounded);
+    return;
+  }
+  const std::byte* page = page_of(args, args.step.sequence[row], span);
+  const KvHead place = kv_head_at(args.kv, kv_head);
+  PageRegisters<kDim> held;
+  held.load({&page, place.k}, {&page, place.v}, position - start, warp, lane);
+  const PlaceConstants<kDim> constants(args, row, lane);
+  const bool own = span == end - 1;  // the row's token is in this page
+  chain_wait();
+  Merge<kDim> merge(args, row, kv_head, heads);
+  place_heads<kDim>(args, constants, row, kv_head, heads,
+                    own ? const_cast<std::byte*>(page) : nullptr, position - start, room.heads);
+  __syncthreads();
+  if (own) held.put(room.heads[heads], room.heads[heads + 1], position - start, warp, lane);
+  hide_scores<kWarps>(heads, tokens, s);
+  if (tokens.sees_eight(warp * 8))
+    score_eight<kDim>(QueryHeads<kDim>{room.heads[0], heads, lane}, held.keys, heads, args.softcap,
+                      tokens, warp * 8, s);
+  __syncthreads();
+  const auto put = [&](int head, int at, float value) { room.sums[head][at] = value; };
+  weigh_span<kWarps>(heads, kDim, tokens, put, s);
+  __syncthreads();
+  ValueSum<kDim, kWarps> sum;
+  const int seen = min(tokens.end - start, kPageTokens);
+#pragma unroll
+  for (int step = 0; step < 4; ++step)
+    if (4 * step < seen) sum.add(held.values[step], heads, 16 * (lane % 4) + 4 * step, s);
+  sum.give(heads, put);
+  merge.add_up(room.sums[0], first, end, rounded);
+  cluster_await();  // all have
+#elif defined(TESSERA_GPU_PTX)
+  __trap();  // merges_spans() says no
+#endif
+}
+
+}  // namespace
+
+// As many clusters as leave each block a multiprocessor: more do not find room at once.
+bool merges_spans(const Launch& launch, const AttentionArgs& args) {
+  return launch.gemm && attention_places(args) &&
+         args.step.rows * args.kv.kv_heads * kFewSpans <= launch.multiprocessors &&
+         attention_spans(args.step.rows, args.max_context) <= kFewSpans;
+}
+
+GpuError attend_merged(const Launch& launch, const AttentionArgs& args, std::byte* rounded) {
+  const dim3 grid(kFewSpans, static_cast<unsigned>(args.kv.kv_heads),
+                  static_cast<unsigned>(args.step.rows));
+  const int dim = args.kv.head_dim_k;
+  const auto kernel = dim == 64    ? merged_kernel<64>
+                      : dim == 128 ? merged_kernel<128>
+                                   : merged_kernel<256>;
+  return launch_kernel(launch, kernel, grid, dim3(kThreads), 0, args, rounded);
+}
+
+}  // namespace tessera::gpu
