@@ -17,7 +17,9 @@ inline constexpr auto kModelOptions = [] {
        .fallback = "0",
        .commands = kModelCommands | kWorker,
        .value = "N",
-       .help = "CPU threads to compute with; 0: one per core this process may use",
+       .help =
+           "CPU threads to compute with; 0: one per core this process may use, but one for each "
+           "GPU",
        .max = 1024},
       {.key = "placement.budget",
        .flags = "--budget",
