@@ -31,6 +31,29 @@ void turn(std::vector<float>& x, int n_rot, int position) {
   }
 }
 
+// The same without clusters, which other kernels do: the same bits, in the pages too.
+void run_without_clusters(const std::string& name, AttentionArgs args,
+                          const DeviceArray<float>& out, const DeviceArray<std::byte>& pool) {
+  if (!has_gemm() || args.step.rows > kDecodeRows) return;
+  const std::vector<std::byte> pages = pool.get();
+  DeviceArray<float> other(out.size());
+  args.out = other.data();
+  without_clusters() = true;
+  Runner runner(attention_workspace(args) + 256);
+  without_clusters() = false;
+  runner.fresh();
+  GPU_OK(attention(runner.launch, args));
+  runner.sync();
+  check(name + " without clusters",
+        std::memcmp(other.get().data(), out.get().data(), out.size() * sizeof(float)) == 0);
+  check(name + " pages without clusters", pool.get() == pages);
+  if (!attention_leaves_rounded(args)) return;
+  const int width = int(args.out_stride);
+  const Input behind{
+      .kind = InputKind::plain, .x = other.data(), .stride = width, .cols = width};
+  check(name + " rounded without clusters", left_rounded(runner, behind, args.step.rows));
+}
+
 void run(const Case& c, const std::vector<std::vector<int>>& steps, std::uint64_t seed) {
   Random random(seed);
   const std::size_t n_sequences = steps[0].size();
@@ -188,6 +211,7 @@ void run(const Case& c, const std::vector<std::vector<int>>& steps, std::uint64_
       check("attention, step " + std::to_string(number) + " rounded",
             left_rounded(runner, behind, rows.step.rows));
     }
+    run_without_clusters("attention, step " + std::to_string(number), args, out, pool);
     for (std::size_t i = 0; i < n_sequences; ++i) positions[i] += lengths[i];
   }
 }
@@ -274,6 +298,14 @@ void test_attention() {
   run({16, 1, 128, 128, 64, KvFormat::f16, 0, 0, none, true, false, false}, mixed, 21);
   run({12, 1, 64, 64, 32, KvFormat::f16, 0, 0, none, true, false, true}, mixed, 22);
   run({4, 2, 256, 256, 64, KvFormat::f16, 70, 0, none, false, false, true}, mixed, 23);
+  // Rows side by side at the ends of pages and beyond, whose contexts stay short.
+  const std::vector<std::vector<int>> eight = {{1, 5, 62, 63, 64, 127, 300, 500},
+                                               {1, 1, 1, 1, 1, 1, 1, 1},
+                                               {1, 1, 1, 1, 1, 1, 1, 1}};
+  run({16, 2, 256, 256, 64, KvFormat::f16, 0, 0, sigmoid_in_query, true, false, false}, eight, 27);
+  run({8, 1, 64, 64, 32, KvFormat::f16, 70, 20, softplus_per_head, true, false, true}, eight, 28);
+  run({15, 1, 128, 128, 64, KvFormat::f16, 0, 0, softplus_per_element, false, false, false}, eight,
+      29);
   for (const int context : {0, 63, 64, 200, 510, 511, 700, 5000}) {
     run_beside({16, 2, 256, 256, 64, KvFormat::f16, 0, 0, none, true, false, false}, context, 24);
     run_beside({16, 1, 128, 128, 0, KvFormat::f16, 0, 0, none, true, false, true}, context, 25);

@@ -31,7 +31,7 @@ GpuError attention(const Launch& launch, const AttentionArgs& args) {
   if (has_prefill_attention(args)) return attend_prefill(launch, args, scratch);
   auto* rounded =
       attention_leaves_rounded(args) ? static_cast<std::byte*>(launch.workspace) : nullptr;
-  if (merges_spans(launch, args)) return attend_merged(launch, args, rounded);
+  if (attends_short(launch, args)) return attend_short(launch, args, rounded);
   error = has_decode_attention(args) ? attend_decode(launch, args, scratch)
                                      : attend_plain(launch, args, scratch);
   return error != GpuError{} ? error : combine_spans(launch, args, scratch, rounded);

@@ -77,9 +77,10 @@ bool has_decode_attention(const AttentionArgs& args);
 bool attention_places(const AttentionArgs& args);
 GpuError attend_decode(const Launch& launch, const AttentionArgs& args,
                        const AttentionScratch& scratch);
-// Where contexts are short and the device has clusters: that, and what combine_spans() does.
-bool merges_spans(const Launch& launch, const AttentionArgs& args);
-GpuError attend_merged(const Launch& launch, const AttentionArgs& args, std::byte* rounded);
+// Where contexts are short, rows few and the device has clusters: that, and what combine_spans()
+// does.
+bool attends_short(const Launch& launch, const AttentionArgs& args);
+GpuError attend_short(const Launch& launch, const AttentionArgs& args, std::byte* rounded);
 // Many rows over f16 pages; writes args.out, gated.
 bool has_prefill_attention(const AttentionArgs& args);
 GpuError attend_prefill(const Launch& launch, const AttentionArgs& args,

@@ -3,7 +3,7 @@
 // who has the row's own token puts its key and value into their page: a kernel less.
 // Floor: the keys and values, 2 * head_dim * 2 bytes a token and KV head (16,384 tokens of 2 heads
 // of 256: 33.5 MB, 7.3 us).
-#include "device/gpu/kernels/attention_place.cuh"
+#include "device/gpu/kernels/attention_heads.cuh"
 #include "device/gpu/kernels/attention_span.cuh"
 
 namespace tessera::gpu {

@@ -1,6 +1,6 @@
 // Attention in plain f32 arithmetic, for every page format and head size: what the tensor-core
 // kernels do not take, and what they are tested against. One block a row, KV head and span.
-#include "device/gpu/kernels/attention_merge.cuh"
+#include "device/gpu/kernels/attention_combine.cuh"
 
 namespace tessera::gpu {
 namespace {
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kCombineThreads)
       const float* of = few + i * (dims + 2);
       return SpanPart{of[dims], of[dims + 1], of[mine ? column : 0]};
     };
-    merge_few(last + 1 - first, part, sum, value);
+    combine_few(last + 1 - first, part, sum, value);
   } else {
     float top = -INFINITY;
     for (int i = first + thread; i <= last; i += kCombineThreads)

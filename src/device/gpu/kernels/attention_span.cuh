@@ -1,6 +1,6 @@
-// Attention of one row over one span of f16 pages, by a block: what a row's own kernel
-// (attention_decode.cu) and a run of layers (run_attention.cuh) share, so that both make the same
-// bits.
+// Attention of one row over one span of f16 pages, by a block: what a row's own kernels
+// (attention_decode.cu, attention_short.cu) and a run of layers (run_attention.cuh) share, so that
+// all make the same bits.
 //
 // The query heads that share the KV head are the rows of a matrix instruction. Scores: the warps
 // divide the tokens by eights, keys in 16-byte pieces. Values: the warps divide the head's width,
@@ -12,6 +12,8 @@
 //   score_tokens<kDim, kWarps, kUnroll>(queries, keys, heads, softcap, tokens, s);
 //   weigh_span<kWarps>(heads, kDim, tokens, put, s);  // put(head, kDim or kDim + 1, value)
 //   sum_values<kDim, kWarps, kUnroll>(values, heads, tokens, put, s);   // put(head, column, value)
+//
+// Who has keys and values at hand takes the steps within: score_eight(), ValueSum.
 #pragma once
 
 #include "device/gpu/kernels/attention.cuh"

@@ -88,7 +88,7 @@ __device__ __forceinline__ void store_in(int rank, float* at, float value) {
       "r"(rank), "f"(value)
       : "memory");
 }
-// What stands there, once cluster_sync() has come behind its store.
+// What stands there, once cluster_sync() has come behind its store; that block must not end before.
 __device__ __forceinline__ float load_in(int rank, const float* at) {
   float value;
   asm volatile(

@@ -57,7 +57,8 @@ struct Launch {
 // runs; `compiled_for` stays as it is on AMD GPUs. An error: the build has none for this device.
 GpuError find_code(int& compiled_for);
 // Whether the current device runs what only Hopper has: products of long prompts (gemm.cuh), those
-// of plain rows (plain_rows.cu) and of a dense model (project_stream.cu) by clusters of blocks.
+// of plain rows (plain_rows.cu) and of a dense model (project_stream.cu), and attention of short
+// contexts (attention_short.cu), by clusters of blocks.
 bool has_gemm();
 
 // --- Matrices ---
@@ -225,7 +226,9 @@ struct AttentionArgs {
   OutputGate gate = OutputGate::none;
   const float* gate_logits = nullptr;  // softplus gates: [rows][gate_stride]
   std::int64_t gate_stride = 0;
-  std::byte* pool = nullptr;  // page p of this layer: pool + p * page_stride + layer_offset
+  // Page p of this layer: pool + p * page_stride + layer_offset. Tokens before the step's are read
+  // ahead of the wait for the kernel just before, too.
+  std::byte* pool = nullptr;
   std::int64_t page_stride = 0;
   std::int64_t layer_offset = 0;
   const std::int32_t* page_table = nullptr;  // [n_sequences][table_stride], index position / 64

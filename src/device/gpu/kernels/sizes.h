@@ -34,8 +34,8 @@ TESSERA_HOST_DEVICE constexpr int spans_of(int context) {
   return (context + span_tokens(context) - 1) >> span_bits(context);
 }
 static_assert(kMostSpanTokens == span_tokens(1 << 30));
-// Up to so many are added up by the blocks that attended, where these may be a cluster
-// (attention_merged.cu).
+// Up to so many are added up without a barrier, and by the blocks that attended where these may be
+// a cluster (attention_short.cu).
 inline constexpr int kFewSpans = 8;
 // Of contexts up to this one.
 constexpr int most_spans(int max_context) {

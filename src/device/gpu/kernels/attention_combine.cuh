@@ -1,6 +1,6 @@
 // The spans of a row's context added up, first span first: by a kernel of its own
-// (attention_plain.cu), or of few spans by the blocks that attended (attention_merged.cu). The sums
-// have the same order, and so the same bits.
+// (combine_spans()), or of short contexts by the blocks that attended (attention_short.cu). The
+// sums have the same order, and so the same bits.
 #pragma once
 
 #include "device/gpu/kernels/attention.cuh"
@@ -14,9 +14,9 @@ struct SpanPart {
 };
 
 // Of kFewSpans at most each thread makes all factors for itself: all loads at once, and no barrier.
-// part(i) is span i's.
+// part(i) is span i's; sum and value come in as zero.
 template <typename Part>
-__device__ __forceinline__ void merge_few(int n, Part part, float& sum, float& value) {
+__device__ __forceinline__ void combine_few(int n, Part part, float& sum, float& value) {
   SpanPart parts[kFewSpans];
 #pragma unroll
   for (int i = 0; i < kFewSpans; ++i) {

@@ -8,8 +8,8 @@ namespace tessera::gpu {
 
 inline constexpr int kSpanThreads = 256;
 inline constexpr int kSpanWarps = kSpanThreads / kWarp;
-inline constexpr int kMaxHeads = 16;      // query heads of a KV head
-inline constexpr int kMostPlaced = 256;   // columns of a head, whose room is shared memory's
+inline constexpr int kMaxHeads = 16;     // query heads of a KV head
+inline constexpr int kMostPlaced = 256;  // columns of a head, whose room is shared memory's
 
 // What a block that places loads ahead of the wait: a lane's part of the norms' weights and turns.
 template <int kDim>
