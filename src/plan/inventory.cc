@@ -88,8 +88,11 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   int sharing_workers = 0;
   for (const DeviceName& name : placement.devices) {
     const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
-    if (name.gpu()) ++sharing.gpus;
-    if (name.gpu()) continue;
+    if (name.gpu()) {
+      const auto first = std::find(placement.devices.begin(), placement.devices.end(), name);
+      if (&*first == &name) ++sharing.gpus;  // one that has several ranges counts once
+      continue;
+    }
     if (worker != nullptr && worker->kind != DeviceKind::cpu) continue;
     if (name.worker.empty() || (worker != nullptr && worker->threads == 0)) ++sharing.devices;
     if (worker != nullptr && worker->threads == 0) ++sharing_workers;
@@ -149,6 +152,11 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.memory = number + 1;
   device.memory_total = worker.memory_total;
   device.memory_free = worker.memory_free;
+}
+
+// How many ranges of layers the device gets: its budget is for all of them.
+std::ptrdiff_t ranges_of(const Placement& placement, const DeviceName& name) {
+  return std::count(placement.devices.begin(), placement.devices.end(), name);
 }
 
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
@@ -231,7 +239,8 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     }
     device.name = name.text();
     for (const DeviceBudget& budget : placement.budgets)
-      if (budget.device == name) device.budget = allowed_budget(device, budget.bytes);
+      if (budget.device == name)
+        device.budget = allowed_budget(device, budget.bytes / ranges_of(placement, name));
     inventory.devices.push_back(std::move(device));
   }
   return inventory;

@@ -46,6 +46,24 @@ TEST(GpuPeers, HaveTheBitsOfOne) {
   }
 }
 
+// A GPU may have several ranges of layers, in turns with another's, or with the host's.
+TEST(GpuPeers, HaveTheSameBitsInTurns) {
+  const std::vector<DeviceName> two = gpus(2);
+  if (two.empty()) GTEST_SKIP() << "no second GPU to test on";
+  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=5"});
+  const std::vector<TokenId> ids = some_tokens(11);
+  ModelRunner one(file.path(), on({two[0]}));
+  for (const std::vector<DeviceName>& devices :
+       {std::vector{two[0], two[1], two[0], two[1]}, std::vector{two[0], two[1], two[0]}}) {
+    ModelRunner turns(file.path(), on(devices));
+    ASSERT_TRUE(one.ready() && turns.ready());
+    ASSERT_EQ(turns.plan().shards.size(), devices.size());
+    for (const int chunk : {1, 7, 11})
+      EXPECT_TRUE(turns.logits(ids, chunk) == one.logits(ids, chunk))
+          << devices.size() << ", " << chunk;
+  }
+}
+
 // Each GPU asks the host for its layers' experts in the midst of a step, or reads them itself and
 // has them cross in longer ones, while rows pass between the two.
 TEST(GpuPeers, AskTheHostForExperts) {

@@ -23,7 +23,7 @@ GpuDevice::~GpuDevice() {
     else if (!left_behind_ && GPU(StreamQuery)(queue) != GPU(Success))
       left_behind_.emplace();
   }
-  if (lost()) run_claim_.keep();
+  if (lost()) order_.spoil();
 }
 
 void GpuDevice::use() {
@@ -69,12 +69,9 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
 }
 
 Status GpuDevice::begin_runs() {
-  run_claim_ = RunClaim::take(options_.index);
-  if (!run_claim_.held()) {
-    host_.tell(fmt::format(
-        "{}: another device of this process on this GPU runs one row's layers as one kernel; this "
-        "one goes layer by layer",
-        name_));
+  if (!order_.sound()) {
+    host_.tell(fmt::format("{}: a step of this process never ended on this GPU; layers go one by one",
+                           name_));
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());
@@ -106,6 +103,7 @@ Status GpuDevice::load_weights(const Model& model, const WeightLayout& layout,
 
 Status GpuDevice::allocate(const WeightLayout& weights) {
   TESSERA_ASSIGN(stream_, Stream::create());
+  TESSERA_ASSIGN(order_, StepOrder::join(options_.index));
   TESSERA_ASSIGN(finished_, Event::create());
   TESSERA_ASSIGN(hidden_sent_, Event::create());
   for (Event& event : chosen_) {
@@ -221,8 +219,10 @@ void GpuDevice::flush() {
 // The first of what was noted.
 Status GpuDevice::run_program(std::size_t calls) {
   const std::span<const BlockCall> first{program_.data(), calls};
-  TESSERA_TRY(step_->before(first, shape_));
-  return step_->run(first, shape_);
+  return order_.follow(stream_.get(), [&]() -> Status {
+    TESSERA_TRY(step_->before(first, shape_));
+    return step_->run(first, shape_);
+  });
 }
 
 Status GpuDevice::launch_program() {
@@ -237,8 +237,10 @@ Status GpuDevice::launch_program() {
 }
 
 Status GpuDevice::launch(const Replay& replay) {
-  TESSERA_TRY(step_->before(program_, shape_));
-  return replay.graph.launch(stream_.get());
+  return order_.follow(stream_.get(), [&]() -> Status {
+    TESSERA_TRY(step_->before(program_, shape_));
+    return replay.graph.launch(stream_.get());
+  });
 }
 
 // That of the shape and of what was noted. What was not used for longest makes room, when nothing

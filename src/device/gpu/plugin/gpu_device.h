@@ -25,8 +25,8 @@
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_step.h"
 #include "device/gpu/plugin/gpu_weights.h"
-#include "device/gpu/plugin/run_claim.h"
 #include "device/gpu/plugin/step_inputs.h"
+#include "device/gpu/plugin/step_order.h"
 
 namespace tessera::gpu {
 
@@ -204,6 +204,7 @@ class GpuDevice final : public Device {
   StateLayout state_;
   Stream stream_;
   Event finished_;
+  StepOrder order_;
   GpuWeights weights_;
   Scratch scratch_;
   DeviceBuffer scratch_memory_, slots_;
@@ -216,7 +217,6 @@ class GpuDevice final : public Device {
   const GpuDevice* next_ = nullptr;  // that takes what is kept here
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
-  RunClaim run_claim_;
 
   // Steps under way whose tokens are all chosen here, oldest first.
   std::array<UnderWay, kMostUnderWay> under_way_;

@@ -35,8 +35,9 @@ bool GpuDevice::takes_from(Device& other) {
   if (&from == this) return true;
   const int peer = from.options_.index;
   use();
-  if (peer == options_.index || !copies_from(options_.index, peer)) return false;
-  reads_peer_ = reads_from(peer);
+  const bool same = peer == options_.index;
+  if (!same && !copies_from(options_.index, peer)) return false;
+  reads_peer_ = same || reads_from(peer);
   if (!from.layout_.head) return takes_rows_from(from);
   if (reads_peer_) scratch_.chosen = from.scratch_.chosen;
   return reads_peer_;
