@@ -220,6 +220,25 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
+// The first half of the layers, which hands the row to the second.
+void run_in_two(Runner& runner, const RunArgs& all, unsigned number) {
+  static DeviceArray<std::byte> handed(run_handover_bytes());
+  if (number == 1) handed.zero();
+  DeviceArray<float> elsewhere{kEmbd};  // NaN: the row comes by the handover alone
+  RunArgs first = all, second = all;
+  first.n_layers /= 2;
+  first.to = {handed.data(), number};
+  second.plans += static_cast<std::size_t>(first.n_layers) * run_layer_bytes();
+  second.n_layers -= first.n_layers;
+  second.from = first.to;
+  second.hidden = elsewhere.data();
+  GPU_OK(run_layers(runner.launch, first));
+  GPU_OK(run_layers(runner.launch, second));
+  runner.sync();
+  GPU_OK(TESSERA_GPU_API(Memcpy)(all.hidden, elsewhere.data(), kEmbd * sizeof(float),
+                                 TESSERA_GPU_API(MemcpyDeviceToDevice)));
+}
+
 // `steps` tokens of a sequence in `slot` of three, through n layers, each way. `passed` is of runs
 // before.
 void run(DeviceArray<std::byte>& passed, const GatedDeltaSpec& spec,
@@ -275,11 +294,16 @@ void run(DeviceArray<std::byte>& passed, const GatedDeltaSpec& spec,
       if (as_run) {
         DeviceArray<std::byte> plans(host);
         GPU_OK(TESSERA_GPU_API(DeviceSynchronize)());
-        GPU_OK(run_layers(runner.launch, {.plans = plans.data(),
-                                          .n_layers = int(layers.size()),
-                                          .hidden = b.hidden.data(),
-                                          .passed = passed.data(),
-                                          .sequences = rows.sequences.data()}));
+        RunArgs args{.plans = plans.data(),
+                     .n_layers = int(layers.size()),
+                     .hidden = b.hidden.data(),
+                     .passed = passed.data(),
+                     .sequences = rows.sequences.data()};
+        if (step % 2 != 0 && layers.size() > 1) {
+          run_in_two(runner, args, unsigned(step));
+        } else {
+          GPU_OK(run_layers(runner.launch, args));
+        }
         runner.sync();
       }
       runner.sync();

@@ -224,7 +224,11 @@ struct Scratch {
   std::byte* run_plans = nullptr;
   std::byte* run_passed = nullptr;
   std::int64_t run_passed_bytes = 0;
+  std::byte* handed = nullptr;  // [kMostRunRows] RowHandover::place, of rows that come from a GPU
 };
+
+// Of Scratch::handed.
+std::int64_t handed_bytes();
 
 // Whether a layer's shape is one of runs, and all of its experts are here.
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer);

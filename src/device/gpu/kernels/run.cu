@@ -106,13 +106,16 @@ __device__ __forceinline__ void read_layer(const Passed& passed) {
 __device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
   const Passed passed{args.passed};
-  const auto own = [&] {
-    return args.hidden + args.row * kCols + blockIdx.x * kTileRows + threadIdx.x;
+  const unsigned column = blockIdx.x * kTileRows + threadIdx.x;
+  const auto own = [&] { return args.hidden + args.row * kCols + column; };
+  const auto handed = [&](const RowHandover& handover) {
+    return reinterpret_cast<Value*>(handover.place) + column;
   };
   // Not zero, as what was never passed: the host clears all ahead of that.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
-    shared()->mine[threadIdx.x] = *own();
+    shared()->mine[threadIdx.x] =
+        args.from.place == nullptr ? *own() : await_sent(handed(args.from), args.from.number);
     pass_value(passed.hidden() + own_place(), shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
@@ -125,7 +128,11 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     p = {now.layer + 1, now.number + 1, now.taken};
     __syncwarp();
   }
-  if (owns_value()) *own() = shared()->mine[threadIdx.x];
+  if (owns_value()) {
+    const float value = shared()->mine[threadIdx.x];
+    if (args.to.place != nullptr) send_value(handed(args.to), value, args.to.number);
+    *own() = value;
+  }
   // Every block that uses the number has contributed to what this one has read.
   if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
 }

@@ -178,6 +178,7 @@ void GpuDevice::begin(const BatchView& batch) {
   choices_ = batch.choices.rows;
   goes_ahead_ = goes_ahead(batch);
   routing_ = {};
+  handed_ = {};
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
   note({Block::begin});
@@ -221,7 +222,7 @@ Status GpuDevice::run_program(std::size_t calls) {
   const std::span<const BlockCall> first{program_.data(), calls};
   return order_.follow(stream_.get(), [&]() -> Status {
     TESSERA_TRY(step_->before(first, shape_));
-    return step_->run(first, shape_);
+    return step_->run(first, shape_, handed_);
   });
 }
 

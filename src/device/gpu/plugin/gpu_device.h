@@ -173,6 +173,7 @@ class GpuDevice final : public Device {
   std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
   bool lost() const { return !fault_.ok(); }
   bool takes_rows_from(GpuDevice& other);
+  bool may_hand_over() const;
   Status copy_rows(float* to, const float* from) const;
   const Event& kept_event(int place) const {
     return kept_[static_cast<std::size_t>(place < 0 ? layout_.kept_pieces + unmoved(place)
@@ -215,6 +216,9 @@ class GpuDevice final : public Device {
   std::vector<Event> taken_;         // by place of the device before: its rows are here
   bool reads_peer_ = false;          // kernels here can read that one's memory
   const GpuDevice* next_ = nullptr;  // that takes what is kept here
+  bool writes_next_ = false;         // kernels here can write its memory
+  RowsHanded handed_;                // of the step under way
+  std::uint32_t handovers_ = 0;      // to the next one: the last one's number
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
 

@@ -19,8 +19,8 @@ bool copies_from(int index, int peer) {
   return GPU(DeviceCanAccessPeer)(&can, index, peer) == 0 && can != 0;
 }
 
-// Whether kernels of the current device read the peer's memory from now on.
-bool reads_from(int peer) {
+// Whether kernels of the current device read and write the peer's memory from now on.
+bool reaches(int peer) {
   const auto error = GPU(DeviceEnablePeerAccess)(peer, 0);
   static_cast<void>(GPU(GetLastError)());
   return error == GPU(Success) || error == GPU(ErrorPeerAccessAlreadyEnabled);
@@ -37,7 +37,7 @@ bool GpuDevice::takes_from(Device& other) {
   use();
   const bool same = peer == options_.index;
   if (!same && !copies_from(options_.index, peer)) return false;
-  reads_peer_ = same || reads_from(peer);
+  reads_peer_ = same || reaches(peer);
   if (!from.layout_.head) return takes_rows_from(from);
   if (reads_peer_) scratch_.chosen = from.scratch_.chosen;
   return reads_peer_;
@@ -51,7 +51,16 @@ bool GpuDevice::takes_rows_from(GpuDevice& other) {
     taken_.push_back(*std::move(taken));
   }
   other.next_ = this;
+  other.use();
+  other.writes_next_ = other.options_.index == options_.index || reaches(options_.index);
+  use();
   return true;
+}
+
+// Rows go from run to run where all layers here are one, and all of the next one's.
+bool GpuDevice::may_hand_over() const {
+  return goes_ahead_ && next_ != nullptr && writes_next_ && next_->scratch_.handed != nullptr &&
+         step_->goes_as_one(shape_) && next_->step_->goes_as_one(shape_);
 }
 
 // By a kernel where they are few, since that begins sooner than a copy. Not chained: it reads
@@ -67,6 +76,10 @@ Status GpuDevice::copy_rows(float* to, const float* from) const {
 
 void GpuDevice::keep_hidden(int place) {
   CHECK(place >= unmoved(kMostUnderWay - 1) && place < layout_.kept_pieces);
+  if (place < 0 && may_hand_over()) {
+    if (++handovers_ == 0) ++handovers_;
+    handed_.to = {next_->scratch_.handed, handovers_};
+  }
   flush();
   use();
   if (lost()) return;
@@ -95,6 +108,10 @@ void GpuDevice::take_hidden(const Device& from, int place) {
   flush();
   use();
   if (lost()) return;
+  if (place < 0 && other.handed_.to.place != nullptr) {
+    handed_.from = other.handed_.to;  // the run waits for them itself
+    return;
+  }
   const char* what = "residual rows of another GPU";
   check(status_of(GPU(StreamWaitEvent)(stream_.get(), other.kept_event(place).get(), 0), what));
   if (shape_.rows <= kDecodeRows && reads_peer_)

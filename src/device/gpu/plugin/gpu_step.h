@@ -80,6 +80,11 @@ struct StepMemory {
   ChosenRow* chosen = nullptr;  // [2][max_logit_rows], pinned: a step's tokens need no copy
 };
 
+// The places of a step's first row in Scratch::handed, where runs take or leave rows there.
+struct RowsHanded {
+  RowHandover from, to;
+};
+
 class GpuStep {
  public:
   GpuStep(StepMemory memory, const Launch& launch);
@@ -89,13 +94,16 @@ class GpuStep {
   bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
   int run_layers() const;  // that may be part of one
+  // Whether all of a step's layers go as one run, a row: its rows may be handed over (RowsHanded).
+  bool goes_as_one(const StepShape& shape) const;
   // Whether every layer of these calls is part of a run.
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 
   // Ahead of these calls, one by one or as a graph; not where they are captured.
   Status before(std::span<const BlockCall> calls, const StepShape& shape);
-  Status run(std::span<const BlockCall> calls, const StepShape& shape) const;
+  Status run(std::span<const BlockCall> calls, const StepShape& shape,
+             const RowsHanded& handed = {}) const;
   // Whether something of the layer may be brought here.
   bool brings(int layer) const {
     return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
@@ -121,7 +129,7 @@ class GpuStep {
   Status run_first(int layer, const StepShape& shape, bool routed) const;
   // A mixer whose quantised projections are made.
   Status run_led(int layer, RunLayer calls) const;
-  Status run_as_one(int first, int layers, const StepShape& shape) const;
+  Status run_as_one(int first, int layers, const StepShape& shape, const RowsHanded& handed) const;
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();

@@ -13,6 +13,10 @@ bool begin_with_layer(std::span<const BlockCall> calls, const StepShape& shape) 
          calls[0].block == Block::mixer && calls[1] == BlockCall{Block::ffn, calls[0].layer};
 }
 
+bool rows_run(const StepShape& shape) {
+  return shape.rows <= kMostRunRows && shape.max_sequence_rows == 1;
+}
+
 }  // namespace
 
 Status GpuStep::prepare_runs() {
@@ -31,6 +35,9 @@ Status GpuStep::prepare_runs() {
   }
   if (plans.empty()) return {};
   TESSERA_TRY(clear_passed());
+  if (s.handed != nullptr)
+    TESSERA_TRY(status_of(GPU(MemsetAsync)(s.handed, 0, as_size(handed_bytes()), launch_.stream),
+                          "clearing rows' places"));
   return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
                    "plans");
 }
@@ -40,10 +47,14 @@ int GpuStep::run_layers() const {
       std::count_if(run_places_.begin(), run_places_.end(), [](int place) { return place >= 0; }));
 }
 
+bool GpuStep::goes_as_one(const StepShape& shape) const {
+  const int layers = memory_.shard.end_layer - memory_.shard.first_layer;
+  return rows_run(shape) && layers <= kMostRunLayers && run_layers() == layers &&
+         !memory_.side.busy();
+}
+
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
-  // Two rows one after the other take less time than both in the layers' own kernels; three do not.
-  constexpr int kMostRows = 2;
-  if (shape.rows > kMostRows || shape.max_sequence_rows != 1) return 0;
+  if (!rows_run(shape)) return 0;
   int n = 0;
   for (; n < kMostRunLayers; ++n) {
     const std::size_t at = 2 * static_cast<std::size_t>(n);
@@ -67,14 +78,15 @@ bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& sha
   return true;
 }
 
-Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape) const {
+Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
+                    const RowsHanded& handed) const {
   bool routed = false;  // the last mixer took its FFN's router along
   while (!calls.empty()) {
     std::size_t taken = 1;
     // Beside experts on their way there is no run: its blocks would wait until those that bring
     // them have left their multiprocessors (docs/results-gpu.md, Whole layers in turns).
     if (const int layers = memory_.side.busy() ? 0 : run_length(calls, shape); layers > 0) {
-      TESSERA_TRY(run_as_one(calls[0].layer, layers, shape));
+      TESSERA_TRY(run_as_one(calls[0].layer, layers, shape, handed));
       taken = 2 * static_cast<std::size_t>(layers);
     } else if (leads(calls, shape)) {
       const bool next = routes(calls.subspan(1), shape);
@@ -145,8 +157,15 @@ Status GpuStep::run_led(int layer, RunLayer calls) const {
   return error == 0 ? Status{} : status_of(error, fmt::format("mixer of layer {}", layer).c_str());
 }
 
-Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) const {
+Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
+                           const RowsHanded& handed) const {
   const Scratch& s = memory_.scratch;
+  const auto of_row = [](RowHandover handover, int row) {
+    if (handover.place != nullptr) handover.place += as_size(row) * run_handover_bytes();
+    return handover;
+  };
+  const bool begins = first == memory_.shard.first_layer;
+  const bool ends = first + layers == memory_.shard.end_layer;
   for (int row = 0; row < shape.rows; ++row) {
     const int error = gpu::run_layers(
         launch_,
@@ -155,7 +174,9 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape) const 
          .hidden = s.hidden,
          .passed = s.run_passed,
          .sequences = s.sequences,
-         .row = row});
+         .row = row,
+         .from = begins ? of_row(handed.from, row) : RowHandover{},
+         .to = ends ? of_row(handed.to, row) : RowHandover{}});
     if (error != 0)
       return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
   }
