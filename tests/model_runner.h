@@ -35,6 +35,7 @@ struct RunnerOptions {
   bool may_fail = false;   // loading, which failure() then says
   int expert_workers = 0;  // that take the experts away; DeviceOptions::experts says who they are
   std::optional<std::int64_t> budget = {};  // of each device
+  int turns = 1;
 };
 
 // The plan that a runner of these options loads.
@@ -54,6 +55,7 @@ inline Result<Plan> runner_plan(const Model& model, const RunnerOptions& options
                     .kv_type = options.kv_type,
                     .f32_weights = options.f32_weights,
                     .layer_weights = options.placement.layer_weights,
+                    .turns = options.turns,
                     .expert_resident = options.expert_resident,
                     .expert_spare = {.places = options.expert_spare},
                     .expert_stream = options.device.experts.options.stream != ExpertStream::off});

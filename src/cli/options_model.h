@@ -43,6 +43,16 @@ inline constexpr auto kModelOptions = [] {
        .value = "W,...",
        .help = "a weight for each device's part of the layers; default: the fastest cut within "
                "budgets"},
+      {.key = "placement.target_turns",
+       .flags = "--target-turns",
+       .type = integer,
+       .fallback = "0",
+       .commands = kModelCommands,
+       .value = "N",
+       .help =
+           "ranges of layers for each GPU, in turns with the others', so that a prompt keeps all "
+           "of them busy; 0: 4 where a token pays nothing for it, else 1",
+       .max = 64},
       {.key = "placement.layer_times",
        .flags = "--layer-times",
        .type = text,

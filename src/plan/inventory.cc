@@ -88,11 +88,8 @@ Sharing find_sharing(const Placement& placement, std::span<const WorkerInventory
   int sharing_workers = 0;
   for (const DeviceName& name : placement.devices) {
     const WorkerInventory* worker = name.worker.empty() ? nullptr : find_worker(workers, name);
-    if (name.gpu()) {
-      const auto first = std::find(placement.devices.begin(), placement.devices.end(), name);
-      if (&*first == &name) ++sharing.gpus;  // one that has several ranges counts once
-      continue;
-    }
+    if (name.gpu()) ++sharing.gpus;
+    if (name.gpu()) continue;
     if (worker != nullptr && worker->kind != DeviceKind::cpu) continue;
     if (name.worker.empty() || (worker != nullptr && worker->threads == 0)) ++sharing.devices;
     if (worker != nullptr && worker->threads == 0) ++sharing_workers;
@@ -154,11 +151,6 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.memory_free = worker.memory_free;
 }
 
-// How many ranges of layers the device gets: its budget is for all of them.
-std::ptrdiff_t ranges_of(const Placement& placement, const DeviceName& name) {
-  return std::count(placement.devices.begin(), placement.devices.end(), name);
-}
-
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
 
 }  // namespace
@@ -170,6 +162,7 @@ DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
   device.kind = name.kind;
   device.number = *name.team;
   device.threads = std::max(1, threads);
+  device.hands_rows_to = info.hands_rows_to;
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;
@@ -239,8 +232,7 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
     }
     device.name = name.text();
     for (const DeviceBudget& budget : placement.budgets)
-      if (budget.device == name)
-        device.budget = allowed_budget(device, budget.bytes / ranges_of(placement, name));
+      if (budget.device == name) device.budget = allowed_budget(device, budget.bytes);
     inventory.devices.push_back(std::move(device));
   }
   return inventory;

@@ -34,11 +34,7 @@ Result<std::vector<DeviceName>> parse_devices(std::string_view text) {
   for (const std::string_view part : parts_of(text)) {
     Result<DeviceName> name = parse_device_name(part);
     if (!name) return std::move(name).error().in("--target-devices");
-    if (!devices.empty() && name->gpu() && devices.back() == *name)
-      return Error::make(ErrorCode::invalid,
-                         "--target-devices: {} follows itself; name another device in between",
-                         part);
-    if (!name->gpu() && std::find(devices.begin(), devices.end(), *name) != devices.end())
+    if (std::find(devices.begin(), devices.end(), *name) != devices.end())
       return Error::make(ErrorCode::invalid, "--target-devices: {} stands there twice", part);
     devices.push_back(*name);
   }

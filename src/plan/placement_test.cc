@@ -51,7 +51,7 @@ TEST(Placement, RefusalsNameTheFlag) {
       {{.devices = "cuda"}, "'cuda' is no device"},
       {{.devices = "cuda:"}, "'cuda:' is no device"},
       {{.devices = "hip:-1"}, "'hip:-1' is no device"},
-      {{.devices = "cuda:0,cuda:0"}, "cuda:0 follows itself"},
+      {{.devices = "cuda:0,cuda:0"}, "cuda:0 stands there twice"},
       {{.devices = "cuda:0,cpu,cpu:0"}, "cpu is all cores"},
       {{.devices = "cpu:-1"}, "'cpu:-1'"},
       {{.devices = "cpu:"}, "'cpu:'"},

@@ -14,6 +14,7 @@
 #include "plan/plan_advice.h"
 #include "plan/shard_planner.h"
 #include "plan/topology_advice.h"
+#include "plan/turns.h"
 
 namespace tessera {
 namespace {
@@ -42,6 +43,7 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
   if (!std::isfinite(options.prompt_ratio) || options.prompt_ratio < 0.0)
     return Error::make(ErrorCode::invalid, "--prompt-ratio {}: give 0 or more",
                        options.prompt_ratio);
+  if (options.turns < 0) return Error::make(ErrorCode::invalid, "--target-turns: give 0 or more");
   if (options.prefill_chunk < 1 || options.prefill_chunk > 8192)
     return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
                        options.prefill_chunk);
@@ -313,7 +315,10 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
 
 }  // namespace
 
-Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+namespace {
+
+Result<Plan> plan_or_advice(const Model& model, const Inventory& inventory,
+                            const PlanOptions& options) {
   Shortage shortage;
   Result<Plan> plan = plan_within(model, inventory, options, shortage);
   if (plan) plan->advice = topology_advice(model, inventory, options, *plan);
@@ -326,6 +331,29 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   return Error::make(ErrorCode::exhausted, "{}{}{}; {}", plan.error().message,
                      shortage.held.empty() ? "" : "; ", shortage.held,
                      what_would_fit(options, shortage.enough, attempts));
+}
+
+Result<Plan> plan_in_turns(const Model& model, const Inventory& inventory, PlanOptions options,
+                           int turns) {
+  TESSERA_TRY(check_turns(model, inventory, turns));
+  const std::vector<double> weights = options.layer_weights;
+  for (int turn = 1; turn < turns; ++turn)
+    options.layer_weights.insert(options.layer_weights.end(), weights.begin(), weights.end());
+  TESSERA_ASSIGN(Plan plan, plan_or_advice(model, with_turns(inventory, turns), options));
+  plan.turns = turns;
+  return plan;
+}
+
+}  // namespace
+
+Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+  Result<Plan> plan = plan_in_turns(model, inventory, options, std::max(1, options.turns));
+  if (!plan || options.turns != 0 || plan->experts_leave()) return plan;
+  const int turns = free_turns(model, inventory, options);
+  if (turns == 1) return plan;
+  Result<Plan> turned = plan_in_turns(model, inventory, options, turns);
+  const bool as_good = turned && turned->context >= plan->context && !turned->experts_leave();
+  return as_good ? std::move(turned) : std::move(plan);
 }
 
 double decode_bytes(const Model& model, const DecodeStep& step) {

@@ -6,11 +6,11 @@
 //
 // make_plan is a pure function of its arguments: the inventory is probed elsewhere
 // (probe_inventory), and loading uses the plan's numbers as they are. Each device of the inventory
-// gets one range of layers, in its order. Where the experts of its layers do not fit beside the
-// rest, a device holds some of them (expert_placement.h) and the others stay in the mapped file or
-// go to workers; then other weights of CPU devices stay in the file too. A plan that does not fit
-// even so is an error (ErrorCode::exhausted) that says which device lacks how much and what would
-// fit.
+// gets one range of layers, in its order, or several (turns.h). Where the experts of its layers do
+// not fit beside the rest, a device holds some of them (expert_placement.h) and the others stay in
+// the mapped file or go to workers; then other weights of CPU devices stay in the file too. A plan
+// that does not fit even so is an error (ErrorCode::exhausted) that says which device lacks how
+// much and what would fit.
 #pragma once
 
 #include <cstdint>
@@ -61,11 +61,13 @@ struct DeviceInventory {
   bool here = true;      // on this machine
   bool has_file = true;  // of the model, for experts that leave its memory
   DeviceKind kind = DeviceKind::cpu;
-  int number = 0;                 // as in cpu:1, of a GPU its driver's; remote: not known
-  int threads = 0;                // of a GPU: that drive it
-  double speed = 0.0;             // in CPU threads; 0: `threads`
-  double bytes_per_s = 0.0;       // at which it reads its memory, as it says; 0: not known
-  double op_per_s = 0.0;          // MeasuredSpeed::op_per_s, as it says; 0: not known
+  int number = 0;            // as in cpu:1, of a GPU its driver's; remote: not known
+  int threads = 0;           // of a GPU: that drive it
+  double speed = 0.0;        // in CPU threads; 0: `threads`
+  double bytes_per_s = 0.0;  // at which it reads its memory, as it says; 0: not known
+  double op_per_s = 0.0;     // MeasuredSpeed::op_per_s, as it says; 0: not known
+  // Of a GPU here: those of its kind, by number, to whose runs its own hand rows (turns.h).
+  std::uint64_t hands_rows_to = 0;
   std::vector<int> cpus;          // where they run; empty: wherever the system puts them
   int memory = kHostMemory;       // devices of the same number share their memory
   std::int64_t memory_total = 0;  // bytes
@@ -154,6 +156,9 @@ struct PlanOptions {
   // One a device: its share of the layers (layer_cuts.h). Empty: so that prompts and generation
   // together take the least time (fastest_ends) and no device is over its budget.
   std::vector<double> layer_weights;
+  // Ranges of layers that each device gets, in turns with the others (turns.h); 0: as many as cost
+  // a token nothing, where that costs no context and no expert its place either.
+  int turns = 1;
   double prompt_ratio = kPromptRatio;  // prompt tokens expected for one that is generated
 
   // Which experts stay with their layers' devices (expert_placement.h).
@@ -329,8 +334,8 @@ struct Prediction {
   bool measured = false;  // from the layers' times; else the most that the machine allows
   SpeedBound prefill;     // of a long prompt
   SpeedBound decode;      // one sequence, with an empty context
-  // The last shard begins with a prompt after the first piece went through the others: seconds that
-  // this takes besides, for each row of the piece.
+  // The last device begins with a prompt after the first piece went through the others' ranges of
+  // its first turn: seconds that this takes besides, for each row of the piece.
   double fill_row_s = 0.0;
   std::vector<ShardPrediction> shards;                 // of Plan::shards
   std::vector<ExpertWorkerPrediction> expert_workers;  // of Plan::expert_workers
@@ -354,6 +359,7 @@ struct Plan {
   std::vector<int> kv_windows;     // by KV group; 0: whole context
   std::int64_t process_bytes = 0;  // program, tokenizer, buffers outside the devices
   std::vector<ShardPlan> shards;
+  int turns = 1;  // shards a device: i, i + devices(), i + 2 devices(), ...
   std::vector<ExpertWorkerPlan> expert_workers;  // by the number in ExpertHome::worker
   std::optional<ProgramPlan> program;            // absent: a CPU shard here has it in host_bytes
   std::vector<ExecutorCosts> expert_costs;       // where experts are away
@@ -370,6 +376,7 @@ struct Plan {
   std::string
       advice;  // a sentence: what other placement is expected to be faster (topology_advice.h)
 
+  std::size_t devices() const { return shards.size() / static_cast<std::size_t>(turns); }
   bool has_gpu() const;
   int threads() const;         // of the CPU shards on this machine, workers' too
   int experts_host() const;    // away from their layers' devices, and the host computes them

@@ -231,6 +231,7 @@ nlohmann::ordered_json whole_json(const Plan& plan) {
           {"predicted", prediction_json(plan)},
           {"warnings", plan.warnings},
           {"advice", plan.advice},
+          {"turns", plan.turns},
           {"shards", shards},
           {"expert_workers", workers},
           {"program", program_json(plan.program)},

@@ -141,9 +141,9 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   const Plan plan = some_plan();
   const ordered_json json = plan_json(plan);
   const auto& [model, architecture, n_layer, context, parallel, prefill_chunk, max_rows, piece_rows,
-               kv_type, f32_weights, kv_windows, process_bytes, shards, expert_workers, program,
-               expert_costs, drafter, cut_by, unmeasured, decode_bytes_per_token, predicted,
-               warnings, advice] = plan;
+               kv_type, f32_weights, kv_windows, process_bytes, shards, turns, expert_workers,
+               program, expert_costs, drafter, cut_by, unmeasured, decode_bytes_per_token,
+               predicted, warnings, advice] = plan;
   EXPECT_EQ(json.at("model"), model);
   EXPECT_EQ(json.at("architecture"), architecture);
   EXPECT_EQ(json.at("layers"), n_layer);
@@ -156,7 +156,8 @@ TEST(PlanJson, HasEveryFieldOfThePlan) {
   EXPECT_EQ(json.at("compute"), f32_weights ? "f32" : "auto");
   EXPECT_EQ(json.at("kv_windows"), kv_windows);
   EXPECT_EQ(json.at("process_bytes"), process_bytes);
-  EXPECT_EQ(json.at("shards").size(), shards.size());                  // below
+  EXPECT_EQ(json.at("shards").size(), shards.size());  // below
+  EXPECT_EQ(json.at("turns"), turns);
   EXPECT_EQ(json.at("expert_workers").size(), expert_workers.size());  // below
   EXPECT_EQ(json.at("program").is_null(), !program);                   // below
   EXPECT_EQ(json.at("expert_costs").size(), expert_costs.size());      // below

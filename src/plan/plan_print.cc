@@ -90,11 +90,24 @@ std::string tables_text(const std::vector<Row>& rows) {
   return table_text(work, rows);
 }
 
+// A device's shards: one for each turn.
+std::vector<const ShardPlan*> shards_of(const Plan& plan, std::size_t device) {
+  std::vector<const ShardPlan*> shards;
+  for (std::size_t i = device; i < plan.shards.size(); i += plan.devices())
+    shards.push_back(&plan.shards[i]);
+  return shards;
+}
+
 // One device has the embedding and the head in any case.
-std::string layers_text(const ShardPlan& shard, bool several) {
-  std::string text = fmt::format("{}-{}", shard.layout.first_layer, shard.layout.end_layer - 1);
-  if (several && shard.layout.embedding) text += " +embedding";
-  if (several && shard.layout.head) text += " +head";
+std::string layers_text(const std::vector<const ShardPlan*>& shards, bool several) {
+  std::string text;
+  for (const ShardPlan* shard : shards) {
+    const ShardLayout& layout = shard->layout;
+    if (!text.empty()) text += ", ";
+    text += fmt::format("{}-{}", layout.first_layer, layout.end_layer - 1);
+    if (several && layout.embedding) text += " +embedding";
+    if (several && layout.head) text += " +head";
+  }
   return text;
 }
 
@@ -111,21 +124,34 @@ struct RowBytes {
   std::int64_t locked, buffers;
 };
 
-Row shard_row(const ShardPlan& shard, bool several) {
-  const RowBytes bytes(shard);
-  return {shard.device,
-          std::to_string(shard.threads),
-          layers_text(shard, several),
-          count_cell(shard.experts),
-          count_cell(shard.experts_host),
-          count_cell(shard.experts_worker),
-          bytes_cell(saturated_add(shard.weight_bytes, bytes.locked)),
-          bytes_cell(shard.kv_bytes),
-          bytes_cell(shard.recurrent_bytes),
-          bytes_cell(saturated_add(shard.scratch_bytes, bytes.buffers)),
-          bytes_cell(shard.total_bytes()),
-          shard.bounded ? bytes_cell(shard.budget_bytes) : "",
-          bytes_cell(shard.free_bytes())};
+Row device_row(const std::vector<const ShardPlan*>& shards, bool several) {
+  const auto count = [&](int ShardPlan::*of) {
+    int sum = 0;
+    for (const ShardPlan* shard : shards) sum += shard->*of;
+    return count_cell(sum);
+  };
+  const auto sum = [&](const auto& of) {
+    std::int64_t bytes = 0;
+    for (const ShardPlan* shard : shards) bytes = saturated_add(bytes, of(*shard));
+    return bytes_cell(bytes);
+  };
+  // Each without a budget may use what all others leave.
+  const ShardPlan& first = *shards.front();
+  return {
+      first.device,
+      std::to_string(first.threads),
+      layers_text(shards, several),
+      count(&ShardPlan::experts),
+      count(&ShardPlan::experts_host),
+      count(&ShardPlan::experts_worker),
+      sum([](const ShardPlan& s) { return saturated_add(s.weight_bytes, RowBytes(s).locked); }),
+      sum([](const ShardPlan& s) { return s.kv_bytes; }),
+      sum([](const ShardPlan& s) { return s.recurrent_bytes; }),
+      sum([](const ShardPlan& s) { return saturated_add(s.scratch_bytes, RowBytes(s).buffers); }),
+      sum([](const ShardPlan& s) { return s.total_bytes(); }),
+      first.bounded ? sum([](const ShardPlan& s) { return s.budget_bytes; }) : "",
+      first.bounded ? sum([](const ShardPlan& s) { return s.free_bytes(); })
+                    : bytes_cell(first.free_bytes())};
 }
 
 // One that has nothing to do is not started: it has no threads and takes no memory.
@@ -147,8 +173,8 @@ Row worker_row(const Plan& plan, const ExpertWorkerPlan& worker) {
 
 std::string devices_text(const Plan& plan) {
   std::vector<Row> rows;
-  for (const ShardPlan& shard : plan.shards)
-    rows.push_back(shard_row(shard, plan.shards.size() > 1));
+  for (std::size_t i = 0; i < plan.devices(); ++i)
+    rows.push_back(device_row(shards_of(plan, i), plan.shards.size() > 1));
   for (const ExpertWorkerPlan& worker : plan.expert_workers)
     rows.push_back(worker_row(plan, worker));
   return tables_text(rows);
@@ -159,12 +185,16 @@ std::string shard_speeds(const Plan& plan) {
   std::string text;
   const auto bound = [](const std::string& by) { return by.empty() ? "" : ", bound by " + by; };
   if (plan.shards.size() > 1)
-    for (std::size_t i = 0; i < plan.shards.size(); ++i) {
-      const ShardPrediction& shard = plan.predicted->shards[i];
-      text +=
-          fmt::format("  {}: prompts {:.1f} tokens/s{}; {:.2f} ms of each token{}\n",
-                      plan.shards[i].device, shard.prefill.tokens_per_s, bound(shard.prefill.bound),
-                      1e3 * shard.token_s, bound(shard.token_bound));
+    for (std::size_t i = 0; i < plan.devices(); ++i) {
+      const ShardPrediction& first = plan.predicted->shards[i];
+      double row_s = 0.0, token_s = 0.0;
+      for (std::size_t j = i; j < plan.shards.size(); j += plan.devices()) {
+        row_s += 1.0 / plan.predicted->shards[j].prefill.tokens_per_s;
+        token_s += plan.predicted->shards[j].token_s;
+      }
+      text += fmt::format("  {}: prompts {:.1f} tokens/s{}; {:.2f} ms of each token{}\n",
+                          plan.shards[i].device, 1.0 / row_s, bound(first.prefill.bound),
+                          1e3 * token_s, bound(first.token_bound));
     }
   for (std::size_t w = 0; w < plan.predicted->expert_workers.size(); ++w) {
     const ExpertWorkerPrediction& part = plan.predicted->expert_workers[w];
@@ -235,10 +265,14 @@ std::string program_text(const Plan& plan) {
 // The memory of a GPU's process has no column.
 std::string buffers_text(const Plan& plan) {
   std::string text;
-  for (const ShardPlan& shard : plan.shards)
-    if (shard.kind != DeviceKind::cpu && shard.buffer_bytes() > 0)
-      text += fmt::format("{} takes {} of its host's memory for buffers.\n", shard.device,
-                          format_bytes(shard.buffer_bytes()));
+  for (std::size_t i = 0; i < plan.devices(); ++i) {
+    std::int64_t bytes = 0;
+    for (const ShardPlan* shard : shards_of(plan, i))
+      if (shard->kind != DeviceKind::cpu) bytes = saturated_add(bytes, shard->buffer_bytes());
+    if (bytes > 0)
+      text += fmt::format("{} takes {} of its host's memory for buffers.\n", plan.shards[i].device,
+                          format_bytes(bytes));
+  }
   return text;
 }
 

@@ -238,18 +238,27 @@ std::vector<ExpertWorkerPrediction> worker_parts(const Model& model, const Plan&
 // The times add up to a prediction; what bounds it is named by the callers.
 struct Totals {
   StepTime sum;
-  std::size_t slowest = 0;  // shard with a prompt
+  std::size_t slowest = 0;  // device with a prompt
   std::size_t longest = 0;  // with a token
 };
 
-Totals total(const std::vector<ShardTime>& shards) {
+Totals total(const std::vector<ShardTime>& devices) {
   Totals totals;
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    totals.sum += shards[i].time;
-    if (shards[i].time.prompt_row_s > shards[totals.slowest].time.prompt_row_s) totals.slowest = i;
-    if (shards[i].time.token_s > shards[totals.longest].time.token_s) totals.longest = i;
+  for (std::size_t i = 0; i < devices.size(); ++i) {
+    totals.sum += devices[i].time;
+    if (devices[i].time.prompt_row_s > devices[totals.slowest].time.prompt_row_s)
+      totals.slowest = i;
+    if (devices[i].time.token_s > devices[totals.longest].time.token_s) totals.longest = i;
   }
   return totals;
+}
+
+// What a device takes with all of its ranges.
+std::vector<ShardTime> device_times(const std::vector<ShardTime>& shards, std::size_t devices) {
+  std::vector<ShardTime> times(shards.begin(),
+                               shards.begin() + static_cast<std::ptrdiff_t>(devices));
+  for (std::size_t i = devices; i < shards.size(); ++i) times[i % devices].time += shards[i].time;
+  return times;
 }
 
 std::vector<ShardTime> shard_times(const Model& model, const Plan& plan,
@@ -307,14 +316,15 @@ std::optional<Prediction> predict(const Model& model, const Plan& plan,
   bool measured = false;
   const std::vector<ShardTime> shards = shard_times(model, plan, speed, measured);
   if (shards.empty()) return std::nullopt;
-  const Totals totals = total(shards);
-  const ShardTime& slowest = shards[totals.slowest];
+  const std::vector<ShardTime> devices = device_times(shards, plan.devices());
+  const Totals totals = total(devices);
+  const ShardTime& slowest = devices[totals.slowest];
   Prediction prediction{
       .measured = measured,
       .prefill = {.tokens_per_s = 1.0 / slowest.time.prompt_row_s, .bound = slowest.prompt_bound},
       .decode = {.tokens_per_s = 1.0 / totals.sum.token_s,
                  .bound = token_bound(shards, totals.sum.token_s)},
-      .fill_row_s = totals.sum.prompt_row_s - slowest.time.prompt_row_s};
+      .fill_row_s = (totals.sum.prompt_row_s - slowest.time.prompt_row_s) / plan.turns};
   if (!measured) prediction.expert_workers = worker_parts(model, plan);
   for (const ShardTime& shard : shards)
     prediction.shards.push_back(
@@ -326,7 +336,7 @@ std::optional<Prediction> predict(const Model& model, const Plan& plan,
   prediction.prefill.bound = plan.shards[totals.slowest].device;
   prediction.decode.bound =
       fmt::format("{} for {:.0f}% of each token's time", plan.shards[totals.longest].device,
-                  100.0 * shards[totals.longest].time.token_s / totals.sum.token_s);
+                  100.0 * devices[totals.longest].time.token_s / totals.sum.token_s);
   return prediction;
 }
 

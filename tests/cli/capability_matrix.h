@@ -100,6 +100,7 @@ inline constexpr Entry kEntries[] = {
     {"placement.budget", Effect::plan, "{device}=1GiB", "{device}=1536MiB"},
     {"placement.target_devices", Effect::topology},
     {"placement.target_layer_split", Effect::plan, "{split}", "{last}"},
+    {"placement.target_turns", Effect::gpu, "1"},
     {"placement.cpu_isa", Effect::logits, "portable", "avx2|avx512"},
     {"placement.compute", Effect::plan, "f32"},
     {"placement.delta_form", Effect::logits, "chunked"},
@@ -199,6 +200,7 @@ struct Refusal {
 
 inline constexpr Refusal kRefusals[] = {
     {"placement.target_layer_split", {}, kOneDevice, "--target-devices"},
+    {"placement.target_turns", "2", ~Topologies{}, "--target-turns 2"},
     {"placement.cpu_isa", {}, kLayersAtAddress | kExpertsAtAddress, "start it with --cpu-isa"},
     {"placement.compute", "f32", kWorkers, "workers compute in the file's own formats"},
     {"experts.resident", {}, of(Topology::layers_sent), "has no model file"},

@@ -22,6 +22,9 @@ expect "pieces of a GPU" '"piece_rows": 2048' --target-devices cuda:0,cuda:1 --j
 expect "a GPU and a CPU" "prefill chunks of 256" --target-devices cuda:0,cpu
 expect "what was asked for" "prefill chunks of 64" --target-devices cuda:0 --prefill-chunk 64
 expect "threads" '"threads": 3' --target-devices cuda:0 --threads 3 --json
+expect "turns" "0-0 +embedding, 2-2 16 cuda:1 1 1-1, 3-3 +head" --target-devices cuda:0,cuda:1 --target-turns 2
+expect "no turns by themselves" '"turns": 1' --target-devices cuda:0,cuda:1 --json
+expect "turns with a CPU" "cpu takes no turns" --target-devices cuda:0,cpu --target-turns 2
 expect "f32" "GPUs compute in the file's own formats" --target-devices cuda:0 --compute f32
 expect "delta" "the option is for CPUs" --target-devices cuda:0 --delta-form chunked
 # Larger chunks give way before experts do.

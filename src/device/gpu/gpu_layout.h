@@ -233,6 +233,9 @@ std::int64_t handed_bytes();
 // Whether a layer's shape is one of runs, and all of its experts are here.
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer);
 
+// The same of every layer of a model, with the types of its matrices.
+bool layers_may_run(const Model& model);
+
 // Returns the bytes. `spec` must outlive `out`.
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
                            const WeightLayout& weights, std::byte* base, Scratch& out);

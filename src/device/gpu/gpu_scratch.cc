@@ -164,6 +164,15 @@ void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard,
   }
 }
 
+// Matrices that runs multiply with as blocks.
+bool is_multiplied(TensorRole role) {
+  using enum TensorRole;
+  constexpr TensorRole kRoles[] = {attn_q,   attn_k,  attn_v,   attn_output, gdn_qkv,
+                                   gdn_gate, gdn_out, dense_up, dense_gate,  dense_down,
+                                   moe_gate, moe_up,  moe_down};
+  return std::find(std::begin(kRoles), std::end(kRoles), role) != std::end(kRoles);
+}
+
 }  // namespace
 
 std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
@@ -177,6 +186,16 @@ std::int64_t handed_bytes() {
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer) {
   return may_run(spec, spec.layers[static_cast<std::size_t>(layer)]) &&
          shard.layer_lacking(layer) == nullptr;
+}
+
+bool layers_may_run(const Model& model) {
+  const ModelSpec& spec = model.spec();
+  return std::all_of(spec.layers.begin(), spec.layers.end(),
+                     [&](const LayerSpec& layer) { return may_run(spec, layer); }) &&
+         std::all_of(model.tensors().begin(), model.tensors().end(), [](const TensorSlice& slice) {
+           return slice.layer < 0 || !is_multiplied(slice.role) || slice.type == BlockType::Q4_K ||
+                  slice.type == BlockType::Q6_K;
+         });
 }
 
 std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,

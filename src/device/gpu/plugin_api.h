@@ -25,7 +25,7 @@
 
 namespace tessera {
 
-inline constexpr std::uint32_t kGpuPluginVersion = 3;
+inline constexpr std::uint32_t kGpuPluginVersion = 4;
 
 struct GpuInfo {
   char name[128];                 // "NVIDIA H200"
@@ -35,6 +35,9 @@ struct GpuInfo {
   std::int64_t memory_free = 0;
   std::int64_t bytes_per_second = 0;  // of memory by the data sheet; 0: not known
   int multiprocessors = 0;
+  // Devices of the vendor, by number, to which it hands rows from run to run (kernels/run.h): those
+  // whose memory its kernels reach, if it has runs; itself too.
+  std::uint64_t hands_rows_to = 0;
   bool unified = false;  // its memory is the machine's, which may then have less free than it says
 };
 

@@ -70,8 +70,8 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
 
 Status GpuDevice::begin_runs() {
   if (!order_.sound()) {
-    host_.tell(fmt::format("{}: a step of this process never ended on this GPU; layers go one by one",
-                           name_));
+    host_.tell(fmt::format(
+        "{}: a step of this process never ended on this GPU; layers go one by one", name_));
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());

@@ -75,6 +75,27 @@ std::int64_t bytes_per_second(int index) {
 }
 #endif
 
+// Whether kernels may begin while the one before them ends.
+// Older code does not wait in a kernel for the one before, whatever the GPU is.
+bool chains() {
+  int compiled_for = 0;
+  return find_code(compiled_for) == GPU(Success) && compiled_for >= 90;
+}
+
+// Of the current device.
+std::uint64_t hands_rows_to(int index, int multiprocessors) {
+  if (!has_runs({.chained = chains(), .multiprocessors = multiprocessors})) return 0;
+  int devices = 0;
+  if (GPU(GetDeviceCount)(&devices) != GPU(Success)) return 0;
+  std::uint64_t reached = 0;
+  for (int peer = 0; peer < std::min(devices, 64); ++peer) {
+    int reaches = peer == index ? 1 : 0;
+    if (reaches == 0) static_cast<void>(GPU(DeviceCanAccessPeer)(&reaches, index, peer));
+    reached |= std::uint64_t{reaches != 0} << peer;
+  }
+  return reached;
+}
+
 void describe(int index, GpuInfo* info) {
   *info = {};
   Properties properties{};
@@ -92,13 +113,7 @@ void describe(int index, GpuInfo* info) {
   const std::string problem =
       error == GPU(Success) ? refusal(properties) : std::string(GPU(GetErrorString)(error));
   put(problem, info->refusal, sizeof(info->refusal));
-}
-
-// Whether kernels may begin while the one before them ends.
-// Older code does not wait in a kernel for the one before, whatever the GPU is.
-bool chains() {
-  int compiled_for = 0;
-  return find_code(compiled_for) == GPU(Success) && compiled_for >= 90;
+  if (problem.empty()) info->hands_rows_to = hands_rows_to(index, info->multiprocessors);
 }
 
 template <typename Made, typename Base>
