@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "device/gpu/kernels/handover.h"
 #include "device/gpu/kernels/run.h"
 #include "device/gpu/kernels/run_plan.h"
 #include "harness.h"
@@ -222,15 +223,15 @@ bool same(const std::vector<T>& a, const std::vector<T>& b) {
 
 // The first half of the layers, which hands the row to the second.
 void run_in_two(Runner& runner, const RunArgs& all, unsigned number) {
-  static DeviceArray<std::byte> handed(run_handover_bytes());
-  if (number == 1) handed.zero();
+  static DeviceArray<std::byte> handed(handover_bytes(kEmbd));
   DeviceArray<float> elsewhere{kEmbd};  // NaN: the row comes by the handover alone
   RunArgs first = all, second = all;
   first.n_layers /= 2;
-  first.to = {handed.data(), number};
+  first.handed = handed.data();
+  first.number = second.number = number;
   second.plans += static_cast<std::size_t>(first.n_layers) * run_layer_bytes();
   second.n_layers -= first.n_layers;
-  second.from = first.to;
+  second.taken = handed.data();
   second.hidden = elsewhere.data();
   GPU_OK(run_layers(runner.launch, first));
   GPU_OK(run_layers(runner.launch, second));

@@ -57,7 +57,7 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
   options.lock_experts = config.text("experts.prefault") == "lock";
   options.layer_weights = placement.layer_weights;
   options.turns = config.small("placement.target_turns");
-  // Without chained kernels there are no runs, which are what hands rows over.
+  // Without chained kernels there are no runs.
   if (options.turns == 0 && config.text("placement.gpu_graphs") != "chained") options.turns = 1;
   options.prompt_ratio = config.number("placement.prompt_ratio");
   options.drafter = needs.drafter;

@@ -163,6 +163,7 @@ DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
   device.number = *name.team;
   device.threads = std::max(1, threads);
   device.hands_rows_to = info.hands_rows_to;
+  device.runs = info.runs;
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;

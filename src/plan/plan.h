@@ -61,17 +61,17 @@ struct DeviceInventory {
   bool here = true;      // on this machine
   bool has_file = true;  // of the model, for experts that leave its memory
   DeviceKind kind = DeviceKind::cpu;
-  int number = 0;            // as in cpu:1, of a GPU its driver's; remote: not known
-  int threads = 0;           // of a GPU: that drive it
-  double speed = 0.0;        // in CPU threads; 0: `threads`
-  double bytes_per_s = 0.0;  // at which it reads its memory, as it says; 0: not known
-  double op_per_s = 0.0;     // MeasuredSpeed::op_per_s, as it says; 0: not known
-  // Of a GPU here: those of its kind, by number, to whose runs its own hand rows (turns.h).
-  std::uint64_t hands_rows_to = 0;
-  std::vector<int> cpus;          // where they run; empty: wherever the system puts them
-  int memory = kHostMemory;       // devices of the same number share their memory
-  std::int64_t memory_total = 0;  // bytes
-  std::int64_t memory_free = 0;   // of them; a probe may report more than there are in all
+  int number = 0;                   // as in cpu:1, of a GPU its driver's; remote: not known
+  int threads = 0;                  // of a GPU: that drive it
+  double speed = 0.0;               // in CPU threads; 0: `threads`
+  double bytes_per_s = 0.0;         // at which it reads its memory, as it says; 0: not known
+  double op_per_s = 0.0;            // MeasuredSpeed::op_per_s, as it says; 0: not known
+  std::uint64_t hands_rows_to = 0;  // of a GPU here: GpuInfo::hands_rows_to
+  bool runs = false;                // and its runs
+  std::vector<int> cpus;            // where they run; empty: wherever the system puts them
+  int memory = kHostMemory;         // devices of the same number share their memory
+  std::int64_t memory_total = 0;    // bytes
+  std::int64_t memory_free = 0;     // of them; a probe may report more than there are in all
   std::optional<std::int64_t>
       budget;                        // bytes the device may use; absent: its share of what is free
   std::optional<std::int64_t> most;  // of its share, without a budget: what a worker here allows

@@ -7,11 +7,15 @@
 namespace tessera {
 namespace {
 
-// With more the wait is shorter still, but each range's scratch takes memory of its own
-// (docs/results-gpu.md, "Two GPUs in turns").
-constexpr int kFreeTurns = 4;
+// With more the wait is shorter still, but each range's scratch takes memory of its own.
+constexpr int kMostTurns = 4;
 // A range of one layer has hardly begun when it ends.
 constexpr int kLeastLayers = 2;
+// What a crossing adds to a token, from run to run and else (docs/results-gpu.md, "Two GPUs in
+// turns").
+constexpr double kRunCrossing_s = 1e-6, kCrossing_s = 5e-6;
+// Of a token's time all crossings may take so much.
+constexpr double kMostOfToken = 0.03;
 
 bool is_gpu_here(const DeviceInventory& device) {
   return device.kind != DeviceKind::cpu && !device.remote;
@@ -25,6 +29,21 @@ bool hand_rows_round(const std::vector<DeviceInventory>& devices) {
     if ((one.hands_rows_to >> next.number & 1) == 0) return false;
   }
   return true;
+}
+
+bool all_run(const Model& model, const Inventory& inventory, const PlanOptions& options) {
+  const KvType kv = options.kv_type.value_or(default_kv_type(model, options.f32_weights));
+  return kv == KvType::f16 && gpu::layers_may_run(model) &&
+         std::all_of(inventory.devices.begin(), inventory.devices.end(),
+                     [](const DeviceInventory& device) { return device.runs; });
+}
+
+// At least: what the fastest memory takes to read its weights.
+double token_s(const Model& model, const Inventory& inventory) {
+  double bytes_per_s = 1.0;
+  for (const DeviceInventory& device : inventory.devices)
+    bytes_per_s = std::max(bytes_per_s, device.bytes_per_s);
+  return decode_bytes(model, {}) / bytes_per_s;
 }
 
 }  // namespace
@@ -63,10 +82,11 @@ Inventory with_turns(const Inventory& inventory, int turns) {
 
 int free_turns(const Model& model, const Inventory& inventory, const PlanOptions& options) {
   const auto n = static_cast<int>(inventory.devices.size());
-  if (n < 2 || !hand_rows_round(inventory.devices) || !gpu::layers_may_run(model)) return 1;
-  const KvType kv = options.kv_type.value_or(default_kv_type(model, options.f32_weights));
-  if (kv != KvType::f16 || options.f32_weights) return 1;
-  return std::clamp(model.spec().n_layer() / (kLeastLayers * n), 1, kFreeTurns);
+  if (n < 2 || !hand_rows_round(inventory.devices)) return 1;
+  const double crossing_s = all_run(model, inventory, options) ? kRunCrossing_s : kCrossing_s;
+  const double crossings = kMostOfToken * token_s(model, inventory) / crossing_s;
+  const int most = std::min(kMostTurns, model.spec().n_layer() / (kLeastLayers * n));
+  return std::max(1, static_cast<int>(std::min<double>(most, crossings / n)));
 }
 
 }  // namespace tessera

@@ -3,10 +3,9 @@
 //
 // A prompt goes through the devices in pieces, one behind the other. A device waits until the first
 // piece has come through the ranges before its own, and the first one at the end: with t turns a
-// t-th of that. But a token that is generated crosses from device to device t times as often. That
-// costs nothing worth a thought where a GPU's run hands its row to the next one's
-// (device/gpu/kernels/run.h), and some 12 us a crossing elsewhere (docs/results-gpu.md, "Two GPUs
-// in turns").
+// t-th of that. But a token that is generated crosses from device to device t times as often, which
+// is cheap where GPUs hand their rows over (device/gpu/kernels/handover.h), and cheapest from run
+// to run.
 //
 //   TESSERA_TRY(check_turns(inventory, 4));
 //   const Inventory turned = with_turns(inventory, 4);   // a device for each range
@@ -24,7 +23,8 @@ Status check_turns(const Model& model, const Inventory& inventory, int turns);
 // The devices one after the other, so many times; each has its share of the budgets.
 Inventory with_turns(const Inventory& inventory, int turns);
 
-// How many turns cost a token nothing: 1 where its row would have to be copied between devices.
+// How many turns cost a token next to nothing: 1 where rows are not handed over, or a token takes
+// little time in all.
 int free_turns(const Model& model, const Inventory& inventory, const PlanOptions& options);
 
 }  // namespace tessera

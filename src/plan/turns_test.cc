@@ -21,6 +21,7 @@ Inventory turning_gpus(int count, std::int64_t free_bytes = 100 * kGiB) {
                                  .threads = 1,
                                  .bytes_per_s = 4e12,
                                  .hands_rows_to = 3,
+                                 .runs = true,
                                  .memory = 7 + i,
                                  .memory_total = free_bytes,
                                  .memory_free = free_bytes});
@@ -102,11 +103,11 @@ TEST(Turns, AreTakenWhereATokenPaysNothing) {
     EXPECT_TRUE(plan) << plan.error().message;
     return plan ? plan->turns : 0;
   };
-  EXPECT_EQ(turns(deep(), any), 1) << "its layers are no runs";
+  EXPECT_EQ(turns(deep(), any), 1) << "a token of it takes next to nothing";
   EXPECT_EQ(turns(model, any), 4);
   PlanOptions wide = any;
   wide.kv_type = KvType::q8_0;
-  EXPECT_EQ(turns(model, wide), 1);
+  EXPECT_EQ(turns(model, wide), 1) << "layers go one by one";
   inventory.devices[1].hands_rows_to = 2;
   EXPECT_EQ(turns(model, any), 1) << "the last does not reach the first";
 }

@@ -12,8 +12,9 @@ namespace tessera::testing {
 namespace {
 
 // The layers over `count` GPUs.
-RunnerOptions on_gpus(int count) {
+RunnerOptions on_gpus(int count, int turns = 1) {
   RunnerOptions options;
+  options.turns = turns;
   options.placement = gpu_placement();
   options.placement.devices = gpus(count);
   options.device.gpu_plugins = plugin_folder();
@@ -169,26 +170,29 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
   ModelRunner one(golden_path(GetParam(), "-bf16.gguf"), on_gpus(1));
   ASSERT_TRUE(one.ready());
   const Tokens expected[] = {one_by_one(one, rows[0]), one_by_one(one, rows[1])};
-  for (const int count : counts())
-    for (const bool graphs : {true, false}) {
-      if (count == 3 && !graphs) continue;  // nothing that two do not show
-      SCOPED_TRACE(fmt::format("{} GPUs, graphs {}", count, graphs));
-      RunnerOptions options = on_gpus(count);
-      options.device.gpu_graphs = graphs;
-      ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), options);
-      ASSERT_TRUE(runner.ready());
-      ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count));
-      for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
-      if (graphs && count > 1) {
-        EXPECT_EQ(begun_ahead(runner, rows[0], expected[0]), expected[0]) << "known";
-      }
+  const struct {
+    int gpus, turns;
+    bool graphs;
+  } cases[] = {{1, 1, true}, {1, 1, false}, {2, 2, true}, {2, 1, false}, {3, 1, true}};
+  for (const auto& [count, turns, graphs] : cases) {
+    if (gpus(count).empty()) continue;
+    SCOPED_TRACE(fmt::format("{} GPUs, {} turns, graphs {}", count, turns, graphs));
+    RunnerOptions options = on_gpus(count, turns);
+    options.device.gpu_graphs = graphs;
+    ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), options);
+    ASSERT_TRUE(runner.ready());
+    ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count * turns));
+    for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
+    if (graphs && count > 1) {
+      EXPECT_EQ(begun_ahead(runner, rows[0], expected[0]), expected[0]) << "known";
     }
+  }
 }
 
 // A prompt's last rows may still be under way on a later GPU, where a thread drives it.
 TEST_P(GpuAheadTokens, PromptsComeBetween) {
   const auto tokens = [&](int count, bool ahead) {
-    ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), on_gpus(count));
+    ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), on_gpus(count, count == 2 ? 2 : 1));
     EXPECT_TRUE(runner.ready());
     Steps steps(runner);
     Tokens all;

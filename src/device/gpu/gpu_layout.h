@@ -224,11 +224,9 @@ struct Scratch {
   std::byte* run_plans = nullptr;
   std::byte* run_passed = nullptr;
   std::int64_t run_passed_bytes = 0;
-  std::byte* handed = nullptr;  // [kMostRunRows] RowHandover::place, of rows that come from a GPU
-};
 
-// Of Scratch::handed.
-std::int64_t handed_bytes();
+  std::byte* handed = nullptr;  // HandoverArgs::place, of kDecodeRows rows that come from a GPU
+};
 
 // Whether a layer's shape is one of runs, and all of its experts are here.
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer);

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "device/gpu/gpu_layout.h"
+#include "device/gpu/kernels/handover.h"
 #include "device/gpu/kernels/run.h"
 
 namespace tessera::gpu {
@@ -179,10 +180,6 @@ std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
   return InputSizes(spec, shard).all();
 }
 
-std::int64_t handed_bytes() {
-  return kMostRunRows * static_cast<std::int64_t>(run_handover_bytes());
-}
-
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer) {
   return may_run(spec, spec.layers[static_cast<std::size_t>(layer)]) &&
          shard.layer_lacking(layer) == nullptr;
@@ -250,7 +247,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
   out.run_passed_bytes = run_layers > 0 ? static_cast<std::int64_t>(run_passed_bytes(context)) : 0;
   carve.take(out.run_passed, out.run_passed_bytes);
-  if (run_layers > 0 && !shard.embedding) carve.take(out.handed, handed_bytes());
+  if (!shard.embedding) carve.take(out.handed, handover_bytes(kDecodeRows * embd));
   return carve.used();
 }
 

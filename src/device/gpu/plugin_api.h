@@ -35,9 +35,9 @@ struct GpuInfo {
   std::int64_t memory_free = 0;
   std::int64_t bytes_per_second = 0;  // of memory by the data sheet; 0: not known
   int multiprocessors = 0;
-  // Devices of the vendor, by number, to which it hands rows from run to run (kernels/run.h): those
-  // whose memory its kernels reach, if it has runs; itself too.
+  // Devices of the vendor, by number, to which it hands rows (kernels/handover.h); itself too.
   std::uint64_t hands_rows_to = 0;
+  bool runs = false;     // layers of one row as one kernel (kernels/run.h)
   bool unified = false;  // its memory is the machine's, which may then have less free than it says
 };
 

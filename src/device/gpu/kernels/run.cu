@@ -1,5 +1,6 @@
 #include "device/gpu/kernels/run.h"
 
+#include "device/gpu/kernels/handover.cuh"
 #include "device/gpu/kernels/run_attention.cuh"
 #include "device/gpu/kernels/run_ffn.cuh"
 
@@ -108,14 +109,13 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   const Passed passed{args.passed};
   const unsigned column = blockIdx.x * kTileRows + threadIdx.x;
   const auto own = [&] { return args.hidden + args.row * kCols + column; };
-  const auto handed = [&](const RowHandover& handover) {
-    return reinterpret_cast<Value*>(handover.place) + column;
-  };
   // Not zero, as what was never passed: the host clears all ahead of that.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
     shared()->mine[threadIdx.x] =
-        args.from.place == nullptr ? *own() : await_sent(handed(args.from), args.from.number);
+        args.taken == nullptr
+            ? *own()
+            : take_value(reinterpret_cast<const Handed*>(args.taken) + column, args.number);
     pass_value(passed.hidden() + own_place(), shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
@@ -130,7 +130,8 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
   }
   if (owns_value()) {
     const float value = shared()->mine[threadIdx.x];
-    if (args.to.place != nullptr) send_value(handed(args.to), value, args.to.number);
+    if (args.handed != nullptr)
+      hand_value(reinterpret_cast<Handed*>(args.handed) + column, value, args.number);
     *own() = value;
   }
   // Every block that uses the number has contributed to what this one has read.

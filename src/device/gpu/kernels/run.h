@@ -64,16 +64,6 @@ inline constexpr int kMostRunLayers = 63;
 inline constexpr int kMostRunRows = 2;
 inline constexpr std::uint32_t kMostRuns = (1u << 26) - 1;  // 2^32 numbers, 64 each
 
-// A row that one run hands to another, on another GPU of the process that reads it from its own
-// memory: each value together with a number (run_values.cuh), so that the receiving run may begin
-// before, with its weights on their way, and waits for the row alone. Rows of one place come one
-// after the other: the sender must know that the one before was read.
-struct RowHandover {
-  std::byte* place = nullptr;  // of the receiver, run_handover_bytes(), zeros at first; null: none
-  std::uint32_t number = 0;    // the same for both, not 0, and another one each time
-};
-std::size_t run_handover_bytes();
-
 struct RunArgs {
   const std::byte* plans = nullptr;  // [n_layers]
   int n_layers = 0;                  // at most kMostRunLayers
@@ -82,7 +72,11 @@ struct RunArgs {
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;
   int row = 0;
-  RowHandover from, to;  // where the row comes from or goes to another run, besides `hidden`
+  // Where the row comes from another GPU, in place of `hidden`, and where it goes to one, besides
+  // (handover.h): [2048] of its places; null: nowhere. With a number that is the step's.
+  const std::byte* taken = nullptr;
+  std::byte* handed = nullptr;
+  std::uint32_t number = 0;
 };
 // Writes the layers' states and pages, and the last one's moe.ids and moe.weights, of the row.
 GpuError run_layers(const Launch& launch, const RunArgs& args);

@@ -312,10 +312,6 @@ std::size_t run_layer_bytes() {
   return sizeof(LayerPlans);
 }
 
-std::size_t run_handover_bytes() {
-  return run::kCols * 2 * sizeof(std::uint32_t);  // a value and its number
-}
-
 std::size_t run_passed_bytes(std::int64_t context) {
   const std::int64_t spans = most_spans(static_cast<int>(context));
   return static_cast<std::size_t>(passed_layout().bytes + spans * kSpanBytes);

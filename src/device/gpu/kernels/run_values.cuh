@@ -55,22 +55,6 @@ __device__ __forceinline__ void pass_record(Record* place, unsigned a, unsigned 
       : "memory");
 }
 
-// The same between GPUs: of a place in the receiver's memory.
-__device__ __forceinline__ void send_value(Value* place, float value, unsigned number) {
-  asm volatile(
-      "{\n.reg .b64 v;\nmov.b64 v, {%1, %2};\nst.relaxed.sys.global.b64 [%0], v;\n}" ::"l"(place),
-      "r"(__float_as_uint(value)), "r"(number)
-      : "memory");
-}
-__device__ __forceinline__ Value look_for_sent(const Value* place) {
-  Value v;
-  asm volatile("{\n.reg .b64 v;\nld.relaxed.sys.global.b64 v, [%2];\nmov.b64 {%0, %1}, v;\n}"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(place)
-               : "memory");
-  return v;
-}
-
 // Looks, before a block that waits ends the kernel with an error: a second and more, as long as a
 // look takes.
 inline constexpr int kPatience = 2000000;
@@ -97,14 +81,6 @@ static __device__ __noinline__ Record await_record(const Record* place, unsigned
     if (v.w != number) v = look_at(place);
   }
   return v;
-}
-static __device__ __noinline__ float await_sent(const Value* place, unsigned number) {
-  Value v = look_for_sent(place);
-  for (int looks = 0; v.y != number; ++looks) {
-    if (looks > kPatience) give_up();
-    v = look_for_sent(place);
-  }
-  return __uint_as_float(v.x);
 }
 // What was looked at before, if it was there.
 __device__ __forceinline__ float await_value(Value seen, const Value* place, unsigned number) {

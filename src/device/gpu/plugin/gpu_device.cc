@@ -178,7 +178,7 @@ void GpuDevice::begin(const BatchView& batch) {
   choices_ = batch.choices.rows;
   goes_ahead_ = goes_ahead(batch);
   routing_ = {};
-  handed_ = {};
+  hands_rows_ = false;
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
   note({Block::begin});
@@ -218,11 +218,11 @@ void GpuDevice::flush() {
 }
 
 // The first of what was noted.
-Status GpuDevice::run_program(std::size_t calls) {
+Status GpuDevice::run_program(std::size_t calls, std::int32_t number) {
   const std::span<const BlockCall> first{program_.data(), calls};
   return order_.follow(stream_.get(), [&]() -> Status {
     TESSERA_TRY(step_->before(first, shape_));
-    return step_->run(first, shape_, handed_);
+    return step_->run(first, shape_, number);
   });
 }
 
@@ -230,7 +230,7 @@ Status GpuDevice::launch_program() {
   if (!options_.graphs || shape_.rows > kDecodeRows) return run_program(program_.size());
   // Then there are few launches, the first of which begins while the step before ends; a graph's
   // would wait for that.
-  if (step_->all_in_runs(program_, shape_)) return run_program(program_.size());
+  if (step_->all_in_runs(program_, shape_)) return run_program(program_.size(), inputs_->step());
   TESSERA_ASSIGN(Replay * replay, this->replay());
   if (!std::exchange(replay->ran, true)) return run_program(program_.size());
   capture(*replay);
@@ -268,7 +268,7 @@ void GpuDevice::capture(Replay& replay) {
   if (replay.captured || replay.plain) return;
   replay.plain = true;
   if (!Graph::begin(stream_.get())) return;
-  const Status run = step_->run(program_, shape_);
+  const Status run = step_->run(program_, shape_, 0);
   Result<Graph> graph = Graph::end(stream_.get());
   if (!run || !graph) {
     static_cast<void>(GPU(GetLastError)());  // the next call's must be its own

@@ -153,7 +153,7 @@ class GpuDevice final : public Device {
   void use();  // makes this device the thread's
   void note(const BlockCall& call) { program_.push_back(call); }
   void flush();
-  Status run_program(std::size_t calls);
+  Status run_program(std::size_t calls, std::int32_t number = 0);
   Status launch_program();
   struct UnderWay {
     std::size_t choices = 0;
@@ -173,7 +173,6 @@ class GpuDevice final : public Device {
   std::span<const RoutedPair> take_pairs(const std::int32_t* ids, const float* weights);
   bool lost() const { return !fault_.ok(); }
   bool takes_rows_from(GpuDevice& other);
-  bool may_hand_over() const;
   Status copy_rows(float* to, const float* from) const;
   const Event& kept_event(int place) const {
     return kept_[static_cast<std::size_t>(place < 0 ? layout_.kept_pieces + unmoved(place)
@@ -216,9 +215,8 @@ class GpuDevice final : public Device {
   std::vector<Event> taken_;         // by place of the device before: its rows are here
   bool reads_peer_ = false;          // kernels here can read that one's memory
   const GpuDevice* next_ = nullptr;  // that takes what is kept here
-  bool writes_next_ = false;         // kernels here can write its memory
-  RowsHanded handed_;                // of the step under way
-  std::uint32_t handovers_ = 0;      // to the next one: the last one's number
+  bool hands_to_next_ = false;       // kernels here can write its memory, while its own run
+  bool hands_rows_ = false;          // of the step under way
   std::unique_ptr<StepInputs> inputs_;
   std::unique_ptr<GpuStep> step_;
 

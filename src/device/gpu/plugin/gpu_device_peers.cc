@@ -52,15 +52,11 @@ bool GpuDevice::takes_rows_from(GpuDevice& other) {
   }
   other.next_ = this;
   other.use();
-  other.writes_next_ = other.options_.index == options_.index || reaches(options_.index);
+  other.hands_to_next_ =
+      hands_over() && (other.options_.index == options_.index || reaches(options_.index));
+  other.step_->hand_rows_to(scratch_.handed);
   use();
   return true;
-}
-
-// Rows go from run to run where all layers here are one, and all of the next one's.
-bool GpuDevice::may_hand_over() const {
-  return goes_ahead_ && next_ != nullptr && writes_next_ && next_->scratch_.handed != nullptr &&
-         step_->goes_as_one(shape_) && next_->step_->goes_as_one(shape_);
 }
 
 // By a kernel where they are few, since that begins sooner than a copy. Not chained: it reads
@@ -76,10 +72,8 @@ Status GpuDevice::copy_rows(float* to, const float* from) const {
 
 void GpuDevice::keep_hidden(int place) {
   CHECK(place >= unmoved(kMostUnderWay - 1) && place < layout_.kept_pieces);
-  if (place < 0 && may_hand_over()) {
-    if (++handovers_ == 0) ++handovers_;
-    handed_.to = {next_->scratch_.handed, handovers_};
-  }
+  hands_rows_ = place < 0 && hands_to_next_ && goes_ahead_;
+  if (hands_rows_) note({Block::hand_rows});
   flush();
   use();
   if (lost()) return;
@@ -105,13 +99,13 @@ void GpuDevice::await_kept(int place) {
 // What begin() noted does not touch the rows and goes before.
 void GpuDevice::take_hidden(const Device& from, int place) {
   const auto& other = static_cast<const GpuDevice&>(from);
+  if (other.hands_rows_ && other.inputs_->step() == inputs_->step()) {
+    note({Block::take_rows});
+    return;
+  }
   flush();
   use();
   if (lost()) return;
-  if (place < 0 && other.handed_.to.place != nullptr) {
-    handed_.from = other.handed_.to;  // the run waits for them itself
-    return;
-  }
   const char* what = "residual rows of another GPU";
   check(status_of(GPU(StreamWaitEvent)(stream_.get(), other.kept_event(place).get(), 0), what));
   if (shape_.rows <= kDecodeRows && reads_peer_)

@@ -26,6 +26,9 @@ const char* block_name(Block block) {
       return "FFN";
     case Block::head:
       return "head";
+    case Block::take_rows:
+    case Block::hand_rows:
+      return "rows of another GPU";
   }
   return "step";
 }
@@ -82,10 +85,23 @@ Status GpuStep::run(const BlockCall& call, const StepShape& shape, bool routed) 
     case Block::head:
       error = head(shape);
       break;
+    case Block::take_rows:
+      error = take_rows(launch_, handover(shape, memory_.scratch.handed));
+      break;
+    case Block::hand_rows:
+      error = hand_rows(launch_, handover(shape, next_handed_));
+      break;
   }
   if (error == 0) return {};
   return status_of(error,
                    fmt::format("{} of layer {}", block_name(call.block), call.layer).c_str());
+}
+
+HandoverArgs GpuStep::handover(const StepShape& shape, std::byte* place) const {
+  return {.hidden = memory_.scratch.hidden,
+          .n = std::int64_t{shape.rows} * memory_.spec.n_embd,
+          .place = place,
+          .step = memory_.scratch.step};
 }
 
 Input GpuStep::normed(const float* weight) const {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "device/gpu/kernels/choose.h"
+#include "device/gpu/kernels/handover.h"
 #include "device/gpu/kernels/run.h"
 #include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
@@ -42,7 +43,7 @@ struct StepShape {
 // post, answered: in place of route and ffn_finish where the host is asked for what is not here;
 // foresee: what the layer will probably ask for, by the rows as they are. bring: of that, what is
 // read over the link begins to come; post_brought: a post of such a layer, whose branches wait for
-// it.
+// it. take_rows, hand_rows: the residual from the GPU before and to the next one (handover.h).
 enum class Block : std::uint8_t {
   begin,
   embed,
@@ -57,7 +58,9 @@ enum class Block : std::uint8_t {
   answered,
   foresee,
   bring,
-  head
+  head,
+  take_rows,
+  hand_rows
 };
 
 struct BlockCall {
@@ -80,11 +83,6 @@ struct StepMemory {
   ChosenRow* chosen = nullptr;  // [2][max_logit_rows], pinned: a step's tokens need no copy
 };
 
-// The places of a step's first row in Scratch::handed, where runs take or leave rows there.
-struct RowsHanded {
-  RowHandover from, to;
-};
-
 class GpuStep {
  public:
   GpuStep(StepMemory memory, const Launch& launch);
@@ -94,16 +92,16 @@ class GpuStep {
   bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
   Status prepare_runs();
   int run_layers() const;  // that may be part of one
-  // Whether all of a step's layers go as one run, a row: its rows may be handed over (RowsHanded).
-  bool goes_as_one(const StepShape& shape) const;
   // Whether every layer of these calls is part of a run.
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 
   // Ahead of these calls, one by one or as a graph; not where they are captured.
   Status before(std::span<const BlockCall> calls, const StepShape& shape);
-  Status run(std::span<const BlockCall> calls, const StepShape& shape,
-             const RowsHanded& handed = {}) const;
+  // `number`: the step's, where the calls are enqueued as they are; 0 where they are captured.
+  Status run(std::span<const BlockCall> calls, const StepShape& shape, std::int32_t number) const;
+  // Rows go to this place on another GPU (Block::hand_rows); once, before the first of them.
+  void hand_rows_to(std::byte* place) { next_handed_ = place; }
   // Whether something of the layer may be brought here.
   bool brings(int layer) const {
     return memory_.weights.layer(layer).brought != nullptr && memory_.posts.reads_any();
@@ -129,7 +127,12 @@ class GpuStep {
   Status run_first(int layer, const StepShape& shape, bool routed) const;
   // A mixer whose quantised projections are made.
   Status run_led(int layer, RunLayer calls) const;
-  Status run_as_one(int first, int layers, const StepShape& shape, const RowsHanded& handed) const;
+  // A run that takes or hands its rows needs the step's number.
+  struct Handover {
+    bool takes = false, hands = false;
+    std::int32_t number = 0;
+  };
+  Status run_as_one(int first, int layers, const StepShape& shape, const Handover& handover) const;
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
@@ -161,6 +164,7 @@ class GpuStep {
   int side_place(int layer) const { return memory_.shard.lacking_before(layer) % 2; }
   std::int32_t* foreseen(int layer) const { return memory_.scratch.foreseen[side_place(layer)]; }
   int head(const StepShape& shape) const;
+  HandoverArgs handover(const StepShape& shape, std::byte* place) const;
   ChooseArgs choices(const StepShape& shape) const;
 
   const LayerSpec& layer_spec(int layer) const {
@@ -173,6 +177,7 @@ class GpuStep {
   Launch launch_;
   std::vector<int> run_places_;  // by layer of the shard: in scratch.run_plans; -1: none
   std::uint32_t runs_ = 0;       // since what they pass was cleared
+  std::byte* next_handed_ = nullptr;
 };
 
 }  // namespace tessera::gpu

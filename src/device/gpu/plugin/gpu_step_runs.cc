@@ -13,6 +13,13 @@ bool begin_with_layer(std::span<const BlockCall> calls, const StepShape& shape) 
          calls[0].block == Block::mixer && calls[1] == BlockCall{Block::ffn, calls[0].layer};
 }
 
+// Whether it is part of a layer.
+bool is_layers(Block block) {
+  using enum Block;
+  return block != begin && block != embed && block != head && block != take_rows &&
+         block != hand_rows;
+}
+
 bool rows_run(const StepShape& shape) {
   return shape.rows <= kMostRunRows && shape.max_sequence_rows == 1;
 }
@@ -35,9 +42,6 @@ Status GpuStep::prepare_runs() {
   }
   if (plans.empty()) return {};
   TESSERA_TRY(clear_passed());
-  if (s.handed != nullptr)
-    TESSERA_TRY(status_of(GPU(MemsetAsync)(s.handed, 0, as_size(handed_bytes()), launch_.stream),
-                          "clearing rows' places"));
   return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
                    "plans");
 }
@@ -45,12 +49,6 @@ Status GpuStep::prepare_runs() {
 int GpuStep::run_layers() const {
   return static_cast<int>(
       std::count_if(run_places_.begin(), run_places_.end(), [](int place) { return place >= 0; }));
-}
-
-bool GpuStep::goes_as_one(const StepShape& shape) const {
-  const int layers = memory_.shard.end_layer - memory_.shard.first_layer;
-  return rows_run(shape) && layers <= kMostRunLayers && run_layers() == layers &&
-         !memory_.side.busy();
 }
 
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
@@ -70,24 +68,30 @@ int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape
 bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
     const int layers = run_length(calls, shape);
-    const Block block = calls[0].block;
-    if (layers == 0 && block != Block::begin && block != Block::embed && block != Block::head)
-      return false;
+    if (layers == 0 && is_layers(calls[0].block)) return false;
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
   return true;
 }
 
 Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
-                    const RowsHanded& handed) const {
+                    std::int32_t number) const {
   bool routed = false;  // the last mixer took its FFN's router along
+  bool takes = false;   // the run that follows takes its rows itself
   while (!calls.empty()) {
     std::size_t taken = 1;
     // Beside experts on their way there is no run: its blocks would wait until those that bring
     // them have left their multiprocessors (docs/results-gpu.md, Whole layers in turns).
     if (const int layers = memory_.side.busy() ? 0 : run_length(calls, shape); layers > 0) {
-      TESSERA_TRY(run_as_one(calls[0].layer, layers, shape, handed));
       taken = 2 * static_cast<std::size_t>(layers);
+      const bool hands =
+          number != 0 && taken < calls.size() && calls[taken].block == Block::hand_rows;
+      TESSERA_TRY(run_as_one(calls[0].layer, layers, shape, {takes, hands, number}));
+      takes = false;
+      taken += hands ? 1 : 0;
+    } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
+               run_length(calls.subspan(1), shape) > 0) {
+      takes = true;
     } else if (leads(calls, shape)) {
       const bool next = routes(calls.subspan(1), shape);
       TESSERA_TRY(run_leading(calls[1].layer, shape, routed, next));
@@ -158,15 +162,11 @@ Status GpuStep::run_led(int layer, RunLayer calls) const {
 }
 
 Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
-                           const RowsHanded& handed) const {
+                           const Handover& handover) const {
   const Scratch& s = memory_.scratch;
-  const auto of_row = [](RowHandover handover, int row) {
-    if (handover.place != nullptr) handover.place += as_size(row) * run_handover_bytes();
-    return handover;
-  };
-  const bool begins = first == memory_.shard.first_layer;
-  const bool ends = first + layers == memory_.shard.end_layer;
+  const auto row_bytes = as_size(handover_bytes(memory_.spec.n_embd));
   for (int row = 0; row < shape.rows; ++row) {
+    const std::size_t at = as_size(row) * row_bytes;
     const int error = gpu::run_layers(
         launch_,
         {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
@@ -175,8 +175,9 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
          .passed = s.run_passed,
          .sequences = s.sequences,
          .row = row,
-         .from = begins ? of_row(handed.from, row) : RowHandover{},
-         .to = ends ? of_row(handed.to, row) : RowHandover{}});
+         .taken = handover.takes ? s.handed + at : nullptr,
+         .handed = handover.hands ? next_handed_ + at : nullptr,
+         .number = static_cast<std::uint32_t>(handover.number)});
     if (error != 0)
       return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
   }

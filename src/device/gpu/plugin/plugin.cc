@@ -82,11 +82,9 @@ bool chains() {
   return find_code(compiled_for) == GPU(Success) && compiled_for >= 90;
 }
 
-// Of the current device.
-std::uint64_t hands_rows_to(int index, int multiprocessors) {
-  if (!has_runs({.chained = chains(), .multiprocessors = multiprocessors})) return 0;
+std::uint64_t hands_rows_to(int index) {
   int devices = 0;
-  if (GPU(GetDeviceCount)(&devices) != GPU(Success)) return 0;
+  if (!hands_over() || GPU(GetDeviceCount)(&devices) != GPU(Success)) return 0;
   std::uint64_t reached = 0;
   for (int peer = 0; peer < std::min(devices, 64); ++peer) {
     int reaches = peer == index ? 1 : 0;
@@ -113,7 +111,9 @@ void describe(int index, GpuInfo* info) {
   const std::string problem =
       error == GPU(Success) ? refusal(properties) : std::string(GPU(GetErrorString)(error));
   put(problem, info->refusal, sizeof(info->refusal));
-  if (problem.empty()) info->hands_rows_to = hands_rows_to(index, info->multiprocessors);
+  if (!problem.empty()) return;
+  info->hands_rows_to = hands_rows_to(index);
+  info->runs = has_runs({.chained = chains(), .multiprocessors = info->multiprocessors});
 }
 
 template <typename Made, typename Base>
