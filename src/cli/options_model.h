@@ -51,7 +51,7 @@ inline constexpr auto kModelOptions = [] {
        .value = "N",
        .help =
            "ranges of layers for each GPU, in turns with the others', so that a prompt keeps all "
-           "of them busy; 0: 4 where a token pays nothing for it, else 1",
+           "of them busy; 0: up to 5 where a token pays next to nothing for it",
        .max = 64},
       {.key = "placement.layer_times",
        .flags = "--layer-times",

@@ -90,6 +90,9 @@ struct ShardLayout {
   int slots = 0;           // recurrent-state slots; also the most sequences of a batch
   int context = 0;         // positions a sequence may have; 0: those of the largest kv_pages
   int kept_pieces = 0;     // whose residual rows stay here until the next shard's device has them
+  // How many devices work on rows of a step at the same time, one row behind the other: those that
+  // the layers go round in several turns (plan/turns.h).
+  int rows_abreast = 1;
   KvType kv_type = KvType::f16;
   bool f32_weights = false;   // every matrix is dequantised when it is loaded
   int file_parts = 0;         // of a CPU device: parts that stay in the file (shard_tensors.h)

@@ -341,6 +341,9 @@ Result<Plan> plan_in_turns(const Model& model, const Inventory& inventory, PlanO
     options.layer_weights.insert(options.layer_weights.end(), weights.begin(), weights.end());
   TESSERA_ASSIGN(Plan plan, plan_or_advice(model, with_turns(inventory, turns), options));
   plan.turns = turns;
+  if (turns >= kLeastTurnsAbreast)
+    for (ShardPlan& shard : plan.shards)
+      shard.layout.rows_abreast = static_cast<int>(plan.devices());
   return plan;
 }
 

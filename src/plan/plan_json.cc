@@ -94,6 +94,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"max_logit_rows", shard.layout.max_logit_rows},
       {"context", shard.layout.context},
       {"kept_pieces", shard.layout.kept_pieces},
+      {"rows_abreast", shard.layout.rows_abreast},
       {"kv_type", kv_type_name(shard.layout.kv_type)},
       {"compute", compute_name(shard.layout.f32_weights)},
       {"kv_pages", shard.layout.kv_pages},

@@ -21,6 +21,7 @@ ShardLayout some_layout() {
   layout.slots = 103;
   layout.context = 104;
   layout.kept_pieces = 108;
+  layout.rows_abreast = 109;
   layout.kv_type = KvType::q8_0;
   layout.f32_weights = true;
   layout.file_parts = 105;
@@ -224,7 +225,8 @@ TEST(PlanJson, HasEveryFieldOfALayout) {
   const ShardLayout layout = some_layout();
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
   const auto& [first_layer, end_layer, embedding, head, max_rows, max_logit_rows, slots, context,
-               kept_pieces, kv_type, f32_weights, file_parts, kv_pages, experts] = layout;
+               kept_pieces, rows_abreast, kv_type, f32_weights, file_parts, kv_pages, experts] =
+      layout;
   EXPECT_EQ(json.at("first_layer"), first_layer);
   EXPECT_EQ(json.at("end_layer"), end_layer);
   EXPECT_EQ(json.at("embedding"), embedding);
@@ -234,6 +236,7 @@ TEST(PlanJson, HasEveryFieldOfALayout) {
   EXPECT_EQ(json.at("slots"), slots);
   EXPECT_EQ(json.at("context"), context);
   EXPECT_EQ(json.at("kept_pieces"), kept_pieces);
+  EXPECT_EQ(json.at("rows_abreast"), rows_abreast);
   EXPECT_EQ(json.at("kv_type"), kv_type_name(kv_type));
   EXPECT_EQ(json.at("compute"), f32_weights ? "f32" : "auto");
   EXPECT_EQ(json.at("weights_file_parts"), file_parts);

@@ -7,10 +7,10 @@
 namespace tessera {
 namespace {
 
-// With more the wait is shorter still, but each range's scratch takes memory of its own.
-constexpr int kMostTurns = 4;
-// A range of one layer has hardly begun when it ends.
-constexpr int kLeastLayers = 2;
+// With more the wait is hardly shorter, and each range's scratch takes memory of its own.
+constexpr int kMostTurns = 5;
+// A shorter range has hardly begun when it ends.
+constexpr int kLeastLayers = 4;
 // What a crossing adds to a token, from run to run and else (docs/results-gpu.md, "Two GPUs in
 // turns").
 constexpr double kRunCrossing_s = 1e-6, kCrossing_s = 5e-6;

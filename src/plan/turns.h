@@ -17,6 +17,10 @@
 
 namespace tessera {
 
+// With fewer, rows of a step that follow each other through the devices leave these idle for longer
+// than they save.
+inline constexpr int kLeastTurnsAbreast = 3;
+
 // ErrorCode::invalid where a device takes no turns: only GPUs of this process do, several of them.
 Status check_turns(const Model& model, const Inventory& inventory, int turns);
 

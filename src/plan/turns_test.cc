@@ -44,6 +44,7 @@ TEST(Turns, GoRoundTheDevices) {
     EXPECT_EQ(shard.device, fmt::format("cuda:{}", i % 2));
     EXPECT_EQ(shard.number, static_cast<int>(i % 2));
     EXPECT_EQ(shard.layout.kept_pieces, i < 5 ? ring_pieces(6) : 0);
+    EXPECT_EQ(shard.layout.rows_abreast, 2);
   }
 }
 
@@ -104,7 +105,7 @@ TEST(Turns, AreTakenWhereATokenPaysNothing) {
     return plan ? plan->turns : 0;
   };
   EXPECT_EQ(turns(deep(), any), 1) << "a token of it takes next to nothing";
-  EXPECT_EQ(turns(model, any), 4);
+  EXPECT_EQ(turns(model, any), 5);
   PlanOptions wide = any;
   wide.kv_type = KvType::q8_0;
   EXPECT_EQ(turns(model, wide), 1) << "layers go one by one";

@@ -20,10 +20,6 @@ bool is_layers(Block block) {
          block != hand_rows;
 }
 
-bool rows_run(const StepShape& shape) {
-  return shape.rows <= kMostRunRows && shape.max_sequence_rows == 1;
-}
-
 }  // namespace
 
 Status GpuStep::prepare_runs() {
@@ -52,7 +48,8 @@ int GpuStep::run_layers() const {
 }
 
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
-  if (!rows_run(shape)) return 0;
+  const int most = std::min(kDecodeRows, kMostRunRows * memory_.shard.rows_abreast);
+  if (shape.rows > most || shape.max_sequence_rows != 1) return 0;
   int n = 0;
   for (; n < kMostRunLayers; ++n) {
     const std::size_t at = 2 * static_cast<std::size_t>(n);
