@@ -468,6 +468,7 @@ void test_handover() {
   if (!hands_over()) return;
   Runner sends(256), takes(256);
   takes.launch.chained = false;
+  constexpr std::int64_t kMost = 10'000'000'000;
   Random random(77);
   for (const int n : {1, 1000, 8 * 2048}) {
     const auto size = static_cast<std::size_t>(n);
@@ -477,9 +478,10 @@ void test_handover() {
       DeviceArray<std::int32_t> step(std::vector<std::int32_t>{number});
       DeviceArray<float> from(rows), to(size);
       GPU_OK(TESSERA_GPU_API(DeviceSynchronize)());
-      if (number == 2) GPU_OK(take_rows(takes.launch, {to.data(), n, place.data(), step.data()}));
+      const HandoverArgs taken{to.data(), n, place.data(), step.data(), kMost};
+      if (number == 2) GPU_OK(take_rows(takes.launch, taken));
       GPU_OK(hand_rows(sends.launch, {from.data(), n, place.data(), step.data()}));
-      if (number == 1) GPU_OK(take_rows(takes.launch, {to.data(), n, place.data(), step.data()}));
+      if (number == 1) GPU_OK(take_rows(takes.launch, taken));
       takes.sync();
       sends.sync();
       check("handover of " + std::to_string(n) + ", step " + std::to_string(number),

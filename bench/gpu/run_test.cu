@@ -229,6 +229,7 @@ void run_in_two(Runner& runner, const RunArgs& all, unsigned number) {
   first.n_layers /= 2;
   first.handed = handed.data();
   first.number = second.number = number;
+  second.most_ns = 10'000'000'000;
   second.plans += static_cast<std::size_t>(first.n_layers) * run_layer_bytes();
   second.n_layers -= first.n_layers;
   second.taken = handed.data();

@@ -57,8 +57,11 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
   options.lock_experts = config.text("experts.prefault") == "lock";
   options.layer_weights = placement.layer_weights;
   options.turns = config.small("placement.target_turns");
-  // Without chained kernels there are no runs.
-  if (options.turns == 0 && config.text("placement.gpu_graphs") != "chained") options.turns = 1;
+  // Without chained kernels rows are not handed over; where routing is counted no step goes ahead.
+  const bool counts =
+      needs.count_routing || (needs.keep_profile && !config.text("experts.profile").empty());
+  if (counts || config.text("placement.gpu_graphs") != "chained")
+    options.turns = std::max(1, options.turns);
   options.prompt_ratio = config.number("placement.prompt_ratio");
   options.drafter = needs.drafter;
   return options;

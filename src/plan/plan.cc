@@ -247,6 +247,12 @@ std::string left_out(const ExpertWorkerPlan& worker, bool connected) {
       worker.device);
 }
 
+// Ranges of one device say the same.
+void add_warning(std::string line, Plan& plan) {
+  if (std::find(plan.warnings.begin(), plan.warnings.end(), line) == plan.warnings.end())
+    plan.warnings.push_back(std::move(line));
+}
+
 // A plan, or what lacks.
 Result<Plan> plan_within(const Model& model, const Inventory& inventory, const PlanOptions& options,
                          Shortage& shortage) {
@@ -298,10 +304,11 @@ Result<Plan> plan_within(const Model& model, const Inventory& inventory, const P
   for (const ShardPlan& shard : plan.shards)
     if (options.expert_stream && shard.kind != DeviceKind::cpu && !shard.remote &&
         shard.experts_host > 0 && shard.streamed_bytes == 0)
-      plan.warnings.push_back(fmt::format(
-          "The host computes the experts away from {} for prompts too: there is no memory to keep "
-          "them packed for it.",
-          shard.device));
+      add_warning(
+          fmt::format("The host computes the experts away from {} for prompts too: there is no "
+                      "memory to keep them packed for it.",
+                      shard.device),
+          plan);
   const int most = std::min(spec.context_length, kDefaultContext);
   if (options.context == 0 && plan.context < most)
     plan.warnings.push_back(
@@ -335,11 +342,13 @@ Result<Plan> plan_or_advice(const Model& model, const Inventory& inventory,
 
 Result<Plan> plan_in_turns(const Model& model, const Inventory& inventory, PlanOptions options,
                            int turns) {
-  TESSERA_TRY(check_turns(model, inventory, turns));
   const std::vector<double> weights = options.layer_weights;
   for (int turn = 1; turn < turns; ++turn)
     options.layer_weights.insert(options.layer_weights.end(), weights.begin(), weights.end());
-  TESSERA_ASSIGN(Plan plan, plan_or_advice(model, with_turns(inventory, turns), options));
+  options.prompt_ratio *= turns;  // a device's ranges come one after the other with a prompt, too
+  Shortage shortage;
+  TESSERA_ASSIGN(Plan plan, plan_within(model, with_turns(inventory, turns), options, shortage));
+  for (std::string& line : budget_warnings(inventory)) add_warning(std::move(line), plan);
   plan.turns = turns;
   if (turns >= kLeastTurnsAbreast)
     for (ShardPlan& shard : plan.shards)
@@ -350,13 +359,20 @@ Result<Plan> plan_in_turns(const Model& model, const Inventory& inventory, PlanO
 }  // namespace
 
 Result<Plan> make_plan(const Model& model, const Inventory& inventory, const PlanOptions& options) {
-  Result<Plan> plan = plan_in_turns(model, inventory, options, std::max(1, options.turns));
-  if (!plan || options.turns != 0 || plan->experts_leave()) return plan;
-  const int turns = free_turns(model, inventory, options);
-  if (turns == 1) return plan;
+  TESSERA_TRY(check_turns(model, inventory, options.turns));
+  Result<Plan> plan = plan_or_advice(model, inventory, options);
+  if (!plan || options.turns == 1) return plan;
+  const bool asked = options.turns > 0;
+  const int turns = asked ? options.turns : free_turns(model, inventory, options);
+  if (turns == 1 || (!asked && plan->experts_leave())) return plan;
   Result<Plan> turned = plan_in_turns(model, inventory, options, turns);
+  if (asked && !turned && turned.error().code == ErrorCode::exhausted)
+    return Error::make(ErrorCode::exhausted,
+                       "--target-turns {}: each range has scratch memory of its own, for which "
+                       "there is no room; --target-turns 1 fits",
+                       turns);
   const bool as_good = turned && turned->context >= plan->context && !turned->experts_leave();
-  return as_good ? std::move(turned) : std::move(plan);
+  return asked || as_good ? std::move(turned) : std::move(plan);
 }
 
 double decode_bytes(const Model& model, const DecodeStep& step) {

@@ -318,7 +318,7 @@ struct SpeedBound {
   double tokens_per_s = 0.0;
   std::string bound;  // "reading weights"
 };
-// One device's part. Of measured times nobody knows what bounds them.
+// One shard's part. Of measured times nobody knows what bounds them.
 struct ShardPrediction {
   SpeedBound prefill;
   double token_s = 0.0;  // of each token that is generated

@@ -98,6 +98,12 @@ std::vector<const ShardPlan*> shards_of(const Plan& plan, std::size_t device) {
   return shards;
 }
 
+std::int64_t sum_of(const Plan& plan, std::size_t device, std::int64_t ShardPlan::*of) {
+  std::int64_t bytes = 0;
+  for (const ShardPlan* shard : shards_of(plan, device)) bytes = saturated_add(bytes, shard->*of);
+  return bytes;
+}
+
 // One device has the embedding and the head in any case.
 std::string layers_text(const std::vector<const ShardPlan*>& shards, bool several) {
   std::string text;
@@ -124,6 +130,14 @@ struct RowBytes {
   std::int64_t locked, buffers;
 };
 
+// What several ranges share: each may use what the others leave.
+std::string budget_cell(const std::vector<const ShardPlan*>& shards) {
+  std::int64_t bytes = shards.front()->budget_bytes;
+  for (const ShardPlan* shard : shards)
+    if (shard != shards.front()) bytes = saturated_add(bytes, shard->charged_bytes());
+  return bytes_cell(bytes);
+}
+
 Row device_row(const std::vector<const ShardPlan*>& shards, bool several) {
   const auto count = [&](int ShardPlan::*of) {
     int sum = 0;
@@ -135,7 +149,6 @@ Row device_row(const std::vector<const ShardPlan*>& shards, bool several) {
     for (const ShardPlan* shard : shards) bytes = saturated_add(bytes, of(*shard));
     return bytes_cell(bytes);
   };
-  // Each without a budget may use what all others leave.
   const ShardPlan& first = *shards.front();
   return {
       first.device,
@@ -149,9 +162,8 @@ Row device_row(const std::vector<const ShardPlan*>& shards, bool several) {
       sum([](const ShardPlan& s) { return s.recurrent_bytes; }),
       sum([](const ShardPlan& s) { return saturated_add(s.scratch_bytes, RowBytes(s).buffers); }),
       sum([](const ShardPlan& s) { return s.total_bytes(); }),
-      first.bounded ? sum([](const ShardPlan& s) { return s.budget_bytes; }) : "",
-      first.bounded ? sum([](const ShardPlan& s) { return s.free_bytes(); })
-                    : bytes_cell(first.free_bytes())};
+      first.bounded ? budget_cell(shards) : "",
+      bytes_cell(first.free_bytes())};
 }
 
 // One that has nothing to do is not started: it has no threads and takes no memory.
@@ -290,17 +302,19 @@ std::string remarks(const Plan& plan) {
     text += fmt::format(
         "Experts of the host are read from the file: {} of page cache beside the budgets.\n",
         format_bytes(mapped));
-  for (const ShardPlan& shard : plan.shards)
-    if (shard.locked_bytes > 0)
+  for (std::size_t i = 0; i < plan.devices(); ++i) {
+    const ShardPlan& shard = plan.shards[i];
+    if (const std::int64_t bytes = sum_of(plan, i, &ShardPlan::locked_bytes); bytes > 0)
       text += fmt::format("Experts away from {} are locked in memory: {}{}.\n", shard.device,
-                          format_bytes(shard.locked_bytes),
+                          format_bytes(bytes),
                           RowBytes(shard).locked > 0 ? ", counted as weights" : " of this process");
-  for (const ShardPlan& shard : plan.shards)
-    if (shard.streamed_bytes > 0)
+  }
+  for (std::size_t i = 0; i < plan.devices(); ++i)
+    if (const std::int64_t bytes = sum_of(plan, i, &ShardPlan::streamed_bytes); bytes > 0)
       text += fmt::format(
           "Experts away from {} are kept packed for it too, {} of pinned memory of this process: "
           "it fetches them from there.\n",
-          shard.device, format_bytes(shard.streamed_bytes));
+          plan.shards[i].device, format_bytes(bytes));
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

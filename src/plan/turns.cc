@@ -1,8 +1,10 @@
 #include "plan/turns.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "device/gpu/gpu_layout.h"
+#include "plan/layer_cuts.h"
 
 namespace tessera {
 namespace {
@@ -46,6 +48,17 @@ double token_s(const Model& model, const Inventory& inventory) {
   return decode_bytes(model, {}) / bytes_per_s;
 }
 
+// A budget becomes memory that the ranges share by need, as they do what is free.
+void share_budget(DeviceInventory& device, int turns) {
+  if (device.memory == kHostMemory) {  // of others too
+    *device.budget /= turns;
+    return;
+  }
+  device.memory_free = *device.budget;
+  device.memory_total = std::max(device.memory_total, *device.budget);
+  device.most = std::exchange(device.budget, std::nullopt);
+}
+
 }  // namespace
 
 Status check_turns(const Model& model, const Inventory& inventory, int turns) {
@@ -61,12 +74,14 @@ Status check_turns(const Model& model, const Inventory& inventory, int turns) {
     return Error::make(ErrorCode::invalid,
                        "--target-turns {}: {} takes no turns; only GPUs of this process do", turns,
                        other->name);
-  const int n_layer = model.spec().n_layer();
-  const int most = n_layer / static_cast<int>(devices.size());
+  const std::vector<bool> legal = legal_cuts(model.spec());
+  const auto parts = std::count(legal.begin() + 1, legal.end(), true);
+  const auto most = parts / static_cast<std::ptrdiff_t>(devices.size());
   if (turns <= most) return {};
   return Error::make(ErrorCode::invalid,
-                     "--target-turns {}: {} layers give {} GPUs at most {} ranges each", turns,
-                     n_layer, devices.size(), most);
+                     "--target-turns {}: the layers have {} parts, which give {} GPUs at most {} "
+                     "ranges each",
+                     turns, parts, devices.size(), most);
 }
 
 Inventory with_turns(const Inventory& inventory, int turns) {
@@ -74,7 +89,7 @@ Inventory with_turns(const Inventory& inventory, int turns) {
   turned.devices.clear();
   for (int turn = 0; turn < turns; ++turn)
     for (DeviceInventory device : inventory.devices) {
-      if (device.budget) *device.budget /= turns;
+      if (turns > 1 && device.budget) share_budget(device, turns);
       turned.devices.push_back(std::move(device));
     }
   return turned;

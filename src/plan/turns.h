@@ -7,7 +7,7 @@
 // is cheap where GPUs hand their rows over (device/gpu/kernels/handover.h), and cheapest from run
 // to run.
 //
-//   TESSERA_TRY(check_turns(inventory, 4));
+//   TESSERA_TRY(check_turns(model, inventory, 4));
 //   const Inventory turned = with_turns(inventory, 4);   // a device for each range
 //
 // Pure functions.
@@ -24,7 +24,7 @@ inline constexpr int kLeastTurnsAbreast = 3;
 // ErrorCode::invalid where a device takes no turns: only GPUs of this process do, several of them.
 Status check_turns(const Model& model, const Inventory& inventory, int turns);
 
-// The devices one after the other, so many times; each has its share of the budgets.
+// The devices one after the other, so many times; those of one share its budget.
 Inventory with_turns(const Inventory& inventory, int turns);
 
 // How many turns cost a token next to nothing: 1 where rows are not handed over, or a token takes

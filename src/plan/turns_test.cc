@@ -55,12 +55,14 @@ TEST(Turns, ShareADevicesWeightAndBudget) {
       make_plan(deep(), inventory, {.context = 256, .layer_weights = {2.0, 1.0}, .turns = 2});
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_EQ(ends(*plan), (std::vector<int>{4, 6, 10, 12}));
-  EXPECT_EQ(plan->shards[0].budget_bytes, 20 * kGiB);
-  EXPECT_EQ(plan->shards[2].budget_bytes, 20 * kGiB);
-  // Without one each may use what the other leaves.
-  EXPECT_EQ(plan->shards[1].free_bytes(), plan->shards[3].free_bytes());
-  EXPECT_EQ(plan->shards[1].free_bytes(),
-            100 * kGiB - plan->shards[1].total_bytes() - plan->shards[3].total_bytes());
+  // Each may use what the other leaves, of a budget and of what is free.
+  for (const std::size_t i : {0, 1}) {
+    const ShardPlan &first = plan->shards[i], &second = plan->shards[i + 2];
+    const std::int64_t all = i == 0 ? 40 * kGiB : 100 * kGiB;
+    EXPECT_EQ(first.bounded, i == 0);
+    EXPECT_EQ(first.free_bytes(), second.free_bytes());
+    EXPECT_EQ(first.free_bytes(), all - first.total_bytes() - second.total_bytes());
+  }
 }
 
 TEST(Turns, AreOneRowOfTheTableForEachDevice) {
@@ -87,11 +89,60 @@ TEST(Turns, AreOfGpusOfThisProcess) {
             std::string::npos);
   EXPECT_NE(refusal(deep(), turning_gpus(1), 2).find("name several with --target-devices"),
             std::string::npos);
-  EXPECT_NE(refusal(deep(), turning_gpus(2), 7).find("12 layers give 2 GPUs at most 6 ranges each"),
-            std::string::npos);
+  EXPECT_NE(
+      refusal(deep(), turning_gpus(2), 7).find("12 parts, which give 2 GPUs at most 6 ranges each"),
+      std::string::npos);
   Inventory inventory = turning_gpus(2);
   inventory.devices[1].remote = true;
   EXPECT_NE(refusal(deep(), inventory, 2).find("cuda:1 takes no turns"), std::string::npos);
+}
+
+// A budget that is enough for both of a GPU's ranges, however unlike they are, and one that is not.
+TEST(Turns, FitABudgetByNeed) {
+  const auto with = [](std::int64_t bytes, int turns) {
+    Inventory inventory = turning_gpus(2);
+    inventory.devices[0].budget = bytes;
+    return make_plan(deep(), inventory, {.context = 256, .prefill_chunk = 16, .turns = turns});
+  };
+  const Result<Plan> plenty = with(40 * kGiB, 2);
+  ASSERT_TRUE(plenty) << plenty.error().message;
+  const std::int64_t enough = plenty->shards[0].total_bytes() + plenty->shards[2].total_bytes();
+  const Result<Plan> tight = with(enough, 2);
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_EQ(tight->shards[0].free_bytes(), 0);
+  EXPECT_EQ(ends(*tight), ends(*plenty));
+  // One range each takes less: it has one scratch memory.
+  const Result<Plan> once = with(enough, 1);
+  ASSERT_TRUE(once);
+  Inventory inventory = turning_gpus(2);
+  for (std::size_t i = 0; i < 2; ++i) inventory.devices[i].budget = once->shards[i].total_bytes();
+  const PlanOptions options{.context = 256, .prefill_chunk = 16, .turns = 2};
+  const Result<Plan> none = make_plan(deep(), inventory, options);
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("--target-turns 1 fits"), std::string::npos)
+      << none.error().message;
+}
+
+// A card that is slower with prompts than with tokens has as few layers as with one range.
+TEST(Turns, WeighPromptsByDevices) {
+  Inventory inventory = turning_gpus(2);
+  LayerTimes slow, fast;
+  const int layers = deep().spec().n_layer();
+  for (int l = 0; l < layers; ++l) {
+    slow.layers.push_back({.prompt_row_s = 4e-6, .token_s = 1e-5});
+    fast.layers.push_back({.prompt_row_s = 1e-6, .token_s = 2e-5});
+  }
+  inventory.devices[0].times = slow;
+  inventory.devices[1].times = fast;
+  const auto layers_of_first = [&](int turns) {
+    const Result<Plan> plan = make_plan(deep(), inventory, {.context = 256, .turns = turns});
+    EXPECT_TRUE(plan) << plan.error().message;
+    int n = 0;
+    for (std::size_t i = 0; plan && i < plan->shards.size(); i += 2)
+      n += plan->shards[i].layout.end_layer - plan->shards[i].layout.first_layer;
+    return n;
+  };
+  EXPECT_EQ(layers_of_first(2), layers_of_first(1));
 }
 
 // Where nobody says how many: as many as are free.

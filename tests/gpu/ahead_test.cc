@@ -346,7 +346,7 @@ TEST(GpuAhead, ALateStepIsAnErrorAndEndsBoth) {
 TEST(GpuAhead, ALostGpuEndsBoth) {
   const char* fault = std::getenv("EMULATED_FAULT");
   if (fault == nullptr) GTEST_SKIP() << "no fault is emulated";
-  RunnerOptions options = on_gpus(2);
+  RunnerOptions options = on_gpus(2, /*turns=*/2);
   options.context = 1024;
   ModelRunner runner(golden_path("qwen3", "-bf16.gguf"), options);
   ASSERT_TRUE(runner.ready());

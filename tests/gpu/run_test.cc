@@ -28,7 +28,7 @@ class RunModel {
         write_synthetic_model({.family = "qwen35moe",
                                .preset = "full",
                                .types = "q4_k_m",
-                               .overrides = {"block_count=5", "vocab_size=2048"}},
+                               .overrides = {"block_count=7", "vocab_size=2048"}},
                               path_);
     EXPECT_TRUE(written) << written.error().message;
   }
@@ -39,13 +39,15 @@ class RunModel {
   std::string path_;
 };
 
-TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
-  GPU_OR_SKIP();
+bool has_runs() {
   const auto info =
       probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
-  ASSERT_TRUE(info);
-  if (std::string_view(info->architecture) != "sm_90" || info->multiprocessors < 132)
-    GTEST_SKIP() << info->name << " has no runs";
+  return info && info->runs;
+}
+
+TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
+  GPU_OR_SKIP();
+  if (!has_runs()) GTEST_SKIP() << "no runs";
   const RunModel file;
   RunnerOptions options;
   options.placement = gpu_placement();
@@ -103,6 +105,58 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
     }
   }
   EXPECT_TRUE(std::ranges::equal(of_five[0], of_five[1]));
+}
+
+// Runs that hand their rows from GPU to GPU, from one to eight rows a step, of which up to four are
+// runs: the tokens of one GPU.
+TEST(GpuRuns, HandRowsOverInTurns) {
+  if (gpus(2).empty()) GTEST_SKIP() << "no second GPU to test on";
+  if (!has_runs()) GTEST_SKIP() << "no runs";
+  const RunModel file;
+  const auto tokens_with = [&](int count, int turns) {
+    RunnerOptions options;
+    options.placement = gpu_placement();
+    options.placement.devices = gpus(count);
+    options.device.gpu_plugins = plugin_folder();
+    options.parallel = 8;
+    options.turns = turns;
+    ModelRunner runner(file.path(), options);
+    EXPECT_TRUE(runner.ready());
+    std::vector<std::vector<TokenId>> tokens;
+    for (const int rows : {1, 2, 3, 4, 8}) {
+      std::vector<ModelRunner::Sequence> sequences;
+      for (int i = 0; i < rows; ++i) sequences.push_back(runner.start(128));
+      const std::vector<TokenChoice> choices(static_cast<std::size_t>(rows));
+      for (int step = 0; step < 80; ++step) {
+        std::vector<TokenId> ids;
+        std::vector<SequenceRows> parts;
+        std::vector<std::int32_t> logit_rows;
+        for (int i = 0; i < rows; ++i) {
+          ModelRunner::Sequence& sequence = sequences[static_cast<std::size_t>(i)];
+          ids.push_back(step == 0 ? TokenId{7 + 5 * i} : token_of_choice(i));
+          sequence.state.extend(1);
+          parts.push_back({.first_row = i,
+                           .n_rows = 1,
+                           .first_position = sequence.position++,
+                           .slot = sequence.state.slot(),
+                           .pages = sequence.state.page_tables()});
+          logit_rows.push_back(i);
+        }
+        const BatchView batch{
+            .tokens = ids, .sequences = parts, .logit_rows = logit_rows, .choices = {choices, {}}};
+        EXPECT_TRUE(runner.pipeline().may_begin(batch));
+        runner.pipeline().begin(batch);
+        if (step == 0) continue;
+        EXPECT_TRUE(runner.pipeline().end());
+        for (const ChosenToken& token : runner.pipeline().chosen())
+          tokens.emplace_back().push_back(token.id);
+      }
+      EXPECT_TRUE(runner.pipeline().end());
+    }
+    return tokens;
+  };
+  const auto expected = tokens_with(1, 1);
+  for (const int turns : {1, 3}) EXPECT_EQ(tokens_with(2, turns), expected) << turns;
 }
 
 }  // namespace

@@ -16,15 +16,16 @@ __global__ void __launch_bounds__(kThreads) hand_kernel(const HandoverArgs args)
 #endif
 }
 
-// What follows reads ahead while this one waits.
+// What follows reads ahead while this one waits for the rows, but not before the step's inputs are
+// there.
 __global__ void __launch_bounds__(kThreads) take_kernel(const HandoverArgs args) {
-  chain_trigger();
   chain_wait();
+  chain_trigger();
 #ifdef TESSERA_GPU_PTX
   const auto i = std::int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < args.n)
     args.hidden[i] = take_value(reinterpret_cast<const Handed*>(args.place) + i,
-                                static_cast<unsigned>(*args.step));
+                                static_cast<unsigned>(*args.step), args.most_ns);
 #endif
 }
 

@@ -10,7 +10,6 @@ namespace tessera::gpu {
 
 // {f32, number}
 using Handed = uint2;
-inline constexpr int kHandoverLooks = 2000000;  // half a microsecond each and more
 
 __device__ __forceinline__ void hand_value(Handed* place, float value, unsigned number) {
   asm volatile(
@@ -26,11 +25,22 @@ __device__ __forceinline__ Handed look_for_handed(const Handed* place) {
                : "memory");
   return v;
 }
-static __device__ __noinline__ float take_value(const Handed* place, unsigned number) {
+__device__ __forceinline__ std::int64_t clock_ns() {
+  std::int64_t ns;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(ns));
+  return ns;
+}
+// The lanes leave together (await_value() in run_values.cuh says why). Who has handed nothing yet
+// may be at work for long: a clock says when it is too late.
+static __device__ __noinline__ float take_value(const Handed* place, unsigned number,
+                                                std::int64_t most_ns) {
+  constexpr int kLooksAClock = 64;
+  const unsigned lanes = __activemask();
+  const std::int64_t begin = clock_ns();
   Handed v = look_for_handed(place);
-  for (int looks = 0; v.y != number; ++looks) {
-    if (looks > kHandoverLooks) __trap();
-    v = look_for_handed(place);
+  for (int looks = 1; !__all_sync(lanes, v.y == number); ++looks) {
+    if (looks % kLooksAClock == 0 && clock_ns() - begin > most_ns) __trap();
+    if (v.y != number) v = look_for_handed(place);
   }
   return __uint_as_float(v.x);
 }

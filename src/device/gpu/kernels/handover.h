@@ -4,14 +4,14 @@
 // it can read ahead on its way, and no event passes from queue to queue: some 12 us a crossing that
 // way (docs/results-gpu.md, "Two GPUs in turns").
 //
-//   hand_rows(launch, {.hidden = rows, .n = 2048, .place = place_there, .step = step});   // one
-//   GPU take_rows(launch, {.hidden = rows, .n = 2048, .place = place_here, .step = step});    //
-//   the next
+//   hand_rows(launch, {.hidden = x, .n = 2048, .place = there, .step = step});      // the first
+//   take_rows(launch_2, {.hidden = x_2, .n = 2048, .place = here, .step = step_2});  // the second
 //
 // A run (run.h) does both itself. The number is that of the step, which both devices must count
 // alike. A step may not hand rows before those of the step before were taken: where rows go
-// ahead, it begins behind the tokens that came of them. A receiver that waits for a second and more
-// ends the program on its device with an error.
+// ahead, it begins behind the tokens that came of them. What hands must be enqueued before what
+// takes. A receiver that waits for longer than `most_ns` ends the program on its device with an
+// error.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"
@@ -31,6 +31,7 @@ struct HandoverArgs {
   std::int64_t n = 0;
   std::byte* place = nullptr;          // [n] {f32, number}
   const std::int32_t* step = nullptr;  // on this device
+  std::int64_t most_ns = 0;            // that a row is waited for
 };
 GpuError hand_rows(const Launch& launch, const HandoverArgs& args);
 GpuError take_rows(const Launch& launch, const HandoverArgs& args);

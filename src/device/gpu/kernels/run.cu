@@ -104,18 +104,34 @@ __device__ __forceinline__ void read_layer(const Passed& passed) {
   part<down>(passed);
 }
 
+// The block's tile of a row that another GPU hands over. All of the block's warps wait, so that
+// none loses its patience with a row to come; blocks without a tile look for one of the first.
+// Called: what is kept in registers over the layers is not to count these.
+static __device__ __noinline__ void take_tile(const std::byte* taken, unsigned number,
+                                              std::int64_t most_ns) {
+  const unsigned column = (blockIdx.x * kTileRows + threadIdx.x) % kCols;
+  if (threadIdx.x < kTileRows)
+    shared()->mine[threadIdx.x] =
+        take_value(reinterpret_cast<const Handed*>(taken) + column, number, most_ns);
+  readers_sync();
+}
+static __device__ __noinline__ void hand_tile(std::byte* handed, unsigned number) {
+  const unsigned column = blockIdx.x * kTileRows + threadIdx.x;
+  if (owns_value())
+    hand_value(reinterpret_cast<Handed*>(handed) + column, shared()->mine[threadIdx.x], number);
+}
+
 __device__ __forceinline__ void read_all(const RunArgs& args) {
   chain_wait();
   const Passed passed{args.passed};
-  const unsigned column = blockIdx.x * kTileRows + threadIdx.x;
-  const auto own = [&] { return args.hidden + args.row * kCols + column; };
+  const auto own = [&] {
+    return args.hidden + args.row * kCols + blockIdx.x * kTileRows + threadIdx.x;
+  };
+  if (args.taken != nullptr) take_tile(args.taken, args.number, args.most_ns);
   // Not zero, as what was never passed: the host clears all ahead of that.
   const unsigned number = (*passed.run() + 1) * (kMostRunLayers + 1);
   if (owns_value()) {
-    shared()->mine[threadIdx.x] =
-        args.taken == nullptr
-            ? *own()
-            : take_value(reinterpret_cast<const Handed*>(args.taken) + column, args.number);
+    if (args.taken == nullptr) shared()->mine[threadIdx.x] = *own();
     pass_value(passed.hidden() + own_place(), shared()->mine[threadIdx.x], number);
   }
   Progress& p = progress();
@@ -128,12 +144,8 @@ __device__ __forceinline__ void read_all(const RunArgs& args) {
     p = {now.layer + 1, now.number + 1, now.taken};
     __syncwarp();
   }
-  if (owns_value()) {
-    const float value = shared()->mine[threadIdx.x];
-    if (args.handed != nullptr)
-      hand_value(reinterpret_cast<Handed*>(args.handed) + column, value, args.number);
-    *own() = value;
-  }
+  if (args.handed != nullptr) hand_tile(args.handed, args.number);
+  if (owns_value()) *own() = shared()->mine[threadIdx.x];
   // Every block that uses the number has contributed to what this one has read.
   if (blockIdx.x == 0 && threadIdx.x == 0) *passed.run() = p.number / (kMostRunLayers + 1);
 }

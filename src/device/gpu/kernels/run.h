@@ -77,6 +77,7 @@ struct RunArgs {
   const std::byte* taken = nullptr;
   std::byte* handed = nullptr;
   std::uint32_t number = 0;
+  std::int64_t most_ns = 0;  // that it is waited for
 };
 // Writes the layers' states and pages, and the last one's moe.ids and moe.weights, of the row.
 GpuError run_layers(const Launch& launch, const RunArgs& args);

@@ -6,6 +6,16 @@
 #include "base/check.h"
 
 namespace tessera::gpu {
+namespace {
+
+// Of the host's longest wait twice as much: it gives up the GPU that is late, and not the one that
+// waits for it.
+std::int64_t most_ns(double wait_seconds) {
+  constexpr double kLongest = 1e9;  // a year is less
+  return static_cast<std::int64_t>(2e9 * std::clamp(wait_seconds, 0.0, kLongest));
+}
+
+}  // namespace
 
 GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const GpuHost& host,
                      const GpuTraits& traits)
@@ -56,6 +66,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                                .side = side_,
                                                .pools = std::move(pools),
                                                .slots = reinterpret_cast<float*>(slots_.data()),
+                                               .most_ns = most_ns(options_.wait_seconds),
                                                .chosen = host_chosen_.as<ChosenRow>()},
                                     Launch{.stream = stream_.get(),
                                            .chained = traits_.chained && options_.chained,

@@ -1,7 +1,8 @@
 // GpuDevice: residual rows from one GPU to another, and where tokens are.
 //
-// Whose result is wanted records an event, and the queue of who wants it waits for that. The host
-// waits for nothing here but in await_kept().
+// Rows of few-row steps that go ahead are handed over by kernels (kernels/handover.h). Else, whose
+// result is wanted records an event, and the queue of who wants it waits for that. The host waits
+// for nothing here but in await_kept().
 #include "base/check.h"
 #include "device/gpu/plugin/gpu_device.h"
 
@@ -52,8 +53,10 @@ bool GpuDevice::takes_rows_from(GpuDevice& other) {
   }
   other.next_ = this;
   other.use();
-  other.hands_to_next_ =
-      hands_over() && (other.options_.index == options_.index || reaches(options_.index));
+  // Unchained kernels may be those of a second process (docs/gpu-runs.md, "How values pass"), whose
+  // waits no other's may depend on.
+  other.hands_to_next_ = hands_over() && options_.chained &&
+                         (other.options_.index == options_.index || reaches(options_.index));
   other.step_->hand_rows_to(scratch_.handed);
   use();
   return true;
@@ -73,10 +76,16 @@ Status GpuDevice::copy_rows(float* to, const float* from) const {
 void GpuDevice::keep_hidden(int place) {
   CHECK(place >= unmoved(kMostUnderWay - 1) && place < layout_.kept_pieces);
   hands_rows_ = place < 0 && hands_to_next_ && goes_ahead_;
-  if (hands_rows_) note({Block::hand_rows});
+  if (hands_rows_) {
+    shape_.handed = true;
+    note({Block::hand_rows});
+  }
   flush();
   use();
-  if (lost()) return;
+  if (lost()) {
+    hands_rows_ = false;  // nobody should wait for them
+    return;
+  }
   // The piece that was there before is done when its last shard has enqueued it, which may be
   // before the copy.
   if (place >= 0 && next_ != nullptr)
@@ -99,7 +108,8 @@ void GpuDevice::await_kept(int place) {
 // What begin() noted does not touch the rows and goes before.
 void GpuDevice::take_hidden(const Device& from, int place) {
   const auto& other = static_cast<const GpuDevice&>(from);
-  if (other.hands_rows_ && other.inputs_->step() == inputs_->step()) {
+  if (place < 0 && other.hands_rows_ && other.inputs_->step() == inputs_->step()) {
+    shape_.handed = true;
     note({Block::take_rows});
     return;
   }

@@ -101,7 +101,8 @@ HandoverArgs GpuStep::handover(const StepShape& shape, std::byte* place) const {
   return {.hidden = memory_.scratch.hidden,
           .n = std::int64_t{shape.rows} * memory_.spec.n_embd,
           .place = place,
-          .step = memory_.scratch.step};
+          .step = memory_.scratch.step,
+          .most_ns = memory_.most_ns};
 }
 
 Input GpuStep::normed(const float* weight) const {

@@ -35,6 +35,7 @@ struct StepShape {
   int logit_rows = 0;
   int max_context = 0;  // a bound of every position + 1
   Choosing choosing = Choosing::host;
+  bool handed = false;  // rows come from another GPU, or go to one, without a copy (handover.h)
   auto operator<=>(const StepShape&) const = default;
 };
 
@@ -80,6 +81,7 @@ struct StepMemory {
   SideQueue& side;
   std::vector<std::byte*> pools;  // by KV group
   float* slots = nullptr;
+  std::int64_t most_ns = 0;     // that rows of another GPU are waited for
   ChosenRow* chosen = nullptr;  // [2][max_logit_rows], pinned: a step's tokens need no copy
 };
 

@@ -48,7 +48,8 @@ int GpuStep::run_layers() const {
 }
 
 int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape) const {
-  const int most = std::min(kDecodeRows, kMostRunRows * memory_.shard.rows_abreast);
+  const int abreast = shape.handed ? memory_.shard.rows_abreast : 1;
+  const int most = std::min(kDecodeRows, kMostRunRows * abreast);
   if (shape.rows > most || shape.max_sequence_rows != 1) return 0;
   int n = 0;
   for (; n < kMostRunLayers; ++n) {
@@ -164,8 +165,11 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
   const auto row_bytes = as_size(handover_bytes(memory_.spec.n_embd));
   for (int row = 0; row < shape.rows; ++row) {
     const std::size_t at = as_size(row) * row_bytes;
+    // Chained, it might read the step's sequences before they are there: nothing need be between.
+    Launch launch = launch_;
+    launch.chained = launch_.chained && !(handover.takes && row == 0);
     const int error = gpu::run_layers(
-        launch_,
+        launch,
         {.plans = s.run_plans + run_layer_bytes() * static_cast<std::size_t>(run_place(first)),
          .n_layers = layers,
          .hidden = s.hidden,
@@ -174,7 +178,8 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
          .row = row,
          .taken = handover.takes ? s.handed + at : nullptr,
          .handed = handover.hands ? next_handed_ + at : nullptr,
-         .number = static_cast<std::uint32_t>(handover.number)});
+         .number = static_cast<std::uint32_t>(handover.number),
+         .most_ns = memory_.most_ns});
     if (error != 0)
       return status_of(error, fmt::format("layers {} to {}", first, first + layers - 1).c_str());
   }

@@ -1,9 +1,8 @@
 // StepOrder: the steps of devices of this process on one GPU follow each other. Where several hold
-// layers of a model there (`--target-devices cuda:0,cuda:1,cuda:0,cuda:1`), a step of one begins
-// when those of the others that were enqueued before have ended: a run (kernels/run.h) needs every
-// multiprocessor, and of two side by side, each with some of its blocks on the GPU, both would wait
-// for good. What a step waits for besides must have been enqueued before it, so that nothing waits
-// in a circle.
+// ranges of a model's layers there (`--target-turns`), a step of one begins when those of the
+// others that were enqueued before have ended: a run (kernels/run.h) needs every multiprocessor,
+// and of two side by side, each with some of its blocks on the GPU, both would wait for good. What
+// a step waits for besides must have been enqueued before it, so that nothing waits in a circle.
 //
 //   TESSERA_ASSIGN(StepOrder order, StepOrder::join(index));   // by the device, for its life
 //   TESSERA_TRY(order.follow(stream, [&] { return launch_all(); }));
@@ -34,8 +33,9 @@ class StepOrder {
     if (!shared()) return launch();
     const auto turn = begin();
     TESSERA_TRY(wait(stream));
-    TESSERA_TRY(launch());
-    return end(stream);
+    Status launched = launch();
+    Status ended = end(stream);  // of a part, too
+    return launched ? std::move(ended) : std::move(launched);
   }
 
   // What this device has enqueued may never end: nothing may count on having the GPU for itself any
