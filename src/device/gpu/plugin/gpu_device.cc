@@ -8,11 +8,11 @@
 namespace tessera::gpu {
 namespace {
 
-// Of the host's longest wait twice as much: it gives up the GPU that is late, and not the one that
-// waits for it.
+// Of the host's longest wait twice as much, and a second: it gives up the GPU that is late first,
+// and the one that waits for that has not ended with an error, which a process does not survive.
 std::int64_t most_ns(double wait_seconds) {
   constexpr double kLongest = 1e9;  // a year is less
-  return static_cast<std::int64_t>(2e9 * std::clamp(wait_seconds, 0.0, kLongest));
+  return static_cast<std::int64_t>(1e9 + 2e9 * std::clamp(wait_seconds, 0.0, kLongest));
 }
 
 }  // namespace
