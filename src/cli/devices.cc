@@ -1,4 +1,8 @@
 // tessera devices: what can hold layers on this machine, and why something cannot.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "cli/commands.h"
 #include "cli/output.h"
 #include "device/cpu/isa.h"
@@ -10,6 +14,15 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The other GPUs to which it hands rows without a copy.
+std::vector<std::string> hands_rows_to(const GpuVendor& vendor, std::size_t index) {
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < std::min<std::size_t>(vendor.devices.size(), 64); ++i)
+    if (i != index && (vendor.devices[index].hands_rows_to >> i & 1) != 0)
+      names.push_back(fmt::format("{}:{}", vendor.vendor, i));
+  return names;
+}
+
 Json gpu_json(const GpuVendor& vendor, int index, const GpuInfo& info) {
   Json json = {{"device", fmt::format("{}:{}", vendor.vendor, index)},
                {"name", info.name},
@@ -19,7 +32,9 @@ Json gpu_json(const GpuVendor& vendor, int index, const GpuInfo& info) {
                {"free_bytes", info.memory_free},
                {"unified", info.unified},
                {"bytes_per_second", info.bytes_per_second},
-               {"multiprocessors", info.multiprocessors}};
+               {"multiprocessors", info.multiprocessors},
+               {"runs", info.runs},
+               {"hands_rows_to", hands_rows_to(vendor, static_cast<std::size_t>(index))}};
   if (info.refusal[0] != '\0') json["reason"] = info.refusal;
   return json;
 }
@@ -49,9 +64,11 @@ void print_devices(const DeviceInventory& cpu, const std::vector<GpuVendor>& ven
     for (std::size_t i = 0; i < vendor.devices.size(); ++i) {
       const GpuInfo& info = vendor.devices[i];
       const std::string name = fmt::format("{}:{}", vendor.vendor, i);
-      print_out("{:<9}{}, {}, {} of {} free{}\n", name, info.name, info.architecture,
+      const std::vector<std::string> next = hands_rows_to(vendor, i);
+      print_out("{:<9}{}, {}, {} of {} free{}{}\n", name, info.name, info.architecture,
                 format_bytes(info.memory_free), format_bytes(info.memory_total),
-                info.unified ? ", of the machine's memory" : "");
+                info.unified ? ", of the machine's memory" : "",
+                next.empty() ? "" : fmt::format("; hands rows to {}", fmt::join(next, ", ")));
       if (info.refusal[0] != '\0') print_out("{:<9}not used: {}\n", "", info.refusal);
     }
     if (!vendor.problem.empty()) print_out("{:<9}not used: {}\n", vendor.vendor, vendor.problem);

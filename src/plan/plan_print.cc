@@ -322,6 +322,10 @@ std::string remarks(const Plan& plan) {
           "{} leaves {} of weights in the file ({}): page cache beside the budget, read anew for "
           "each use.\n",
           shard.device, format_bytes(shard.file_bytes), shard.file_parts);
+  if (plan.turns > 1)
+    text += fmt::format(
+        "Layers go round the GPUs in {} turns; --target-turns 1 gives each one range.\n",
+        plan.turns);
   if (plan.cut_by == CutBy::times) text += "Layers are cut by their measured times.\n";
   if (plan.cut_by == CutBy::bytes)
     text += fmt::format(

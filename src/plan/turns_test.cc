@@ -71,6 +71,7 @@ TEST(Turns, AreOneRowOfTheTableForEachDevice) {
   const std::string table = plan_table(*plan);
   EXPECT_NE(table.find("0-2 +embedding, 6-8"), std::string::npos) << table;
   EXPECT_NE(table.find("3-5, 9-11 +head"), std::string::npos) << table;
+  EXPECT_NE(table.find("Layers go round the GPUs in 2 turns"), std::string::npos) << table;
 }
 
 TEST(Turns, ShortenTheWaitOfAPrompt) {
