@@ -68,6 +68,11 @@ Result<ShardPlanner::Ends> ShardPlanner::choose_ends() const {
     const std::vector<Holding> held = holdings();
     const std::optional<Ends> ends = balanced_ends({&limits, &held}, {});
     if (ends && (!shared || fit(*ends))) return *ends;
+    if (most_ranges() > 1) {
+      // Ranges of one GPU that each get as much of it as the others.
+      const RangeLimits parts = range_limits(/*divided=*/true);
+      if (const auto even = balanced_ends({&parts, &held}, {}); even && fit(*even)) return *even;
+    }
     if (shared)
       if (const std::optional<Ends> frugal = frugal_ends({&limits, &held})) return *frugal;
     return ends ? *ends : *balanced_ends({}, {});  // plan() says what lacks
@@ -120,13 +125,30 @@ std::optional<ShardPlanner::Ends> ShardPlanner::balanced_ends(const CutLimits& l
   return fastest_ends(legal_, static_cast<int>(devices_.size()), time, options_.prompt_ratio);
 }
 
+// How many ranges a GPU gets, and the GPU that gets most (turns.h).
+std::int64_t ShardPlanner::ranges_of_gpu(int device) const {
+  const DeviceInventory& on = devices_[static_cast<std::size_t>(device)];
+  if (on.kind == DeviceKind::cpu || on.remote) return 1;
+  return std::count_if(devices_.begin(), devices_.end(),
+                       [&](const DeviceInventory& other) { return other.name == on.name; });
+}
+
+std::int64_t ShardPlanner::most_ranges() const {
+  std::int64_t most = 1;
+  for (int i = 0; i < static_cast<int>(devices_.size()); ++i)
+    most = std::max(most, ranges_of_gpu(i));
+  return most;
+}
+
 // A shorter range needs no more than a longer one, so each end is looked for from the one before.
-ShardPlanner::RangeLimits ShardPlanner::range_limits() const {
+ShardPlanner::RangeLimits ShardPlanner::range_limits(bool divided) const {
   const int n = static_cast<int>(devices_.size()), n_layer = spec_.n_layer();
   RangeLimits limits(devices_.size(), std::vector<int>(legal_.size(), 0));
   for (int device = 0; device < n; ++device) {
+    const std::int64_t most = budget(device) / (divided ? ranges_of_gpu(device) : 1);
     const auto holds = [&](LayerRange layers) {
-      return shard(device, layers, Residents::least).free_bytes() >= 0;
+      std::vector<std::int64_t> room = worker_room_;
+      return shard(device, layers, Residents::least, most, room).free_bytes() >= 0;
     };
     const int last = device == 0 ? 0 : n_layer - (n - device);  // where its range begins at most
     int begin = device, end = device;

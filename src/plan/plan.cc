@@ -362,17 +362,26 @@ Result<Plan> make_plan(const Model& model, const Inventory& inventory, const Pla
   TESSERA_TRY(check_turns(model, inventory, options.turns));
   Result<Plan> plan = plan_or_advice(model, inventory, options);
   if (!plan || options.turns == 1) return plan;
-  const bool asked = options.turns > 0;
-  const int turns = asked ? options.turns : free_turns(model, inventory, options);
-  if (turns == 1 || (!asked && plan->experts_leave())) return plan;
-  Result<Plan> turned = plan_in_turns(model, inventory, options, turns);
-  if (asked && !turned && turned.error().code == ErrorCode::exhausted)
-    return Error::make(ErrorCode::exhausted,
-                       "--target-turns {}: each range has scratch memory of its own, for which "
-                       "there is no room; --target-turns 1 fits",
-                       turns);
-  const bool as_good = turned && turned->context >= plan->context && !turned->experts_leave();
-  return asked || as_good ? std::move(turned) : std::move(plan);
+  const auto as_good = [&](const Plan& turned) {
+    return turned.context >= plan->context && (plan->experts_leave() || !turned.experts_leave());
+  };
+  if (options.turns == 0) {
+    if (plan->experts_leave()) return plan;
+    for (int turns = free_turns(model, inventory, options); turns > 1; --turns)
+      if (Result<Plan> turned = plan_in_turns(model, inventory, options, turns);
+          turned && as_good(*turned))
+        return turned;
+    return plan;
+  }
+  Result<Plan> turned = plan_in_turns(model, inventory, options, options.turns);
+  if (turned && !as_good(*turned))
+    turned->warnings.push_back(fmt::format(
+        "Each range of a GPU has scratch memory of its own: with --target-turns 1 {}.",
+        turned->context < plan->context ? fmt::format("the context is {} tokens", plan->context)
+                                        : std::string("all experts stay on the GPUs")));
+  if (turned || turned.error().code != ErrorCode::exhausted) return turned;
+  return Error::make(ErrorCode::exhausted, "--target-turns {}: {}; --target-turns 1 fits",
+                     options.turns, turned.error().message);
 }
 
 double decode_bytes(const Model& model, const DecodeStep& step) {

@@ -100,7 +100,10 @@ class ShardPlanner {
   Result<Ends> choose_ends() const;
   // [device][begin]: where the longest range ends that the device can hold by itself.
   using RangeLimits = std::vector<std::vector<int>>;
-  RangeLimits range_limits() const;
+  // With an equal part of a GPU for each of its ranges, if `divided`.
+  RangeLimits range_limits(bool divided = false) const;
+  std::int64_t ranges_of_gpu(int device) const;
+  std::int64_t most_ranges() const;
   // Bytes that one row reads of each layer, and a token of the head.
   struct LayerReads {
     std::vector<double> others;  // than experts

@@ -19,15 +19,22 @@ constexpr double kRunCrossing_s = 1e-6, kCrossing_s = 5e-6;
 // Of a token's time all crossings may take so much.
 constexpr double kMostOfToken = 0.03;
 
-bool is_gpu_here(const DeviceInventory& device) {
-  return device.kind != DeviceKind::cpu && !device.remote;
+// With memory of its own.
+bool takes_turns(const DeviceInventory& device) {
+  return device.kind != DeviceKind::cpu && !device.remote && device.memory != kHostMemory;
+}
+
+// Ranges that the layers can be cut into.
+std::ptrdiff_t parts_of(const Model& model) {
+  const std::vector<bool> legal = legal_cuts(model.spec());
+  return std::count(legal.begin() + 1, legal.end(), true);
 }
 
 // Whether each hands its rows to the next one, and the last to the first.
 bool hand_rows_round(const std::vector<DeviceInventory>& devices) {
   for (std::size_t i = 0; i < devices.size(); ++i) {
     const DeviceInventory &one = devices[i], &next = devices[(i + 1) % devices.size()];
-    if (!is_gpu_here(one) || one.kind != next.kind || next.number >= 64) return false;
+    if (!takes_turns(one) || one.kind != next.kind || next.number >= 64) return false;
     if ((one.hands_rows_to >> next.number & 1) == 0) return false;
   }
   return true;
@@ -49,11 +56,7 @@ double token_s(const Model& model, const Inventory& inventory) {
 }
 
 // A budget becomes memory that the ranges share by need, as they do what is free.
-void share_budget(DeviceInventory& device, int turns) {
-  if (device.memory == kHostMemory) {  // of others too
-    *device.budget /= turns;
-    return;
-  }
+void share_budget(DeviceInventory& device) {
   device.memory_free = *device.budget;
   device.memory_total = std::max(device.memory_total, *device.budget);
   device.most = std::exchange(device.budget, std::nullopt);
@@ -69,13 +72,13 @@ Status check_turns(const Model& model, const Inventory& inventory, int turns) {
                        "--target-turns {}: GPUs take turns with each other; name several with "
                        "--target-devices",
                        turns);
-  const auto other = std::find_if_not(devices.begin(), devices.end(), is_gpu_here);
+  const auto other = std::find_if_not(devices.begin(), devices.end(), takes_turns);
   if (other != devices.end())
     return Error::make(ErrorCode::invalid,
-                       "--target-turns {}: {} takes no turns; only GPUs of this process do", turns,
-                       other->name);
-  const std::vector<bool> legal = legal_cuts(model.spec());
-  const auto parts = std::count(legal.begin() + 1, legal.end(), true);
+                       "--target-turns {}: {} takes no turns; only GPUs of this process do that "
+                       "have memory of their own",
+                       turns, other->name);
+  const std::ptrdiff_t parts = parts_of(model);
   const auto most = parts / static_cast<std::ptrdiff_t>(devices.size());
   if (turns <= most) return {};
   return Error::make(ErrorCode::invalid,
@@ -89,7 +92,7 @@ Inventory with_turns(const Inventory& inventory, int turns) {
   turned.devices.clear();
   for (int turn = 0; turn < turns; ++turn)
     for (DeviceInventory device : inventory.devices) {
-      if (turns > 1 && device.budget) share_budget(device, turns);
+      if (turns > 1 && device.budget) share_budget(device);
       turned.devices.push_back(std::move(device));
     }
   return turned;
@@ -100,7 +103,8 @@ int free_turns(const Model& model, const Inventory& inventory, const PlanOptions
   if (n < 2 || !hand_rows_round(inventory.devices)) return 1;
   const double crossing_s = all_run(model, inventory, options) ? kRunCrossing_s : kCrossing_s;
   const double crossings = kMostOfToken * token_s(model, inventory) / crossing_s;
-  const int most = std::min(kMostTurns, model.spec().n_layer() / (kLeastLayers * n));
+  const int most = std::min({kMostTurns, model.spec().n_layer() / (kLeastLayers * n),
+                             static_cast<int>(parts_of(model)) / n});
   return std::max(1, static_cast<int>(std::min<double>(most, crossings / n)));
 }
 

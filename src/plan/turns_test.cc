@@ -124,6 +124,25 @@ TEST(Turns, FitABudgetByNeed) {
       << none.error().message;
 }
 
+// Cards of which one has room for a third of the layers only.
+TEST(Turns, FitCardsOfUnlikeRoom) {
+  const auto with = [](std::int64_t first, int turns) {
+    Inventory inventory = turning_gpus(2);
+    inventory.devices[0].budget = first;
+    return make_plan(deep(), inventory, {.context = 256, .prefill_chunk = 16, .turns = turns});
+  };
+  const Result<Plan> plenty = with(40 * kGiB, 2);
+  ASSERT_TRUE(plenty);
+  const ShardPlan &one = plenty->shards[0], &other = plenty->shards[2];
+  const std::int64_t layer = other.weight_bytes / 3 + other.kv_bytes / 3;
+  const Result<Plan> tight = with(one.total_bytes() + other.total_bytes() - 3 * layer, 2);
+  ASSERT_TRUE(tight) << tight.error().message;
+  EXPECT_GE(tight->shards[0].free_bytes(), 0);
+  EXPECT_LT(tight->shards[0].layout.end_layer + tight->shards[2].layout.end_layer -
+                tight->shards[2].layout.first_layer,
+            6);
+}
+
 // A card that is slower with prompts than with tokens has as few layers as with one range.
 TEST(Turns, WeighPromptsByDevices) {
   Inventory inventory = turning_gpus(2);

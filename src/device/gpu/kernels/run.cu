@@ -1,6 +1,5 @@
 #include "device/gpu/kernels/run.h"
 
-#include "device/gpu/kernels/handover.cuh"
 #include "device/gpu/kernels/run_attention.cuh"
 #include "device/gpu/kernels/run_ffn.cuh"
 
@@ -36,7 +35,7 @@ __device__ __forceinline__ void init(const RunArgs& args) {
 // but this run: ahead of what the kernels before this one leave.
 __device__ __forceinline__ void feed_all(const RunArgs& args, int lane) {
   Shared* s = shared();
-  Feeder feeder(lane);
+  Feeder feeder(args, lane);
   const auto* plans = reinterpret_cast<const LayerPlans*>(args.plans);
   feeder.describe(plans, 0);
 #pragma unroll 1

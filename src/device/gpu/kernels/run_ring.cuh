@@ -1,7 +1,7 @@
 // How the bytes of a run come to a block: one warp asks for what the plans say, entry after entry,
 // into a ring in shared memory, and 16 others read them and give the room back.
 //
-//   Feeder feeder(lane);  feeder.describe(plans, i);  feeder.feed(i);       // one warp
+//   Feeder feeder(args, lane);  feeder.describe(plans, i);  feeder.feed(i);       // one warp
 //   const int at = reader.entry(0);  ...  reader.release(1, lane);           // the others
 //
 // Places in shared memory are passed as offsets, to products as addresses of 32 bits (address_of):
@@ -10,6 +10,8 @@
 #pragma once
 
 #include "device/gpu/kernels/attention_span.cuh"
+#include "device/gpu/kernels/handover.cuh"
+#include "device/gpu/kernels/run.h"
 #include "device/gpu/kernels/run_plan.h"
 #include "device/gpu/kernels/run_values.cuh"
 #include "device/gpu/kernels/select.cuh"
@@ -169,7 +171,7 @@ __device__ __forceinline__ KvHead page_places(int kv_head) {
 
 class Feeder {
  public:
-  __device__ explicit Feeder(int lane) : lane_(lane) {}
+  __device__ Feeder(const RunArgs& args, int lane) : args_(args), lane_(lane) {}
 
   // Asks for the description of layer i of the run.
   __device__ __forceinline__ void describe(const LayerPlans* plans, int i) {
@@ -280,12 +282,16 @@ class Feeder {
   }
 
   // What waits for readers must not lose patience while they wait for the kernels before this one,
-  // which may wait for the host.
+  // which may wait for the host, or for a row of another GPU.
   __device__ __forceinline__ void after_others() {
-    if (!others_done_) chain_wait();
+    if (others_done_) return;
+    chain_wait();
+    if (args_.taken != nullptr)
+      take_value(reinterpret_cast<const Handed*>(args_.taken), args_.number, args_.most_ns);
     others_done_ = true;
   }
 
+  const RunArgs& args_;
   int lane_;
   bool others_done_ = false;
   int head_ = 0, used_ = 0;

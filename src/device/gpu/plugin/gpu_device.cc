@@ -86,8 +86,9 @@ Status GpuDevice::begin_runs() {
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());
-  host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has one or two rows",
-                         name_, step_->run_layers(), layout_.end_layer - layout_.first_layer));
+  host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
+                         name_, step_->run_layers(), layout_.end_layer - layout_.first_layer,
+                         std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast)));
   return {};
 }
 
