@@ -24,47 +24,38 @@ RunnerOptions on(const std::vector<DeviceName>& devices) {
   return options;
 }
 
-// Steps of one row to many, over two GPUs and three.
+// Steps of one row to many, over so many GPUs in turns; false where they are not there.
+bool have_the_bits_of_one(const TypedModel& file, int count, int turns) {
+  const std::vector<DeviceName> devices = gpus(count);
+  if (devices.empty()) return false;
+  SCOPED_TRACE(fmt::format("{} GPUs, {} turns", count, turns));
+  ModelRunner one(file.path(), on({devices[0]}));
+  RunnerOptions options = on(devices);
+  options.turns = turns;
+  ModelRunner all(file.path(), options);
+  EXPECT_TRUE(one.ready() && all.ready());
+  if (!one.ready() || !all.ready()) return true;
+  const std::vector<ShardPlan>& shards = all.plan().shards;
+  EXPECT_EQ(shards.size(), static_cast<std::size_t>(count * turns));
+  for (const ShardPlan& shard : shards)
+    EXPECT_EQ(shard.layout.kept_pieces, shard.layout.head ? 0 : ring_pieces(count * turns));
+  const std::vector<TokenId> ids = some_tokens(11);
+  for (const int chunk : {1, 7, 11})
+    EXPECT_TRUE(all.logits(ids, chunk) == one.logits(ids, chunk)) << chunk;
+  return true;
+}
+
 TEST(GpuPeers, HaveTheBitsOfOne) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4"});
-  const std::vector<TokenId> ids = some_tokens(11);
-  for (const int count : {2, 3}) {
-    const std::vector<DeviceName> devices = gpus(count);
-    if (devices.empty()) {
-      if (count == 2) GTEST_SKIP() << "no second GPU to test on";
-      break;
-    }
-    ModelRunner one(file.path(), on({devices[0]}));
-    ModelRunner all(file.path(), on(devices));
-    ASSERT_TRUE(one.ready() && all.ready());
-    ASSERT_EQ(all.plan().shards.size(), devices.size());
-    for (int i = 0; i < count; ++i)
-      EXPECT_EQ(all.plan().shards[static_cast<std::size_t>(i)].layout.kept_pieces,
-                i + 1 < count ? ring_pieces(count) : 0);
-    for (const int chunk : {1, 7, 11})
-      EXPECT_TRUE(all.logits(ids, chunk) == one.logits(ids, chunk)) << count << ", " << chunk;
-  }
+  if (!have_the_bits_of_one(file, 2, 1)) GTEST_SKIP() << "no second GPU to test on";
+  have_the_bits_of_one(file, 3, 1);
 }
 
 // Each GPU has several ranges of layers, in turns with the others'.
 TEST(GpuPeers, HaveTheSameBitsInTurns) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=7"});
-  const std::vector<TokenId> ids = some_tokens(11);
-  for (const int count : {2, 3}) {
-    const std::vector<DeviceName> devices = gpus(count);
-    if (devices.empty()) {
-      if (count == 2) GTEST_SKIP() << "no second GPU to test on";
-      break;
-    }
-    ModelRunner one(file.path(), on({devices[0]}));
-    RunnerOptions options = on(devices);
-    options.turns = 5 - count;
-    ModelRunner turns(file.path(), options);
-    ASSERT_TRUE(one.ready() && turns.ready());
-    ASSERT_EQ(turns.plan().shards.size(), static_cast<std::size_t>(count * options.turns));
-    for (const int chunk : {1, 7, 11})
-      EXPECT_TRUE(turns.logits(ids, chunk) == one.logits(ids, chunk)) << count << ", " << chunk;
-  }
+  if (!have_the_bits_of_one(file, 2, 3)) GTEST_SKIP() << "no second GPU to test on";
+  have_the_bits_of_one(file, 3, 2);
 }
 
 // Each GPU asks the host for its layers' experts in the midst of a step, or reads them itself and
