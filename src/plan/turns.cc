@@ -25,7 +25,7 @@ bool takes_turns(const DeviceInventory& device) {
 }
 
 // Ranges that the layers can be cut into.
-std::ptrdiff_t parts_of(const Model& model) {
+std::ptrdiff_t layer_parts(const Model& model) {
   const std::vector<bool> legal = legal_cuts(model.spec());
   return std::count(legal.begin() + 1, legal.end(), true);
 }
@@ -78,7 +78,7 @@ Status check_turns(const Model& model, const Inventory& inventory, int turns) {
                        "--target-turns {}: {} takes no turns; only GPUs of this process do that "
                        "have memory of their own",
                        turns, other->name);
-  const std::ptrdiff_t parts = parts_of(model);
+  const std::ptrdiff_t parts = layer_parts(model);
   const auto most = parts / static_cast<std::ptrdiff_t>(devices.size());
   if (turns <= most) return {};
   return Error::make(ErrorCode::invalid,
@@ -104,7 +104,7 @@ int free_turns(const Model& model, const Inventory& inventory, const PlanOptions
   const double crossing_s = all_run(model, inventory, options) ? kRunCrossing_s : kCrossing_s;
   const double crossings = kMostOfToken * token_s(model, inventory) / crossing_s;
   const int most = std::min({kMostTurns, model.spec().n_layer() / (kLeastLayers * n),
-                             static_cast<int>(parts_of(model)) / n});
+                             static_cast<int>(layer_parts(model)) / n});
   return std::max(1, static_cast<int>(std::min<double>(most, crossings / n)));
 }
 
