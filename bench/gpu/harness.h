@@ -287,6 +287,7 @@ inline void in_parallel(int n, const std::function<void(int)>& fn) {
 // The families of tests; each prints what failed.
 void test_projections();
 void test_elementwise();
+void test_handover();
 void test_attention();
 void test_gated_delta();
 void test_ffn();

@@ -1,6 +1,7 @@
 // Checks every kernel against scalar arithmetic on random inputs. Ends with a count of failures.
 //
-//   kernel_test [projections | elementwise | attention | delta | ffn | runs | together | choices]
+//   kernel_test [projections | elementwise | handover | attention | delta | ffn | runs | together |
+//                choices]
 #include <cstring>
 
 #include "harness.h"
@@ -17,6 +18,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
   };
   run("elementwise", test_elementwise);
+  run("handover", test_handover);
   run("projections", test_projections);
   run("delta", test_gated_delta);
   run("attention", test_attention);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "device/gpu/kernels/gemm.cuh"
-#include "device/gpu/kernels/handover.h"
 #include "device/token_choice.h"
 #include "harness.h"
 
@@ -462,37 +461,8 @@ void test_projections() {
   test_small_values(seed += 10);
 }
 
-// Rows that are looked for on one queue before another sends them, twice to the same place. Not the
-// first of all: the driver loads a kernel when nothing runs.
-void test_handover() {
-  if (!hands_over()) return;
-  Runner sends(256), takes(256);
-  takes.launch.chained = false;
-  constexpr std::int64_t kMost = 10'000'000'000;
-  Random random(77);
-  for (const int n : {1, 1000, 8 * 2048}) {
-    const auto size = static_cast<std::size_t>(n);
-    DeviceArray<std::byte> place(static_cast<std::size_t>(handover_bytes(n)));
-    for (const std::int32_t number : {1, 2}) {
-      const std::vector<float> rows = random.normals(size);
-      DeviceArray<std::int32_t> step(std::vector<std::int32_t>{number});
-      DeviceArray<float> from(rows), to(size);
-      GPU_OK(TESSERA_GPU_API(DeviceSynchronize)());
-      const HandoverArgs taken{to.data(), n, place.data(), step.data(), kMost};
-      if (number == 2) GPU_OK(take_rows(takes.launch, taken));
-      GPU_OK(hand_rows(sends.launch, {from.data(), n, place.data(), step.data()}));
-      if (number == 1) GPU_OK(take_rows(takes.launch, taken));
-      takes.sync();
-      sends.sync();
-      check("handover of " + std::to_string(n) + ", step " + std::to_string(number),
-            to.get() == rows);
-    }
-  }
-}
-
 void test_elementwise() {
   test_inputs();
-  test_handover();
   Runner runner(256);
   const int half = 32;
   std::vector<float> freq;
