@@ -16,12 +16,10 @@
 namespace tessera::gpu {
 namespace {
 
-constexpr int kHead = 128;  // dim_k and dim_v
 constexpr int kWarps = 16, kThreads = kWarps * kWarp;
 constexpr int kOwn = kHead / kWarps;  // columns a warp
-constexpr int kParts = kHead / kWarp;
 constexpr int kChannels = 3 * kHead;
-static_assert(kOwn == 2 * kColumns && kParts == 4 && kThreads - kChannels == kHead);
+static_assert(kOwn == 2 * kColumns && kThreads - kChannels == kHead);
 
 constexpr int kGateSupers = 8;  // of a row that alpha and beta are products of: a warp each
 static_assert(2 * kGateSupers == kWarps);
@@ -118,60 +116,19 @@ __device__ __forceinline__ GateInputs made_gates(const GateProducts& of, const R
   return {alpha * factor, beta * factor};
 }
 
-// A lane's parts of q and k, both of length 1 but for q's scale.
-struct Keys {
-  float q[kParts], k[kParts];
-};
-__device__ __forceinline__ Keys load_keys(const Room& room, int lane) {
-  Keys keys;
-  float qq = 0, kk = 0;
-  load_column<kParts>(room.convolved, kHead, lane, keys.q);
-  load_column<kParts>(room.convolved + kHead, kHead, lane, keys.k);
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) {
-    qq = fmaf(keys.q[i], keys.q[i], qq);
-    kk = fmaf(keys.k[i], keys.k[i], kk);
-  }
-  const float q_scale = 1.0f / sqrtf(static_cast<float>(kHead));
-  const float q_factor = q_scale * inverse_root(warp_sum(qq) + kL2Eps);
-  const float k_factor = inverse_root(warp_sum(kk) + kL2Eps);
-#pragma unroll
-  for (int i = 0; i < kParts; ++i) keys.q[i] *= q_factor, keys.k[i] *= k_factor;
-  return keys;
-}
-
 // kColumns columns of S from `column` on, stepped and stored; what q reads of them to room.out.
 __device__ __forceinline__ void step_columns(const Keys& keys, const DeltaGates& gates, int column,
                                              int lane, float* state, Room& room) {
-  float S[kColumns][kParts], read[kColumns];
+  float S[kColumns][kParts];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) load_column<kParts>(room.state[column + j], kHead, lane, S[j]);
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-    read[j] = 0;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) read[j] = fmaf(S[j][i], keys.k[i], read[j]);
-  }
-  // A lane makes one column's delta, for all lanes.
-  constexpr int kLanes = kWarp / kColumns;
-  const float v = room.convolved[2 * kHead + column + lane / kLanes];
-  const float own = gates.beta * (v - gates.decay * spread_sums(read, lane));
-#pragma unroll
-  for (int j = 0; j < kColumns; ++j) {
-    const float delta = shuffle(own, j * kLanes);
-    read[j] = 0;
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      S[j][i] = fmaf(keys.k[i], delta, S[j][i] * gates.decay);
-      read[j] = fmaf(S[j][i], keys.q[i], read[j]);
-    }
-  }
+  const float out =
+      stepped(S, keys, gates, room.convolved[2 * kHead + column + lane / kColumnLanes], lane);
 #pragma unroll
   for (int j = 0; j < kColumns; ++j)
     store_once(state + (column + j) * kHead + kParts * lane,
                make_float4(S[j][0], S[j][1], S[j][2], S[j][3]));
-  const float out = spread_sums(read, lane);
-  if (lane % kLanes == 0) room.out[column + lane / kLanes] = out;
+  if (lane % kColumnLanes == 0) room.out[column + lane / kColumnLanes] = out;
 }
 
 // The head as round_rows() rounds it, by one warp: half a super-block, by its lower half.
@@ -235,7 +192,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   __syncthreads();
   if (makes) inputs = made_gates(args.gates, room);
   const DeltaGates gates = gates_of(a, bias, inputs.alpha, inputs.beta);
-  const Keys keys = load_keys(room, lane);
+  const Keys keys = load_keys(room.convolved, room.convolved + kHead, lane);
   copy_wait<1>();
   step_columns(keys, gates, column, lane, state, room);
   copy_wait<0>();

@@ -73,4 +73,61 @@ __device__ __forceinline__ void store_column(float* to, int dim_k, int lane,
   }
 }
 
+// --- Heads of 128 x 128 ---
+
+inline constexpr int kHead = 128;  // dim_k and dim_v
+inline constexpr int kParts = kHead / kWarp;
+static_assert(kParts == 4);
+
+// A lane's parts of q and k, both of length 1 but for q's scale.
+struct Keys {
+  float q[kParts], k[kParts];
+};
+// Of convolved values in shared memory.
+__device__ __forceinline__ Keys load_keys(const float* q, const float* k, int lane) {
+  Keys keys;
+  float qq = 0, kk = 0;
+  load_column<kParts>(q, kHead, lane, keys.q);
+  load_column<kParts>(k, kHead, lane, keys.k);
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) {
+    qq = fmaf(keys.q[i], keys.q[i], qq);
+    kk = fmaf(keys.k[i], keys.k[i], kk);
+  }
+  const float q_scale = 1.0f / sqrtf(static_cast<float>(kHead));
+  const float q_factor = q_scale * inverse_root(warp_sum(qq) + kL2Eps);
+  const float k_factor = inverse_root(warp_sum(kk) + kL2Eps);
+#pragma unroll
+  for (int i = 0; i < kParts; ++i) keys.q[i] *= q_factor, keys.k[i] *= k_factor;
+  return keys;
+}
+
+// Lanes that have a column's sums in common, where a warp steps kColumns.
+inline constexpr int kColumnLanes = kWarp / kColumns;
+
+// Steps columns of S; `v`: of column lane / kColumnLanes, of which q's product with it is returned.
+__device__ __forceinline__ float stepped(float (&S)[kColumns][kParts], const Keys& keys,
+                                         const DeltaGates& gates, float v, int lane) {
+  float read[kColumns];
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    read[j] = 0;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) read[j] = fmaf(S[j][i], keys.k[i], read[j]);
+  }
+  // A lane makes one column's delta, for all lanes.
+  const float own = gates.beta * (v - gates.decay * spread_sums(read, lane));
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    const float delta = shuffle(own, j * kColumnLanes);
+    read[j] = 0;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      S[j][i] = fmaf(keys.k[i], delta, S[j][i] * gates.decay);
+      read[j] = fmaf(S[j][i], keys.q[i], read[j]);
+    }
+  }
+  return spread_sums(read, lane);
+}
+
 }  // namespace tessera::gpu

@@ -80,7 +80,7 @@ __device__ __forceinline__ void stream_block(const StreamArgs& stream, char* sha
   const int first = static_cast<int>(blockIdx.y) * kCols, n = min(kCols, args.rows - first);
   team_begins<kParts>();
   const Team<kParts> team(stream.cut);
-  const Line line = line_of<kPair>(stream, team);
+  const Line<kParts> line = line_of<kPair>(stream, team);
   const int tiles = stream.cut.units.of(team.index) * (kPair ? 2 : 1);
   Run<kCols, kPair, kParts> run(stream, team, line, warp, lane);
   run.start();
@@ -97,8 +97,8 @@ __device__ __forceinline__ void stream_block(const StreamArgs& stream, char* sha
   const int turn = kPair ? (thread + kWarps * kWarp / 2) % (kWarps * kWarp) : thread;
   const Target<kCols> own(stream, team, results, turn, tiles, first, n);
   const float before = own.to != nullptr && own.add ? *own.to : 0.0f;
-  const Sums<kCols, kParts> sums(shared + args.room.bytes, tiles);
-  run.multiply(shared, warp, sums);
+  const Sums<kCols, kParts> sums(shared + args.room.bytes, tiles, stream.cut.pieces);
+  run.multiply(shared, sums);
   if (has_plain) plain_part<kCols>(args, plain, first, n, sums.plain);
   __syncthreads();
   if constexpr (kParts > 1) give_sums<kCols>(team, results, tiles, sums);
@@ -157,20 +157,25 @@ int stream_teams(const Launch& launch, int units, int supers) {
 StreamCut stream_cut(const Launch& launch, const SuperArgs& args, int six_units) {
   const int units = args.units, parts = stream_parts(launch, args.supers);
   const int teams = stream_teams(launch, units, args.supers), supers = args.supers / parts;
+  const int each = parts > 1 ? kPiece<2> : kPiece<1>, pieces = (supers + each - 1) / each;
   const auto dealt = [&](int n) { return Dealt{n / teams, n % teams}; };
+  const auto inverse = [](int n) { return (1u << 31) / static_cast<unsigned>(n) + 1; };
   return {.parts = parts,
           .teams = teams,
           .supers = supers,
           .units = dealt(units),
           .six = dealt(six_units),
-          .inverse = (1u << 31) / static_cast<unsigned>(supers) + 1,
+          .pieces = pieces,
+          .inverse = inverse(supers),
+          .pieces_inverse = inverse(pieces),
           .plain_from = units % teams * parts};
 }
 
 template <int kCols>
 int sums_bytes(const StreamArgs& args, bool pair) {
   const int tiles = (args.cut.units.each + (args.cut.units.more > 0 ? 1 : 0)) * (pair ? 2 : 1);
-  return args.cut.parts > 1 ? Sums<kCols, 2>::bytes(tiles) : Sums<kCols, 1>::bytes(tiles);
+  return args.cut.parts > 1 ? Sums<kCols, 2>::bytes(tiles, args.cut.pieces)
+                            : Sums<kCols, 1>::bytes(tiles, args.cut.pieces);
 }
 
 // Of `columns` rows those columns that one block of a team has, and all squares.

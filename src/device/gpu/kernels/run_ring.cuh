@@ -3,20 +3,14 @@
 //
 //   Feeder feeder(args, lane);  feeder.describe(plans, i);  feeder.feed(i);       // one warp
 //   const int at = reader.entry(0);  ...  reader.release(1, lane);           // the others
-//
-// Places in shared memory are passed as offsets, to products as addresses of 32 bits (address_of):
-// a call that is given a pointer does not know that it is one to shared memory, and reads it by
-// longer and slower ways.
 #pragma once
 
 #include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/handover.cuh"
 #include "device/gpu/kernels/run.h"
 #include "device/gpu/kernels/run_plan.h"
-#include "device/gpu/kernels/run_values.cuh"
+#include "device/gpu/kernels/run_supers.cuh"
 #include "device/gpu/kernels/select.cuh"
-#include "device/gpu/kernels/shared_memory.cuh"
-#include "device/gpu/kernels/supers.cuh"
 
 namespace tessera::gpu::run {
 
@@ -102,53 +96,19 @@ struct Shared {
 
 #ifdef TESSERA_GPU_WGMMA
 
-// Unsigned: the compiler does not know that threads are not below zero, and rounds quotients.
-__device__ __forceinline__ int this_warp() {
-  return static_cast<int>(threadIdx.x / static_cast<unsigned>(kWarp));
-}
-__device__ __forceinline__ int this_lane() {
-  return static_cast<int>(threadIdx.x % static_cast<unsigned>(kWarp));
-}
-
-__device__ __forceinline__ char* shared_bytes() {
-  TESSERA_DYNAMIC_SHARED(char, memory);
-  return memory;
-}
 __device__ __forceinline__ Shared* shared() {
   return reinterpret_cast<Shared*>(shared_bytes() + kRingBytes);
-}
-__device__ __forceinline__ int offset_of(const void* at) {
-  return static_cast<int>(shared_address(at) - shared_address(shared_bytes()));
-}
-
-__device__ __forceinline__ std::uint32_t address_of(int offset) {
-  return shared_address(shared_bytes()) + static_cast<std::uint32_t>(offset);
 }
 // Of a rounded super-block.
 __device__ __forceinline__ std::uint32_t row_address(int index) {
   return shared_address(shared()->row) + static_cast<std::uint32_t>(index * kSuperBytes);
 }
-template <typename T>
-__device__ __forceinline__ T load_shared(std::uint32_t at) {
-  return *static_cast<const T*>(__cvta_shared_to_generic(at));
-}
-
 // The calling warp's.
 __device__ __forceinline__ Progress& progress() {
   return shared()->progress[this_warp()];
 }
 __device__ __forceinline__ const Layer& this_layer() {
   return shared()->layers[progress().layer % kLayersAhead];
-}
-
-// What a run reads once shall not push out of L2 what passes between blocks.
-__device__ __forceinline__ void copy_once(std::uint32_t to, const void* from, int bytes,
-                                          std::uint32_t barrier) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
-      "[%1], %2, [%3], %4;" ::"r"(to),
-      "l"(from), "r"(bytes), "r"(barrier), "l"(kEvictFirst)
-      : "memory");
 }
 
 // Of a step's row: unit u is KV head u % 2 and span u / 2 (sizes.h). `index` at `spans` or above:

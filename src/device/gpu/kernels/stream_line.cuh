@@ -8,8 +8,9 @@
 // block's units' super-blocks, one unit after another, make one line, which the warps cut into runs
 // of equal cost. So no warp waits for another before the end.
 //
-// Where a unit is cut, its warps' sums are added in the order of the warps, then the blocks': an
-// order that the shapes and the number of blocks fix, the same for one row and for eight.
+// A unit's columns go in pieces of kPiece super-blocks, whose sums are added in their order, then
+// the blocks': an order that the shapes alone fix, the same for one row and for eight, whoever has
+// a piece, and that of dense_run.h.
 #pragma once
 
 #include "device/gpu/kernels/project_supers.cuh"
@@ -19,6 +20,9 @@ namespace tessera::gpu {
 inline constexpr int kStreamWarps = 16;
 // Cost of a super-block.
 inline constexpr int kSixCost = 3, kFourCost = 2;
+// Super-blocks whose sum is one number. A block that has all columns keeps fewer, longer ones.
+template <int kParts>
+inline constexpr int kPiece = kParts > 1 ? 2 : 8;
 
 // Of n things each team has `each`, and the first `more` teams have one more.
 struct Dealt {
@@ -29,8 +33,10 @@ struct Dealt {
 struct StreamCut {
   int parts, teams, supers;  // blocks a team; of a block's part of a row
   Dealt units, six;          // of Q6_K: they come first
-  unsigned inverse;  // 2^31 / supers + 1: quotients are exact while tiles * supers^2 < 2^31
-  int plain_from;    // the block that has the first plain unit
+  int pieces;  // of a unit in a block
+  // 2^31 / n + 1 of supers and of pieces: quotients are exact while units * n^2 < 2^31.
+  unsigned inverse, pieces_inverse;
+  int plain_from;  // the block that has the first plain unit
 };
 
 struct StreamArgs {
@@ -68,19 +74,29 @@ __device__ __forceinline__ Place tile_at(const StreamArgs& args, const Team<kPar
   return place_of(args.of, team.index + tile * team.count);
 }
 
+__device__ __forceinline__ int quotient(int of, unsigned inverse) {
+  return static_cast<int>(std::uint64_t{static_cast<unsigned>(of)} * inverse >> 31);
+}
+
+template <int kParts>
 struct Line {
-  int six, four;  // super-blocks of Q6_K, then of Q4_K
-  // Where a warp's run begins; kStreamWarps: where the line ends.
+  int six, four;  // tiles of Q6_K, then of Q4_K
+  const StreamCut& cut;
+  // The super-block at which a warp's run begins; kStreamWarps: where the line ends.
   __device__ __forceinline__ int bound(int warp) const {
-    const int at = (kSixCost * six + kFourCost * four) * warp / kStreamWarps;
-    return at <= kSixCost * six ? at / kSixCost : six + (at - kSixCost * six) / kFourCost;
+    const int sixes = six * cut.pieces, fours = four * cut.pieces;
+    const int at = (kSixCost * sixes + kFourCost * fours) * warp / kStreamWarps;
+    const int piece =
+        at <= kSixCost * sixes ? at / kSixCost : sixes + (at - kSixCost * sixes) / kFourCost;
+    const int tile = quotient(piece, cut.pieces_inverse);
+    return tile * cut.supers + (piece - tile * cut.pieces) * kPiece<kParts>;
   }
 };
 template <bool kPair, int kParts>
-__device__ __forceinline__ Line line_of(const StreamArgs& args, const Team<kParts>& team) {
-  const int of_unit = team.supers * (kPair ? 2 : 1);
+__device__ __forceinline__ Line<kParts> line_of(const StreamArgs& args, const Team<kParts>& team) {
   const int units = args.cut.units.of(team.index), six = args.cut.six.of(team.index);
-  return {six * of_unit, (units - six) * of_unit};
+  constexpr int kTiles = kPair ? 2 : 1;
+  return {six * kTiles, (units - six) * kTiles, args.cut};
 }
 
 // A place in the line.
@@ -88,8 +104,7 @@ struct Cursor {
   int tile, super;
   template <int kParts>
   static __device__ __forceinline__ Cursor of(int at, const Team<kParts>& team) {
-    const int tile =
-        static_cast<int>(std::uint64_t{static_cast<unsigned>(at)} * team.inverse >> 31);
+    const int tile = quotient(at, team.inverse);
     return {tile, at - tile * team.supers};
   }
   __device__ __forceinline__ void advance(int supers) {
@@ -99,33 +114,31 @@ struct Cursor {
   }
 };
 
-// What the warps leave of the tiles: the sums of tile and warp in slot tile + warp, which along a
-// line no other pair has. `given`: the tiles' sums that the team's other block has sent.
+// What the warps leave of the tiles: a sum of each piece. `given`: the tiles' sums that the team's
+// other block has sent.
 template <int kCols, int kParts>
 struct Sums {
-  static constexpr int kPlain = kStreamWarps * kPlainShare<kCols>;
-  float *plain, *slots, *given;  // plain: the warps' shares of a plain unit
-  int *first, *last;             // a tile's warps
-  __device__ Sums(char* shared, int tiles)
-      : plain(reinterpret_cast<float*>(shared)), slots(plain + kPlain),
-        given(slots + (tiles + kStreamWarps) * kTileRows * kCols),
-        first(reinterpret_cast<int*>(given + (kParts - 1) * tiles * kTileRows * kCols)),
-        last(first + tiles) {}
-  static int bytes(int tiles) {
-    return (kPlain + (kParts * tiles + kStreamWarps) * kTileRows * kCols + 2 * tiles) * 4;
+  static constexpr int kPlain = kStreamWarps * kPlainShare<kCols>, kEach = kTileRows * kCols;
+  float *plain, *sums, *given;  // plain: the warps' shares of a plain unit
+  int pieces;
+  __device__ Sums(char* shared, int tiles, int of_tile)
+      : plain(reinterpret_cast<float*>(shared)), sums(plain + kPlain),
+        given(sums + tiles * of_tile * kEach), pieces(of_tile) {}
+  static int bytes(int tiles, int of_tile) {
+    return (kPlain + (of_tile + kParts - 1) * tiles * kEach) * 4;
   }
-  __device__ __forceinline__ float* slot(int tile, int warp) const {
-    return slots + (tile + warp) * kTileRows * kCols;
+  __device__ __forceinline__ float* piece(int tile, int index) const {
+    return sums + (tile * pieces + index) * kEach;
   }
   // Of a row of the tile and a column: the block's, and the team's.
   __device__ __forceinline__ float share(int tile, int at) const {
     float sum = 0;
-    for (int warp = first[tile]; warp <= last[tile]; ++warp) sum += slot(tile, warp)[at];
+    for (int i = 0; i < pieces; ++i) sum += piece(tile, i)[at];
     return sum;
   }
   __device__ __forceinline__ float total(int tile, int at) const {
     float sum = share(tile, at);
-    if constexpr (kParts > 1) sum += given[tile * kTileRows * kCols + at];
+    if constexpr (kParts > 1) sum += given[tile * kEach + at];
     return sum;
   }
 };

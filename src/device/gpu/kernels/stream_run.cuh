@@ -28,10 +28,10 @@ struct Run {
   RawSuper raw[2];
 
   __device__ __forceinline__ Run(const StreamArgs& of, const Team<kParts>& blocks,
-                                 const Line& line, int warp, int this_lane)
+                                 const Line<kParts>& line, int warp, int this_lane)
       : args(of), team(blocks), begin(line.bound(warp)), end(line.bound(warp + 1)),
         lane(this_lane) {
-    middle = max(begin, min(end, line.six));
+    middle = max(begin, min(end, line.six * of.cut.supers));
   }
 
   template <BlockType kType>
@@ -59,19 +59,17 @@ struct Run {
     prefetch_super(place.segment->w, place.tile, team.begin + ahead.super, lane);
   }
 
-  // Behind super-block number `at` of the part from `from` to `to`: where a tile ends, or the part.
-  __device__ __forceinline__ void end_tile(const Cursor& cursor, int at, int from, int to, int warp,
-                                           typename SumsOf<kCols>::Type& sums,
-                                           const Sums<kCols, kParts>& out) const {
-    const bool ends = cursor.super + 1 == team.supers;
-    if (!ends && at + 1 != to) return;
-    put_sums(sums, lane, out.slot(cursor.tile, warp));
-    if (lane == 0 && at - cursor.super >= from) out.first[cursor.tile] = warp;
-    if (lane == 0 && ends) out.last[cursor.tile] = warp;
+  // Behind the super-block at the cursor: where a piece ends, as runs do.
+  __device__ __forceinline__ void end_piece(const Cursor& cursor,
+                                            typename SumsOf<kCols>::Type& sums,
+                                            const Sums<kCols, kParts>& out) const {
+    constexpr int kN = kPiece<kParts>;
+    if (cursor.super % kN != kN - 1 && cursor.super + 1 != team.supers) return;
+    put_sums(sums, lane, out.piece(cursor.tile, cursor.super / kN));
     sums = {};
   }
   template <BlockType kType>
-  __device__ __forceinline__ void multiply(int from, int to, const char* rows, int warp,
+  __device__ __forceinline__ void multiply(int from, int to, const char* rows,
                                            const Sums<kCols, kParts>& out) {
     Cursor cursor = Cursor::of(from, team);
     typename SumsOf<kCols>::Type sums;
@@ -82,21 +80,17 @@ struct Run {
         if (at >= to) break;
         dot_stream<kType>(raw[i], rows + cursor.super * kSuperBytes, args.of.room, lane, sums);
         if (at + 2 < to) fetch<kType>(i);
-        end_tile(cursor, at, from, to, warp, sums, out);
+        end_piece(cursor, sums, out);
         cursor.advance(team.supers);
       }
   }
 
-  __device__ __forceinline__ void multiply(const char* rows, int warp,
-                                           const Sums<kCols, kParts>& out) {
-    // An empty run counts as zeros.
-    if (begin == end)
-      put_sums(typename SumsOf<kCols>::Type{}, lane, out.slot(Cursor::of(begin, team).tile, warp));
+  __device__ __forceinline__ void multiply(const char* rows, const Sums<kCols, kParts>& out) {
     if (begin < middle) {
-      multiply<BlockType::Q6_K>(begin, middle, rows, warp, out);
+      multiply<BlockType::Q6_K>(begin, middle, rows, out);
       if (middle < end) fetch_first<BlockType::Q4_K>(middle, end);
     }
-    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, warp, out);
+    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, out);
   }
 };
 

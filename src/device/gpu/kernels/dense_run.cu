@@ -1,0 +1,264 @@
+#include "device/gpu/kernels/dense_run.h"
+
+#include "device/gpu/kernels/dense_run_rows.cuh"
+#include "device/gpu/kernels/ffn.cuh"
+
+namespace tessera::gpu {
+namespace dense_run {
+namespace {
+
+static_assert(kSharedBytes <= 227 * 1024);
+
+#ifdef TESSERA_GPU_WGMMA
+
+// --- What a tile's sums come to ---
+
+// Of a row of the block's tile: the turns' sums, of each half of the columns, as blocks of a team
+// would have them.
+__device__ __forceinline__ float total_of(int sum, int turns, int row) {
+  const float(*at)[kTileRows] = shared()->sums + sum;
+  float halves[2] = {0, 0};
+#pragma unroll
+  for (int half = 0; half < 2; ++half)
+#pragma unroll 4
+    for (int i = 0; i < turns / 2; ++i) halves[half] += at[half * (turns / 2) + i][row];
+  return halves[0] + halves[1];
+}
+// 1 / rms of the residual.
+static __device__ __noinline__ float residual_factor(int supers, float eps) {
+  float sum = 0;
+#pragma unroll 4
+  for (int i = 0; i < supers; ++i) sum += shared()->squares[i];
+  return inverse_root(sum / static_cast<float>(supers * kSuperCols) + eps);
+}
+
+struct Tile {
+  int stage, local, tile;
+  unsigned number;
+};
+
+__device__ __forceinline__ void end_in(const Args& args, const LayerPlace& place, const Tile& t,
+                                       int embd, int lane) {
+  const Layer& l = place.layer();
+  const float factor = residual_factor(embd, l.eps);
+  if (lane >= kTileRows) return;
+  const float value =
+      __fmul_rn(total_of(kOutSums + t.local * (embd / kTogether), embd / kTogether, lane), factor);
+  const int row = t.tile * kTileRows + lane;
+  if (!place.to_in) {
+    run::pass_value(values(args, kAt.in) + row, value, t.number);
+    return;
+  }
+  const int m = row < l.ends[0] ? 0 : row < l.ends[1] ? 1 : 2;
+  l.out[m][m == 0 ? row : row - l.ends[m - 1]] = value;
+}
+__device__ __forceinline__ void end_residual(const Args& args, const Tile& t, int supers,
+                                             bool stores, int lane) {
+  if (lane >= kTileRows) return;
+  const int row = t.tile * kTileRows + lane;
+  float& mine = shared()->mine[t.local][lane];
+  mine = total_of(t.local * (supers / kTogether), supers / kTogether, lane) + mine;
+  run::pass_value(values(args, t.stage == kOut ? kAt.middle : kAt.residual) +
+                      run::row_place(static_cast<unsigned>(row)),
+                  mine, t.number);
+  if (stores) args.run.hidden[row] = mine;
+}
+__device__ __forceinline__ void end_up(const Args& args, const Layer& l, const Shape& of,
+                                       const Tile& t, int lane) {
+  const int turns = of.embd / kTogether;
+  const float factor = residual_factor(of.embd, l.eps);
+  const bool group = t.local < 4 * of.up_rounds;
+  const int first = group ? t.local / 4 * 4 + lane / kTileRows * 2 : t.local / 2 * 2;
+  const auto total = [&](int local) {
+    return total_of(kOutSums + local * turns, turns, lane % kTileRows) * factor;
+  };
+  const float value = activated(Activation::silu, total(first), total(first + 1));
+  if (group) {
+    const int index = static_cast<int>(blockIdx.x) + t.local / 4 * kBlocks;
+    run::pass_group_here(value, 0, t.number, lane, records(args, kAt.hidden) + index * 4);
+  } else if (lane < kTileRows) {
+    const int row = (t.tile - 2 * kBlocks * of.up_rounds) * kTileRows + lane;
+    run::pass_value(values(args, kAt.left) + run::row_place(static_cast<unsigned>(row)), value,
+                    t.number);
+  }
+}
+static __device__ __noinline__ void end_tile(const Args& args, int layer, int stage, int local,
+                                             int tile, int lane) {
+  const LayerPlace place(args, layer);
+  const Shape& of = shared()->shape;
+  const Tile t{stage, local, tile, shared()->number + static_cast<unsigned>(layer)};
+  if (t.stage == kIn)
+    end_in(args, place, t, of.embd, lane);
+  else if (t.stage == kUp)
+    end_up(args, place.layer(), of, t, lane);
+  else
+    end_residual(args, t, t.stage == kOut ? of.mixed : of.hidden,
+                 t.stage == kDown && layer + 1 + (args.run.to_in ? 1 : 0) == args.run.n_layers,
+                 lane);
+}
+
+// --- Products ---
+
+// The sum of two super-blocks of the entry at `at`, for the row's when they are there. The entry's
+// room is given back by `arrivals`.
+template <BlockType kType>
+__device__ __forceinline__ float turn_sum(const Work& work, int turn, std::uint32_t at,
+                                          std::uint32_t empty, int arrivals, unsigned phase,
+                                          int lane) {
+  const std::uint32_t row = row_address(work.row + turn * kTogether);
+  const std::uint32_t part = shared_address(&shared()->parts[work.part]);
+  const auto release = [&] {
+    __syncwarp();
+    if (lane == 0)
+      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty), "r"(arrivals)
+                   : "memory");
+  };
+  RowSums sums;
+  RawSuper raw[2];
+  run::load_super_here<kType>(raw[0], at, work.supers, turn * kTogether, lane);
+  if constexpr (kType == BlockType::Q4_K) {
+    run::load_super_here<kType>(raw[1], at, work.supers, turn * kTogether + 1, lane);
+    release();
+    await_barrier(part, phase);
+    const auto first = run::row_part_here<kType>(row, lane);
+    const auto second = run::row_part_here<kType>(row + kSuperBytes, lane);
+    dot_super<kType>(raw[0], first, lane, sums);
+    dot_super<kType>(raw[1], second, lane, sums);
+  } else {
+    await_barrier(part, phase);
+    dot_super<kType>(raw[0], run::row_part_here<kType>(row, lane), lane, sums);
+    run::load_super_here<kType>(raw[0], at, work.supers, turn * kTogether + 1, lane);
+    release();
+    dot_super<kType>(raw[0], run::row_part_here<kType>(row + kSuperBytes, lane), lane, sums);
+  }
+  return sums.own_total(lane);
+}
+
+// Whether the calling warp's sum is the last that a tile, or a group of them, waited for.
+__device__ __forceinline__ bool is_last(const Work& work, int lane) {
+  __syncwarp();
+  unsigned n = 0;
+  if (lane == 0) {
+    unsigned* counter = &shared()->counters[work.counter];
+    __threadfence_block();
+    n = atomicAdd(counter, 1u) + 1;
+    if (n == work.last) *counter = 0;
+    __threadfence_block();
+  }
+  return shuffle(n, 0) == work.last;
+}
+
+__device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
+  Shared* s = shared();
+  unsigned taken = 0;  // entries of the ring, of the layers before
+#pragma unroll 1
+  for (int n = 0; n < args.run.n_layers; ++n) {
+    await_description(n);
+    const LayerPlace place(args, n);
+    const Schedule& schedule = place.schedule();
+    const int begin = place.begin(), end = place.end();
+    // How often the layer's parts were there before: `in` is not in all.
+    const auto phase = static_cast<unsigned>(n) & 1u;
+    const unsigned phase_in = args.run.from_out ? phase ^ 1u : phase;
+#pragma unroll 1
+    for (const std::uint16_t* at = schedule.items[warp];; ++at) {
+      const int item = *at, entry = item & 255, turn = item >> 8;
+      if (item == kNoItem || entry >= end) break;
+      if (entry < begin) continue;
+      const Work work = schedule.work[entry];
+      const unsigned index = taken + static_cast<unsigned>(entry - begin), slot = index % kSlots;
+      await_barrier(shared_address(&s->full[slot]), (index / kSlots) & 1);
+      const std::uint32_t bytes = address_of(s->offset[slot]);
+      const std::uint32_t empty = shared_address(&s->empty[slot]);
+      // An entry of few turns is left as often as one of many.
+      const int arrivals = turn + 1 == work.turns ? kMostTurns - turn : 1;
+      const unsigned of = work.stage == kIn ? phase_in : phase;
+      const float sum =
+          work.six != 0
+              ? turn_sum<BlockType::Q6_K>(work, turn, bytes, empty, arrivals, of, lane)
+              : turn_sum<BlockType::Q4_K>(work, turn, bytes, empty, arrivals, of, lane);
+      run::put_sum(sum, lane, s->sums[work.sum + turn]);
+      if (is_last(work, lane))
+        end_tile(args, n, work.stage, work.local, work.tile, lane);
+    }
+    taken += static_cast<unsigned>(end - begin);
+    leave_layer(n, lane);
+  }
+}
+
+__device__ __forceinline__ void init(const Args& args) {
+  Shared* s = shared();
+  for (unsigned i = 0; i < kSlots; ++i) {
+    barrier_init(shared_address(&s->full[i]), 1);
+    barrier_init(shared_address(&s->empty[i]), kMostTurns);
+  }
+  const Shape& of = *reinterpret_cast<const Shape*>(args.run.plans);
+  s->shape = of;
+  for (int i = 0; i < kPartsOfRows; ++i)
+    barrier_init(shared_address(&s->parts[i]), max(1, of.arrivals[i]));
+  for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
+  for (std::uint64_t& barrier : s->left) barrier_init(shared_address(&barrier), kThreads / kWarp);
+  barriers_ready();
+  for (unsigned& counter : s->counters) counter = 0;
+  s->sequence = args.run.sequences[0];
+}
+
+#endif
+
+__global__ void __launch_bounds__(kThreads, 1)
+    dense_run_kernel(const TESSERA_GRID_CONSTANT Args args) {
+#ifdef TESSERA_GPU_WGMMA
+  const int warp = run::this_warp(), lane = run::this_lane();
+  if (threadIdx.x == 0) init(args);
+  __syncthreads();
+  chain_trigger();  // what follows finds room when blocks of this kernel end
+  auto* runs = reinterpret_cast<unsigned*>(args.run.passed + kAt.run);
+  if (warp == 0) {
+    feed_all(args, lane);
+  } else {
+    chain_wait();
+    // Not zero, as what was never passed: the host clears all ahead of that. Number 0 of the run is
+    // the row's before its first layer.
+    if (threadIdx.x == kWarp) shared()->number = (*runs + 1) * (kMostRunLayers + 1) + 1;
+    asm volatile("bar.sync 2, %0;" ::"n"(kThreads - kWarp) : "memory");
+    if (warp <= kRowWarps)
+      bring_rows(args, warp - 1, lane);
+    else
+      multiply(args, warp - 1 - kRowWarps, lane);
+  }
+  // Every block has read the number: each has contributed to what this one has read, but where no
+  // block reads what another one makes.
+  __syncthreads();
+  if (blockIdx.x == 0 && threadIdx.x == 0)
+    *runs = shared()->number / (kMostRunLayers + 1);
+#elif defined(TESSERA_GPU_PTX)
+  __trap();  // has_dense_runs() says no
+#endif
+}
+
+}  // namespace
+}  // namespace dense_run
+
+bool has_dense_runs(const Launch& launch) {
+#if defined(TESSERA_GPU_HIP) || defined(TESSERA_GPU_EMULATED)
+  (void)launch;
+  return false;
+#else
+  cudaFuncAttributes attributes{};
+  return launch.chained && launch.gemm && launch.multiprocessors >= dense_run::kBlocks &&
+         shared_limit(launch) >= static_cast<std::size_t>(dense_run::kSharedBytes) &&
+         cudaFuncGetAttributes(&attributes, dense_run::dense_run_kernel) == cudaSuccess &&
+         attributes.binaryVersion == 90;
+#endif
+}
+
+GpuError run_dense(const Launch& launch, const DenseRunArgs& args) {
+  if (args.n_layers < 1 || args.n_layers > kMostRunLayers || args.first < 0 ||
+      (args.from_out && args.to_in && args.n_layers == 1))
+    return TESSERA_GPU_API(ErrorInvalidValue);
+  return launch_kernel(launch, dense_run::dense_run_kernel, dim3(dense_run::kBlocks),
+                       dim3(dense_run::kThreads), dense_run::kSharedBytes,
+                       dense_run::Args{args, args.plans + dense_run::schedules_at(args.places)});
+}
+
+}  // namespace tessera::gpu

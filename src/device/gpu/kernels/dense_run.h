@@ -1,0 +1,63 @@
+// A run of a dense model's layers of one row as one kernel that stays on the GPU: gated delta nets
+// and the FFNs behind them, one after the other, and the products on both sides of attention.
+//
+// Five launches a layer wait for each other, and while they do memory idles: a block needs all of a
+// multiprocessor, so the next one's weights cannot be on their way. Here each multiprocessor holds
+// one block. A warp fetches weights into a ring, eight bring rows and step the delta net, fourteen
+// multiply, and none waits for the block: products begin with the columns that are there, while the
+// last ones are on their way from other blocks (run_values.cuh). Results have the same bits as
+// those of project(), gated_delta() and ffn_all().
+//
+//   const std::vector<int> places = write_dense_runs(layers, host);  // -1: goes by launches
+//   run_dense(launch, {.plans = plans, .places = 64, .first = places[0], .n_layers = 3,
+//                      .hidden = hidden, .passed = passed, .sequences = sequences});
+//
+// Attention has kernels of its own: a run ends behind its projections in, and another one begins
+// with the projection out.
+//
+// For GPUs with Hopper's bulk copies and 132 multiprocessors or more, Q4_K and Q6_K, SiLU, and rows
+// of what the block's memory has room for (dense_run_plan.h): Qwen3.5 and 3.6 27B. All else goes
+// layer by layer.
+//
+// Blocks wait for each other, so all must be on the GPU at once, as run.h says; what may be written
+// while a run is under way, and how it ends where a block waits for long, is said there too.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "device/gpu/kernels/run.h"
+
+namespace tessera::gpu {
+
+bool has_dense_runs(const Launch& launch);
+// Whether a layer's shape and types are those of the kernel; the same of a model's layer whose types
+// are not known yet.
+bool fits_dense_run(const RunLayer& layer);
+bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer);
+
+// Device memory for `layers` layers, and for what passes between blocks: zeros at first, and again
+// behind kMostRuns runs.
+std::size_t dense_runs_bytes(int layers);
+std::size_t dense_passed_bytes();
+// Writes dense_runs_bytes() to `host`; of each layer its place there, -1 where it does not fit.
+std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host);
+
+struct DenseRunArgs {
+  const std::byte* plans = nullptr;
+  int places = 0;  // in them
+  // Those in places first .. first + n_layers - 1, kMostRunLayers at most. All but the first, where
+  // the run begins with its projection out, and the last, where it ends behind its projections in,
+  // are delta nets.
+  int first = 0, n_layers = 0;
+  bool from_out = false, to_in = false;
+  // Where it begins so: the mixer's columns, as RunLayer::out has them, and rows rounded before.
+  const float* mixed = nullptr;
+  const std::byte* rounded = nullptr;  // null: they are not
+  float* hidden = nullptr;             // [n_embd], read and written
+  std::byte* passed = nullptr;
+  const Sequence* sequences = nullptr;  // the row's is the first
+};
+GpuError run_dense(const Launch& launch, const DenseRunArgs& args);
+
+}  // namespace tessera::gpu

@@ -1,0 +1,388 @@
+#include "device/gpu/kernels/dense_run_plan.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <new>
+#include <utility>
+
+#include "base/check.h"
+#include "device/gpu/kernels/dense_run.h"
+#include "device/gpu/kernels/run_plan.h"
+
+namespace tessera::gpu {
+namespace {
+
+using namespace dense_run;
+
+std::uint64_t address(const void* at) {
+  return reinterpret_cast<std::uintptr_t>(at);
+}
+bool attends(const RunLayer& l) {
+  return l.attention.n_head > 0;
+}
+
+// --- What fits ---
+
+constexpr int supers_of(std::int64_t cols) {
+  return static_cast<int>(cols / kSuperCols);
+}
+// Of a row: halves of whole turns, as many as make project() take it so too (stream_line.cuh).
+bool has_row(std::int64_t cols, int most) {
+  return cols % (2 * kTogether * kSuperCols) == 0 && supers_of(cols) >= kLeastSupers &&
+         supers_of(cols) <= most;
+}
+bool fills_blocks(std::int64_t rows, std::int64_t cols) {
+  constexpr int kLeastEach = 3 * 16;  // has_project_stream()
+  return rows / kTileRows * supers_of(cols) >= kLeastEach * kBlocks;
+}
+bool is_super(const Matrix& w, std::int64_t rows, std::int64_t cols) {
+  return (w.type == BlockType::Q4_K || w.type == BlockType::Q6_K) && w.rows == rows &&
+         w.cols == cols && rows % kTileRows == 0;
+}
+bool has_shape(const GatedDeltaSpec& d) {
+  return d.dim_k == kDim && d.dim_v == kDim && d.conv_width == kTaps && d.n_key_head > 0 &&
+         d.n_value_head % d.n_key_head == 0 && 2 * d.n_value_head <= kBlocks;
+}
+
+// How gate and up are cut.
+struct UpCut {
+  int rounds, left;  // of groups in every block; tiles behind them
+};
+UpCut up_cut(std::int64_t hidden) {
+  constexpr int kColumns = 2 * kTileRows * kBlocks;
+  int rounds = static_cast<int>(hidden / kColumns);
+  while (rounds * kColumns % kSuperCols != 0) --rounds;
+  return {rounds, static_cast<int>(hidden / kTileRows) - 2 * kBlocks * rounds};
+}
+constexpr int each(int tiles) {
+  return (tiles + kBlocks - 1) / kBlocks;
+}
+bool fits_columns(std::int64_t embd, std::int64_t mixed, std::int64_t hidden) {
+  if (!has_row(embd, kMostEmbd) || !has_row(mixed, kMostMixed) || !has_row(hidden, kMostHidden))
+    return false;
+  const UpCut up = up_cut(hidden);
+  return fills_blocks(embd, mixed) && fills_blocks(embd, hidden) && fills_blocks(hidden, embd) &&
+         each(static_cast<int>(embd / kTileRows)) <= kMostOut && up.rounds > 0 &&
+         4 * up.rounds + 2 * each(up.left) <= kMostUp;
+}
+bool fits_in(std::int64_t rows, std::int64_t embd) {
+  return fills_blocks(rows, embd) && each(static_cast<int>(rows / kTileRows)) <= kMostIn;
+}
+
+bool fits_mixer(const RunLayer& l, int embd) {
+  const auto& in = l.in.outputs;
+  const int outputs = attends(l) ? 3 : 2;
+  std::int64_t rows = 0;
+  for (std::size_t i = 0; i < static_cast<std::size_t>(outputs); ++i) {
+    if (!is_super(in[i].w, in[i].w.rows, embd) || in[i].add) return false;
+    rows += in[i].w.rows;
+  }
+  if (!fits_in(rows, embd)) return false;
+  if (attends(l)) return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain;
+  const GatedDeltaSpec& d = l.delta.spec;
+  const auto is_plain_row = [&](const Matrix& w) {
+    return is_plain(w.type) && w.rows == d.n_value_head && w.cols == embd;
+  };
+  return l.in.n_outputs == 4 && has_shape(d) && in[0].w.rows == d.conv_channels() &&
+         in[1].w.rows == d.value_width() && is_plain_row(in[2].w) && is_plain_row(in[3].w) &&
+         l.delta.slot_stride % 4 == 0 && l.out.input.kind == InputKind::gated_rms &&
+         l.out.input.head_dim == kDim;
+}
+
+// --- A block's schedule ---
+
+// A matrix of a stage, and the tile where it begins.
+struct Piled {
+  MatrixIndex index;
+  const Matrix* w;
+  int first;
+};
+
+class ScheduleWriter {
+ public:
+  ScheduleWriter(const RunLayer& layer, const Shape& shape, int block, Schedule& to)
+      : layer_(layer), shape_(shape), block_(block), to_(to) {}
+
+  void write() {
+    in();
+    to_.first_out = to_.n;
+    mix_out();
+    up();
+    down();
+    for (auto& items : to_.items) items[0] = kNoItem;
+    std::array<int, kProductWarps> n{};
+    int turn = 0;
+    for (int i = 0; i < to_.n; ++i)
+      for (int k = 0; k < to_.work[i].turns; ++k, ++turn) {
+        const auto warp = static_cast<std::size_t>(turn % kProductWarps);
+        CHECK(n[warp] + 1 < kMostItems);
+        to_.items[warp][n[warp]++] = static_cast<std::uint16_t>(k << 8 | i);
+        to_.items[warp][n[warp]] = kNoItem;
+      }
+  }
+
+ private:
+  // Super-blocks [from, to) of a tile, of which all sums are `sums` and the first one's place `sum`.
+  struct Tile {
+    Stage stage;
+    Piled of;
+    int tile, local;    // of the stage; of the block
+    int supers;         // of a row of it
+    int counter, sums;  // what counts them, and how many they are
+  };
+  void add(const Tile& t, int from, int to, int part, int row) {
+    const bool six = t.of.w->type == BlockType::Q6_K;
+    const int most = six ? kMostSix : kMostFour;
+    for (int at = from; at < to; at += most) {
+      const int n = std::min(most, to - at);
+      CHECK(to_.n < kMostEntries);
+      to_.feed[to_.n] = {
+          .at = static_cast<std::uint32_t>((t.tile - t.of.first) * t.supers + at),
+          .bytes = static_cast<std::uint32_t>(n * run::super_bytes(t.of.w->type)),
+          .supers = static_cast<std::uint16_t>(n),
+          .matrix = t.of.index,
+          .six = static_cast<std::uint8_t>(six)};
+      const int first = t.stage == kIn || t.stage == kUp ? kOutSums : 0;
+      to_.work[to_.n++] = {
+          .row = static_cast<std::uint16_t>(row + at),
+          .sum = static_cast<std::uint16_t>(first + (t.local * t.supers + at) / kTogether),
+          .stage = t.stage,
+          .part = static_cast<std::uint8_t>(part),
+          .counter = static_cast<std::uint8_t>(t.counter),
+          .last = static_cast<std::uint8_t>(t.sums),
+          .tile = static_cast<std::uint16_t>(t.tile),
+          .local = static_cast<std::uint8_t>(t.local),
+          .six = static_cast<std::uint8_t>(six),
+          .supers = static_cast<std::uint8_t>(n),
+          .turns = static_cast<std::uint8_t>(n / kTogether)};
+    }
+  }
+  // Tiles with the residual's columns: of the first ones both parts by themselves.
+  void by_parts(const std::vector<Tile>& tiles, int part) {
+    const int first = first_part(shape_.embd), row = kMostHidden;
+    const std::size_t ahead = std::min(tiles.size(), std::size_t{kAhead});
+    for (std::size_t i = 0; i < ahead; ++i) add(tiles[i], 0, first, part, row);
+    for (std::size_t i = 0; i < tiles.size(); ++i) {
+      if (i >= ahead) add(tiles[i], 0, first, part, row);
+      add(tiles[i], first, shape_.embd, part + 1, row);
+    }
+  }
+
+  void in() {
+    std::vector<Piled> matrices;
+    int end = 0;
+    for (int i = 0; i < (attends(layer_) ? 3 : 2); ++i) {
+      const Matrix& w = layer_.in.outputs[static_cast<std::size_t>(i)].w;
+      matrices.push_back({static_cast<MatrixIndex>(kIn0 + i), &w, end});
+      end += w.rows / kTileRows;
+    }
+    std::vector<Tile> tiles;
+    for (int tile = block_, local = 0; tile < end; tile += kBlocks, ++local) {
+      std::size_t m = matrices.size() - 1;
+      while (tile < matrices[m].first) --m;
+      tiles.push_back({kIn, matrices[m], tile, local, shape_.embd, kUpCounter + local,
+                       shape_.embd / kTogether});
+    }
+    by_parts(tiles, kPartIn);
+  }
+  std::vector<Tile> residual(Stage stage, MatrixIndex index, const Matrix& w, int supers) {
+    std::vector<Tile> tiles;
+    for (int tile = block_, local = 0; tile < w.rows / kTileRows; tile += kBlocks, ++local)
+      tiles.push_back({stage, {index, &w, 0}, tile, local, supers, local, supers / kTogether});
+    return tiles;
+  }
+  void mix_out() {
+    const int half = shape_.mixed / 2;
+    for (const Tile& t : residual(kOut, kOutMatrix, layer_.out.outputs[0].w, shape_.mixed)) {
+      add(t, 0, half, kPartOut, 0);
+      add(t, half, shape_.mixed, kPartOut + 1, 0);
+    }
+  }
+  void up() {
+    const DenseArgs& d = layer_.ffn.dense;
+    const int sums = shape_.embd / kTogether, left = d.gate.rows / kTileRows;
+    std::vector<Tile> tiles;
+    const auto pair = [&](int tile, int counter, int all) {
+      for (const auto& [index, w] : {std::pair{kGate, &d.gate}, std::pair{kUpMatrix, &d.up}})
+        tiles.push_back({kUp, {index, w, 0}, tile, static_cast<int>(tiles.size()), shape_.embd,
+                         kUpCounter + counter, all});
+    };
+    for (int round = 0; round < shape_.up_rounds; ++round)
+      for (int i = 0; i < 2; ++i) pair(2 * (block_ + kBlocks * round) + i, 4 * round, 4 * sums);
+    const int from = (block_ - shape_.up_left + kBlocks) % kBlocks;
+    for (int tile = 2 * kBlocks * shape_.up_rounds + from; tile < left; tile += kBlocks)
+      pair(tile, static_cast<int>(tiles.size()), 2 * sums);
+    by_parts(tiles, kPartUp);
+  }
+  // The parts of the rounds but the last of gate and up go ahead, of all tiles.
+  void down() {
+    const std::vector<Tile> tiles =
+        residual(kDown, kDownMatrix, layer_.ffn.dense.down, shape_.hidden);
+    const int parts = (shape_.hidden + kDownPart - 1) / kDownPart;
+    const int made = (shape_.up_rounds - 1) * 2 * kTileRows * kBlocks / kSuperCols / kDownPart;
+    const auto part = [&](const Tile& t, int i) {
+      add(t, i * kDownPart, std::min(shape_.hidden, (i + 1) * kDownPart), kPartDown + i, 0);
+    };
+    for (const Tile& t : tiles)
+      for (int i = 0; i < made; ++i) part(t, i);
+    for (const Tile& t : tiles)
+      for (int i = made; i < parts; ++i) part(t, i);
+  }
+
+  const RunLayer& layer_;
+  const Shape& shape_;
+  const int block_;
+  Schedule& to_;
+};
+
+Shape shape_of(const RunLayer& l) {
+  Shape s{};
+  const DenseArgs& d = l.ffn.dense;
+  s.embd = supers_of(l.ffn.n_embd), s.mixed = supers_of(l.out.outputs[0].w.cols);
+  s.hidden = supers_of(d.down.cols);
+  s.up_rounds = up_cut(d.gate.rows).rounds;
+  s.up_left = l.ffn.n_embd / kTileRows % kBlocks;
+  const int first = first_part(s.embd);
+  for (const int part : {kPartIn, kPartUp}) {
+    s.arrivals[part] = first;
+    s.arrivals[part + 1] = s.embd - first;
+  }
+  s.arrivals[kPartOut] = s.arrivals[kPartOut + 1] = s.mixed / 2;
+  for (int at = 0, part = kPartDown; at < s.hidden; at += kDownPart, ++part)
+    s.arrivals[part] = std::min(kDownPart, s.hidden - at);
+  return s;
+}
+
+void write_planes(const Matrix& w, std::uint64_t (&to)[4]) {
+  const PlaneLayout at = plane_layout(w.type, w.rows, w.cols);
+  const std::uint64_t data = address(w.data);
+  const auto plane = [&](std::int64_t offset) { return data + static_cast<std::uint64_t>(offset); };
+  if (w.type == BlockType::Q6_K)
+    to[0] = plane(at.quants), to[1] = plane(at.extra), to[2] = plane(at.scales),
+    to[3] = plane(at.supers);
+  else
+    to[0] = plane(at.quants), to[1] = plane(at.scales), to[2] = plane(at.supers), to[3] = data;
+}
+
+void describe_delta(const RunLayer& l, Layer& to) {
+  const GatedDeltaSpec& d = l.delta.spec;
+  to.delta = 1;
+  to.channels = d.conv_channels();
+  to.key_heads = d.n_key_head, to.heads = d.n_value_head, to.grouped = d.grouped_values ? 1 : 0;
+  const Matrix &alpha = l.in.outputs[2].w, &beta = l.in.outputs[3].w;
+  to.alpha_type = alpha.type, to.alpha = alpha.data;
+  to.beta_type = beta.type, to.beta = beta.data;
+  to.taps = l.delta.taps, to.a = l.delta.a, to.dt_bias = l.delta.dt_bias;
+  to.head_norm = l.out.input.weight;
+  to.head_eps = l.out.input.eps;
+  to.state = l.delta.state, to.slot_stride = l.delta.slot_stride;
+}
+
+Layer layer_of(const RunLayer& l) {
+  Layer to{};
+  const std::size_t outputs = attends(l) ? 3 : 2;
+  for (std::size_t i = 0; i < outputs; ++i) {
+    write_planes(l.in.outputs[i].w, to.planes[kIn0 + i]);
+    to.out[i] = l.in.outputs[i].out;
+    if (i < 2) to.ends[i] = l.in.outputs[i].w.rows + (i > 0 ? to.ends[i - 1] : 0);
+  }
+  write_planes(l.out.outputs[0].w, to.planes[kOutMatrix]);
+  write_planes(l.ffn.dense.gate, to.planes[kGate]);
+  write_planes(l.ffn.dense.up, to.planes[kUpMatrix]);
+  write_planes(l.ffn.dense.down, to.planes[kDownMatrix]);
+  to.norm = l.in.input.weight, to.ffn_norm = l.ffn.norm, to.eps = l.ffn.eps;
+  if (!attends(l)) describe_delta(l, to);
+  return to;
+}
+
+// What a schedule depends on, besides the shape.
+struct Kind {
+  std::array<BlockType, kMatrices> types{};
+  std::array<int, 3> rows{};
+  friend bool operator==(const Kind&, const Kind&) = default;
+};
+Kind kind_of(const RunLayer& l) {
+  Kind k;
+  for (std::size_t i = 0; i < (attends(l) ? 3u : 2u); ++i)
+    k.types[kIn0 + i] = l.in.outputs[i].w.type, k.rows[i] = l.in.outputs[i].w.rows;
+  k.types[kOutMatrix] = l.out.outputs[0].w.type;
+  k.types[kGate] = l.ffn.dense.gate.type, k.types[kUpMatrix] = l.ffn.dense.up.type;
+  k.types[kDownMatrix] = l.ffn.dense.down.type;
+  return k;
+}
+
+}  // namespace
+
+bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer) {
+  const GatedDeltaSpec* d = layer.gated_delta();
+  const AttentionSpec* a = layer.attention();
+  if (layer.moe || !layer.dense || layer.mixer_post_norm || layer.ffn_post_norm ||
+      layer.layer_scale || (d == nullptr && a == nullptr))
+    return false;
+  const DenseFfnSpec& f = *layer.dense;
+  if (f.activation != Activation::silu || f.scalar_gate || f.post_norm) return false;
+  if (d != nullptr)
+    return has_shape(*d) && fits_columns(spec.n_embd, d->value_width(), f.n_ff) &&
+           fits_in(d->conv_channels() + d->value_width(), spec.n_embd);
+  return fits_columns(spec.n_embd, std::int64_t{a->n_head} * a->head_dim_v, f.n_ff);
+}
+
+bool fits_dense_run(const RunLayer& l) {
+  const FfnArgs& f = l.ffn;
+  const DenseArgs& d = f.dense;
+  const Output& out = l.out.outputs[0];
+  return l.in.rows == 1 && l.in.input.kind == InputKind::rms_norm && f.moe.n_expert == 0 &&
+         d.gate.data != nullptr && d.activation == Activation::silu && d.scalar_gate == nullptr &&
+         d.post_norm == nullptr && f.norm != nullptr && f.post_norm == nullptr &&
+         f.layer_scale == nullptr && f.eps == l.in.input.eps &&
+         fits_columns(f.n_embd, out.w.cols, d.down.cols) && fits_mixer(l, f.n_embd) &&
+         l.out.n_outputs == 1 && out.add && is_super(out.w, f.n_embd, out.w.cols) &&
+         is_super(d.gate, d.down.cols, f.n_embd) && is_super(d.up, d.down.cols, f.n_embd) &&
+         d.gate.type == d.up.type && is_super(d.down, f.n_embd, d.down.cols);
+}
+
+std::size_t dense_runs_bytes(int layers) {
+  return static_cast<std::size_t>(schedules_at(layers)) +
+         std::size_t{kMostSchedules} * kBlocks * sizeof(Schedule);
+}
+std::size_t dense_passed_bytes() {
+  return static_cast<std::size_t>(passed_layout().bytes);
+}
+
+std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host) {
+  std::vector<int> places;
+  std::vector<Kind> kinds;
+  auto* shape = new (host) Shape{};
+  Layer* before = nullptr;
+  const std::int64_t schedules = schedules_at(static_cast<int>(layers.size()));
+  for (const RunLayer& l : layers) {
+    places.push_back(-1);
+    Layer* const last = std::exchange(before, nullptr);
+    if (!fits_dense_run(l)) continue;
+    if (kinds.empty()) *shape = shape_of(l);
+    const Shape own = shape_of(l);
+    if (std::memcmp(shape, &own, sizeof(Shape)) != 0) continue;
+    const Kind kind = kind_of(l);
+    auto found = std::find(kinds.begin(), kinds.end(), kind);
+    if (found == kinds.end() && kinds.size() == kMostSchedules) continue;
+    const auto at = static_cast<std::size_t>(found - kinds.begin());
+    if (found == kinds.end()) {
+      kinds.push_back(kind);
+      for (int block = 0; block < kBlocks; ++block) {
+        const std::size_t index = at * kBlocks + static_cast<std::size_t>(block);
+        auto* to = new (host + schedules + index * sizeof(Schedule)) Schedule{};
+        ScheduleWriter(l, *shape, block, *to).write();
+      }
+    }
+    const std::size_t place = places.size() - 1;
+    auto* to = new (host + layers_at() + place * sizeof(Layer)) Layer(layer_of(l));
+    to->schedule = static_cast<int>(at);
+    if (last != nullptr) last->next_schedule = to->schedule;
+    before = to;
+    places.back() = static_cast<int>(place);
+  }
+  return places;
+}
+
+}  // namespace tessera::gpu

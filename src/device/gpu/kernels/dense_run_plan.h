@@ -1,0 +1,148 @@
+// What a block of dense_run.h's kernel is told: the shape's limits, which bytes it copies in which
+// order, and which warp multiplies them. The host writes it once a kind of layer.
+//
+// Blocks' work of a layer, in stages, all by tiles of 16 rows (block b of 132):
+//   in    tiles b, b + 132, ... of the projections into the mixer
+//   out   the same of the residual, whose columns stay in the block's shared memory
+//   up    groups of two neighbouring tiles of gate and up, b, b + 132, ...: 32 columns, which the
+//         block rounds; what is left of whole rounds by single tiles, to blocks that have less of
+//         the residual
+//   down  the tiles of out
+//
+// A stage's row comes in parts. Products with the first one, which blocks have made in their first
+// tiles, go ahead for as many tiles as keep the block busy until the rest has come.
+#pragma once
+
+#include <cstdint>
+
+#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/sizes.h"
+
+namespace tessera::gpu::dense_run {
+
+inline constexpr int kBlocks = 132;
+inline constexpr int kProductWarps = 14, kRowWarps = 8;
+
+// The delta net's heads, whose columns two blocks share.
+inline constexpr int kDim = 128, kTaps = 4, kHalf = kDim / 2;
+
+// Super-blocks of a row at most: of the residual, of the mixer's columns and of the FFN's.
+inline constexpr int kMostEmbd = 20, kMostMixed = 68, kMostHidden = 68, kLeastSupers = 16;
+// Tiles a block: of out and down, of gate and up, of in.
+inline constexpr int kMostOut = 3, kMostUp = 18, kMostIn = 18;
+// A warp's turn: super-blocks whose sum is one number, in every product of so many columns.
+inline constexpr int kTogether = 2;
+inline constexpr int kOutSums = kMostOut * (kMostHidden / kTogether);
+inline constexpr int kUpSums = kMostUp * (kMostEmbd / kTogether);
+// An entry of the ring: so many super-blocks of a tile at most, of Q4_K and of Q6_K.
+inline constexpr int kMostFour = 12, kMostSix = 8;
+inline constexpr int kMostTurns = kMostFour / kTogether;  // of an entry
+// Counters of sums: those of out and down, then of the other stages.
+inline constexpr int kUpCounter = kMostOut, kCounters = kUpCounter + kMostUp;
+static_assert(kMostIn <= kMostUp);
+// Tiles whose first part goes ahead.
+inline constexpr int kAhead = 8;
+
+enum Stage : std::uint8_t { kIn, kOut, kUp, kDown };
+enum MatrixIndex : std::uint8_t { kIn0, kIn1, kIn2, kOutMatrix, kGate, kUpMatrix, kDownMatrix };
+inline constexpr int kMatrices = 7;
+
+// Parts of the stages' rows. Of the last stage as many as there are, of kDownPart super-blocks.
+inline constexpr int kPartIn = 0, kPartOut = 2, kPartUp = 4, kPartDown = 6, kDownPart = 12;
+inline constexpr int kPartsOfRows = kPartDown + (kMostHidden + kDownPart - 1) / kDownPart;
+// The first part's super-blocks: what the first tiles of all blocks make.
+constexpr int first_part(int supers) {
+  constexpr int kMade = kBlocks * kTileRows / kSuperCols;
+  return supers < kMade ? supers : kMade;
+}
+
+// What an entry of the ring is: `supers` super-blocks of a matrix from `at` on.
+struct alignas(16) Feed {
+  std::uint32_t at, bytes;
+  std::uint16_t supers;
+  std::uint8_t matrix, six;
+};
+// What is multiplied with it.
+struct alignas(16) Work {
+  std::uint16_t row;       // of the rounded super-blocks
+  std::uint16_t sum;       // of the sums
+  std::uint8_t stage, part;
+  std::uint8_t counter;    // of sums that are there ...
+  std::uint8_t last;       // ... where they are so many a tile, or a group, is done
+  std::uint16_t tile;
+  std::uint8_t local, six;  // which of the block's tiles
+  std::uint8_t supers, turns;
+};
+inline constexpr int kMostEntries = 112, kMostItems = 36;
+struct alignas(16) Schedule {
+  std::int32_t n, first_out;  // entries; the first that is not of in
+  std::int32_t pad[2];
+  Feed feed[kMostEntries];
+  Work work[kMostEntries];
+  // Of a warp, in order: turn << 8 | entry. Ends with kNoItem.
+  std::uint16_t items[kProductWarps][kMostItems];
+};
+inline constexpr std::uint16_t kNoItem = 0xffff;
+
+struct alignas(16) Layer {
+  std::uint64_t planes[kMatrices][4];  // addresses of a matrix's planes, in the order of the ring
+  const float *norm, *ffn_norm;
+  float eps, head_eps;
+  // In is a delta net's, whose alpha and beta are plain rows, or three outputs of attention's.
+  std::int32_t delta, channels, key_heads, heads, grouped;
+  BlockType alpha_type, beta_type;
+  const std::byte *alpha, *beta;
+  const float *taps, *a, *dt_bias, *head_norm;
+  float* state;
+  std::int64_t slot_stride;
+  float* out[3];
+  std::int32_t ends[2];  // rows of the first output, and of the second behind it
+  std::int32_t schedule, next_schedule;  // its own, and that of the layer in the next place
+};
+
+// The same for all layers.
+struct alignas(16) Shape {
+  std::int32_t embd, mixed, hidden;  // super-blocks of a row
+  std::int32_t up_rounds;            // of groups
+  std::int32_t up_left;              // the first block that has a single tile
+  std::int32_t arrivals[kPartsOfRows];
+};
+
+inline constexpr int kMostSchedules = 8;
+// The plans: the shape, layers, then schedules [kMostSchedules][kBlocks].
+constexpr std::int64_t layers_at() {
+  return (static_cast<std::int64_t>(sizeof(Shape)) + 255) / 256 * 256;
+}
+constexpr std::int64_t schedules_at(int layers) {
+  return layers_at() + (layers * static_cast<std::int64_t>(sizeof(Layer)) + 255) / 256 * 256;
+}
+
+// What passes between blocks, in bytes (run_values.cuh).
+struct PassedLayout {
+  std::int64_t residual;  // f32 behind down, as run::row_place() says
+  std::int64_t middle;    // the same behind out
+  std::int64_t in;        // f32: what the delta net reads
+  std::int64_t heads;     // records of its gated heads: [group of 32][4]
+  std::int64_t hidden;    // of the FFN's columns
+  std::int64_t left;      // f32: those of single tiles, as row_place() says
+  std::int64_t run;       // u32: the number of the next run
+  std::int64_t bytes;
+};
+constexpr PassedLayout passed_layout() {
+  PassedLayout at{};
+  const auto place = [&at](std::int64_t& offset, std::int64_t bytes) {
+    offset = at.bytes;
+    at.bytes += (bytes + 255) / 256 * 256;
+  };
+  constexpr std::int64_t kColumns = kSuperCols;
+  place(at.residual, kMostEmbd * kColumns * 8);
+  place(at.middle, kMostEmbd * kColumns * 8);
+  place(at.in, std::int64_t{kBlocks} * kMostIn * kTileRows * 8);
+  place(at.heads, kMostMixed * 8 * 4 * 16);
+  place(at.hidden, kMostHidden * 8 * 4 * 16);
+  place(at.left, kMostHidden * kColumns * 8);
+  place(at.run, 4);
+  return at;
+}
+
+}  // namespace tessera::gpu::dense_run

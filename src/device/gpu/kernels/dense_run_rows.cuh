@@ -1,0 +1,280 @@
+// What the eight warps of dense_run.h's kernel do that bring rows: they wait for what other blocks
+// make, round it for the products, part by part, and step the delta net.
+#pragma once
+
+#include "device/gpu/kernels/delta_step.cuh"
+#include "device/gpu/kernels/dense_run_ring.cuh"
+#include "device/gpu/kernels/project_supers.cuh"
+
+namespace tessera::gpu::dense_run {
+
+#ifdef TESSERA_GPU_WGMMA
+
+__device__ __forceinline__ void row_warps_sync() {
+  static_assert(kRowWarps * kWarp == 256);
+  asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+// One of a part's super-blocks is there.
+__device__ __forceinline__ void arrive_part(int part, int lane) {
+  __syncwarp();
+  if (lane == 0) run::arrive(shared_address(&shared()->parts[part]));
+}
+
+// The head of whose columns the block has a half.
+__device__ __forceinline__ int head_of_block() {
+  return static_cast<int>(blockIdx.x) / 2;
+}
+__device__ __forceinline__ Share plain_share_of(int supers, int part) {
+  return {supers * part / kShares, supers * (part + 1) / kShares};
+}
+
+// Alpha's row of the block's head, or beta's.
+__device__ __forceinline__ Eight gate_row(const Layer& l, int which, int supers, int super,
+                                          int lane) {
+  const Planes plain{.data = which == 0 ? l.alpha : l.beta,
+                     .rows = l.heads,
+                     .cols = supers * kSuperCols,
+                     .type = which == 0 ? l.alpha_type : l.beta_type};
+  return plain_eight(plain, head_of_block(), super, lane);
+}
+
+// Norms and rounds the residual, from other blocks or (passed is null) from memory. `gates`: of the
+// block's head, multiplies it with alpha's and beta's rows, each warp two of sixteen shares of the
+// columns, the order in which project() adds them.
+static __device__ __noinline__ void take_residual(const Value* passed, const float* memory,
+                                                  const float* norm, unsigned number,
+                                                  const Layer* gates, int part, int warp,
+                                                  int lane) {
+  Shared* s = shared();
+  const int supers = s->shape.embd, first = first_part(supers);
+#pragma unroll 1
+  for (int i = warp; i < kShares; i += kRowWarps) {
+    const Share share = plain_share_of(supers, i);
+    float sums[2] = {0, 0};
+#pragma unroll 1
+    for (int super = share.begin; super < share.end; ++super) {
+      const Eight weight = load_eight(norm + super * kSuperCols, lane);
+      Eight plain[2] = {};
+      if (gates != nullptr)
+#pragma unroll
+        for (int j = 0; j < 2; ++j) plain[j] = gate_row(*gates, j, supers, super, lane);
+      Eight v = passed != nullptr ? run::await_eight(passed, super, lane, number)
+                                  : load_eight(memory + super * kSuperCols, lane);
+      const float square = sum_of_groups(squares(v));
+      v = times(v, weight);
+      round_super(v, 1.0f, lane, s->rows[kMostHidden + super]);
+      if (lane == 0) s->squares[super] = square;
+      arrive_part(part + (super < first ? 0 : 1), lane);
+#pragma unroll
+      for (int j = 0; j < 2; ++j) sums[j] = dot_eight(plain[j], v, sums[j]);
+    }
+    if (gates == nullptr) continue;
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const float sum = warp_sum(sums[j]);
+      if (lane == 0) s->mixer.gates[j][i] = sum;
+    }
+  }
+}
+
+// Records of `n` super-blocks.
+static __device__ __noinline__ void take_records(const Record* from, int n, int part, int each,
+                                                 bool heads, float eps, unsigned number, int warp,
+                                                 int lane) {
+#pragma unroll 1
+  for (int super = warp; super < n; super += kRowWarps) {
+    const Record v = run::await_record(from + super * kWarp + lane, number);
+    __syncwarp();
+    run::put_records(v, lane, heads, eps, offset_of(shared()->rows[super]));
+    arrive_part(part + super / each, lane);
+  }
+}
+// The FFN's columns that are passed as they are.
+static __device__ __noinline__ void take_left(const Value* from, int first, int n, unsigned number,
+                                              int warp, int lane) {
+#pragma unroll 1
+  for (int super = first + warp; super < n; super += kRowWarps) {
+    const Eight v = run::await_eight(from, super - first, lane, number);
+    round_super(v, 1.0f, lane, shared()->rows[super]);
+    arrive_part(kPartDown + super / kDownPart, lane);
+  }
+}
+// What attention has left.
+static __device__ __noinline__ void take_mixed(const Args& args, int n, int warp, int lane) {
+  constexpr int kPieces = kSuperBytes / 16;
+#pragma unroll 1
+  for (int super = warp; super < n; super += kRowWarps) {
+    char* to = shared()->rows[super];
+    if (args.run.rounded != nullptr) {
+      const auto* from = reinterpret_cast<const uint4*>(args.run.rounded + super * kSuperBytes);
+      if (lane < kPieces) reinterpret_cast<uint4*>(to)[lane] = from[lane];
+    } else {
+      round_super(load_eight(args.run.mixed + super * kSuperCols, lane), 1.0f, lane, to);
+    }
+    arrive_part(kPartOut + super / (n / 2), lane);
+  }
+}
+
+// --- The delta net ---
+
+// Half a head of the block.
+struct HalfHead {
+  int head, key_head, column;
+  bool writes_keys;
+  __device__ __forceinline__ explicit HalfHead(const Layer& l)
+      : head(head_of_block()), column(static_cast<int>(blockIdx.x) % 2 * kHalf) {
+    const int per_key = l.heads / l.key_heads;
+    key_head = l.grouped != 0 ? head / per_key : head % l.key_heads;
+    const int first = l.grouped != 0 ? key_head * per_key : key_head;
+    writes_keys = column == 0 && head == first;
+  }
+};
+
+// A channel of the convolution, and what of it is there before the row.
+struct Channel {
+  int index = -1;
+  float taps[kTaps], past[kTaps - 1];
+  __device__ __forceinline__ void load(const Layer& l, const float* ring, int newest, int channel) {
+    index = channel;
+#pragma unroll
+    for (int j = 0; j < kTaps; ++j) taps[j] = l.taps[j * l.channels + index];
+#pragma unroll
+    for (int j = 0; j + 1 < kTaps; ++j)
+      past[j] = ring[(newest + 1 + j) % kTaps * l.channels + index];
+  }
+  __device__ __forceinline__ float convolved(float x) const {
+    float sum = 0;
+#pragma unroll
+    for (int j = 0; j + 1 < kTaps; ++j) sum = fmaf(taps[j], past[j], sum);
+    return silu_called(fmaf(taps[kTaps - 1], x, sum));
+  }
+};
+
+__device__ __forceinline__ DeltaGates made_gates(const Layer& l, const HalfHead& at, int supers) {
+  const Shared* s = shared();
+  float alpha = 0, beta = 0, squares = 0;
+#pragma unroll 1
+  for (int i = 0; i < kShares; ++i) {
+    alpha += s->mixer.gates[0][i];
+    beta += s->mixer.gates[1][i];
+    float sum = 0;
+    const Share share = plain_share_of(supers, i);
+    for (int super = share.begin; super < share.end; ++super) sum += s->squares[super];
+    squares += sum;
+  }
+  const float factor = inverse_root(squares / static_cast<float>(supers * kSuperCols) + l.eps);
+  return gates_of(l.a[at.head], l.dt_bias[at.head], __fmul_rn(alpha, factor),
+                  __fmul_rn(beta, factor));
+}
+
+static __device__ __noinline__ void step_delta(const Args& args, const Layer& l, int supers,
+                                               unsigned number, int warp, int lane) {
+  Shared* s = shared();
+  Mixer& m = s->mixer;
+  const HalfHead at(l);
+  constexpr int kRounds = kHalf / kRowWarps / kColumns;
+  const int i = warp * kWarp + lane, keys = l.key_heads * kDim;
+  float* ring = l.state + s->sequence.slot * l.slot_stride;
+  const int newest = s->sequence.first_position % kTaps;
+  // The second round's last warps have the head's gate.
+  const int gate = i - kHalf;
+  Channel channel[2];
+  channel[0].load(l, ring, newest, (i < kDim ? i : keys + i - kDim) + at.key_head * kDim);
+  const int own = at.head * kDim + at.column;
+  if (i < kHalf) channel[1].load(l, ring, newest, 2 * keys + own + i);
+  float* state = ring + kTaps * l.channels + (own + warp * kRounds * kColumns) * kDim;
+  float S[kRounds][kColumns][kParts];
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r)
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+      load_column<kParts>(state + (r * kColumns + j) * kDim, kDim, lane, S[r][j]);
+  const float norm = warp < kHalf / kWarp ? l.head_norm[at.column + i] : 0.0f;
+  row_warps_sync();  // all have their shares of alpha and beta
+  const DeltaGates gates = made_gates(l, at, supers);
+
+  const Value* in = values(args, kAt.in);
+  const float x = run::await_value(in + channel[0].index, number);
+  (i < kDim ? m.q[i] : m.k[i - kDim]) = channel[0].convolved(x);
+  if (at.writes_keys) ring[newest * l.channels + channel[0].index] = x;
+  if (i < kHalf) {
+    const float v = run::await_value(in + channel[1].index, number);
+    m.v[i] = channel[1].convolved(v);
+    ring[newest * l.channels + channel[1].index] = v;
+  } else if (gate < kHalf) {
+    m.z[gate] = silu_called(run::await_value(in + l.channels + own + gate, number));
+  }
+  row_warps_sync();
+  const Keys of = load_keys(m.q, m.k, lane);
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r) {
+    const int column = (warp * kRounds + r) * kColumns;
+    const float out = stepped(S[r], of, gates, m.v[column + lane / kColumnLanes], lane);
+    if (lane % kColumnLanes == 0) m.mixed[column + lane / kColumnLanes] = out;
+  }
+  row_warps_sync();
+  if (warp < kHalf / kWarp) {
+    const auto* from = reinterpret_cast<const float4*>(m.mixed + warp * kWarp) + lane % 4;
+    float square = squares(Eight{from[0], from[4]});
+    square += shuffle_xor(square, 1);
+    square += shuffle_xor(square, 2);
+    const int group = static_cast<int>(blockIdx.x) * (kHalf / kWarp) + warp;
+    run::pass_group_here(m.mixed[i] * norm * m.z[i], square, number, lane,
+                         records(args, kAt.heads) + group * 4);
+  }
+#pragma unroll
+  for (int r = 0; r < kRounds; ++r)
+#pragma unroll
+    for (int j = 0; j < kColumns; ++j)
+      store_once(state + (r * kColumns + j) * kDim + kParts * lane,
+                 make_float4(S[r][j][0], S[r][j][1], S[r][j][2], S[r][j][3]));
+}
+
+// --- A layer ---
+
+__device__ __forceinline__ void take_in(const Args& args, const LayerPlace& place, int i,
+                                        unsigned number, int warp, int lane) {
+  const Layer& l = place.layer();
+  const bool steps = l.delta != 0 && !place.to_in && head_of_block() < l.heads;
+  // The residual is the layer's before, under that one's number.
+  take_residual(i > 0 ? values(args, kAt.residual) : nullptr, args.run.hidden, l.norm, number - 1,
+                steps ? &l : nullptr, kPartIn, warp, lane);
+  if (steps) step_delta(args, l, shared()->shape.embd, number, warp, lane);
+}
+
+__device__ __forceinline__ void bring_rows(const Args& args, int warp, int lane) {
+  Shared* s = shared();
+  const Shape& of = s->shape;
+  const int rounded = of.up_rounds * 2 * kTileRows * kBlocks / kSuperCols;
+  const int i = warp * kWarp + lane;
+  const int column = static_cast<int>(blockIdx.x) * kTileRows + i % kTileRows +
+                     i / kTileRows * (kBlocks * kTileRows);
+  if (i < kMostOut * kTileRows && column < of.embd * kSuperCols)
+    s->mine[i / kTileRows][i % kTileRows] = args.run.hidden[column];
+  row_warps_sync();
+#pragma unroll 1
+  for (int n = 0; n < args.run.n_layers; ++n) {
+    await_description(n);
+    const LayerPlace place(args, n);
+    const Layer& l = place.layer();
+    const unsigned number = s->number + static_cast<unsigned>(n);
+    if (!place.from_out) take_in(args, place, n, number, warp, lane);
+    if (!place.to_in) {
+      if (place.from_out)
+        take_mixed(args, of.mixed, warp, lane);
+      else
+        take_records(records(args, kAt.heads), of.mixed, kPartOut, of.mixed / 2, true, l.head_eps,
+                     number, warp, lane);
+      take_residual(values(args, kAt.middle), nullptr, l.ffn_norm, number, nullptr, kPartUp, warp,
+                    lane);
+      take_records(records(args, kAt.hidden), rounded, kPartDown, kDownPart, false, 0.0f, number,
+                   warp, lane);
+      take_left(values(args, kAt.left), rounded, of.hidden, number, warp, lane);
+    }
+    leave_layer(n, lane);
+  }
+}
+
+#endif
+
+}  // namespace tessera::gpu::dense_run
