@@ -292,6 +292,7 @@ void test_attention();
 void test_gated_delta();
 void test_ffn();
 void test_runs();
+void test_dense_runs();
 void test_together();
 void test_choices();
 

@@ -1,7 +1,7 @@
 // Checks every kernel against scalar arithmetic on random inputs. Ends with a count of failures.
 //
-//   kernel_test [projections | elementwise | handover | attention | delta | ffn | runs | together |
-//                choices]
+//   kernel_test [projections | elementwise | handover | attention | delta | ffn | runs | dense |
+//                together | choices]
 #include <cstring>
 
 #include "harness.h"
@@ -24,6 +24,7 @@ int main(int argc, char** argv) {
   run("attention", test_attention);
   run("ffn", test_ffn);
   run("runs", test_runs);
+  run("dense", test_dense_runs);
   run("together", test_together);
   run("choices", test_choices);
   return failures() == 0 ? 0 : 1;

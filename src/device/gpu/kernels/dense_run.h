@@ -51,10 +51,8 @@ struct DenseRunArgs {
   // are delta nets.
   int first = 0, n_layers = 0;
   bool from_out = false, to_in = false;
-  // Where it begins so: the mixer's columns, as RunLayer::out has them, and rows rounded before.
-  const float* mixed = nullptr;
-  const std::byte* rounded = nullptr;  // null: they are not
-  float* hidden = nullptr;             // [n_embd], read and written
+  const float* mixed = nullptr;    // where it begins so: what RunLayer::out reads
+  float* hidden = nullptr;         // [n_embd], read and written
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;  // the row's is the first
 };

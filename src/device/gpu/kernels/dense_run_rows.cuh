@@ -101,16 +101,10 @@ static __device__ __noinline__ void take_left(const Value* from, int first, int 
 }
 // What attention has left.
 static __device__ __noinline__ void take_mixed(const Args& args, int n, int warp, int lane) {
-  constexpr int kPieces = kSuperBytes / 16;
 #pragma unroll 1
   for (int super = warp; super < n; super += kRowWarps) {
-    char* to = shared()->rows[super];
-    if (args.run.rounded != nullptr) {
-      const auto* from = reinterpret_cast<const uint4*>(args.run.rounded + super * kSuperBytes);
-      if (lane < kPieces) reinterpret_cast<uint4*>(to)[lane] = from[lane];
-    } else {
-      round_super(load_eight(args.run.mixed + super * kSuperCols, lane), 1.0f, lane, to);
-    }
+    round_super(load_eight(args.run.mixed + super * kSuperCols, lane), 1.0f, lane,
+                shared()->rows[super]);
     arrive_part(kPartOut + super / (n / 2), lane);
   }
 }

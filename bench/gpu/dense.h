@@ -1,0 +1,259 @@
+// A dense model of the shape of qwen35 full (27B), or another one, for the benchmark
+// (dense_bench.cu) and for the test of its runs (dense_run_test.cu).
+#pragma once
+
+#include "bench.h"
+#include "device/gpu/kernels/choose.h"
+#include "device/gpu/kernels/dense_run.h"
+#include "device/gpu/kernels/ffn.cuh"
+
+namespace tessera::gpu::bench {
+
+struct DenseShape {
+  int embd = 5120, hidden = 17408, vocab = 248320;
+  int heads = 24, kv = 4;  // attention's, of 256
+  GatedDeltaSpec delta{16, 48, 128, 128, 4, false};
+  static constexpr int kDim = 256, kRot = 64;
+  int wide() const { return std::max(heads * kDim * 2, int(delta.conv_channels())); }
+  int side() const { return int(delta.value_width()); }
+  std::size_t page() const {
+    return std::size_t(kv_layer_page_bytes({kv, kDim, kDim, KvFormat::f16}));
+  }
+};
+
+struct DenseLayer {
+  bool delta, more;  // more: the sensitive matrices are Q6_K
+  Matrix in[4], out, gate, up, down;
+  float* state;
+  std::byte* pool;
+};
+
+struct DenseModel {
+  // `sequences`: that have a state.
+  DenseModel(const DenseShape& of, int n, int sequences = 8) : shape(of) {
+    norm = floats(65536, 0.05f, 1);
+    decay = floats(64, 0.0f, 1);
+    const std::vector<float> slow(64, -0.1f);
+    GPU_OK(cudaMemcpy(decay, slow.data(), 256, cudaMemcpyHostToDevice));
+    for (int i = 0; i < n; ++i) {
+      const bool more = i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
+      layers.push_back(make(i % 4 != 3, more, sequences));
+    }
+    GPU_OK(cudaDeviceSynchronize());
+  }
+  DenseLayer make(bool delta, bool more, int sequences) {
+    using enum BlockType;
+    DenseLayer l{};
+    l.delta = delta, l.more = more;
+    const BlockType some = more ? Q6_K : Q4_K;
+    const int embd = shape.embd, key = shape.kv * DenseShape::kDim;
+    if (delta) {
+      const GatedDeltaSpec& d = shape.delta;
+      l.in[0] = source.make(some, int(d.conv_channels()), embd);
+      l.in[1] = source.make(Q4_K, int(d.value_width()), embd);
+      l.in[2] = source.make(F32, d.n_value_head, embd);
+      l.in[3] = source.make(F32, d.n_value_head, embd);
+      l.state = floats(state_floats() * std::size_t(sequences), 0.01f, 2);
+    } else {
+      l.in[0] = source.make(Q4_K, shape.heads * DenseShape::kDim * 2, embd);
+      l.in[1] = source.make(Q4_K, key, embd);
+      l.in[2] = source.make(some, key, embd);
+      GPU_OK(cudaMalloc(&l.pool, 65 * shape.page()));
+      GPU_OK(cudaMemset(l.pool, 0x2c, 65 * shape.page()));
+    }
+    l.out = source.make(Q4_K, embd, shape.side());
+    l.gate = source.make(Q4_K, shape.hidden, embd);
+    l.up = source.make(Q4_K, shape.hidden, embd);
+    l.down = source.make(some, embd, shape.hidden);
+    return l;
+  }
+  std::size_t state_floats() const { return std::size_t(delta_state_floats(shape.delta)); }
+
+  DenseShape shape;
+  Source source;
+  float *norm, *decay;
+  std::vector<DenseLayer> layers;
+};
+
+struct DenseBuffers {
+  DenseBuffers(const DenseShape& of, int rows) {
+    const std::size_t r = std::size_t(rows);
+    hidden = floats(r * std::size_t(of.embd), 1.0f, 4);
+    wide = floats(r * std::size_t(of.wide()), 1.0f, 5);
+    side = floats(r * std::size_t(of.side()), 1.0f, 6);
+    side2 = floats(r * std::size_t(of.side()), 1.0f, 7);
+    mixed = floats(r * std::size_t(of.side()), 1.0f, 8);
+    heads = floats(r * 2 * std::size_t(of.delta.n_value_head), 1.0f, 9);
+    cosines = floats(r * 64, 1.0f, 10);
+  }
+  float *hidden, *wide, *side, *side2, *mixed, *heads, *cosines;
+};
+
+// --- What a layer calls ---
+
+inline Input dense_normed(const DenseModel& m, const DenseBuffers& b) {
+  return {.kind = InputKind::rms_norm,
+          .x = b.hidden,
+          .stride = m.shape.embd,
+          .cols = m.shape.embd,
+          .weight = m.norm,
+          .eps = 1e-6f};
+}
+inline void delta_calls(const Launch& launch, const DenseModel& m, const DenseLayer& l,
+                        const DenseBuffers& b, const StepRows& step, RunLayer& to) {
+  const GatedDeltaSpec& d = m.shape.delta;
+  const int side = m.shape.side(), heads = d.n_value_head;
+  to.in.n_outputs = 4;
+  to.in.outputs = {{{l.in[0], b.wide, d.conv_channels(), false},
+                    {l.in[1], b.side, side, false},
+                    {l.in[2], b.heads, heads, false},
+                    {l.in[3], b.heads + step.rows * heads, heads, false}}};
+  to.delta = {.step = step,
+              .spec = d,
+              .qkv = b.wide,
+              .alpha = b.heads,
+              .beta_logits = b.heads + step.rows * heads,
+              .taps = m.norm,
+              .dt_bias = m.norm,
+              .a = m.decay,
+              .state = l.state,
+              .slot_stride = std::int64_t(m.state_floats()),
+              .out = b.mixed,
+              .gate = b.side,
+              .norm = m.norm,
+              .eps = 1e-6f};
+  to.out.input = {.kind = InputKind::gated_rms,
+                  .x = b.mixed,
+                  .stride = side,
+                  .cols = side,
+                  .weight = m.norm,
+                  .eps = 1e-6f,
+                  .gate = b.side,
+                  .gate_stride = side,
+                  .gate_open = opens_gate(d, step),
+                  .head_dim = 128,
+                  .rounded = leaves_rounded(launch, d, step)};
+}
+inline void attention_calls(const DenseModel& m, const DenseLayer& l, const DenseBuffers& b,
+                            const Step& s, RunLayer& to) {
+  const DenseShape& of = m.shape;
+  constexpr int kDim = DenseShape::kDim;
+  const int key = of.kv * kDim, query = of.heads * kDim;
+  to.in.n_outputs = 3;
+  to.in.outputs = {{{l.in[0], b.wide, 2 * query, false},
+                    {l.in[1], b.side, key, false},
+                    {l.in[2], b.side2, key, false}}};
+  to.attention = {.step = s.test.step,
+                  .kv = {of.kv, kDim, kDim, KvFormat::f16},
+                  .n_head = of.heads,
+                  .q = b.wide,
+                  .q_stride = 2 * query,
+                  .q_head_stride = 2 * kDim,
+                  .k = b.side,
+                  .v = b.side2,
+                  .k_stride = key,
+                  .v_stride = key,
+                  .q_norm = m.norm,
+                  .k_norm = m.norm,
+                  .eps = 1e-6f,
+                  .n_rot = DenseShape::kRot,
+                  .cos = b.cosines,
+                  .sin = b.cosines,
+                  .scale = 0.06f,
+                  .gate = OutputGate::sigmoid_in_query,
+                  .pool = l.pool,
+                  .page_stride = std::int64_t(of.page()),
+                  .page_table = s.table.data(),
+                  .table_stride = s.pages_a_row,
+                  .max_context = s.context,
+                  .out = b.mixed,
+                  .out_stride = query};
+  to.out.input = {.kind = InputKind::plain,
+                  .x = b.mixed,
+                  .stride = query,
+                  .cols = query,
+                  .rounded = attention_leaves_rounded(to.attention)};
+}
+inline RunLayer dense_calls(const Launch& launch, const DenseModel& m, const DenseLayer& l,
+                            const DenseBuffers& b, const Step& s) {
+  const int rows = s.test.step.rows, embd = m.shape.embd;
+  RunLayer to{.in = {.input = dense_normed(m, b), .rows = rows}};
+  if (l.delta)
+    delta_calls(launch, m, l, b, s.test.step, to);
+  else
+    attention_calls(m, l, b, s, to);
+  to.out.rows = rows, to.out.n_outputs = 1;
+  to.out.outputs = {{{l.out, b.hidden, embd, true}}};
+  to.ffn = {.rows = rows, .n_embd = embd, .eps = 1e-6f, .hidden = b.hidden, .norm = m.norm};
+  to.ffn.dense = {.gate = l.gate, .up = l.up, .down = l.down};
+  return to;
+}
+inline void mix(const Launch& launch, const RunLayer& calls) {
+  GPU_OK(calls.attention.n_head > 0 ? attention(launch, calls.attention)
+                                    : gated_delta(launch, calls.delta));
+}
+inline void dense_layer(const Launch& launch, const RunLayer& calls) {
+  GPU_OK(project(launch, calls.in));
+  mix(launch, calls);
+  GPU_OK(project(launch, calls.out));
+  GPU_OK(ffn_all(launch, calls.ffn));
+}
+
+// All layers as runs.
+class DenseRuns {
+ public:
+  explicit DenseRuns(const std::vector<RunLayer>& layers)
+      : layers_(layers),
+        host_(dense_runs_bytes(int(layers.size()))),
+        passed_(dense_passed_bytes()) {
+    passed_.zero();
+    places_ = write_dense_runs(layers, host_.data());
+    plans_ = DeviceArray<std::byte>(host_);
+    GPU_OK(cudaDeviceSynchronize());
+  }
+  bool fits() const {
+    return std::all_of(places_.begin(), places_.end(), [](int place) { return place >= 0; });
+  }
+  void run(const Launch& launch) {
+    const int n = int(layers_.size());
+    int first = 0;
+    bool from_out = false;
+    while (first < n) {
+      if (!from_out && attends(first)) {
+        GPU_OK(project(launch, layers_[std::size_t(first)].in));
+        mix(launch, layers_[std::size_t(first)]);
+        from_out = true;
+      }
+      int end = first + 1;
+      while (end < n && !attends(end)) ++end;
+      const bool to_in = end < n;
+      GPU_OK(run_dense(launch, {.plans = plans_.data(),
+                                .places = n,
+                                .first = first,
+                                .n_layers = end - first + (to_in ? 1 : 0),
+                                .from_out = from_out,
+                                .to_in = to_in,
+                                .mixed = layers_[0].out.input.x,
+                                .hidden = layers_[0].ffn.hidden,
+                                .passed = passed_.data(),
+                                .sequences = layers_[0].delta.step.sequences != nullptr
+                                                 ? layers_[0].delta.step.sequences
+                                                 : layers_[0].attention.step.sequences}));
+      if (!to_in) return;
+      mix(launch, layers_[std::size_t(end)]);
+      first = end;
+      from_out = true;
+    }
+  }
+  std::size_t layers() const { return layers_.size(); }
+  std::byte* passed() { return passed_.data(); }
+
+ private:
+  bool attends(int i) const { return layers_[std::size_t(i)].attention.n_head > 0; }
+  std::vector<RunLayer> layers_;
+  std::vector<std::byte> host_;
+  DeviceArray<std::byte> plans_, passed_;
+  std::vector<int> places_;
+};
+
+}  // namespace tessera::gpu::bench

@@ -1,0 +1,105 @@
+// A dense model's layers as runs against the same layers by their own kernels: the same bits, for
+// layers of both kinds and types, run after run, and wherever the model begins and ends.
+#include <cstring>
+
+#include "dense.h"
+#include "device/gpu/kernels/dense_run_plan.h"
+
+namespace tessera::gpu::bench {
+namespace {
+
+std::vector<float> read(const float* from, std::size_t n) {
+  std::vector<float> to(n);
+  GPU_OK(cudaMemcpy(to.data(), from, n * sizeof(float), cudaMemcpyDeviceToHost));
+  return to;
+}
+bool same(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+struct Case {
+  const char* name;
+  DenseShape shape;
+  std::vector<int> layers;  // 0: a delta net; 1: attention; 2 more: some matrices in Q6_K
+  int position, steps;
+};
+
+// `steps` tokens of one sequence, each way: the residual of each, and all states behind the last.
+void run(const Case& c, std::uint32_t number) {
+  DenseModel model(c.shape, 0);
+  for (const int kind : c.layers) model.layers.push_back(model.make(kind % 2 == 0, kind > 1, 1));
+  DenseBuffers b(c.shape, 1);
+  Runner runner(std::size_t(64) << 20);
+  const std::size_t embd = std::size_t(c.shape.embd), page = c.shape.page();
+  std::vector<float> start;
+  for (const DenseLayer& l : model.layers)
+    if (l.delta) start = read(l.state, model.state_floats());
+  std::vector<std::vector<float>> wanted;
+  for (const bool as_runs : {false, true}) {
+    for (const DenseLayer& l : model.layers) {
+      if (l.delta)
+        GPU_OK(cudaMemcpy(l.state, start.data(), start.size() * 4, cudaMemcpyHostToDevice));
+      else
+        GPU_OK(cudaMemset(l.pool, 0x2c, 65 * page));
+    }
+    Random tokens(7);
+    for (int i = 0; i < c.steps; ++i) {
+      const Step s(1, c.position + i, false);
+      const std::vector<float> x = tokens.normals(embd, i % 2 == 0 ? 1.0f : 30.0f);
+      GPU_OK(cudaMemcpy(b.hidden, x.data(), embd * 4, cudaMemcpyHostToDevice));
+      std::vector<RunLayer> layers;
+      for (const DenseLayer& l : model.layers)
+        layers.push_back(dense_calls(runner.launch, model, l, b, s));
+      runner.fresh();
+      const std::string at = std::string("dense run, ") + c.name + ", step " + std::to_string(i);
+      if (as_runs) {
+        DenseRuns runs(layers);
+        check(at + ": fits", runs.fits());
+        if (!runs.fits()) return;
+        GPU_OK(cudaMemcpy(runs.passed() + dense_run::passed_layout().run, &number, 4,
+                          cudaMemcpyHostToDevice));
+        runs.run(runner.launch);
+        runner.sync();
+      } else {
+        for (const RunLayer& l : layers) dense_layer(runner.launch, l);
+        runner.sync();
+      }
+      std::vector<float> got = read(b.hidden, embd);
+      for (const DenseLayer& l : model.layers) {
+        const auto part = l.delta ? read(l.state, model.state_floats())
+                                  : read(reinterpret_cast<const float*>(l.pool), page / 4);
+        got.insert(got.end(), part.begin(), part.end());
+      }
+      if (!as_runs) {
+        wanted.push_back(got);
+        continue;
+      }
+      check(at + ": residual and states", same(got, wanted[std::size_t(i)]));
+      bool finite = true;
+      for (std::size_t k = 0; k < embd; ++k) finite = finite && std::isfinite(got[k]);
+      check(at + ": finite", finite);
+    }
+  }
+}
+
+}  // namespace
+
+void test_dense_runs() {
+  Runner runner(256);
+  if (!has_dense_runs(runner.launch)) {
+    std::printf("dense runs: not on this GPU\n");
+    return;
+  }
+  const DenseShape full;
+  // Fewer super-blocks in every row, heads that read keys of their own group.
+  DenseShape small{.embd = 4096, .hidden = 9216, .heads = 28};
+  small.delta = {8, 56, 128, 128, 4, true};
+  run({"delta nets", full, {0, 2, 0}, 0, 5}, 0);
+  run({"one", full, {2}, 7, 3}, 1);
+  run({"with attention", full, {0, 2, 1, 0, 3, 2}, 2, 4}, 0x03fffffcu);
+  run({"attention at both ends", full, {1, 0, 3}, 61, 5}, 5);
+  run({"attention alone", full, {3, 1}, 600, 3}, 0);
+  run({"smaller", small, {2, 0, 1, 0}, 0, 4}, 0);
+}
+
+}  // namespace tessera::gpu::bench
