@@ -133,8 +133,8 @@ inline double bytes_of(const Matrix& m) {
   return double(plane_layout(m.type, m.rows, m.cols).bytes);
 }
 
-// dense_bench.cu: a dense model of the shape of qwen35 full. `what`: d(ecode), p(rompts), s:
-// without chained launches.
+// dense_bench.cu: a dense model of the shape of qwen35 full. `what`: d(ecode), r(uns of one row
+// alone), p(rompts), s: without chained launches.
 void bench_dense(int layers, const char* what);
 // choose_bench.cu: tokens from logits of one row.
 void bench_draws();

@@ -69,11 +69,14 @@ class DenseBench {
     print_reads("whole step", rows, us, bytes);
     std::printf("== dense decode, rows %d: %.1f us a step, %.1f tokens/s\n", rows, us,
                 1e6 * rows / us);
-    if (rows == 1) decode_as_runs(s, bytes);
+    if (rows == 1) decode_as_runs();
   }
   // One row, the layers as dense_run.h has them.
-  void decode_as_runs(const Step& s, double bytes) {
+  void decode_as_runs() {
     if (!has_dense_runs(runner_.launch)) return;
+    const Step s(1, 0, false);
+    double bytes = bytes_of(head_);
+    for (const DenseLayer& l : model_.layers) bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
     for (const bool more : {false, true}) {
       const auto of = [more](const DenseLayer& l) { return l.delta && l.more == more; };
       as_runs(more ? "delta nets as a run, Q6_K" : "delta nets as a run, Q4_K", s, of);
@@ -205,6 +208,7 @@ void bench_dense(int layers, const char* what) {
   DenseBench bench(layers, std::strchr(what, 's') == nullptr);
   if (std::strchr(what, 'd') != nullptr)
     for (const int rows : {1, 8}) bench.decode(rows);
+  if (std::strchr(what, 'r') != nullptr) bench.decode_as_runs();
   if (std::strchr(what, 'p') != nullptr) bench.prefill(kMaxRows);
 }
 

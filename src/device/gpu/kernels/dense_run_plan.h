@@ -21,7 +21,7 @@
 namespace tessera::gpu::dense_run {
 
 inline constexpr int kBlocks = 132;
-inline constexpr int kProductWarps = 14, kRowWarps = 8;
+inline constexpr int kProductWarps = 11, kRowWarps = 8;
 
 // The delta net's heads, whose columns two blocks share.
 inline constexpr int kDim = 128, kTaps = 4, kHalf = kDim / 2;
@@ -73,7 +73,7 @@ struct alignas(16) Work {
   std::uint8_t local, six;  // which of the block's tiles
   std::uint8_t supers, turns;
 };
-inline constexpr int kMostEntries = 112, kMostItems = 36;
+inline constexpr int kMostEntries = 112, kMostItems = 48;
 struct alignas(16) Schedule {
   std::int32_t n, first_out;  // entries; the first that is not of in
   std::int32_t pad[2];

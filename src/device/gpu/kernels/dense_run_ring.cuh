@@ -30,6 +30,7 @@ inline constexpr int kShares = 16;      // of the columns of plain rows (share_o
 struct Mixer {
   alignas(16) float q[kDim], k[kDim], v[kHalf], z[kHalf], mixed[kHalf];
   float gates[2][kShares];  // alpha's and beta's sums
+  float decay, beta;
 };
 
 struct Shared {

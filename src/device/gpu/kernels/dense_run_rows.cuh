@@ -28,51 +28,61 @@ __device__ __forceinline__ Share plain_share_of(int supers, int part) {
   return {supers * part / kShares, supers * (part + 1) / kShares};
 }
 
-// Alpha's row of the block's head, or beta's.
-__device__ __forceinline__ Eight gate_row(const Layer& l, int which, int supers, int super,
-                                          int lane) {
-  const Planes plain{.data = which == 0 ? l.alpha : l.beta,
-                     .rows = l.heads,
-                     .cols = supers * kSuperCols,
-                     .type = which == 0 ? l.alpha_type : l.beta_type};
-  return plain_eight(plain, head_of_block(), super, lane);
-}
+// A row of the residual: from other blocks or (passed is null) from memory, and the norm's weights.
+struct Residual {
+  const Value* passed;
+  const float *memory, *norm;
+  unsigned number;
+  __device__ __forceinline__ Eight load(int super, int lane) const {
+    return passed != nullptr ? run::await_eight(passed, super, lane, number)
+                             : load_eight(memory + super * kSuperCols, lane);
+  }
+};
 
-// Norms and rounds the residual, from other blocks or (passed is null) from memory. `gates`: of the
-// block's head, multiplies it with alpha's and beta's rows, each warp two of sixteen shares of the
-// columns, the order in which project() adds them.
-static __device__ __noinline__ void take_residual(const Value* passed, const float* memory,
-                                                  const float* norm, unsigned number,
-                                                  const Layer* gates, int part, int warp,
-                                                  int lane) {
+// Norms and rounds it.
+static __device__ __noinline__ void take_residual(Residual row, int part, int warp, int lane) {
   Shared* s = shared();
   const int supers = s->shape.embd, first = first_part(supers);
+#pragma unroll 1
+  for (int super = warp; super < supers; super += kRowWarps) {
+    const Eight weight = load_eight(row.norm + super * kSuperCols, lane);
+    const Eight v = row.load(super, lane);
+    const float square = sum_of_groups(squares(v));
+    round_super(times(v, weight), 1.0f, lane, s->rows[kMostHidden + super]);
+    if (lane == 0) s->squares[super] = square;
+    arrive_part(part + (super < first ? 0 : 1), lane);
+  }
+}
+
+// Its products with alpha's and beta's rows of the block's head: each warp two of kShares shares of
+// the columns, the order in which project() adds them. The row is read once more, which is sooner
+// than to wait for these rows while it is rounded.
+static __device__ __noinline__ void multiply_gates(Residual row, const Layer& l, int warp,
+                                                   int lane) {
+  const int supers = shared()->shape.embd;
 #pragma unroll 1
   for (int i = warp; i < kShares; i += kRowWarps) {
     const Share share = plain_share_of(supers, i);
     float sums[2] = {0, 0};
 #pragma unroll 1
     for (int super = share.begin; super < share.end; ++super) {
-      const Eight weight = load_eight(norm + super * kSuperCols, lane);
-      Eight plain[2] = {};
-      if (gates != nullptr)
+      Eight plain[2];
 #pragma unroll
-        for (int j = 0; j < 2; ++j) plain[j] = gate_row(*gates, j, supers, super, lane);
-      Eight v = passed != nullptr ? run::await_eight(passed, super, lane, number)
-                                  : load_eight(memory + super * kSuperCols, lane);
-      const float square = sum_of_groups(squares(v));
-      v = times(v, weight);
-      round_super(v, 1.0f, lane, s->rows[kMostHidden + super]);
-      if (lane == 0) s->squares[super] = square;
-      arrive_part(part + (super < first ? 0 : 1), lane);
+      for (int j = 0; j < 2; ++j) {
+        const Planes of{.data = j == 0 ? l.alpha : l.beta,
+                        .rows = l.heads,
+                        .cols = supers * kSuperCols,
+                        .type = j == 0 ? l.alpha_type : l.beta_type};
+        plain[j] = plain_eight(of, head_of_block(), super, lane);
+      }
+      const Eight x = times(row.load(super, lane), load_eight(row.norm + super * kSuperCols, lane));
 #pragma unroll
-      for (int j = 0; j < 2; ++j) sums[j] = dot_eight(plain[j], v, sums[j]);
+      for (int j = 0; j < 2; ++j) sums[j] = dot_eight(plain[j], x, sums[j]);
     }
-    if (gates == nullptr) continue;
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const float sum = warp_sum(sums[j]);
-      if (lane == 0) s->mixer.gates[j][i] = sum;
+      if (lane == 0) shared()->mixer.gates[j][i] = sum;
     }
   }
 }
@@ -124,30 +134,26 @@ struct HalfHead {
   }
 };
 
-// A channel of the convolution, and what of it is there before the row.
+// A channel of the convolution, and what the rows before this one come to.
 struct Channel {
-  int index = -1;
-  float taps[kTaps], past[kTaps - 1];
-  __device__ __forceinline__ void load(const Layer& l, const float* ring, int newest, int channel) {
-    index = channel;
-#pragma unroll
-    for (int j = 0; j < kTaps; ++j) taps[j] = l.taps[j * l.channels + index];
+  int index;
+  float before, newest;
+  __device__ __forceinline__ Channel(const Layer& l, const float* ring, int newest_row, int channel)
+      : index(channel), before(0), newest(l.taps[(kTaps - 1) * l.channels + channel]) {
 #pragma unroll
     for (int j = 0; j + 1 < kTaps; ++j)
-      past[j] = ring[(newest + 1 + j) % kTaps * l.channels + index];
+      before = fmaf(l.taps[j * l.channels + index],
+                    ring[(newest_row + 1 + j) % kTaps * l.channels + index], before);
   }
   __device__ __forceinline__ float convolved(float x) const {
-    float sum = 0;
-#pragma unroll
-    for (int j = 0; j + 1 < kTaps; ++j) sum = fmaf(taps[j], past[j], sum);
-    return silu_called(fmaf(taps[kTaps - 1], x, sum));
+    return silu_called(fmaf(newest, x, before));
   }
 };
 
 __device__ __forceinline__ DeltaGates made_gates(const Layer& l, const HalfHead& at, int supers) {
   const Shared* s = shared();
   float alpha = 0, beta = 0, squares = 0;
-#pragma unroll 1
+#pragma unroll 4
   for (int i = 0; i < kShares; ++i) {
     alpha += s->mixer.gates[0][i];
     beta += s->mixer.gates[1][i];
@@ -161,6 +167,24 @@ __device__ __forceinline__ DeltaGates made_gates(const Layer& l, const HalfHead&
                   __fmul_rn(beta, factor));
 }
 
+// The block's half of the state, and the head's rows of alpha and beta, into L2: memory has a queue
+// of weights in front of what is asked for when it is needed.
+__device__ __forceinline__ void prefetch_delta(const Layer& l, int thread) {
+  constexpr int kLine = 128;
+  const HalfHead at(l);
+  const int own = at.head * kDim + at.column;
+  const float* state =
+      l.state + shared()->sequence.slot * l.slot_stride + kTaps * l.channels + own * kDim;
+  static_assert(kHalf * kDim * 4 == kLine * kRowWarps * kWarp);
+  prefetch_line(reinterpret_cast<const char*>(state) + thread * kLine);
+  for (int i = 0; i < 2; ++i) {
+    const int each = (i == 0 ? l.alpha_type : l.beta_type) == BlockType::F32 ? 4 : 2;
+    const int bytes = shared()->shape.embd * kSuperCols * each;
+    const std::byte* row = (i == 0 ? l.alpha : l.beta) + std::int64_t{at.head} * bytes;
+    if (thread * kLine < bytes) prefetch_line(reinterpret_cast<const char*>(row) + thread * kLine);
+  }
+}
+
 static __device__ __noinline__ void step_delta(const Args& args, const Layer& l, int supers,
                                                unsigned number, int warp, int lane) {
   Shared* s = shared();
@@ -170,12 +194,7 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
   const int i = warp * kWarp + lane, keys = l.key_heads * kDim;
   float* ring = l.state + s->sequence.slot * l.slot_stride;
   const int newest = s->sequence.first_position % kTaps;
-  // The second round's last warps have the head's gate.
-  const int gate = i - kHalf;
-  Channel channel[2];
-  channel[0].load(l, ring, newest, (i < kDim ? i : keys + i - kDim) + at.key_head * kDim);
   const int own = at.head * kDim + at.column;
-  if (i < kHalf) channel[1].load(l, ring, newest, 2 * keys + own + i);
   float* state = ring + kTaps * l.channels + (own + warp * kRounds * kColumns) * kDim;
   float S[kRounds][kColumns][kParts];
 #pragma unroll
@@ -183,22 +202,29 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
 #pragma unroll
     for (int j = 0; j < kColumns; ++j)
       load_column<kParts>(state + (r * kColumns + j) * kDim, kDim, lane, S[r][j]);
+  // A query's channel or a key's; then the first warps have values, the next ones the head's gate.
+  const Channel key(l, ring, newest, (i < kDim ? i : keys + i - kDim) + at.key_head * kDim);
+  const Channel value(l, ring, newest, 2 * keys + own + i % kHalf);
+  const int gate = i - kHalf;
   const float norm = warp < kHalf / kWarp ? l.head_norm[at.column + i] : 0.0f;
   row_warps_sync();  // all have their shares of alpha and beta
-  const DeltaGates gates = made_gates(l, at, supers);
-
+  if (warp == kRowWarps - 1) {
+    const DeltaGates gates = made_gates(l, at, supers);
+    if (lane == 0) m.decay = gates.decay, m.beta = gates.beta;
+  }
   const Value* in = values(args, kAt.in);
-  const float x = run::await_value(in + channel[0].index, number);
-  (i < kDim ? m.q[i] : m.k[i - kDim]) = channel[0].convolved(x);
-  if (at.writes_keys) ring[newest * l.channels + channel[0].index] = x;
+  const float x = run::await_value(in + key.index, number);
+  (i < kDim ? m.q[i] : m.k[i - kDim]) = key.convolved(x);
+  if (at.writes_keys) ring[newest * l.channels + key.index] = x;
   if (i < kHalf) {
-    const float v = run::await_value(in + channel[1].index, number);
-    m.v[i] = channel[1].convolved(v);
-    ring[newest * l.channels + channel[1].index] = v;
+    const float v = run::await_value(in + value.index, number);
+    m.v[i] = value.convolved(v);
+    ring[newest * l.channels + value.index] = v;
   } else if (gate < kHalf) {
     m.z[gate] = silu_called(run::await_value(in + l.channels + own + gate, number));
   }
   row_warps_sync();
+  const DeltaGates gates{m.decay, m.beta};
   const Keys of = load_keys(m.q, m.k, lane);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
@@ -226,17 +252,7 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
 
 // --- A layer ---
 
-__device__ __forceinline__ void take_in(const Args& args, const LayerPlace& place, int i,
-                                        unsigned number, int warp, int lane) {
-  const Layer& l = place.layer();
-  const bool steps = l.delta != 0 && !place.to_in && head_of_block() < l.heads;
-  // The residual is the layer's before, under that one's number.
-  take_residual(i > 0 ? values(args, kAt.residual) : nullptr, args.run.hidden, l.norm, number - 1,
-                steps ? &l : nullptr, kPartIn, warp, lane);
-  if (steps) step_delta(args, l, shared()->shape.embd, number, warp, lane);
-}
-
-__device__ __forceinline__ void bring_rows(const Args& args, int warp, int lane) {
+static __device__ __noinline__ void bring_rows(const Args& args, int warp, int lane) {
   Shared* s = shared();
   const Shape& of = s->shape;
   const int rounded = of.up_rounds * 2 * kTileRows * kBlocks / kSuperCols;
@@ -252,15 +268,25 @@ __device__ __forceinline__ void bring_rows(const Args& args, int warp, int lane)
     const LayerPlace place(args, n);
     const Layer& l = place.layer();
     const unsigned number = s->number + static_cast<unsigned>(n);
-    if (!place.from_out) take_in(args, place, n, number, warp, lane);
+    if (!place.from_out) {
+      const bool steps = l.delta != 0 && !place.to_in && head_of_block() < l.heads;
+      if (steps) prefetch_delta(l, i);
+      // The residual is the layer's before, under that one's number.
+      const Residual row{n > 0 ? values(args, kAt.residual) : nullptr, args.run.hidden, l.norm,
+                         number - 1};
+      take_residual(row, kPartIn, warp, lane);
+      if (steps) {
+        multiply_gates(row, l, warp, lane);
+        step_delta(args, l, of.embd, number, warp, lane);
+      }
+    }
     if (!place.to_in) {
       if (place.from_out)
         take_mixed(args, of.mixed, warp, lane);
       else
         take_records(records(args, kAt.heads), of.mixed, kPartOut, of.mixed / 2, true, l.head_eps,
                      number, warp, lane);
-      take_residual(values(args, kAt.middle), nullptr, l.ffn_norm, number, nullptr, kPartUp, warp,
-                    lane);
+      take_residual({values(args, kAt.middle), nullptr, l.ffn_norm, number}, kPartUp, warp, lane);
       take_records(records(args, kAt.hidden), rounded, kPartDown, kDownPart, false, 0.0f, number,
                    warp, lane);
       take_left(values(args, kAt.left), rounded, of.hidden, number, warp, lane);
