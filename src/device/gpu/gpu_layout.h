@@ -220,7 +220,7 @@ struct Scratch {
   std::byte* workspace = nullptr;  // of one kernel call
   std::int64_t workspace_bytes = 0;
 
-  // Runs of layers (kernels/run.h); null: no layer of the shard may go in one.
+  // Runs of layers (kernels/run.h or dense_run.h); null: no layer of the shard may go in one.
   std::byte* run_plans = nullptr;
   std::byte* run_passed = nullptr;
   std::int64_t run_passed_bytes = 0;
@@ -231,7 +231,10 @@ struct Scratch {
 // Whether a layer's shape is one of runs, and all of its experts are here.
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer);
 
-// The same of every layer of a model, with the types of its matrices.
+// Whether a shard has layers of the shape of a dense model's runs (kernels/dense_run.h).
+bool dense_layers_may_run(const ModelSpec& spec, const ShardLayout& shard);
+
+// Of layer_may_run(): the same of every layer of a model, with the types of its matrices.
 bool layers_may_run(const Model& model);
 
 // Returns the bytes. `spec` must outlive `out`.

@@ -2,6 +2,7 @@
 
 #include "base/checked.h"
 #include "device/gpu/gpu_layout.h"
+#include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/handover.h"
 #include "device/gpu/kernels/run.h"
 
@@ -165,6 +166,22 @@ void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard,
   }
 }
 
+void carve_runs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
+  std::size_t plans = 0, passed = 0;
+  for (int l = shard.first_layer; l < shard.end_layer; ++l)
+    if (layer_may_run(spec, shard, l)) plans += run_layer_bytes();
+  if (plans > 0) {
+    const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
+    passed = run_passed_bytes(context);
+  } else if (dense_layers_may_run(spec, shard)) {
+    plans = dense_runs_bytes(shard.end_layer - shard.first_layer);
+    passed = dense_passed_bytes();
+  }
+  carve.take(out.run_plans, static_cast<std::int64_t>(plans));
+  out.run_passed_bytes = static_cast<std::int64_t>(passed);
+  carve.take(out.run_passed, out.run_passed_bytes);
+}
+
 // Matrices that runs multiply with as blocks.
 bool is_multiplied(TensorRole role) {
   using enum TensorRole;
@@ -183,6 +200,11 @@ std::int64_t input_ints(const ModelSpec& spec, const ShardLayout& shard) {
 bool layer_may_run(const ModelSpec& spec, const ShardLayout& shard, int layer) {
   return may_run(spec, spec.layers[static_cast<std::size_t>(layer)]) &&
          shard.layer_lacking(layer) == nullptr;
+}
+
+bool dense_layers_may_run(const ModelSpec& spec, const ShardLayout& shard) {
+  return std::any_of(spec.layers.begin() + shard.first_layer, spec.layers.begin() + shard.end_layer,
+                     [&](const LayerSpec& layer) { return may_run_dense(spec, layer); });
 }
 
 bool layers_may_run(const Model& model) {
@@ -240,13 +262,7 @@ std::int64_t carve_scratch(const ModelSpec& spec, const ShardLayout& shard,
   carve_ropes(carve, spec, shard, out);
   out.workspace_bytes = w.workspace;
   carve.take(out.workspace, w.workspace);
-  std::int64_t run_layers = 0;
-  for (int l = shard.first_layer; l < shard.end_layer; ++l)
-    if (layer_may_run(spec, shard, l)) ++run_layers;
-  carve.take(out.run_plans, run_layers * static_cast<std::int64_t>(run_layer_bytes()));
-  const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
-  out.run_passed_bytes = run_layers > 0 ? static_cast<std::int64_t>(run_passed_bytes(context)) : 0;
-  carve.take(out.run_passed, out.run_passed_bytes);
+  carve_runs(carve, spec, shard, out);
   if (!shard.embedding) carve.take(out.handed, handover_bytes(kDecodeRows * embd));
   return carve.used();
 }

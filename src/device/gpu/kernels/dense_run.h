@@ -31,8 +31,8 @@
 namespace tessera::gpu {
 
 bool has_dense_runs(const Launch& launch);
-// Whether a layer's shape and types are those of the kernel; the same of a model's layer whose types
-// are not known yet.
+// Whether a layer's shape and types are those of the kernel; the same of a model's layer whose
+// types are not known yet.
 bool fits_dense_run(const RunLayer& layer);
 bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer);
 
@@ -51,8 +51,8 @@ struct DenseRunArgs {
   // are delta nets.
   int first = 0, n_layers = 0;
   bool from_out = false, to_in = false;
-  const float* mixed = nullptr;    // where it begins so: what RunLayer::out reads
-  float* hidden = nullptr;         // [n_embd], read and written
+  const float* mixed = nullptr;  // where it begins so: what RunLayer::out reads
+  float* hidden = nullptr;       // [n_embd], read and written
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;  // the row's is the first
 };

@@ -11,9 +11,8 @@
 #include "device/gpu/kernels/run_plan.h"
 
 namespace tessera::gpu {
+namespace dense_run {
 namespace {
-
-using namespace dense_run;
 
 std::uint64_t address(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at);
@@ -123,7 +122,8 @@ class ScheduleWriter {
   }
 
  private:
-  // Super-blocks [from, to) of a tile, of which all sums are `sums` and the first one's place `sum`.
+  // Super-blocks [from, to) of a tile, of which all sums are `sums` and the first one's place
+  // `sum`.
   struct Tile {
     Stage stage;
     Piled of;
@@ -137,12 +137,11 @@ class ScheduleWriter {
     for (int at = from; at < to; at += most) {
       const int n = std::min(most, to - at);
       CHECK(to_.n < kMostEntries);
-      to_.feed[to_.n] = {
-          .at = static_cast<std::uint32_t>((t.tile - t.of.first) * t.supers + at),
-          .bytes = static_cast<std::uint32_t>(n * run::super_bytes(t.of.w->type)),
-          .supers = static_cast<std::uint16_t>(n),
-          .matrix = t.of.index,
-          .six = static_cast<std::uint8_t>(six)};
+      to_.feed[to_.n] = {.at = static_cast<std::uint32_t>((t.tile - t.of.first) * t.supers + at),
+                         .bytes = static_cast<std::uint32_t>(n * run::super_bytes(t.of.w->type)),
+                         .supers = static_cast<std::uint16_t>(n),
+                         .matrix = t.of.index,
+                         .six = static_cast<std::uint8_t>(six)};
       const int first = t.stage == kIn || t.stage == kUp ? kOutSums : 0;
       to_.work[to_.n++] = {
           .row = static_cast<std::uint16_t>(row + at),
@@ -205,8 +204,13 @@ class ScheduleWriter {
     std::vector<Tile> tiles;
     const auto pair = [&](int tile, int counter, int all) {
       for (const auto& [index, w] : {std::pair{kGate, &d.gate}, std::pair{kUpMatrix, &d.up}})
-        tiles.push_back({kUp, {index, w, 0}, tile, static_cast<int>(tiles.size()), shape_.embd,
-                         kUpCounter + counter, all});
+        tiles.push_back({kUp,
+                         {index, w, 0},
+                         tile,
+                         static_cast<int>(tiles.size()),
+                         shape_.embd,
+                         kUpCounter + counter,
+                         all});
     };
     for (int round = 0; round < shape_.up_rounds; ++round)
       for (int i = 0; i < 2; ++i) pair(2 * (block_ + kBlocks * round) + i, 4 * round, 4 * sums);
@@ -312,9 +316,7 @@ Kind kind_of(const RunLayer& l) {
   return k;
 }
 
-}  // namespace
-
-bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer) {
+bool shape_may_run(const ModelSpec& spec, const LayerSpec& layer) {
   const GatedDeltaSpec* d = layer.gated_delta();
   const AttentionSpec* a = layer.attention();
   if (layer.moe || !layer.dense || layer.mixer_post_norm || layer.ffn_post_norm ||
@@ -328,7 +330,7 @@ bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer) {
   return fits_columns(spec.n_embd, std::int64_t{a->n_head} * a->head_dim_v, f.n_ff);
 }
 
-bool fits_dense_run(const RunLayer& l) {
+bool fits(const RunLayer& l) {
   const FfnArgs& f = l.ffn;
   const DenseArgs& d = f.dense;
   const Output& out = l.out.outputs[0];
@@ -342,15 +344,7 @@ bool fits_dense_run(const RunLayer& l) {
          d.gate.type == d.up.type && is_super(d.down, f.n_embd, d.down.cols);
 }
 
-std::size_t dense_runs_bytes(int layers) {
-  return static_cast<std::size_t>(schedules_at(layers)) +
-         std::size_t{kMostSchedules} * kBlocks * sizeof(Schedule);
-}
-std::size_t dense_passed_bytes() {
-  return static_cast<std::size_t>(passed_layout().bytes);
-}
-
-std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host) {
+std::vector<int> write_runs(std::span<const RunLayer> layers, std::byte* host) {
   std::vector<int> places;
   std::vector<Kind> kinds;
   auto* shape = new (host) Shape{};
@@ -359,7 +353,7 @@ std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* h
   for (const RunLayer& l : layers) {
     places.push_back(-1);
     Layer* const last = std::exchange(before, nullptr);
-    if (!fits_dense_run(l)) continue;
+    if (!fits(l)) continue;
     if (kinds.empty()) *shape = shape_of(l);
     const Shape own = shape_of(l);
     if (std::memcmp(shape, &own, sizeof(Shape)) != 0) continue;
@@ -383,6 +377,27 @@ std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* h
     places.back() = static_cast<int>(place);
   }
   return places;
+}
+
+}  // namespace
+}  // namespace dense_run
+
+bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer) {
+  return dense_run::shape_may_run(spec, layer);
+}
+bool fits_dense_run(const RunLayer& layer) {
+  return dense_run::fits(layer);
+}
+std::size_t dense_runs_bytes(int layers) {
+  using dense_run::Schedule;
+  return static_cast<std::size_t>(dense_run::schedules_at(layers)) +
+         std::size_t{dense_run::kMostSchedules} * dense_run::kBlocks * sizeof(Schedule);
+}
+std::size_t dense_passed_bytes() {
+  return static_cast<std::size_t>(dense_run::passed_layout().bytes);
+}
+std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host) {
+  return dense_run::write_runs(layers, host);
 }
 
 }  // namespace tessera::gpu

@@ -64,11 +64,11 @@ struct alignas(16) Feed {
 };
 // What is multiplied with it.
 struct alignas(16) Work {
-  std::uint16_t row;       // of the rounded super-blocks
-  std::uint16_t sum;       // of the sums
+  std::uint16_t row;  // of the rounded super-blocks
+  std::uint16_t sum;  // of the sums
   std::uint8_t stage, part;
-  std::uint8_t counter;    // of sums that are there ...
-  std::uint8_t last;       // ... where they are so many a tile, or a group, is done
+  std::uint8_t counter;  // of sums that are there ...
+  std::uint8_t last;     // ... where they are so many a tile, or a group, is done
   std::uint16_t tile;
   std::uint8_t local, six;  // which of the block's tiles
   std::uint8_t supers, turns;
@@ -96,7 +96,7 @@ struct alignas(16) Layer {
   float* state;
   std::int64_t slot_stride;
   float* out[3];
-  std::int32_t ends[2];  // rows of the first output, and of the second behind it
+  std::int32_t ends[2];                  // rows of the first output, and of the second behind it
   std::int32_t schedule, next_schedule;  // its own, and that of the layer in the next place
 };
 

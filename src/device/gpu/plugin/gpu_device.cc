@@ -86,9 +86,15 @@ Status GpuDevice::begin_runs() {
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());
-  host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
-                         name_, step_->run_layers(), layout_.end_layer - layout_.first_layer,
-                         std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast)));
+  const int layers = layout_.end_layer - layout_.first_layer;
+  if (const int dense = step_->dense_layers(); dense > 0)
+    host_.tell(fmt::format(
+        "{}: {} of {} layers run as one kernel up to their attention where a step has one row",
+        name_, dense, layers));
+  else
+    host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
+                           name_, step_->run_layers(), layers,
+                           std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast)));
   return {};
 }
 

@@ -39,7 +39,8 @@ GpuStep::GpuStep(StepMemory memory, const Launch& launch)
     : memory_(std::move(memory)),
       launch_(launch),
       run_places_(static_cast<std::size_t>(memory_.shard.end_layer - memory_.shard.first_layer),
-                  -1) {}
+                  -1),
+      dense_places_(run_places_) {}
 
 Status GpuStep::run(const BlockCall& call, const StepShape& shape, bool routed) const {
   int error = 0;

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "device/gpu/kernels/choose.h"
+#include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/handover.h"
-#include "device/gpu/kernels/run.h"
 #include "device/gpu/plugin/expert_posts.h"
 #include "device/gpu/plugin/expert_stream.h"
 #include "device/gpu/plugin/gpu_weights.h"
@@ -89,11 +89,13 @@ class GpuStep {
  public:
   GpuStep(StepMemory memory, const Launch& launch);
 
-  // Whether layers of one row may go as runs (kernels/run.h); once, before the first step: from
-  // then on they do. Waits for the device.
-  bool may_run() const { return memory_.scratch.run_plans != nullptr && has_runs(launch_); }
+  // Whether layers of one row may go as runs (kernels/run.h, or those of kernels/dense_run.h);
+  // once, before the first step: from then on they do. Waits for the device.
+  bool may_run() const;
   Status prepare_runs();
-  int run_layers() const;  // that may be part of one
+  // That may be part of one.
+  int run_layers() const;
+  int dense_layers() const;
   // Whether every layer of these calls is part of a run.
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
@@ -138,6 +140,14 @@ class GpuStep {
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
+  // Of a dense model: how many layers the calls begin with that go as runs between attention; they
+  // are enqueued.
+  Status prepare_dense_runs();
+  int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
+  Status run_dense_layers(int first, int layers, const StepShape& shape) const;
+  int dense_place(int layer) const {
+    return dense_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
+  }
   // How many layers the calls begin with that go as one kernel.
   int run_length(std::span<const BlockCall> calls, const StepShape& shape) const;
   int run_place(int layer) const {
@@ -177,8 +187,9 @@ class GpuStep {
 
   StepMemory memory_;
   Launch launch_;
-  std::vector<int> run_places_;  // by layer of the shard: in scratch.run_plans; -1: none
-  std::uint32_t runs_ = 0;       // since what they pass was cleared
+  std::vector<int> run_places_;    // by layer of the shard: in scratch.run_plans; -1: none
+  std::vector<int> dense_places_;  // the same for runs of dense_run.h
+  std::uint32_t runs_ = 0;         // since what they pass was cleared
   std::byte* next_handed_ = nullptr;
 };
 

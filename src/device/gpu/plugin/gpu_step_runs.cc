@@ -22,8 +22,14 @@ bool is_layers(Block block) {
 
 }  // namespace
 
+bool GpuStep::may_run() const {
+  return memory_.scratch.run_plans != nullptr && (has_runs(launch_) || has_dense_runs(launch_));
+}
+
 Status GpuStep::prepare_runs() {
   const Scratch& s = memory_.scratch;
+  if (dense_layers_may_run(memory_.spec, memory_.shard)) return prepare_dense_runs();
+  if (!has_runs(launch_)) return {};
   const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
   std::vector<std::byte> plans;
   for (int layer = memory_.shard.first_layer; layer < memory_.shard.end_layer; ++layer) {
@@ -65,7 +71,7 @@ int GpuStep::run_length(std::span<const BlockCall> calls, const StepShape& shape
 
 bool GpuStep::all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const {
   while (!calls.empty()) {
-    const int layers = run_length(calls, shape);
+    const int layers = std::max(run_length(calls, shape), dense_length(calls, shape));
     if (layers == 0 && is_layers(calls[0].block)) return false;
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
@@ -87,6 +93,9 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape, {takes, hands, number}));
       takes = false;
       taken += hands ? 1 : 0;
+    } else if (const int dense = dense_length(calls, shape); dense > 0) {
+      taken = 2 * static_cast<std::size_t>(dense);
+      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, shape));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
                run_length(calls.subspan(1), shape) > 0) {
       takes = true;
@@ -190,8 +199,8 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
 Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape) {
   int runs = together_runs(shape);
   while (!calls.empty()) {
-    const int layers = run_length(calls, shape);
-    if (layers > 0) runs += shape.rows;
+    const int layers = std::max(run_length(calls, shape), dense_length(calls, shape));
+    if (layers > 0) runs += std::max(shape.rows, layers);
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
   const auto n = static_cast<std::uint32_t>(runs);
