@@ -157,10 +157,10 @@ class ScheduleWriter {
           .turns = static_cast<std::uint8_t>(n / kTogether)};
     }
   }
-  // Tiles with the residual's columns: of the first ones both parts by themselves.
-  void by_parts(const std::vector<Tile>& tiles, int part) {
-    const int first = first_part(shape_.embd), row = kMostHidden;
-    const std::size_t ahead = std::min(tiles.size(), std::size_t{kAhead});
+  // Tiles with the residual's columns. Of those ahead the first part, then the rest.
+  void by_parts(const std::vector<Tile>& tiles, std::size_t ahead, int part) {
+    const int first = first_part(part, shape_.embd), row = kMostHidden;
+    ahead = std::min(ahead, tiles.size());
     for (std::size_t i = 0; i < ahead; ++i) add(tiles[i], 0, first, part, row);
     for (std::size_t i = 0; i < tiles.size(); ++i) {
       if (i >= ahead) add(tiles[i], 0, first, part, row);
@@ -183,7 +183,7 @@ class ScheduleWriter {
       tiles.push_back({kIn, matrices[m], tile, local, shape_.embd, kUpCounter + local,
                        shape_.embd / kTogether});
     }
-    by_parts(tiles, kPartIn);
+    by_parts(tiles, tiles.size(), kPartIn);
   }
   std::vector<Tile> residual(Stage stage, MatrixIndex index, const Matrix& w, int supers) {
     std::vector<Tile> tiles;
@@ -217,21 +217,23 @@ class ScheduleWriter {
     const int from = (block_ - shape_.up_left + kBlocks) % kBlocks;
     for (int tile = 2 * kBlocks * shape_.up_rounds + from; tile < left; tile += kBlocks)
       pair(tile, static_cast<int>(tiles.size()), 2 * sums);
-    by_parts(tiles, kPartUp);
+    by_parts(tiles, kUpAhead, kPartUp);
   }
-  // The parts of the rounds but the last of gate and up go ahead, of all tiles.
+  // Of the first two tiles, which all blocks have and `in` begins with, the parts that the rounds
+  // but the last of gate and up make go ahead.
   void down() {
     const std::vector<Tile> tiles =
         residual(kDown, kDownMatrix, layer_.ffn.dense.down, shape_.hidden);
     const int parts = (shape_.hidden + kDownPart - 1) / kDownPart;
     const int made = (shape_.up_rounds - 1) * 2 * kTileRows * kBlocks / kSuperCols / kDownPart;
-    const auto part = [&](const Tile& t, int i) {
-      add(t, i * kDownPart, std::min(shape_.hidden, (i + 1) * kDownPart), kPartDown + i, 0);
+    const auto add_parts = [&](const Tile& t, int from, int to) {
+      for (int i = from; i < to; ++i)
+        add(t, i * kDownPart, std::min(shape_.hidden, (i + 1) * kDownPart), kPartDown + i, 0);
     };
-    for (const Tile& t : tiles)
-      for (int i = 0; i < made; ++i) part(t, i);
-    for (const Tile& t : tiles)
-      for (int i = made; i < parts; ++i) part(t, i);
+    const std::size_t ahead = std::min<std::size_t>(2, tiles.size());
+    for (std::size_t i = 0; i < ahead; ++i) add_parts(tiles[i], 0, made);
+    for (std::size_t i = 0; i < ahead; ++i) add_parts(tiles[i], made, parts);
+    for (std::size_t i = ahead; i < tiles.size(); ++i) add_parts(tiles[i], 0, parts);
   }
 
   const RunLayer& layer_;
@@ -247,10 +249,9 @@ Shape shape_of(const RunLayer& l) {
   s.hidden = supers_of(d.down.cols);
   s.up_rounds = up_cut(d.gate.rows).rounds;
   s.up_left = l.ffn.n_embd / kTileRows % kBlocks;
-  const int first = first_part(s.embd);
   for (const int part : {kPartIn, kPartUp}) {
-    s.arrivals[part] = first;
-    s.arrivals[part + 1] = s.embd - first;
+    s.arrivals[part] = first_part(part, s.embd);
+    s.arrivals[part + 1] = s.embd - first_part(part, s.embd);
   }
   s.arrivals[kPartOut] = s.arrivals[kPartOut + 1] = s.mixed / 2;
   for (int at = 0, part = kPartDown; at < s.hidden; at += kDownPart, ++part)

@@ -40,8 +40,8 @@ inline constexpr int kMostTurns = kMostFour / kTogether;  // of an entry
 // Counters of sums: those of out and down, then of the other stages.
 inline constexpr int kUpCounter = kMostOut, kCounters = kUpCounter + kMostUp;
 static_assert(kMostIn <= kMostUp);
-// Tiles whose first part goes ahead.
-inline constexpr int kAhead = 8;
+// Tiles whose first part goes ahead: of in all, of gate and up so many.
+inline constexpr int kUpAhead = 8;
 
 enum Stage : std::uint8_t { kIn, kOut, kUp, kDown };
 enum MatrixIndex : std::uint8_t { kIn0, kIn1, kIn2, kOutMatrix, kGate, kUpMatrix, kDownMatrix };
@@ -50,10 +50,11 @@ inline constexpr int kMatrices = 7;
 // Parts of the stages' rows. Of the last stage as many as there are, of kDownPart super-blocks.
 inline constexpr int kPartIn = 0, kPartOut = 2, kPartUp = 4, kPartDown = 6, kDownPart = 12;
 inline constexpr int kPartsOfRows = kPartDown + (kMostHidden + kDownPart - 1) / kDownPart;
-// The first part's super-blocks: what the first tiles of all blocks make.
-constexpr int first_part(int supers) {
-  constexpr int kMade = kBlocks * kTileRows / kSuperCols;
-  return supers < kMade ? supers : kMade;
+// The super-blocks of the residual's first part: what blocks make in their first two tiles (in), or
+// in the first one, behind which the next is soon there (gate and up).
+TESSERA_HOST_DEVICE constexpr int first_part(int part, int supers) {
+  const int made = (part == kPartIn ? 2 : 1) * kBlocks * kTileRows / kSuperCols;
+  return supers < made ? supers : made;
 }
 
 // What an entry of the ring is: `supers` super-blocks of a matrix from `at` on.

@@ -42,7 +42,7 @@ struct Residual {
 // Norms and rounds it.
 static __device__ __noinline__ void take_residual(Residual row, int part, int warp, int lane) {
   Shared* s = shared();
-  const int supers = s->shape.embd, first = first_part(supers);
+  const int supers = s->shape.embd, first = first_part(part, supers);
 #pragma unroll 1
   for (int super = warp; super < supers; super += kRowWarps) {
     const Eight weight = load_eight(row.norm + super * kSuperCols, lane);
