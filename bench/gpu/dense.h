@@ -13,6 +13,7 @@ struct DenseShape {
   int embd = 5120, hidden = 17408, vocab = 248320;
   int heads = 24, kv = 4;  // attention's, of 256
   GatedDeltaSpec delta{16, 48, 128, 128, 4, false};
+  BlockType gates = BlockType::F32;  // of alpha and beta
   static constexpr int kDim = 256, kRot = 64;
   int wide() const { return std::max(heads * kDim * 2, int(delta.conv_channels())); }
   int side() const { return int(delta.value_width()); }
@@ -51,8 +52,8 @@ struct DenseModel {
       const GatedDeltaSpec& d = shape.delta;
       l.in[0] = source.make(some, int(d.conv_channels()), embd);
       l.in[1] = source.make(Q4_K, int(d.value_width()), embd);
-      l.in[2] = source.make(F32, d.n_value_head, embd);
-      l.in[3] = source.make(F32, d.n_value_head, embd);
+      l.in[2] = source.make(shape.gates, d.n_value_head, embd);
+      l.in[3] = source.make(shape.gates, d.n_value_head, embd);
       l.state = floats(state_floats() * std::size_t(sequences), 0.01f, 2);
     } else {
       l.in[0] = source.make(Q4_K, shape.heads * DenseShape::kDim * 2, embd);
@@ -211,6 +212,8 @@ class DenseRuns {
     plans_ = DeviceArray<std::byte>(host_);
     GPU_OK(cudaDeviceSynchronize());
   }
+  // The same layers in another step.
+  void take(const std::vector<RunLayer>& layers) { layers_ = layers; }
   bool fits() const {
     return std::all_of(places_.begin(), places_.end(), [](int place) { return place >= 0; });
   }

@@ -58,10 +58,11 @@ class DenseBench {
             GPU_OK(dense_output(runner_.launch, f, ffn_scratch(f, runner_.launch.workspace),
                                 f.hidden, true));
           });
-    block("FFN", rows, any, ffn_bytes, [&](const DenseLayer& l) { GPU_OK(ffn_all(runner_.launch, calls(l, s).ffn)); });
+    block("FFN", rows, any, ffn_bytes, [&](const DenseLayer& l) { ffn(l, s); });
     print_reads("head and choice", rows, time([&] { head(rows); }), bytes_of(head_));
     double bytes = bytes_of(head_);
-    for (const DenseLayer& l : model_.layers) bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
+    for (const DenseLayer& l : model_.layers)
+      bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
     const double us = time([&] {
       for (const DenseLayer& l : model_.layers) dense_layer(runner_.launch, calls(l, s));
       head(rows);
@@ -76,7 +77,8 @@ class DenseBench {
     if (!has_dense_runs(runner_.launch)) return;
     const Step s(1, 0, false);
     double bytes = bytes_of(head_);
-    for (const DenseLayer& l : model_.layers) bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
+    for (const DenseLayer& l : model_.layers)
+      bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
     for (const bool more : {false, true}) {
       const auto of = [more](const DenseLayer& l) { return l.delta && l.more == more; };
       as_runs(more ? "delta nets as a run, Q6_K" : "delta nets as a run, Q4_K", s, of);
@@ -100,11 +102,12 @@ class DenseBench {
              [&](const DenseLayer& l) { mix(runner_.launch, calls(l, s)); });
     products("delta out-projection", rows, is_delta, r * kShape.side(),
              [&](const DenseLayer& l) { GPU_OK(project(runner_.launch, calls(l, s).out)); });
-    products("attention in-projection", rows, is_attention, r * (2 * kShape.heads * 256 + 2 * kShape.kv * 256),
+    products("attention in-projection", rows, is_attention,
+             r * (2 * kShape.heads * 256 + 2 * kShape.kv * 256),
              [&](const DenseLayer& l) { GPU_OK(project(runner_.launch, calls(l, s).in)); });
     products("attention", rows, is_attention, 2.0 * rows * rows * kShape.heads * 256,
              [&](const DenseLayer& l) { mix(runner_.launch, calls(l, s)); });
-    products("FFN", rows, any, r * kShape.hidden * 3, [&](const DenseLayer& l) { GPU_OK(ffn_all(runner_.launch, calls(l, s).ffn)); });
+    products("FFN", rows, any, r * kShape.hidden * 3, [&](const DenseLayer& l) { ffn(l, s); });
     const double us = time(
         [&] {
           for (const DenseLayer& l : model_.layers) dense_layer(runner_.launch, calls(l, s));
@@ -178,6 +181,9 @@ class DenseBench {
 
   RunLayer calls(const DenseLayer& l, const Step& s) {
     return dense_calls(runner_.launch, model_, l, b_, s);
+  }
+  void ffn(const DenseLayer& l, const Step& s) {
+    GPU_OK(ffn_all(runner_.launch, calls(l, s).ffn));
   }
   void head(int rows) {
     GPU_OK(project(runner_.launch, {.input = dense_normed(model_, b_),

@@ -145,7 +145,9 @@ __device__ __forceinline__ bool is_last(const Work& work, int lane) {
     if (n == work.last) *counter = 0;
     __threadfence_block();
   }
-  return shuffle(n, 0) == work.last;
+  n = shuffle(n, 0);
+  __syncwarp();  // all lanes see what lane 0 does
+  return n == work.last;
 }
 
 __device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
@@ -245,7 +247,7 @@ bool has_dense_runs(const Launch& launch) {
   return false;
 #else
   cudaFuncAttributes attributes{};
-  return launch.chained && launch.gemm && launch.multiprocessors >= dense_run::kBlocks &&
+  return launch.chained && launch.gemm && launch.multiprocessors == dense_run::kBlocks &&
          shared_limit(launch) >= static_cast<std::size_t>(dense_run::kSharedBytes) &&
          cudaFuncGetAttributes(&attributes, dense_run::dense_run_kernel) == cudaSuccess &&
          attributes.binaryVersion == 90;
@@ -254,6 +256,7 @@ bool has_dense_runs(const Launch& launch) {
 
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args) {
   if (args.n_layers < 1 || args.n_layers > kMostRunLayers || args.first < 0 ||
+      args.first + args.n_layers > args.places ||
       (args.from_out && args.to_in && args.n_layers == 1))
     return TESSERA_GPU_API(ErrorInvalidValue);
   return launch_kernel(launch, dense_run::dense_run_kernel, dim3(dense_run::kBlocks),

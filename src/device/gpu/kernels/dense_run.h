@@ -3,7 +3,7 @@
 //
 // Five launches a layer wait for each other, and while they do memory idles: a block needs all of a
 // multiprocessor, so the next one's weights cannot be on their way. Here each multiprocessor holds
-// one block. A warp fetches weights into a ring, eight bring rows and step the delta net, fourteen
+// one block. A warp fetches weights into a ring, eight bring rows and step the delta net, eleven
 // multiply, and none waits for the block: products begin with the columns that are there, while the
 // last ones are on their way from other blocks (run_values.cuh). Results have the same bits as
 // those of project(), gated_delta() and ffn_all().
@@ -15,12 +15,15 @@
 // Attention has kernels of its own: a run ends behind its projections in, and another one begins
 // with the projection out.
 //
-// For GPUs with Hopper's bulk copies and 132 multiprocessors or more, Q4_K and Q6_K, SiLU, and rows
-// of what the block's memory has room for (dense_run_plan.h): Qwen3.5 and 3.6 27B. All else goes
-// layer by layer.
+// For GPUs with Hopper's bulk copies and 132 multiprocessors (with more, project() would cut
+// matrices otherwise), Q4_K and Q6_K, SiLU, and rows that fill the blocks and that a block's memory
+// has room for (dense_run_plan.h): Qwen3.5 and 3.6 27B, or attention alone of such sizes. All else
+// goes layer by layer.
 //
-// Blocks wait for each other, so all must be on the GPU at once, as run.h says; what may be written
-// while a run is under way, and how it ends where a block waits for long, is said there too.
+// Plans hold addresses: weights, states and what projections into attention are written to have to
+// stay. Blocks wait for each other, so all must be on the GPU at once, as run.h says; what may be
+// written while a run is under way, and how it ends where a block waits for long, is said there
+// too.
 #pragma once
 
 #include <span>
@@ -30,6 +33,7 @@
 
 namespace tessera::gpu {
 
+// Whether the current device can, and launches are chained.
 bool has_dense_runs(const Launch& launch);
 // Whether a layer's shape and types are those of the kernel; the same of a model's layer whose
 // types are not known yet.
@@ -56,6 +60,8 @@ struct DenseRunArgs {
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;  // the row's is the first
 };
+// Writes the residual, and the layers' states; where it ends behind projections in, what attention
+// reads. An invalid value: places that are not there, or no work.
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args);
 
 }  // namespace tessera::gpu

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
 #include <new>
 #include <utility>
 
-#include "base/check.h"
 #include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/run_plan.h"
 
@@ -84,9 +82,9 @@ bool fits_mixer(const RunLayer& l, int embd) {
     return is_plain(w.type) && w.rows == d.n_value_head && w.cols == embd;
   };
   return l.in.n_outputs == 4 && has_shape(d) && in[0].w.rows == d.conv_channels() &&
-         in[1].w.rows == d.value_width() && is_plain_row(in[2].w) && is_plain_row(in[3].w) &&
-         l.delta.slot_stride % 4 == 0 && l.out.input.kind == InputKind::gated_rms &&
-         l.out.input.head_dim == kDim;
+         in[1].w.rows == d.value_width() && l.out.outputs[0].w.cols == d.value_width() &&
+         is_plain_row(in[2].w) && is_plain_row(in[3].w) && l.delta.slot_stride % 4 == 0 &&
+         l.out.input.kind == InputKind::gated_rms && l.out.input.head_dim == kDim;
 }
 
 // --- A block's schedule ---
@@ -103,22 +101,14 @@ class ScheduleWriter {
   ScheduleWriter(const RunLayer& layer, const Shape& shape, int block, Schedule& to)
       : layer_(layer), shape_(shape), block_(block), to_(to) {}
 
-  void write() {
+  // False: the block has more entries or turns than there is room for.
+  bool write() {
     in();
     to_.first_out = to_.n;
     mix_out();
     up();
     down();
-    for (auto& items : to_.items) items[0] = kNoItem;
-    std::array<int, kProductWarps> n{};
-    int turn = 0;
-    for (int i = 0; i < to_.n; ++i)
-      for (int k = 0; k < to_.work[i].turns; ++k, ++turn) {
-        const auto warp = static_cast<std::size_t>(turn % kProductWarps);
-        CHECK(n[warp] + 1 < kMostItems);
-        to_.items[warp][n[warp]++] = static_cast<std::uint16_t>(k << 8 | i);
-        to_.items[warp][n[warp]] = kNoItem;
-      }
+    return !full_ && share_turns();
   }
 
  private:
@@ -136,7 +126,7 @@ class ScheduleWriter {
     const int most = six ? kMostSix : kMostFour;
     for (int at = from; at < to; at += most) {
       const int n = std::min(most, to - at);
-      CHECK(to_.n < kMostEntries);
+      if (full_ = full_ || to_.n == kMostEntries; full_) return;
       to_.feed[to_.n] = {.at = static_cast<std::uint32_t>((t.tile - t.of.first) * t.supers + at),
                          .bytes = static_cast<std::uint32_t>(n * run::super_bytes(t.of.w->type)),
                          .supers = static_cast<std::uint16_t>(n),
@@ -236,11 +226,36 @@ class ScheduleWriter {
     for (std::size_t i = ahead; i < tiles.size(); ++i) add_parts(tiles[i], 0, parts);
   }
 
+  // A turn a warp, one after another.
+  bool share_turns() {
+    for (auto& items : to_.items) items[0] = kNoItem;
+    std::array<int, kProductWarps> n{};
+    int turn = 0;
+    for (int i = 0; i < to_.n; ++i)
+      for (int k = 0; k < to_.work[i].turns; ++k, ++turn) {
+        const auto warp = static_cast<std::size_t>(turn % kProductWarps);
+        if (n[warp] + 1 == kMostItems) return false;
+        to_.items[warp][n[warp]++] = static_cast<std::uint16_t>(k << 8 | i);
+        to_.items[warp][n[warp]] = kNoItem;
+      }
+    return true;
+  }
+
   const RunLayer& layer_;
   const Shape& shape_;
   const int block_;
   Schedule& to_;
+  bool full_ = false;
 };
+
+// Of one kind of layer, of all blocks.
+bool write_schedules(const RunLayer& l, const Shape& shape, std::byte* to) {
+  for (int block = 0; block < kBlocks; ++block) {
+    auto* schedule = new (to + static_cast<std::size_t>(block) * sizeof(Schedule)) Schedule{};
+    if (!ScheduleWriter(l, shape, block, *schedule).write()) return false;
+  }
+  return true;
+}
 
 Shape shape_of(const RunLayer& l) {
   Shape s{};
@@ -346,36 +361,30 @@ bool fits(const RunLayer& l) {
 }
 
 std::vector<int> write_runs(std::span<const RunLayer> layers, std::byte* host) {
-  std::vector<int> places;
+  std::vector<int> places(layers.size(), -1);
   std::vector<Kind> kinds;
   auto* shape = new (host) Shape{};
-  Layer* before = nullptr;
-  const std::int64_t schedules = schedules_at(static_cast<int>(layers.size()));
-  for (const RunLayer& l : layers) {
-    places.push_back(-1);
+  Layer* before = nullptr;  // where the layer before has a place
+  for (std::size_t i = 0; i < layers.size(); ++i) {
+    const RunLayer& l = layers[i];
     Layer* const last = std::exchange(before, nullptr);
     if (!fits(l)) continue;
     if (kinds.empty()) *shape = shape_of(l);
-    const Shape own = shape_of(l);
-    if (std::memcmp(shape, &own, sizeof(Shape)) != 0) continue;
+    if (*shape != shape_of(l)) continue;
     const Kind kind = kind_of(l);
-    auto found = std::find(kinds.begin(), kinds.end(), kind);
-    if (found == kinds.end() && kinds.size() == kMostSchedules) continue;
+    const auto found = std::find(kinds.begin(), kinds.end(), kind);
     const auto at = static_cast<std::size_t>(found - kinds.begin());
     if (found == kinds.end()) {
+      std::byte* schedules = host + schedules_at(static_cast<int>(layers.size()));
+      if (at == kMostSchedules ||
+          !write_schedules(l, *shape, schedules + at * kBlocks * sizeof(Schedule)))
+        continue;
       kinds.push_back(kind);
-      for (int block = 0; block < kBlocks; ++block) {
-        const std::size_t index = at * kBlocks + static_cast<std::size_t>(block);
-        auto* to = new (host + schedules + index * sizeof(Schedule)) Schedule{};
-        ScheduleWriter(l, *shape, block, *to).write();
-      }
     }
-    const std::size_t place = places.size() - 1;
-    auto* to = new (host + layers_at() + place * sizeof(Layer)) Layer(layer_of(l));
-    to->schedule = static_cast<int>(at);
-    if (last != nullptr) last->next_schedule = to->schedule;
-    before = to;
-    places.back() = static_cast<int>(place);
+    before = new (host + layers_at() + i * sizeof(Layer)) Layer(layer_of(l));
+    before->schedule = static_cast<int>(at);
+    if (last != nullptr) last->next_schedule = before->schedule;
+    places[i] = static_cast<int>(i);
   }
   return places;
 }

@@ -74,7 +74,7 @@ struct alignas(16) Work {
   std::uint8_t local, six;  // which of the block's tiles
   std::uint8_t supers, turns;
 };
-inline constexpr int kMostEntries = 112, kMostItems = 48;
+inline constexpr int kMostEntries = 128, kMostItems = 48;
 struct alignas(16) Schedule {
   std::int32_t n, first_out;  // entries; the first that is not of in
   std::int32_t pad[2];
@@ -107,6 +107,7 @@ struct alignas(16) Shape {
   std::int32_t up_rounds;            // of groups
   std::int32_t up_left;              // the first block that has a single tile
   std::int32_t arrivals[kPartsOfRows];
+  friend bool operator==(const Shape&, const Shape&) = default;
 };
 
 inline constexpr int kMostSchedules = 8;

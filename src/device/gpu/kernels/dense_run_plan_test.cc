@@ -26,16 +26,17 @@ class Layers {
  public:
   explicit Layers(const Model& model) : m_(model) {}
 
-  RunLayer make(bool attends, BlockType some) {
+  // `some`: the type of the sensitive matrices; `others`: of all else.
+  RunLayer make(bool attends, BlockType some, BlockType others = BlockType::Q4_K) {
     RunLayer l;
     l.in.rows = 1;
     l.in.input = {.kind = InputKind::rms_norm, .weight = next<float>(), .eps = 1e-6f};
     l.out.n_outputs = 1;
-    l.out.outputs[0] = {matrix(BlockType::Q4_K, m_.embd, m_.mixed), next<float>(), m_.embd, true};
+    l.out.outputs[0] = {matrix(others, m_.embd, m_.mixed), next<float>(), m_.embd, true};
     if (attends) {
       l.in.n_outputs = 3;
-      l.in.outputs[0].w = matrix(BlockType::Q4_K, 2 * m_.mixed, m_.embd);
-      l.in.outputs[1].w = matrix(BlockType::Q4_K, 1024, m_.embd);
+      l.in.outputs[0].w = matrix(others, 2 * m_.mixed, m_.embd);
+      l.in.outputs[1].w = matrix(others, 1024, m_.embd);
       l.in.outputs[2].w = matrix(some, 1024, m_.embd);
       l.attention.n_head = m_.mixed / 256;
       l.out.input.kind = InputKind::plain;
@@ -43,13 +44,13 @@ class Layers {
       l.delta.spec = {m_.key_heads, m_.heads, 128, 128, 4, false};
       l.in.n_outputs = 4;
       l.in.outputs[0].w = matrix(some, static_cast<int>(l.delta.spec.conv_channels()), m_.embd);
-      l.in.outputs[1].w = matrix(BlockType::Q4_K, m_.mixed, m_.embd);
+      l.in.outputs[1].w = matrix(others, m_.mixed, m_.embd);
       l.in.outputs[2].w = l.in.outputs[3].w = matrix(BlockType::F32, m_.heads, m_.embd);
       l.out.input = {.kind = InputKind::gated_rms, .weight = next<float>(), .head_dim = 128};
     }
     l.ffn = {.rows = 1, .n_embd = m_.embd, .eps = 1e-6f, .norm = next<float>()};
-    l.ffn.dense = {.gate = matrix(BlockType::Q4_K, m_.hidden, m_.embd),
-                   .up = matrix(BlockType::Q4_K, m_.hidden, m_.embd),
+    l.ffn.dense = {.gate = matrix(others, m_.hidden, m_.embd),
+                   .up = matrix(others, m_.hidden, m_.embd),
                    .down = matrix(some, m_.embd, m_.hidden)};
     return l;
   }
@@ -206,6 +207,23 @@ TEST(DenseRunPlanPlaces, AreWhereLayersFit) {
   layers[2].in.outputs[0].w.type = BlockType::Q5_K;
   const Plans plans(layers);
   EXPECT_EQ(plans.places, (std::vector<int>{0, -1, -1, 3}));
+}
+
+// Entries of Q6_K are short, so there are most.
+TEST(DenseRunPlanPlaces, HasRoomForSixBitsEverywhere) {
+  Layers source(kFull);
+  for (const bool attends : {false, true}) {
+    const Plans plans({source.make(attends, BlockType::Q6_K, BlockType::Q6_K)});
+    EXPECT_EQ(plans.places, std::vector<int>{0});
+  }
+}
+// What has more entries than a block's memory holds goes by launches.
+TEST(DenseRunPlanPlaces, RefusesWhatHasNoRoom) {
+  Model wide = kFull;
+  wide.mixed = 13312, wide.key_heads = 8, wide.heads = 104;
+  Layers source(wide);
+  const Plans plans({source.make(true, BlockType::Q6_K, BlockType::Q6_K)});
+  EXPECT_EQ(plans.places, std::vector<int>{-1});
 }
 
 // A layer's successor may be of another kind.

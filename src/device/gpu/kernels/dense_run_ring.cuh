@@ -140,6 +140,7 @@ class Feeder {
       if (now.bytes > 0) copy_once(address_of(start + now.to), now.from, now.bytes, barrier);
       if (lane_ == 0) barrier_expect(barrier, now.all);
       ++issued_;
+      __syncwarp();  // lanes read what others have noted of entries: none is to be far ahead
       if (at == described && i + 1 < args_.run.n_layers) describe(i + 1);
     }
   }

@@ -185,6 +185,38 @@ __device__ __forceinline__ void prefetch_delta(const Layer& l, int thread) {
   }
 }
 
+// What the projections make for the block's half: convolved, or the gate opened.
+__device__ __forceinline__ void await_inputs(const Args& args, const Layer& l, const HalfHead& at,
+                                             const Channel& key, const Channel& value,
+                                             float* newest, unsigned number, int i) {
+  Mixer& m = shared()->mixer;
+  const Value* in = values(args, kAt.in);
+  const float x = run::await_value(in + key.index, number);
+  (i < kDim ? m.q[i] : m.k[i - kDim]) = key.convolved(x);
+  if (at.writes_keys) newest[key.index] = x;
+  if (i < kHalf) {
+    const float v = run::await_value(in + value.index, number);
+    m.v[i] = value.convolved(v);
+    newest[value.index] = v;
+  } else if (const int gate = i - kHalf; gate < kHalf) {
+    m.z[gate] = silu_called(
+        run::await_value(in + l.channels + at.head * kDim + at.column + gate, number));
+  }
+}
+// A group of 32 columns of the half, by a warp each.
+__device__ __forceinline__ void pass_mixed(const Args& args, float norm, unsigned number, int warp,
+                                           int lane) {
+  const Mixer& m = shared()->mixer;
+  const auto* from = reinterpret_cast<const float4*>(m.mixed + warp * kWarp) + lane % 4;
+  float square = squares(Eight{from[0], from[4]});
+  square += shuffle_xor(square, 1);
+  square += shuffle_xor(square, 2);
+  const int i = warp * kWarp + lane;
+  const int group = static_cast<int>(blockIdx.x) * (kHalf / kWarp) + warp;
+  run::pass_group_here(m.mixed[i] * norm * m.z[i], square, number, lane,
+                       records(args, kAt.heads) + group * 4);
+}
+
 static __device__ __noinline__ void step_delta(const Args& args, const Layer& l, int supers,
                                                unsigned number, int warp, int lane) {
   Shared* s = shared();
@@ -205,24 +237,13 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
   // A query's channel or a key's; then the first warps have values, the next ones the head's gate.
   const Channel key(l, ring, newest, (i < kDim ? i : keys + i - kDim) + at.key_head * kDim);
   const Channel value(l, ring, newest, 2 * keys + own + i % kHalf);
-  const int gate = i - kHalf;
   const float norm = warp < kHalf / kWarp ? l.head_norm[at.column + i] : 0.0f;
   row_warps_sync();  // all have their shares of alpha and beta
   if (warp == kRowWarps - 1) {
     const DeltaGates gates = made_gates(l, at, supers);
     if (lane == 0) m.decay = gates.decay, m.beta = gates.beta;
   }
-  const Value* in = values(args, kAt.in);
-  const float x = run::await_value(in + key.index, number);
-  (i < kDim ? m.q[i] : m.k[i - kDim]) = key.convolved(x);
-  if (at.writes_keys) ring[newest * l.channels + key.index] = x;
-  if (i < kHalf) {
-    const float v = run::await_value(in + value.index, number);
-    m.v[i] = value.convolved(v);
-    ring[newest * l.channels + value.index] = v;
-  } else if (gate < kHalf) {
-    m.z[gate] = silu_called(run::await_value(in + l.channels + own + gate, number));
-  }
+  await_inputs(args, l, at, key, value, ring + newest * l.channels, number, i);
   row_warps_sync();
   const DeltaGates gates{m.decay, m.beta};
   const Keys of = load_keys(m.q, m.k, lane);
@@ -233,15 +254,7 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
     if (lane % kColumnLanes == 0) m.mixed[column + lane / kColumnLanes] = out;
   }
   row_warps_sync();
-  if (warp < kHalf / kWarp) {
-    const auto* from = reinterpret_cast<const float4*>(m.mixed + warp * kWarp) + lane % 4;
-    float square = squares(Eight{from[0], from[4]});
-    square += shuffle_xor(square, 1);
-    square += shuffle_xor(square, 2);
-    const int group = static_cast<int>(blockIdx.x) * (kHalf / kWarp) + warp;
-    run::pass_group_here(m.mixed[i] * norm * m.z[i], square, number, lane,
-                         records(args, kAt.heads) + group * 4);
-  }
+  if (warp < kHalf / kWarp) pass_mixed(args, norm, number, warp, lane);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r)
 #pragma unroll

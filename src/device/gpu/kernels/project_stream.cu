@@ -98,7 +98,7 @@ __device__ __forceinline__ void stream_block(const StreamArgs& stream, char* sha
   const Target<kCols> own(stream, team, results, turn, tiles, first, n);
   const float before = own.to != nullptr && own.add ? *own.to : 0.0f;
   const Sums<kCols, kParts> sums(shared + args.room.bytes, tiles, stream.cut.pieces);
-  run.multiply(shared, sums);
+  run.multiply(shared, warp, sums);
   if (has_plain) plain_part<kCols>(args, plain, first, n, sums.plain);
   __syncthreads();
   if constexpr (kParts > 1) give_sums<kCols>(team, results, tiles, sums);

@@ -8,9 +8,11 @@
 // block's units' super-blocks, one unit after another, make one line, which the warps cut into runs
 // of equal cost. So no warp waits for another before the end.
 //
-// A unit's columns go in pieces of kPiece super-blocks, whose sums are added in their order, then
-// the blocks': an order that the shapes alone fix, the same for one row and for eight, whoever has
-// a piece, and that of dense_run.h.
+// In a team of two a unit's columns go in pieces of kPiece super-blocks, whose sums are added in
+// their order, then the blocks': an order that the shapes alone fix, the same for one row and for
+// eight, whoever has a piece, and that of dense_run.h. A block by itself, on GPUs of less shared
+// memory, keeps one sum of what a warp has of a unit: of those the order depends on the number of
+// blocks, too.
 #pragma once
 
 #include "device/gpu/kernels/project_supers.cuh"
@@ -20,9 +22,9 @@ namespace tessera::gpu {
 inline constexpr int kStreamWarps = 16;
 // Cost of a super-block.
 inline constexpr int kSixCost = 3, kFourCost = 2;
-// Super-blocks whose sum is one number. A block that has all columns keeps fewer, longer ones.
+// Super-blocks that one warp has.
 template <int kParts>
-inline constexpr int kPiece = kParts > 1 ? 2 : 8;
+inline constexpr int kPiece = kParts > 1 ? 2 : 1;
 
 // Of n things each team has `each`, and the first `more` teams have one more.
 struct Dealt {
@@ -114,26 +116,33 @@ struct Cursor {
   }
 };
 
-// What the warps leave of the tiles: a sum of each piece. `given`: the tiles' sums that the team's
-// other block has sent.
+// What the warps leave of the tiles. `given`: the tiles' sums that the team's other block has sent.
 template <int kCols, int kParts>
 struct Sums {
   static constexpr int kPlain = kStreamWarps * kPlainShare<kCols>, kEach = kTileRows * kCols;
   float *plain, *sums, *given;  // plain: the warps' shares of a plain unit
   int pieces;
+  int *first, *last;  // a block by itself: a tile's warps
   __device__ Sums(char* shared, int tiles, int of_tile)
       : plain(reinterpret_cast<float*>(shared)), sums(plain + kPlain),
-        given(sums + tiles * of_tile * kEach), pieces(of_tile) {}
+        given(sums + slots(tiles, of_tile) * kEach), pieces(of_tile),
+        first(reinterpret_cast<int*>(given)), last(first + tiles) {}
+  // A piece's sum in slot tile * pieces + piece; of a block by itself the sum of tile and warp in
+  // slot tile + warp, which along a line no other pair has.
+  static __host__ __device__ constexpr int slots(int tiles, int of_tile) {
+    return kParts > 1 ? tiles * of_tile : tiles + kStreamWarps;
+  }
   static int bytes(int tiles, int of_tile) {
-    return (kPlain + (of_tile + kParts - 1) * tiles * kEach) * 4;
+    const int behind = kParts > 1 ? tiles * kEach : 2 * tiles;
+    return (kPlain + slots(tiles, of_tile) * kEach + behind) * 4;
   }
-  __device__ __forceinline__ float* piece(int tile, int index) const {
-    return sums + (tile * pieces + index) * kEach;
-  }
+  __device__ __forceinline__ float* slot(int index) const { return sums + index * kEach; }
   // Of a row of the tile and a column: the block's, and the team's.
   __device__ __forceinline__ float share(int tile, int at) const {
+    const int from = kParts > 1 ? tile * pieces : tile + first[tile];
+    const int to = kParts > 1 ? from + pieces : tile + last[tile] + 1;
     float sum = 0;
-    for (int i = 0; i < pieces; ++i) sum += piece(tile, i)[at];
+    for (int i = from; i < to; ++i) sum += slot(i)[at];
     return sum;
   }
   __device__ __forceinline__ float total(int tile, int at) const {

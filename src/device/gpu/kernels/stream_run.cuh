@@ -59,17 +59,26 @@ struct Run {
     prefetch_super(place.segment->w, place.tile, team.begin + ahead.super, lane);
   }
 
-  // Behind the super-block at the cursor: where a piece ends, as runs do.
-  __device__ __forceinline__ void end_piece(const Cursor& cursor,
-                                            typename SumsOf<kCols>::Type& sums,
-                                            const Sums<kCols, kParts>& out) const {
-    constexpr int kN = kPiece<kParts>;
-    if (cursor.super % kN != kN - 1 && cursor.super + 1 != team.supers) return;
-    put_sums(sums, lane, out.piece(cursor.tile, cursor.super / kN));
+  // Behind super-block number `at`, at the cursor, of the part from `from` to `to`: where a piece
+  // ends, or what the warp has of a tile.
+  __device__ __forceinline__ void end_sum(const Cursor& cursor, int at, int from, int to, int warp,
+                                          typename SumsOf<kCols>::Type& sums,
+                                          const Sums<kCols, kParts>& out) const {
+    const bool ends = cursor.super + 1 == team.supers;
+    if constexpr (kParts > 1) {
+      constexpr int kN = kPiece<kParts>;
+      if (!ends && cursor.super % kN != kN - 1) return;
+      put_sums(sums, lane, out.slot(cursor.tile * out.pieces + cursor.super / kN));
+    } else {
+      if (!ends && at + 1 != to) return;
+      put_sums(sums, lane, out.slot(cursor.tile + warp));
+      if (lane == 0 && at - cursor.super >= from) out.first[cursor.tile] = warp;
+      if (lane == 0 && ends) out.last[cursor.tile] = warp;
+    }
     sums = {};
   }
   template <BlockType kType>
-  __device__ __forceinline__ void multiply(int from, int to, const char* rows,
+  __device__ __forceinline__ void multiply(int from, int to, const char* rows, int warp,
                                            const Sums<kCols, kParts>& out) {
     Cursor cursor = Cursor::of(from, team);
     typename SumsOf<kCols>::Type sums;
@@ -80,17 +89,21 @@ struct Run {
         if (at >= to) break;
         dot_stream<kType>(raw[i], rows + cursor.super * kSuperBytes, args.of.room, lane, sums);
         if (at + 2 < to) fetch<kType>(i);
-        end_piece(cursor, sums, out);
+        end_sum(cursor, at, from, to, warp, sums, out);
         cursor.advance(team.supers);
       }
   }
 
-  __device__ __forceinline__ void multiply(const char* rows, const Sums<kCols, kParts>& out) {
+  __device__ __forceinline__ void multiply(const char* rows, int warp,
+                                           const Sums<kCols, kParts>& out) {
+    // An empty run counts as zeros where a slot is a warp's.
+    if (kParts == 1 && begin == end)
+      put_sums(typename SumsOf<kCols>::Type{}, lane, out.slot(Cursor::of(begin, team).tile + warp));
     if (begin < middle) {
-      multiply<BlockType::Q6_K>(begin, middle, rows, out);
+      multiply<BlockType::Q6_K>(begin, middle, rows, warp, out);
       if (middle < end) fetch_first<BlockType::Q4_K>(middle, end);
     }
-    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, out);
+    if (middle < end) multiply<BlockType::Q4_K>(middle, end, rows, warp, out);
   }
 };
 

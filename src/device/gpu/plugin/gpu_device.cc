@@ -86,12 +86,12 @@ Status GpuDevice::begin_runs() {
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());
-  const int layers = layout_.end_layer - layout_.first_layer;
-  if (const int dense = step_->dense_layers(); dense > 0)
+  const int layers = layout_.end_layer - layout_.first_layer, dense = step_->dense_layers();
+  if (dense > 0)
     host_.tell(fmt::format(
         "{}: {} of {} layers run as one kernel up to their attention where a step has one row",
         name_, dense, layers));
-  else
+  else if (step_->run_layers() > 0)
     host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
                            name_, step_->run_layers(), layers,
                            std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast)));
@@ -246,7 +246,7 @@ Status GpuDevice::run_program(std::size_t calls, std::int32_t number) {
 
 Status GpuDevice::launch_program() {
   if (!options_.graphs || shape_.rows > kDecodeRows) return run_program(program_.size());
-  // Then there are few launches, the first of which begins while the step before ends; a graph's
+  // Then there are fewer launches, the first of which begins while the step before ends; a graph's
   // would wait for that.
   if (step_->all_in_runs(program_, shape_)) return run_program(program_.size(), inputs_->step());
   TESSERA_ASSIGN(Replay * replay, this->replay());

@@ -93,7 +93,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       TESSERA_TRY(run_as_one(calls[0].layer, layers, shape, {takes, hands, number}));
       takes = false;
       taken += hands ? 1 : 0;
-    } else if (const int dense = dense_length(calls, shape); dense > 0) {
+    } else if (const int dense = memory_.side.busy() ? 0 : dense_length(calls, shape); dense > 0) {
       taken = 2 * static_cast<std::size_t>(dense);
       TESSERA_TRY(run_dense_layers(calls[0].layer, dense, shape));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
@@ -199,8 +199,9 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
 Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape) {
   int runs = together_runs(shape);
   while (!calls.empty()) {
-    const int layers = std::max(run_length(calls, shape), dense_length(calls, shape));
-    if (layers > 0) runs += std::max(shape.rows, layers);
+    const int as_one = run_length(calls, shape), dense = dense_length(calls, shape);
+    runs += as_one > 0 ? shape.rows : dense;  // of those each layer's at most
+    const int layers = std::max(as_one, dense);
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
   const auto n = static_cast<std::uint32_t>(runs);
