@@ -12,10 +12,10 @@ namespace tessera::gpu {
 namespace dense_run {
 namespace {
 
-std::uint64_t address(const void* at) {
+std::uint64_t address_of_bytes(const void* at) {
   return reinterpret_cast<std::uintptr_t>(at);
 }
-bool attends(const RunLayer& l) {
+bool has_attention(const RunLayer& l) {
   return l.attention.n_head > 0;
 }
 
@@ -33,11 +33,11 @@ bool fills_blocks(std::int64_t rows, std::int64_t cols) {
   constexpr int kLeastEach = 3 * 16;  // has_project_stream()
   return rows / kTileRows * supers_of(cols) >= kLeastEach * kBlocks;
 }
-bool is_super(const Matrix& w, std::int64_t rows, std::int64_t cols) {
+bool is_k_matrix(const Matrix& w, std::int64_t rows, std::int64_t cols) {
   return (w.type == BlockType::Q4_K || w.type == BlockType::Q6_K) && w.rows == rows &&
          w.cols == cols && rows % kTileRows == 0;
 }
-bool has_shape(const GatedDeltaSpec& d) {
+bool has_heads(const GatedDeltaSpec& d) {
   return d.dim_k == kDim && d.dim_v == kDim && d.conv_width == kTaps && d.n_key_head > 0 &&
          d.n_value_head % d.n_key_head == 0 && 2 * d.n_value_head <= kBlocks;
 }
@@ -69,19 +69,19 @@ bool fits_in(std::int64_t rows, std::int64_t embd) {
 
 bool fits_mixer(const RunLayer& l, int embd) {
   const auto& in = l.in.outputs;
-  const int outputs = attends(l) ? 3 : 2;
+  const int outputs = has_attention(l) ? 3 : 2;
   std::int64_t rows = 0;
   for (std::size_t i = 0; i < static_cast<std::size_t>(outputs); ++i) {
-    if (!is_super(in[i].w, in[i].w.rows, embd) || in[i].add) return false;
+    if (!is_k_matrix(in[i].w, in[i].w.rows, embd) || in[i].add) return false;
     rows += in[i].w.rows;
   }
   if (!fits_in(rows, embd)) return false;
-  if (attends(l)) return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain;
+  if (has_attention(l)) return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain;
   const GatedDeltaSpec& d = l.delta.spec;
   const auto is_plain_row = [&](const Matrix& w) {
     return is_plain(w.type) && w.rows == d.n_value_head && w.cols == embd;
   };
-  return l.in.n_outputs == 4 && has_shape(d) && in[0].w.rows == d.conv_channels() &&
+  return l.in.n_outputs == 4 && has_heads(d) && in[0].w.rows == d.conv_channels() &&
          in[1].w.rows == d.value_width() && l.out.outputs[0].w.cols == d.value_width() &&
          is_plain_row(in[2].w) && is_plain_row(in[3].w) && l.delta.slot_stride % 4 == 0 &&
          l.out.input.kind == InputKind::gated_rms && l.out.input.head_dim == kDim;
@@ -161,7 +161,7 @@ class ScheduleWriter {
   void in() {
     std::vector<Piled> matrices;
     int end = 0;
-    for (int i = 0; i < (attends(layer_) ? 3 : 2); ++i) {
+    for (int i = 0; i < (has_attention(layer_) ? 3 : 2); ++i) {
       const Matrix& w = layer_.in.outputs[static_cast<std::size_t>(i)].w;
       matrices.push_back({static_cast<MatrixIndex>(kIn0 + i), &w, end});
       end += w.rows / kTileRows;
@@ -276,7 +276,7 @@ Shape shape_of(const RunLayer& l) {
 
 void write_planes(const Matrix& w, std::uint64_t (&to)[4]) {
   const PlaneLayout at = plane_layout(w.type, w.rows, w.cols);
-  const std::uint64_t data = address(w.data);
+  const std::uint64_t data = address_of_bytes(w.data);
   const auto plane = [&](std::int64_t offset) { return data + static_cast<std::uint64_t>(offset); };
   if (w.type == BlockType::Q6_K)
     to[0] = plane(at.quants), to[1] = plane(at.extra), to[2] = plane(at.scales),
@@ -285,7 +285,7 @@ void write_planes(const Matrix& w, std::uint64_t (&to)[4]) {
     to[0] = plane(at.quants), to[1] = plane(at.scales), to[2] = plane(at.supers), to[3] = data;
 }
 
-void describe_delta(const RunLayer& l, Layer& to) {
+void describe_net(const RunLayer& l, Layer& to) {
   const GatedDeltaSpec& d = l.delta.spec;
   to.delta = 1;
   to.channels = d.conv_channels();
@@ -301,7 +301,7 @@ void describe_delta(const RunLayer& l, Layer& to) {
 
 Layer layer_of(const RunLayer& l) {
   Layer to{};
-  const std::size_t outputs = attends(l) ? 3 : 2;
+  const std::size_t outputs = has_attention(l) ? 3 : 2;
   for (std::size_t i = 0; i < outputs; ++i) {
     write_planes(l.in.outputs[i].w, to.planes[kIn0 + i]);
     to.out[i] = l.in.outputs[i].out;
@@ -312,7 +312,7 @@ Layer layer_of(const RunLayer& l) {
   write_planes(l.ffn.dense.up, to.planes[kUpMatrix]);
   write_planes(l.ffn.dense.down, to.planes[kDownMatrix]);
   to.norm = l.in.input.weight, to.ffn_norm = l.ffn.norm, to.eps = l.ffn.eps;
-  if (!attends(l)) describe_delta(l, to);
+  if (!has_attention(l)) describe_net(l, to);
   return to;
 }
 
@@ -324,7 +324,7 @@ struct Kind {
 };
 Kind kind_of(const RunLayer& l) {
   Kind k;
-  for (std::size_t i = 0; i < (attends(l) ? 3u : 2u); ++i)
+  for (std::size_t i = 0; i < (has_attention(l) ? 3u : 2u); ++i)
     k.types[kIn0 + i] = l.in.outputs[i].w.type, k.rows[i] = l.in.outputs[i].w.rows;
   k.types[kOutMatrix] = l.out.outputs[0].w.type;
   k.types[kGate] = l.ffn.dense.gate.type, k.types[kUpMatrix] = l.ffn.dense.up.type;
@@ -341,7 +341,7 @@ bool shape_may_run(const ModelSpec& spec, const LayerSpec& layer) {
   const DenseFfnSpec& f = *layer.dense;
   if (f.activation != Activation::silu || f.scalar_gate || f.post_norm) return false;
   if (d != nullptr)
-    return has_shape(*d) && fits_columns(spec.n_embd, d->value_width(), f.n_ff) &&
+    return has_heads(*d) && fits_columns(spec.n_embd, d->value_width(), f.n_ff) &&
            fits_in(d->conv_channels() + d->value_width(), spec.n_embd);
   return fits_columns(spec.n_embd, std::int64_t{a->n_head} * a->head_dim_v, f.n_ff);
 }
@@ -355,9 +355,9 @@ bool fits(const RunLayer& l) {
          d.post_norm == nullptr && f.norm != nullptr && f.post_norm == nullptr &&
          f.layer_scale == nullptr && f.eps == l.in.input.eps &&
          fits_columns(f.n_embd, out.w.cols, d.down.cols) && fits_mixer(l, f.n_embd) &&
-         l.out.n_outputs == 1 && out.add && is_super(out.w, f.n_embd, out.w.cols) &&
-         is_super(d.gate, d.down.cols, f.n_embd) && is_super(d.up, d.down.cols, f.n_embd) &&
-         d.gate.type == d.up.type && is_super(d.down, f.n_embd, d.down.cols);
+         l.out.n_outputs == 1 && out.add && is_k_matrix(out.w, f.n_embd, out.w.cols) &&
+         is_k_matrix(d.gate, d.down.cols, f.n_embd) && is_k_matrix(d.up, d.down.cols, f.n_embd) &&
+         d.gate.type == d.up.type && is_k_matrix(d.down, f.n_embd, d.down.cols);
 }
 
 std::vector<int> write_runs(std::span<const RunLayer> layers, std::byte* host) {
