@@ -24,7 +24,7 @@ inline constexpr int kLayersAhead = 2;  // descriptions in shared memory
 // Entries of a layer behind which the next one's description is asked for: by then, the ring holds
 // none of the layer before.
 inline constexpr int kDescribeAt = 24;
-inline constexpr int kShares = 16;      // of the columns of plain rows (share_of())
+inline constexpr int kShares = 16;  // of the columns of plain rows (share_of())
 
 // Of a delta net's half head.
 struct Mixer {
