@@ -10,9 +10,9 @@
 //
 // In a team of two a unit's columns go in pieces of kPiece super-blocks, whose sums are added in
 // their order, then the blocks': an order that the shapes alone fix, the same for one row and for
-// eight, whoever has a piece, and that of dense_run.h. A block by itself, on GPUs of less shared
-// memory, keeps one sum of what a warp has of a unit: of those the order depends on the number of
-// blocks, too.
+// eight, whoever has a piece, and that of dense_run.h. A block by itself (stream_parts()) keeps one
+// sum of what a warp has of a unit, which takes less room: of those the order depends on the number
+// of blocks, too.
 #pragma once
 
 #include "device/gpu/kernels/project_supers.cuh"
@@ -22,7 +22,7 @@ namespace tessera::gpu {
 inline constexpr int kStreamWarps = 16;
 // Cost of a super-block.
 inline constexpr int kSixCost = 3, kFourCost = 2;
-// Super-blocks that one warp has.
+// Super-blocks of a piece, which one warp multiplies whole.
 template <int kParts>
 inline constexpr int kPiece = kParts > 1 ? 2 : 1;
 
@@ -36,7 +36,7 @@ struct StreamCut {
   int parts, teams, supers;  // blocks a team; of a block's part of a row
   Dealt units, six;          // of Q6_K: they come first
   int pieces;  // of a unit in a block
-  // 2^31 / n + 1 of supers and of pieces: quotients are exact while units * n^2 < 2^31.
+  // 2^31 / n + 1 of supers and of pieces: quotients are exact while tiles * n^2 < 2^31.
   unsigned inverse, pieces_inverse;
   int plain_from;  // the block that has the first plain unit
 };
