@@ -17,7 +17,7 @@
 //
 // For GPUs with Hopper's bulk copies and 132 multiprocessors (with more, project() would cut
 // matrices otherwise), Q4_K and Q6_K, SiLU, and rows that fill the blocks and that a block's memory
-// has room for (dense_run_plan.h): Qwen3.5 and 3.6 27B, or attention alone of such sizes. All else
+// has room for (dense_run_plan.h): 5,120 columns, 17,408 of the FFN, 48 heads of 128. All else
 // goes layer by layer.
 //
 // Plans hold addresses: weights, states and what projections into attention are written to have to
