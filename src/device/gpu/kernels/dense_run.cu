@@ -13,16 +13,18 @@ static_assert(kSharedBytes <= 227 * 1024);
 
 // --- What a tile's sums come to ---
 
-// Of a row of the block's tile: the turns' sums, of each half of the columns, as blocks of a team
-// would have them.
-__device__ __forceinline__ float total_of(int sum, int turns, int row) {
+// Of a row of the block's tile: `turns` sums in their order.
+__device__ __forceinline__ float sum_of(int sum, int turns, int row) {
   const float(*at)[kTileRows] = shared()->sums + sum;
-  float halves[2] = {0, 0};
-#pragma unroll
-  for (int half = 0; half < 2; ++half)
+  float all = 0;
 #pragma unroll 4
-    for (int i = 0; i < turns / 2; ++i) halves[half] += at[half * (turns / 2) + i][row];
-  return halves[0] + halves[1];
+  for (int i = 0; i < turns; ++i) all += at[i][row];
+  return all;
+}
+// Each half of the columns by itself, as blocks of a team would have them.
+__device__ __forceinline__ float total_of(int sum, int turns, int row) {
+  const float first = sum_of(sum, turns / 2, row);
+  return first + sum_of(sum + turns / 2, turns / 2, row);
 }
 // 1 / rms of the residual.
 static __device__ __noinline__ float residual_factor(int supers, float eps) {
@@ -33,7 +35,7 @@ static __device__ __noinline__ float residual_factor(int supers, float eps) {
 }
 
 struct Tile {
-  int stage, local, tile;
+  int stage, local, tile, columns;
   unsigned number;
 };
 
@@ -55,9 +57,22 @@ __device__ __forceinline__ void end_in(const Args& args, const LayerPlace& place
 __device__ __forceinline__ void end_residual(const Args& args, const Tile& t, int supers,
                                              bool stores, int lane) {
   if (lane >= kTileRows) return;
+  const int turns = supers / kTogether, first = t.local * turns;
   const int row = t.tile * kTileRows + lane;
+  Value* other = values(args, kAt.halves) + t.tile % kBlocks * kTileRows + lane;
+  if (t.columns == kFirstHalf) {
+    run::pass_value(other, sum_of(first, turns / 2, lane), t.number);
+    return;
+  }
+  float total;
+  if (t.columns == kSecondHalf) {
+    const float own = sum_of(first + turns / 2, turns / 2, lane);
+    total = run::await_value(other, t.number) + own;
+  } else {
+    total = total_of(first, turns, lane);
+  }
   float& mine = shared()->mine[t.local][lane];
-  mine = total_of(t.local * (supers / kTogether), supers / kTogether, lane) + mine;
+  mine = total + mine;
   run::pass_value(values(args, t.stage == kOut ? kAt.middle : kAt.residual) +
                       run::row_place(static_cast<unsigned>(row)),
                   mine, t.number);
@@ -83,10 +98,10 @@ __device__ __forceinline__ void end_up(const Args& args, const Layer& l, const S
   }
 }
 static __device__ __noinline__ void end_tile(const Args& args, int layer, int stage, int local,
-                                             int tile, int lane) {
+                                             int tile, int columns, int lane) {
   const LayerPlace place(args, layer);
   const Shape& of = shared()->shape;
-  const Tile t{stage, local, tile, shared()->number + static_cast<unsigned>(layer)};
+  const Tile t{stage, local, tile, columns, shared()->number + static_cast<unsigned>(layer)};
   if (t.stage == kIn)
     end_in(args, place, t, of.embd, lane);
   else if (t.stage == kUp)
@@ -181,7 +196,7 @@ __device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
               : turn_sum<BlockType::Q4_K>(work, turn, bytes, empty, arrivals, of, lane);
       run::put_sum(sum, lane, s->sums[work.sum + turn]);
       if (is_last(work, lane))
-        end_tile(args, n, work.stage, work.local, work.tile, lane);
+        end_tile(args, n, work.stage, work.local, work.tile, work.columns, lane);
     }
     taken += static_cast<unsigned>(end - begin);
     leave_layer(n, lane);

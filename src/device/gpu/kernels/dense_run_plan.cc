@@ -120,6 +120,9 @@ class ScheduleWriter {
     int tile, local;    // of the stage; of the block
     int supers;         // of a row of it
     int counter, sums;  // what counts them, and how many they are
+    Columns columns = kAllColumns;
+    int begin() const { return columns == kSecondHalf ? supers / 2 : 0; }
+    int end() const { return columns == kFirstHalf ? supers / 2 : supers; }
   };
   void add(const Tile& t, int from, int to, int part, int row) {
     const bool six = t.of.w->type == BlockType::Q6_K;
@@ -144,7 +147,8 @@ class ScheduleWriter {
           .local = static_cast<std::uint8_t>(t.local),
           .six = static_cast<std::uint8_t>(six),
           .supers = static_cast<std::uint8_t>(n),
-          .turns = static_cast<std::uint8_t>(n / kTogether)};
+          .turns = static_cast<std::uint8_t>(n / kTogether),
+          .columns = t.columns};
     }
   }
   // Tiles with the residual's columns. Of those ahead the first part, then the rest.
@@ -173,12 +177,25 @@ class ScheduleWriter {
       tiles.push_back({kIn, matrices[m], tile, local, shape_.embd, kUpCounter + local,
                        shape_.embd / kTogether});
     }
-    by_parts(tiles, tiles.size(), kPartIn);
+    by_parts(tiles, kInAhead, kPartIn);
   }
+  // The block's tiles of the residual. Of down, where those behind the last whole round are at most
+  // half as many as blocks, two blocks have a half each; of out that is no gain, since what one
+  // gives the other is on its way for longer than it takes to make.
   std::vector<Tile> residual(Stage stage, MatrixIndex index, const Matrix& w, int supers) {
     std::vector<Tile> tiles;
-    for (int tile = block_, local = 0; tile < w.rows / kTileRows; tile += kBlocks, ++local)
-      tiles.push_back({stage, {index, &w, 0}, tile, local, supers, local, supers / kTogether});
+    const int all = w.rows / kTileRows, left = all % kBlocks, whole = all - left;
+    const auto add_tile = [&](int tile, Columns columns) {
+      const int local = static_cast<int>(tiles.size());
+      const int sums = supers / kTogether / (columns == kAllColumns ? 1 : 2);
+      tiles.push_back({stage, {index, &w, 0}, tile, local, supers, local, sums, columns});
+    };
+    for (int tile = block_; tile < whole; tile += kBlocks) add_tile(tile, kAllColumns);
+    const bool halved = stage == kDown && 2 * left <= kBlocks;
+    if (block_ < left)
+      add_tile(whole + block_, halved ? kSecondHalf : kAllColumns);
+    else if (halved && block_ < 2 * left)
+      add_tile(whole + block_ - left, kFirstHalf);
     return tiles;
   }
   void mix_out() {
@@ -204,8 +221,9 @@ class ScheduleWriter {
     };
     for (int round = 0; round < shape_.up_rounds; ++round)
       for (int i = 0; i < 2; ++i) pair(2 * (block_ + kBlocks * round) + i, 4 * round, 4 * sums);
-    const int from = (block_ - shape_.up_left + kBlocks) % kBlocks;
-    for (int tile = 2 * kBlocks * shape_.up_rounds + from; tile < left; tile += kBlocks)
+    // From the last block on.
+    for (int tile = 2 * kBlocks * shape_.up_rounds + kBlocks - 1 - block_; tile < left;
+         tile += kBlocks)
       pair(tile, static_cast<int>(tiles.size()), 2 * sums);
     by_parts(tiles, kUpAhead, kPartUp);
   }
@@ -214,16 +232,20 @@ class ScheduleWriter {
   void down() {
     const std::vector<Tile> tiles =
         residual(kDown, kDownMatrix, layer_.ffn.dense.down, shape_.hidden);
-    const int parts = (shape_.hidden + kDownPart - 1) / kDownPart;
-    const int made = (shape_.up_rounds - 1) * 2 * kTileRows * kBlocks / kSuperCols / kDownPart;
-    const auto add_parts = [&](const Tile& t, int from, int to) {
-      for (int i = from; i < to; ++i)
-        add(t, i * kDownPart, std::min(shape_.hidden, (i + 1) * kDownPart), kPartDown + i, 0);
-    };
-    const std::size_t ahead = std::min<std::size_t>(2, tiles.size());
-    for (std::size_t i = 0; i < ahead; ++i) add_parts(tiles[i], 0, made);
-    for (std::size_t i = 0; i < ahead; ++i) add_parts(tiles[i], made, parts);
-    for (std::size_t i = ahead; i < tiles.size(); ++i) add_parts(tiles[i], 0, parts);
+    const int made =
+        (shape_.up_rounds - 1) * 2 * kTileRows * kBlocks / kSuperCols / kDownPart * kDownPart;
+    for (const Tile& t : tiles)
+      if (t.local < 2) add_parts(t, 0, made);
+    for (const Tile& t : tiles) add_parts(t, t.local < 2 ? made : 0, shape_.hidden);
+  }
+  // What the block has of a tile's columns [from, to) of down, part by part.
+  void add_parts(const Tile& t, int from, int to) {
+    const int end = std::min(to, t.end());
+    for (int at = std::max(from, t.begin()); at < end;) {
+      const int next = std::min(end, (at / kDownPart + 1) * kDownPart);
+      add(t, at, next, kPartDown + at / kDownPart, 0);
+      at = next;
+    }
   }
 
   // A turn a warp, one after another.
@@ -263,7 +285,6 @@ Shape shape_of(const RunLayer& l) {
   s.embd = supers_of(l.ffn.n_embd), s.mixed = supers_of(l.out.outputs[0].w.cols);
   s.hidden = supers_of(d.down.cols);
   s.up_rounds = up_cut(d.gate.rows).rounds;
-  s.up_left = l.ffn.n_embd / kTileRows % kBlocks;
   for (const int part : {kPartIn, kPartUp}) {
     s.arrivals[part] = first_part(part, s.embd);
     s.arrivals[part + 1] = s.embd - first_part(part, s.embd);

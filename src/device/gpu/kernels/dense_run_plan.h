@@ -5,9 +5,10 @@
 //   in    tiles b, b + 132, ... of the projections into the mixer
 //   out   the same of the residual, whose columns stay in the block's shared memory
 //   up    groups of two neighbouring tiles of gate and up, b, b + 132, ...: 32 columns, which the
-//         block rounds; what is left of whole rounds by single tiles, to blocks that have less of
-//         the residual
-//   down  the tiles of out
+//         block rounds; what is left of whole rounds by single tiles, to the last blocks, which
+//         have fewer of in
+//   down  the tiles of out; those behind the last whole round, where they are so few, go halved:
+//         half a row by a block each, one of which gives the other its sums
 //
 // A stage's row comes in parts. Products with the first one, which blocks have made in their first
 // tiles, go ahead for as many tiles as keep the block busy until the rest has come.
@@ -40,10 +41,12 @@ inline constexpr int kMostTurns = kMostFour / kTogether;  // of an entry
 // Counters of sums: those of out and down, then of the other stages.
 inline constexpr int kUpCounter = kMostOut, kCounters = kUpCounter + kMostUp;
 static_assert(kMostIn <= kMostUp);
-// Tiles whose first part goes ahead: of in all, of gate and up so many.
-inline constexpr int kUpAhead = 8;
+// Tiles whose first part goes ahead.
+inline constexpr int kInAhead = 6, kUpAhead = 8;
 
 enum Stage : std::uint8_t { kIn, kOut, kUp, kDown };
+// Of a tile of the residual: what the block has of its columns.
+enum Columns : std::uint8_t { kAllColumns, kFirstHalf, kSecondHalf };
 enum MatrixIndex : std::uint8_t { kIn0, kIn1, kIn2, kOutMatrix, kGate, kUpMatrix, kDownMatrix };
 inline constexpr int kMatrices = 7;
 
@@ -73,6 +76,7 @@ struct alignas(16) Work {
   std::uint16_t tile;
   std::uint8_t local, six;  // which of the block's tiles
   std::uint8_t supers, turns;
+  std::uint8_t columns;
 };
 inline constexpr int kMostEntries = 128, kMostItems = 48;
 struct alignas(16) Schedule {
@@ -105,7 +109,6 @@ struct alignas(16) Layer {
 struct alignas(16) Shape {
   std::int32_t embd, mixed, hidden;  // super-blocks of a row
   std::int32_t up_rounds;            // of groups
-  std::int32_t up_left;              // the first block that has a single tile
   std::int32_t arrivals[kPartsOfRows];
   friend bool operator==(const Shape&, const Shape&) = default;
 };
@@ -127,6 +130,7 @@ struct PassedLayout {
   std::int64_t heads;     // records of its gated heads: [group of 32][4]
   std::int64_t hidden;    // of the FFN's columns
   std::int64_t left;      // f32: those of single tiles, as row_place() says
+  std::int64_t halves;    // f32: sums of tiles' first halves: [kBlocks / 2][16]
   std::int64_t run;       // u32: the number of the next run
   std::int64_t bytes;
 };
@@ -143,6 +147,7 @@ constexpr PassedLayout passed_layout() {
   place(at.heads, kMostMixed * 8 * 4 * 16);
   place(at.hidden, kMostHidden * 8 * 4 * 16);
   place(at.left, kMostHidden * kColumns * 8);
+  place(at.halves, std::int64_t{kBlocks / 2} * kTileRows * 8);
   place(at.run, 4);
   return at;
 }
