@@ -11,14 +11,16 @@ namespace tessera::gpu::bench {
 
 struct DenseShape {
   int embd = 5120, hidden = 17408, vocab = 248320;
-  int heads = 24, kv = 4;  // attention's, of 256
+  int heads = 24, kv = 4, dim = 256, turned = 64;  // attention's
+  bool gated = true;                               // its heads
   GatedDeltaSpec delta{16, 48, 128, 128, 4, false};
-  BlockType gates = BlockType::F32;  // of alpha and beta
-  static constexpr int kDim = 256, kRot = 64;
-  int wide() const { return std::max(heads * kDim * 2, int(delta.conv_channels())); }
+  BlockType gates = BlockType::F32;   // of alpha and beta
+  static constexpr int kPages = 257;  // of a layer
+  int query() const { return heads * dim * (gated ? 2 : 1); }
+  int wide() const { return std::max(query(), int(delta.conv_channels())); }
   int side() const { return int(delta.value_width()); }
   std::size_t page() const {
-    return std::size_t(kv_layer_page_bytes({kv, kDim, kDim, KvFormat::f16}));
+    return std::size_t(kv_layer_page_bytes({kv, dim, dim, KvFormat::f16}));
   }
 };
 
@@ -47,7 +49,7 @@ struct DenseModel {
     DenseLayer l{};
     l.delta = delta, l.more = more;
     const BlockType some = more ? Q6_K : Q4_K;
-    const int embd = shape.embd, key = shape.kv * DenseShape::kDim;
+    const int embd = shape.embd, key = shape.kv * shape.dim;
     if (delta) {
       const GatedDeltaSpec& d = shape.delta;
       l.in[0] = source.make(some, int(d.conv_channels()), embd);
@@ -56,11 +58,11 @@ struct DenseModel {
       l.in[3] = source.make(shape.gates, d.n_value_head, embd);
       l.state = floats(state_floats() * std::size_t(sequences), 0.01f, 2);
     } else {
-      l.in[0] = source.make(Q4_K, shape.heads * DenseShape::kDim * 2, embd);
+      l.in[0] = source.make(Q4_K, shape.query(), embd);
       l.in[1] = source.make(Q4_K, key, embd);
       l.in[2] = source.make(some, key, embd);
-      GPU_OK(cudaMalloc(&l.pool, 65 * shape.page()));
-      GPU_OK(cudaMemset(l.pool, 0x2c, 65 * shape.page()));
+      GPU_OK(cudaMalloc(&l.pool, DenseShape::kPages * shape.page()));
+      GPU_OK(cudaMemset(l.pool, 0x2c, DenseShape::kPages * shape.page()));
     }
     l.out = source.make(Q4_K, embd, shape.side());
     l.gate = source.make(Q4_K, shape.hidden, embd);
@@ -138,18 +140,17 @@ inline void delta_calls(const Launch& launch, const DenseModel& m, const DenseLa
 inline void attention_calls(const DenseModel& m, const DenseLayer& l, const DenseBuffers& b,
                             const Step& s, RunLayer& to) {
   const DenseShape& of = m.shape;
-  constexpr int kDim = DenseShape::kDim;
-  const int key = of.kv * kDim, query = of.heads * kDim;
+  const int key = of.kv * of.dim, query = of.heads * of.dim;
   to.in.n_outputs = 3;
-  to.in.outputs = {{{l.in[0], b.wide, 2 * query, false},
+  to.in.outputs = {{{l.in[0], b.wide, of.query(), false},
                     {l.in[1], b.side, key, false},
                     {l.in[2], b.side2, key, false}}};
   to.attention = {.step = s.test.step,
-                  .kv = {of.kv, kDim, kDim, KvFormat::f16},
+                  .kv = {of.kv, of.dim, of.dim, KvFormat::f16},
                   .n_head = of.heads,
                   .q = b.wide,
-                  .q_stride = 2 * query,
-                  .q_head_stride = 2 * kDim,
+                  .q_stride = of.query(),
+                  .q_head_stride = of.query() / of.heads,
                   .k = b.side,
                   .v = b.side2,
                   .k_stride = key,
@@ -157,11 +158,11 @@ inline void attention_calls(const DenseModel& m, const DenseLayer& l, const Dens
                   .q_norm = m.norm,
                   .k_norm = m.norm,
                   .eps = 1e-6f,
-                  .n_rot = DenseShape::kRot,
+                  .n_rot = of.turned,
                   .cos = b.cosines,
                   .sin = b.cosines,
                   .scale = 0.06f,
-                  .gate = OutputGate::sigmoid_in_query,
+                  .gate = of.gated ? OutputGate::sigmoid_in_query : OutputGate::none,
                   .pool = l.pool,
                   .page_stride = std::int64_t(of.page()),
                   .page_table = s.table.data(),
@@ -200,59 +201,47 @@ inline void dense_layer(const Launch& launch, const RunLayer& calls) {
   GPU_OK(ffn_all(launch, calls.ffn));
 }
 
-// All layers as runs.
+// All layers as one run, of contexts up to `context` tokens.
 class DenseRuns {
  public:
-  explicit DenseRuns(const std::vector<RunLayer>& layers)
+  DenseRuns(const std::vector<RunLayer>& layers, int context)
       : layers_(layers),
         host_(dense_runs_bytes(int(layers.size()))),
-        passed_(dense_passed_bytes()) {
+        passed_(dense_passed_bytes(context, query_columns(layers))) {
     passed_.zero();
     places_ = write_dense_runs(layers, host_.data());
     plans_ = DeviceArray<std::byte>(host_);
     GPU_OK(cudaDeviceSynchronize());
   }
-  // The same layers in another step.
-  void take(const std::vector<RunLayer>& layers) { layers_ = layers; }
+  // The same layers in another step, whose page table is another one.
+  void take(const std::vector<RunLayer>& layers) {
+    layers_ = layers;
+    write_dense_runs(layers, host_.data());
+    GPU_OK(cudaMemcpy(plans_.data(), host_.data(), host_.size(), cudaMemcpyHostToDevice));
+  }
   bool fits() const {
     return std::all_of(places_.begin(), places_.end(), [](int place) { return place >= 0; });
   }
   void run(const Launch& launch) {
-    const int n = int(layers_.size());
-    int first = 0;
-    bool from_out = false;
-    while (first < n) {
-      if (!from_out && attends(first)) {
-        GPU_OK(project(launch, layers_[std::size_t(first)].in));
-        mix(launch, layers_[std::size_t(first)]);
-        from_out = true;
-      }
-      int end = first + 1;
-      while (end < n && !attends(end)) ++end;
-      const bool to_in = end < n;
-      GPU_OK(run_dense(launch, {.plans = plans_.data(),
-                                .places = n,
-                                .first = first,
-                                .n_layers = end - first + (to_in ? 1 : 0),
-                                .from_out = from_out,
-                                .to_in = to_in,
-                                .mixed = layers_[0].out.input.x,
-                                .hidden = layers_[0].ffn.hidden,
-                                .passed = passed_.data(),
-                                .sequences = layers_[0].delta.step.sequences != nullptr
-                                                 ? layers_[0].delta.step.sequences
-                                                 : layers_[0].attention.step.sequences}));
-      if (!to_in) return;
-      mix(launch, layers_[std::size_t(end)]);
-      first = end;
-      from_out = true;
-    }
+    const RunLayer& l = layers_[0];
+    const StepRows& step = l.attention.n_head > 0 ? l.attention.step : l.delta.step;
+    GPU_OK(run_dense(launch, {.plans = plans_.data(),
+                              .places = int(layers_.size()),
+                              .n_layers = int(layers_.size()),
+                              .hidden = l.ffn.hidden,
+                              .passed = passed_.data(),
+                              .sequences = step.sequences}));
   }
   std::size_t layers() const { return layers_.size(); }
   std::byte* passed() { return passed_.data(); }
 
  private:
-  bool attends(int i) const { return layers_[std::size_t(i)].attention.n_head > 0; }
+  static std::int64_t query_columns(const std::vector<RunLayer>& layers) {
+    std::int64_t most = 0;
+    for (const RunLayer& l : layers)
+      most = std::max(most, std::int64_t{l.attention.n_head} * l.attention.kv.head_dim_v);
+    return most;
+  }
   std::vector<RunLayer> layers_;
   std::vector<std::byte> host_;
   DeviceArray<std::byte> plans_, passed_;

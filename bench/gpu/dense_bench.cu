@@ -83,13 +83,17 @@ class DenseBench {
       const auto of = [more](const DenseLayer& l) { return l.delta && l.more == more; };
       as_runs(more ? "delta nets as a run, Q6_K" : "delta nets as a run, Q4_K", s, of);
     }
-    as_runs("all layers as runs", s, any);
-    DenseRuns runs(calls_where(s, any));
+    as_runs("all layers as a run", s, any);
+    for (const int context : {4095, 16383}) {
+      const Step behind(1, context, false);
+      as_runs(("all, behind " + std::to_string(context)).c_str(), behind, any);
+    }
+    DenseRuns runs(calls_where(s, any), s.context);
     const double us = time([&] {
       runs.run(runner_.launch);
       head(1);
     });
-    print_reads("whole step as runs", 1, us, bytes);
+    print_reads("whole step as a run", 1, us, bytes);
     std::printf("== dense decode, as runs: %.1f us a step, %.1f tokens/s\n", us, 1e6 / us);
   }
 
@@ -169,7 +173,7 @@ class DenseBench {
     double bytes = 0;
     for (const DenseLayer& l : model_.layers)
       if (which(l)) bytes += in_bytes(l) + bytes_of(l.out) + ffn_bytes(l);
-    DenseRuns runs(calls_where(s, which));
+    DenseRuns runs(calls_where(s, which), s.context);
     const double n = double(runs.layers());
     print_reads(name, 1, time([&] { runs.run(runner_.launch); }) / n, bytes / n);
   }

@@ -17,6 +17,17 @@ bool same(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
+// Keys and values of many sizes, and of both signs.
+std::vector<std::uint16_t> halves(std::size_t n) {
+  std::vector<std::uint16_t> to(n);
+  std::uint32_t x = 1;
+  for (std::uint16_t& half : to) {
+    x = x * 1664525u + 1013904223u;
+    half = std::uint16_t(x >> 16 & 0x8fffu) | 0x3000u;  // 1/8 to 2
+  }
+  return to;
+}
+
 struct Case {
   const char* name;
   DenseShape shape;
@@ -34,6 +45,8 @@ void run(const Case& c, std::uint32_t number) {
   std::vector<float> start;
   for (const DenseLayer& l : model.layers)
     if (l.delta) start = read(l.state, model.state_floats());
+  const std::vector<std::uint16_t> pages =
+      halves((std::size_t(c.position + c.steps) / 64 + 1) * page / 2);
   std::vector<std::vector<float>> wanted;
   std::unique_ptr<DenseRuns> runs;  // one for all steps, as in a device
   for (const bool as_runs : {false, true}) {
@@ -41,7 +54,7 @@ void run(const Case& c, std::uint32_t number) {
       if (l.delta)
         GPU_OK(cudaMemcpy(l.state, start.data(), start.size() * 4, cudaMemcpyHostToDevice));
       else
-        GPU_OK(cudaMemset(l.pool, 0x2c, 65 * page));
+        GPU_OK(cudaMemcpy(l.pool, pages.data(), pages.size() * 2, cudaMemcpyHostToDevice));
     }
     Random tokens(7);
     for (int i = 0; i < c.steps; ++i) {
@@ -55,7 +68,7 @@ void run(const Case& c, std::uint32_t number) {
       const std::string at = std::string("dense run, ") + c.name + ", step " + std::to_string(i);
       if (as_runs) {
         if (runs == nullptr) {
-          runs = std::make_unique<DenseRuns>(layers);
+          runs = std::make_unique<DenseRuns>(layers, c.position + c.steps);
           check(at + ": fits", runs->fits());
           if (!runs->fits()) return;
           GPU_OK(cudaMemcpy(runs->passed() + dense_run::passed_layout().run, &number, 4,
@@ -69,9 +82,13 @@ void run(const Case& c, std::uint32_t number) {
         runner.sync();
       }
       std::vector<float> got = read(b.hidden, embd);
+      // A state, or the page of the step's token.
+      const std::size_t token = std::size_t(c.position + i);
       for (const DenseLayer& l : model.layers) {
-        const auto part = l.delta ? read(l.state, model.state_floats())
-                                  : read(reinterpret_cast<const float*>(l.pool), page / 4);
+        const auto part =
+            l.delta
+                ? read(l.state, model.state_floats())
+                : read(reinterpret_cast<const float*>(l.pool + token / 64 * page), page / 4);
         got.insert(got.end(), part.begin(), part.end());
       }
       if (!as_runs) {
@@ -101,10 +118,17 @@ void test_dense_runs() {
   small.gates = BlockType::BF16;
   run({"delta nets", full, {0, 2, 0}, 0, 5}, 0);
   run({"one", full, {2}, 7, 3}, 1);
-  run({"with attention", full, {0, 2, 1, 0, 3, 2}, 2, 4}, 0x03fffff0u);
+  run({"with attention", full, {0, 2, 1, 0, 3, 2}, 2, 4}, 0x01fffff0u);
   run({"attention at both ends", full, {1, 0, 3}, 61, 5}, 5);
-  run({"attention alone", full, {3, 1}, 600, 3}, 0);
+  // Contexts of one span and of many; where a page, spans of other sizes and a second round of
+  // spans begin; more spans than are added up at once need more pages than a layer has here.
+  for (const int position : {0, 62, 510, 600, 2111, 4094, 8190, 16380})
+    run({"attention alone", full, {3, 1}, position, 3}, 0);
   run({"smaller", small, {2, 0, 1, 0}, 0, 4}, 0);
+  DenseShape plain{.heads = 40, .kv = 8, .dim = 128, .turned = 128, .gated = false};
+  plain.delta = {8, 40, 128, 128, 4, false};
+  for (const int position : {0, 63, 1500, 16380})
+    run({"heads of 128 without gates", plain, {1, 0, 3}, position, 3}, 0);
 }
 
 }  // namespace tessera::gpu::bench

@@ -166,16 +166,25 @@ void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard,
   }
 }
 
+// Of the layer that attends with most heads.
+std::int64_t query_columns(const ModelSpec& spec, const ShardLayout& shard) {
+  std::int64_t most = 0;
+  for (int l = shard.first_layer; l < shard.end_layer; ++l)
+    if (const AttentionSpec* a = spec.layers[static_cast<std::size_t>(l)].attention())
+      most = std::max(most, std::int64_t{a->n_head} * a->head_dim_v);
+  return most;
+}
+
 void carve_runs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
   std::size_t plans = 0, passed = 0;
+  const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
   for (int l = shard.first_layer; l < shard.end_layer; ++l)
     if (layer_may_run(spec, shard, l)) plans += run_layer_bytes();
   if (plans > 0) {
-    const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
     passed = run_passed_bytes(context);
   } else if (dense_layers_may_run(spec, shard)) {
     plans = dense_runs_bytes(shard.end_layer - shard.first_layer);
-    passed = dense_passed_bytes();
+    passed = dense_passed_bytes(context, query_columns(spec, shard));
   }
   carve.take(out.run_plans, static_cast<std::int64_t>(plans));
   out.run_passed_bytes = static_cast<std::int64_t>(passed);

@@ -39,27 +39,18 @@ struct Tile {
   unsigned number;
 };
 
-__device__ __forceinline__ void end_in(const Args& args, const LayerPlace& place, const Tile& t,
-                                       int embd, int lane) {
-  const Layer& l = place.layer();
+__device__ __forceinline__ void end_in(const Layer& l, const Tile& t, int embd, int lane) {
   const float factor = residual_factor(embd, l.eps);
   if (lane >= kTileRows) return;
-  const float value =
-      __fmul_rn(total_of(kOutSums + t.local * (embd / kTogether), embd / kTogether, lane), factor);
-  const int row = t.tile * kTileRows + lane;
-  if (!place.to_in) {
-    run::pass_value(values(args, kAt.in) + row, value, t.number);
-    return;
-  }
-  const int m = row < l.ends[0] ? 0 : row < l.ends[1] ? 1 : 2;
-  l.out[m][m == 0 ? row : row - l.ends[m - 1]] = value;
+  const int turns = embd / kTogether;
+  const float value = __fmul_rn(total_of(kOutSums + t.local * turns, turns, lane), factor);
+  run::pass_value(values(kAt.in) + t.tile * kTileRows + lane, value, t.number);
 }
-__device__ __forceinline__ void end_residual(const Args& args, const Tile& t, int supers,
-                                             bool stores, int lane) {
+__device__ __forceinline__ void end_residual(const Tile& t, int supers, bool stores, int lane) {
   if (lane >= kTileRows) return;
   const int turns = supers / kTogether, first = t.local * turns;
   const int row = t.tile * kTileRows + lane;
-  Value* other = values(args, kAt.halves) + t.tile % kBlocks * kTileRows + lane;
+  Value* other = values(kAt.halves) + t.tile % kBlocks * kTileRows + lane;
   if (t.columns == kFirstHalf) {
     run::pass_value(other, sum_of(first, turns / 2, lane), t.number);
     return;
@@ -73,13 +64,12 @@ __device__ __forceinline__ void end_residual(const Args& args, const Tile& t, in
   }
   float& mine = shared()->mine[t.local][lane];
   mine = total + mine;
-  run::pass_value(values(args, t.stage == kOut ? kAt.middle : kAt.residual) +
+  run::pass_value(values(t.stage == kOut ? kAt.middle : kAt.residual) +
                       run::row_place(static_cast<unsigned>(row)),
                   mine, t.number);
-  if (stores) args.run.hidden[row] = mine;
+  if (stores) shared()->hidden[row] = mine;
 }
-__device__ __forceinline__ void end_up(const Args& args, const Layer& l, const Shape& of,
-                                       const Tile& t, int lane) {
+__device__ __forceinline__ void end_up(const Layer& l, const Shape& of, const Tile& t, int lane) {
   const int turns = of.embd / kTogether;
   const float factor = residual_factor(of.embd, l.eps);
   const bool group = t.local < 4 * of.up_rounds;
@@ -90,26 +80,25 @@ __device__ __forceinline__ void end_up(const Args& args, const Layer& l, const S
   const float value = activated(Activation::silu, total(first), total(first + 1));
   if (group) {
     const int index = static_cast<int>(blockIdx.x) + t.local / 4 * kBlocks;
-    run::pass_group_here(value, 0, t.number, lane, records(args, kAt.hidden) + index * 4);
+    run::pass_group_here(value, 0, t.number, lane, records(kAt.hidden) + index * 4);
   } else if (lane < kTileRows) {
     const int row = (t.tile - 2 * kBlocks * of.up_rounds) * kTileRows + lane;
-    run::pass_value(values(args, kAt.left) + run::row_place(static_cast<unsigned>(row)), value,
+    run::pass_value(values(kAt.left) + run::row_place(static_cast<unsigned>(row)), value,
                     t.number);
   }
 }
 static __device__ __noinline__ void end_tile(const Args& args, int layer, int stage, int local,
                                              int tile, int columns, int lane) {
-  const LayerPlace place(args, layer);
+  const Layer& l = LayerPlace(layer).layer();
   const Shape& of = shared()->shape;
   const Tile t{stage, local, tile, columns, shared()->number + static_cast<unsigned>(layer)};
   if (t.stage == kIn)
-    end_in(args, place, t, of.embd, lane);
+    end_in(l, t, of.embd, lane);
   else if (t.stage == kUp)
-    end_up(args, place.layer(), of, t, lane);
+    end_up(l, of, t, lane);
   else
-    end_residual(args, t, t.stage == kOut ? of.mixed : of.hidden,
-                 t.stage == kDown && layer + 1 + (args.run.to_in ? 1 : 0) == args.run.n_layers,
-                 lane);
+    end_residual(t, t.stage == kOut ? of.mixed : of.hidden,
+                 t.stage == kDown && layer + 1 == args.run.n_layers, lane);
 }
 
 // --- Products ---
@@ -171,34 +160,28 @@ __device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
 #pragma unroll 1
   for (int n = 0; n < args.run.n_layers; ++n) {
     await_description(n);
-    const LayerPlace place(args, n);
-    const Schedule& schedule = place.schedule();
-    const int begin = place.begin(), end = place.end();
-    // How often the layer's parts were there before: `in` is not in all.
-    const auto phase = static_cast<unsigned>(n) & 1u;
-    const unsigned phase_in = args.run.from_out ? phase ^ 1u : phase;
+    const Schedule& schedule = LayerPlace(n).schedule();
+    const auto phase = static_cast<unsigned>(n) & 1u;  // how often its parts were there before
 #pragma unroll 1
     for (const std::uint16_t* at = schedule.items[warp];; ++at) {
       const int item = *at, entry = item & 255, turn = item >> 8;
-      if (item == kNoItem || entry >= end) break;
-      if (entry < begin) continue;
+      if (item == kNoItem) break;
       const Work work = schedule.work[entry];
-      const unsigned index = taken + static_cast<unsigned>(entry - begin), slot = index % kSlots;
+      const unsigned index = taken + static_cast<unsigned>(entry), slot = index % kSlots;
       await_barrier(shared_address(&s->full[slot]), (index / kSlots) & 1);
       const std::uint32_t bytes = address_of(s->offset[slot]);
       const std::uint32_t empty = shared_address(&s->empty[slot]);
       // An entry of few turns is left as often as one of many.
       const int arrivals = turn + 1 == work.turns ? kMostTurns - turn : 1;
-      const unsigned of = work.stage == kIn ? phase_in : phase;
       const float sum =
           work.six != 0
-              ? turn_sum<BlockType::Q6_K>(work, turn, bytes, empty, arrivals, of, lane)
-              : turn_sum<BlockType::Q4_K>(work, turn, bytes, empty, arrivals, of, lane);
+              ? turn_sum<BlockType::Q6_K>(work, turn, bytes, empty, arrivals, phase, lane)
+              : turn_sum<BlockType::Q4_K>(work, turn, bytes, empty, arrivals, phase, lane);
       run::put_sum(sum, lane, s->sums[work.sum + turn]);
       if (is_last(work, lane))
         end_tile(args, n, work.stage, work.local, work.tile, work.columns, lane);
     }
-    taken += static_cast<unsigned>(end - begin);
+    taken += static_cast<unsigned>(schedule.n);
     leave_layer(n, lane);
   }
 }
@@ -218,6 +201,7 @@ __device__ __forceinline__ void init(const Args& args) {
   barriers_ready();
   for (unsigned& counter : s->counters) counter = 0;
   s->sequence = args.run.sequences[0];
+  s->passed = args.run.passed, s->hidden = args.run.hidden;
 }
 
 #endif
@@ -230,16 +214,16 @@ __global__ void __launch_bounds__(kThreads, 1)
   __syncthreads();
   chain_trigger();  // what follows finds room when blocks of this kernel end
   auto* runs = reinterpret_cast<unsigned*>(args.run.passed + kAt.run);
-  if (warp == 0) {
+  if (warp == kRowWarps) {
     feed_all(args, lane);
   } else {
     chain_wait();
     // Not zero, as what was never passed: the host clears all ahead of that. Number 0 of the run is
     // the row's before its first layer.
-    if (threadIdx.x == kWarp) shared()->number = (*runs + 1) * (kMostRunLayers + 1) + 1;
+    if (threadIdx.x == 0) shared()->number = (*runs + 1) * (kMostDenseLayers + 1) + 1;
     asm volatile("bar.sync 2, %0;" ::"n"(kThreads - kWarp) : "memory");
-    if (warp <= kRowWarps)
-      bring_rows(args, warp - 1, lane);
+    if (warp < kRowWarps)
+      bring_rows(args.run.n_layers);
     else
       multiply(args, warp - 1 - kRowWarps, lane);
   }
@@ -247,7 +231,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   // block reads what another one makes.
   __syncthreads();
   if (blockIdx.x == 0 && threadIdx.x == 0)
-    *runs = shared()->number / (kMostRunLayers + 1);
+    *runs = shared()->number / (kMostDenseLayers + 1);
 #elif defined(TESSERA_GPU_PTX)
   __trap();  // has_dense_runs() says no
 #endif
@@ -270,9 +254,8 @@ bool has_dense_runs(const Launch& launch) {
 }
 
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args) {
-  if (args.n_layers < 1 || args.n_layers > kMostRunLayers || args.first < 0 ||
-      args.first + args.n_layers > args.places ||
-      (args.from_out && args.to_in && args.n_layers == 1))
+  if (args.n_layers < 1 || args.n_layers > kMostDenseLayers || args.first < 0 ||
+      args.first + args.n_layers > args.places)
     return TESSERA_GPU_API(ErrorInvalidValue);
   return launch_kernel(launch, dense_run::dense_run_kernel, dim3(dense_run::kBlocks),
                        dim3(dense_run::kThreads), dense_run::kSharedBytes,

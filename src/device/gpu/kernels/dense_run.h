@@ -1,29 +1,26 @@
 // A run of a dense model's layers of one row as one kernel that stays on the GPU: gated delta nets
-// and the FFNs behind them, one after the other, and the products on both sides of attention.
+// or attention, and the FFNs behind them, one after the other.
 //
 // Five launches a layer wait for each other, and while they do memory idles: a block needs all of a
 // multiprocessor, so the next one's weights cannot be on their way. Here each multiprocessor holds
 // one block. A warp fetches weights into a ring, eight bring rows and step the delta net, eleven
 // multiply, and none waits for the block: products begin with the columns that are there, while the
 // last ones are on their way from other blocks (run_values.cuh). Results have the same bits as
-// those of project(), gated_delta() and ffn_all().
+// those of project(), gated_delta() or attention(), and ffn_all().
 //
 //   const std::vector<int> places = write_dense_runs(layers, host);  // -1: goes by launches
-//   run_dense(launch, {.plans = plans, .places = 64, .first = places[0], .n_layers = 3,
+//   run_dense(launch, {.plans = plans, .places = 64, .first = places[0], .n_layers = 64,
 //                      .hidden = hidden, .passed = passed, .sequences = sequences});
 //
-// Attention has kernels of its own: a run ends behind its projections in, and another one begins
-// with the projection out.
-//
 // For GPUs with Hopper's bulk copies and 132 multiprocessors (with more, project() would cut
-// matrices otherwise), Q4_K and Q6_K, SiLU, and rows that fill the blocks and that a block's memory
-// has room for (dense_run_plan.h): 5,120 columns, 17,408 of the FFN, 48 heads of 128. All else
-// goes layer by layer.
+// matrices otherwise), Q4_K and Q6_K, SiLU, attention of all tokens in f16 pages with heads of 128
+// or 256, eight of keys' at most, and rows that fill the blocks and that a block's memory has room
+// for (dense_run_plan.h): 5,120 columns, 17,408 of the FFN, 48 delta heads of 128. All else goes
+// layer by layer.
 //
-// Plans hold addresses: weights, states and what projections into attention are written to have to
-// stay. Blocks wait for each other, so all must be on the GPU at once, as run.h says; what may be
-// written while a run is under way, and how it ends where a block waits for long, is said there
-// too.
+// Plans hold addresses: weights, states, page tables and turns have to stay. Blocks wait for each
+// other, so all must be on the GPU at once, as run.h says; what may be written while a run is under
+// way, and how it ends where a block waits for long, is said there too.
 #pragma once
 
 #include <span>
@@ -40,28 +37,25 @@ bool has_dense_runs(const Launch& launch);
 bool fits_dense_run(const RunLayer& layer);
 bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer);
 
-// Device memory for `layers` layers, and for what passes between blocks: zeros at first, and again
-// behind kMostRuns runs.
+// Device memory for `layers` layers, and for what passes between blocks, of sequences of up to
+// `context` tokens whose queries have so many columns in all: zeros at first, and again behind
+// kMostRuns runs, as two of which one of these counts.
 std::size_t dense_runs_bytes(int layers);
-std::size_t dense_passed_bytes();
+std::size_t dense_passed_bytes(std::int64_t context, std::int64_t query_columns);
+inline constexpr int kMostDenseLayers = 2 * kMostRunLayers + 1;  // a run
 // Writes dense_runs_bytes() to `host`; of each layer its place there, -1 where it does not fit.
 std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host);
 
 struct DenseRunArgs {
   const std::byte* plans = nullptr;
-  int places = 0;  // in them
-  // Those in places first .. first + n_layers - 1, kMostRunLayers at most. All but the first, where
-  // the run begins with its projection out, and the last, where it ends behind its projections in,
-  // are delta nets.
-  int first = 0, n_layers = 0;
-  bool from_out = false, to_in = false;
-  const float* mixed = nullptr;  // where it begins so: what RunLayer::out reads
-  float* hidden = nullptr;       // [n_embd], read and written
+  int places = 0;               // in them
+  int first = 0, n_layers = 0;  // those in places first .. first + n_layers - 1
+  float* hidden = nullptr;      // [n_embd], read and written
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;  // the row's is the first
 };
-// Writes the residual, and the layers' states; where it ends behind projections in, what attention
-// reads. An invalid value: places that are not there, or no work.
+// Writes the residual, and the layers' states and pages. An invalid value: places that are not
+// there, or no work.
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args);
 
 }  // namespace tessera::gpu

@@ -67,6 +67,28 @@ bool fits_in(std::int64_t rows, std::int64_t embd) {
   return fills_blocks(rows, embd) && each(static_cast<int>(rows / kTileRows)) <= kMostIn;
 }
 
+bool has_query_heads(int heads, int kv_heads, int dim_k, int dim_v) {
+  return kv_heads > 0 && heads % kv_heads == 0 && heads / kv_heads <= kMostGroup &&
+         dim_k == dim_v && (dim_k == kMostHeadDim || dim_k == kMostHeadDim / 2);
+}
+bool has_gates(OutputGate gate) {
+  return gate == OutputGate::none || gate == OutputGate::sigmoid_in_query;
+}
+bool fits_attention(const RunLayer& l) {
+  const AttentionArgs& a = l.attention;
+  const int stride = a.kv.head_dim_k * (a.gate == OutputGate::none ? 1 : 2);
+  const int keys = a.kv.kv_heads * a.kv.head_dim_k;
+  const auto& in = l.in.outputs;
+  return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain &&
+         has_query_heads(a.n_head, a.kv.kv_heads, a.kv.head_dim_k, a.kv.head_dim_v) &&
+         has_gates(a.gate) && a.q_head_stride == stride && in[0].w.rows == a.n_head * stride &&
+         in[1].w.rows == keys && in[2].w.rows == keys &&
+         l.out.outputs[0].w.cols == a.n_head * a.kv.head_dim_v && a.kv.format == KvFormat::f16 &&
+         (address_of_bytes(a.pool) + static_cast<std::uint64_t>(a.layer_offset)) % 16 == 0 &&
+         a.page_stride % 16 == 0 && a.k != nullptr && a.v != nullptr && !a.v_norm &&
+         a.n_rot <= a.kv.head_dim_k && a.softcap == 0 && a.window == 0;
+}
+
 bool fits_mixer(const RunLayer& l, int embd) {
   const auto& in = l.in.outputs;
   const int outputs = has_attention(l) ? 3 : 2;
@@ -76,7 +98,7 @@ bool fits_mixer(const RunLayer& l, int embd) {
     rows += in[i].w.rows;
   }
   if (!fits_in(rows, embd)) return false;
-  if (has_attention(l)) return l.in.n_outputs == 3 && l.out.input.kind == InputKind::plain;
+  if (has_attention(l)) return fits_attention(l);
   const GatedDeltaSpec& d = l.delta.spec;
   const auto is_plain_row = [&](const Matrix& w) {
     return is_plain(w.type) && w.rows == d.n_value_head && w.cols == embd;
@@ -104,7 +126,6 @@ class ScheduleWriter {
   // False: the block has more entries or turns than there is room for.
   bool write() {
     in();
-    to_.first_out = to_.n;
     mix_out();
     up();
     down();
@@ -308,7 +329,6 @@ void write_planes(const Matrix& w, std::uint64_t (&to)[4]) {
 
 void describe_net(const RunLayer& l, Layer& to) {
   const GatedDeltaSpec& d = l.delta.spec;
-  to.delta = 1;
   to.channels = d.conv_channels();
   to.key_heads = d.n_key_head, to.heads = d.n_value_head, to.grouped = d.grouped_values ? 1 : 0;
   const Matrix &alpha = l.in.outputs[2].w, &beta = l.in.outputs[3].w;
@@ -320,20 +340,35 @@ void describe_net(const RunLayer& l, Layer& to) {
   to.state = l.delta.state, to.slot_stride = l.delta.slot_stride;
 }
 
+void describe_attention(const RunLayer& l, Layer& to) {
+  const AttentionArgs& a = l.attention;
+  to.attends = 1;
+  to.key_heads = a.kv.kv_heads, to.heads = a.n_head, to.head_dim = a.kv.head_dim_k;
+  to.query_stride = static_cast<std::int32_t>(a.q_head_stride);
+  to.gated = a.gate == OutputGate::none ? 0 : 1;
+  to.keys_at = l.in.outputs[0].w.rows;
+  to.values_at = to.keys_at + l.in.outputs[1].w.rows;
+  to.turns = a.n_rot / 2, to.cos = a.cos, to.sin = a.sin;
+  to.scale = a.scale;
+  to.q_norm = a.q_norm, to.k_norm = a.k_norm;
+  to.head_eps = a.eps;
+  to.pool = a.pool + a.layer_offset, to.page_stride = a.page_stride;
+  to.page_table = a.page_table;
+}
+
 Layer layer_of(const RunLayer& l) {
   Layer to{};
-  const std::size_t outputs = has_attention(l) ? 3 : 2;
-  for (std::size_t i = 0; i < outputs; ++i) {
+  for (std::size_t i = 0; i < (has_attention(l) ? 3u : 2u); ++i)
     write_planes(l.in.outputs[i].w, to.planes[kIn0 + i]);
-    to.out[i] = l.in.outputs[i].out;
-    if (i < 2) to.ends[i] = l.in.outputs[i].w.rows + (i > 0 ? to.ends[i - 1] : 0);
-  }
   write_planes(l.out.outputs[0].w, to.planes[kOutMatrix]);
   write_planes(l.ffn.dense.gate, to.planes[kGate]);
   write_planes(l.ffn.dense.up, to.planes[kUpMatrix]);
   write_planes(l.ffn.dense.down, to.planes[kDownMatrix]);
   to.norm = l.in.input.weight, to.ffn_norm = l.ffn.norm, to.eps = l.ffn.eps;
-  if (!has_attention(l)) describe_net(l, to);
+  if (has_attention(l))
+    describe_attention(l, to);
+  else
+    describe_net(l, to);
   return to;
 }
 
@@ -364,7 +399,10 @@ bool shape_may_run(const ModelSpec& spec, const LayerSpec& layer) {
   if (d != nullptr)
     return has_heads(*d) && fits_columns(spec.n_embd, d->value_width(), f.n_ff) &&
            fits_in(d->conv_channels() + d->value_width(), spec.n_embd);
-  return fits_columns(spec.n_embd, std::int64_t{a->n_head} * a->head_dim_v, f.n_ff);
+  return has_query_heads(a->n_head, a->n_kv_head, a->head_dim_k, a->head_dim_v) &&
+         has_gates(a->gate) && a->softcap == 0 && a->window == 0 && !a->v_norm &&
+         !a->value_is_key && a->kv_source < 0 &&
+         fits_columns(spec.n_embd, std::int64_t{a->n_head} * a->head_dim_v, f.n_ff);
 }
 
 bool fits(const RunLayer& l) {
@@ -424,8 +462,9 @@ std::size_t dense_runs_bytes(int layers) {
   return static_cast<std::size_t>(dense_run::schedules_at(layers)) +
          std::size_t{dense_run::kMostSchedules} * dense_run::kBlocks * sizeof(Schedule);
 }
-std::size_t dense_passed_bytes() {
-  return static_cast<std::size_t>(dense_run::passed_layout().bytes);
+std::size_t dense_passed_bytes(std::int64_t context, std::int64_t query_columns) {
+  const std::int64_t spans = most_spans(static_cast<int>(context));
+  return static_cast<std::size_t>(dense_run::passed_layout().bytes + spans * query_columns * 16);
 }
 std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host) {
   return dense_run::write_runs(layers, host);

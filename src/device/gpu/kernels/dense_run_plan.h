@@ -26,6 +26,9 @@ inline constexpr int kProductWarps = 11, kRowWarps = 8;
 
 // The delta net's heads, whose columns two blocks share.
 inline constexpr int kDim = 128, kTaps = 4, kHalf = kDim / 2;
+// Attention's heads, of kMostHeadDim columns or of half as many, and how many of them share keys
+// and values at most.
+inline constexpr int kMostHeadDim = 256, kMostGroup = 8;
 
 // Super-blocks of a row at most: of the residual, of the mixer's columns and of the FFN's.
 inline constexpr int kMostEmbd = 20, kMostMixed = 68, kMostHidden = 68, kLeastSupers = 16;
@@ -80,8 +83,8 @@ struct alignas(16) Work {
 };
 inline constexpr int kMostEntries = 128, kMostItems = 48;
 struct alignas(16) Schedule {
-  std::int32_t n, first_out;  // entries; the first that is not of in
-  std::int32_t pad[2];
+  std::int32_t n;  // entries
+  std::int32_t pad[3];
   Feed feed[kMostEntries];
   Work work[kMostEntries];
   // Of a warp, in order: turn << 8 | entry. Ends with kNoItem.
@@ -93,15 +96,23 @@ struct alignas(16) Layer {
   std::uint64_t planes[kMatrices][4];  // addresses of a matrix's planes, in the order of the ring
   const float *norm, *ffn_norm;
   float eps, head_eps;
-  // In is a delta net's, whose alpha and beta are plain rows, or three outputs of attention's.
-  std::int32_t delta, channels, key_heads, heads, grouped;
+  std::int32_t attends;           // 0: the delta net
+  std::int32_t key_heads, heads;  // of either
+  // The delta net; alpha and beta are plain rows.
+  std::int32_t channels, grouped;
   BlockType alpha_type, beta_type;
   const std::byte *alpha, *beta;
   const float *taps, *a, *dt_bias, *head_norm;
   float* state;
   std::int64_t slot_stride;
-  float* out[3];
-  std::int32_t ends[2];                  // rows of the first output, and of the second behind it
+  // Attention. Of what is projected a query's head is query_stride rows, of which the second half
+  // is its gate where it is gated.
+  std::int32_t head_dim, query_stride, gated, keys_at, values_at, turns;
+  float scale;
+  const float *q_norm, *k_norm, *cos, *sin;
+  std::byte* pool;  // the layer's place in page 0
+  std::int64_t page_stride;
+  const std::int32_t* page_table;        // of the first sequence
   std::int32_t schedule, next_schedule;  // its own, and that of the layer in the next place
 };
 
@@ -132,7 +143,8 @@ struct PassedLayout {
   std::int64_t left;      // f32: those of single tiles, as row_place() says
   std::int64_t halves;    // f32: sums of tiles' first halves: [kBlocks / 2][16]
   std::int64_t run;       // u32: the number of the next run
-  std::int64_t bytes;
+  std::int64_t partials;  // of spans: [span][head][head_dim] of sum of values, top, weight
+  std::int64_t bytes;     // without them
 };
 constexpr PassedLayout passed_layout() {
   PassedLayout at{};
@@ -149,6 +161,7 @@ constexpr PassedLayout passed_layout() {
   place(at.left, kMostHidden * kColumns * 8);
   place(at.halves, std::int64_t{kBlocks / 2} * kTileRows * 8);
   place(at.run, 4);
+  at.partials = at.bytes;
   return at;
 }
 

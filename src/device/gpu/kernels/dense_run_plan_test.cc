@@ -17,7 +17,7 @@ namespace tessera::gpu::dense_run {
 namespace {
 
 struct Model {
-  int embd = 5120, mixed = 6144, hidden = 17408, heads = 48, key_heads = 16;
+  int embd = 5120, mixed = 6144, hidden = 17408, heads = 48, key_heads = 16, kv = 4;
 };
 constexpr Model kFull{}, kSmall{4096, 7168, 9216, 56, 8};
 
@@ -36,9 +36,13 @@ class Layers {
     if (attends) {
       l.in.n_outputs = 3;
       l.in.outputs[0].w = matrix(others, 2 * m_.mixed, m_.embd);
-      l.in.outputs[1].w = matrix(others, 1024, m_.embd);
-      l.in.outputs[2].w = matrix(some, 1024, m_.embd);
-      l.attention.n_head = m_.mixed / 256;
+      l.in.outputs[1].w = matrix(others, m_.kv * 256, m_.embd);
+      l.in.outputs[2].w = matrix(some, m_.kv * 256, m_.embd);
+      AttentionArgs& a = l.attention;
+      a.kv = {m_.kv, 256, 256, KvFormat::f16};
+      a.n_head = m_.mixed / 256;
+      a.gate = OutputGate::sigmoid_in_query, a.q_head_stride = 512;
+      a.k = next<float>(), a.v = next<float>();
       l.out.input.kind = InputKind::plain;
     } else {
       l.delta.spec = {m_.key_heads, m_.heads, 128, 128, 4, false};
@@ -127,7 +131,6 @@ TEST_P(DenseRunPlan, TakesEachSuperBlockOnce) {
       EXPECT_EQ(s.work[i].turns * kTogether, f.supers);
       EXPECT_EQ(f.bytes, f.supers * static_cast<unsigned>(run::super_bytes(
                                         f.six != 0 ? BlockType::Q6_K : BlockType::Q4_K)));
-      EXPECT_EQ(s.work[i].stage == kIn, i < s.first_out);
       for (unsigned k = 0; k < f.supers; ++k) ++taken[f.matrix].at(f.at + k);
     }
   }
@@ -210,6 +213,21 @@ TEST(DenseRunPlanPlaces, AreWhereLayersFit) {
   EXPECT_EQ(plans.places, (std::vector<int>{0, -1, -1, 3}));
 }
 
+TEST(DenseRunPlanPlaces, TakeAttentionOfAllTokensInHalves) {
+  Layers source(kFull);
+  const auto fits = [&](auto change) {
+    RunLayer l = source.make(true, BlockType::Q4_K);
+    change(l.attention);
+    return fits_dense_run(l);
+  };
+  EXPECT_TRUE(fits([](AttentionArgs&) {}));
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.kv.format = KvFormat::q8_0; }));
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.window = 1024; }));
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.softcap = 50; }));
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.gate = OutputGate::softplus_per_head; }));
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.kv.kv_heads = 2; }));  // twelve heads of keys'
+}
+
 // Entries of Q6_K are short, so there are most.
 TEST(DenseRunPlanPlaces, HasRoomForSixBitsEverywhere) {
   Layers source(kFull);
@@ -221,7 +239,7 @@ TEST(DenseRunPlanPlaces, HasRoomForSixBitsEverywhere) {
 // What has more entries than a block's memory holds goes by launches.
 TEST(DenseRunPlanPlaces, RefusesWhatHasNoRoom) {
   Model wide = kFull;
-  wide.mixed = 13312, wide.key_heads = 8, wide.heads = 104;
+  wide.mixed = 13312, wide.key_heads = 8, wide.heads = 104, wide.kv = 13;
   Layers source(wide);
   const Plans plans({source.make(true, BlockType::Q6_K, BlockType::Q6_K)});
   EXPECT_EQ(plans.places, std::vector<int>{-1});

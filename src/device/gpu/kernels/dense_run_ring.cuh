@@ -3,6 +3,7 @@
 // gives its room back.
 #pragma once
 
+#include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/dense_run_plan.h"
 #include "device/gpu/kernels/launch.h"
@@ -45,8 +46,11 @@ struct Shared {
   alignas(16) Schedule schedules[kLayersAhead];
   Shape shape;
   Sequence sequence;
+  const std::byte* pages[kSpanPages];  // of the span that attends
   unsigned number;  // of the first layer, for run_values.cuh
-  // Rounded: the mixer's columns or the FFN's, then the residual.
+  std::byte* passed;
+  float* hidden;
+  // Rounded: the mixer's columns or the FFN's, before which attention is there, then the residual.
   alignas(16) char rows[kMostHidden + kMostEmbd][kSuperBytes];
   float squares[kMostEmbd];  // of the residual
   float sums[kOutSums + kUpSums][kTileRows];
@@ -69,30 +73,31 @@ __device__ __forceinline__ Shared* shared() {
 __device__ __forceinline__ std::uint32_t row_address(int index) {
   return shared_address(shared()->rows) + static_cast<std::uint32_t>(index * kSuperBytes);
 }
-__device__ __forceinline__ Value* values(const Args& args, std::int64_t at) {
-  return reinterpret_cast<Value*>(args.run.passed + at);
+// Found again where they are needed: what is live across a call is what it has to save.
+__device__ __forceinline__ Value* values(std::int64_t at) {
+  return reinterpret_cast<Value*>(shared()->passed + at);
 }
-__device__ __forceinline__ Record* records(const Args& args, std::int64_t at) {
-  return reinterpret_cast<Record*>(args.run.passed + at);
+__device__ __forceinline__ Record* records(std::int64_t at) {
+  return reinterpret_cast<Record*>(shared()->passed + at);
+}
+__device__ __forceinline__ unsigned number_of(int layer) {
+  return shared()->number + static_cast<unsigned>(layer);
 }
 inline constexpr PassedLayout kAt = passed_layout();
 
-// Layer i of the run: which entries of its schedule it has, and where it is described.
+// Where layer i of the run is described.
 struct LayerPlace {
-  bool from_out, to_in;
   int at;
-  __device__ __forceinline__ LayerPlace(const Args& args, int i)
-      : from_out(i == 0 && args.run.from_out), to_in(i + 1 == args.run.n_layers && args.run.to_in),
-        at(i % kLayersAhead) {}
+  __device__ __forceinline__ explicit LayerPlace(int i) : at(i % kLayersAhead) {}
   __device__ __forceinline__ const Layer& layer() const { return shared()->layers[at]; }
   __device__ __forceinline__ const Schedule& schedule() const { return shared()->schedules[at]; }
-  __device__ __forceinline__ int begin() const { return from_out ? schedule().first_out : 0; }
-  __device__ __forceinline__ int end() const {
-    return to_in ? schedule().first_out : schedule().n;
-  }
 };
 __device__ __forceinline__ void await_description(int i) {
   await_barrier(shared_address(&shared()->described[i % kLayersAhead]), (i / kLayersAhead) & 1);
+}
+__device__ __forceinline__ void row_warps_sync() {
+  static_assert(kRowWarps * kWarp == 256);
+  asm volatile("bar.sync 1, 256;" ::: "memory");
 }
 // The calling warp needs layer i no more.
 __device__ __forceinline__ void leave_layer(int i, int lane) {
@@ -125,13 +130,13 @@ class Feeder {
   }
 
   __device__ __forceinline__ void feed(int i) {
-    const LayerPlace place(args_, i);
-    const int end = place.end(), described = min(place.begin() + kDescribeAt, end - 1);
+    const LayerPlace place(i);
+    const int end = place.schedule().n, described = min(kDescribeAt, end - 1);
     // What each lane copies is found out ahead of the waits: an entry should be asked for as soon
     // as they end.
-    Copy next = copy_of(place, place.begin());
+    Copy next = copy_of(place, 0);
 #pragma unroll 1
-    for (int at = place.begin(); at < end; ++at) {
+    for (int at = 0; at < end; ++at) {
       const Copy now = next;
       if (at + 1 < end) next = copy_of(place, at + 1);
       const int start = reserve(now.all);

@@ -3,17 +3,13 @@
 #pragma once
 
 #include "device/gpu/kernels/delta_step.cuh"
-#include "device/gpu/kernels/dense_run_ring.cuh"
+#include "device/gpu/kernels/dense_run_attention.cuh"
 #include "device/gpu/kernels/project_supers.cuh"
 
 namespace tessera::gpu::dense_run {
 
 #ifdef TESSERA_GPU_WGMMA
 
-__device__ __forceinline__ void row_warps_sync() {
-  static_assert(kRowWarps * kWarp == 256);
-  asm volatile("bar.sync 1, 256;" ::: "memory");
-}
 // One of a part's super-blocks is there.
 __device__ __forceinline__ void arrive_part(int part, int lane) {
   __syncwarp();
@@ -39,9 +35,20 @@ struct Residual {
   }
 };
 
+// A layer's input, the output of the one before under that one's number, and what its mixer leaves.
+__device__ __forceinline__ Residual input_of(int layer) {
+  return {layer > 0 ? values(kAt.residual) : nullptr, shared()->hidden,
+          LayerPlace(layer).layer().norm, number_of(layer - 1)};
+}
+__device__ __forceinline__ Residual middle_of(int layer) {
+  return {values(kAt.middle), nullptr, LayerPlace(layer).layer().ffn_norm, number_of(layer)};
+}
+
 // Norms and rounds it.
-static __device__ __noinline__ void take_residual(Residual row, int part, int warp, int lane) {
+static __device__ __noinline__ void take_residual(int layer, int part) {
+  const Residual row = part == kPartIn ? input_of(layer) : middle_of(layer);
   Shared* s = shared();
+  const int warp = run::this_warp(), lane = run::this_lane();
   const int supers = s->shape.embd, first = first_part(part, supers);
 #pragma unroll 1
   for (int super = warp; super < supers; super += kRowWarps) {
@@ -57,9 +64,10 @@ static __device__ __noinline__ void take_residual(Residual row, int part, int wa
 // Its products with alpha's and beta's rows of the block's head: each warp two of kShares shares of
 // the columns, the order in which project() adds them. The row is read once more, which is sooner
 // than to wait for these rows while it is rounded.
-static __device__ __noinline__ void multiply_gates(Residual row, const Layer& l, int warp,
-                                                   int lane) {
-  const int supers = shared()->shape.embd;
+static __device__ __noinline__ void multiply_gates(int layer) {
+  const Residual row = input_of(layer);
+  const Layer& l = LayerPlace(layer).layer();
+  const int supers = shared()->shape.embd, warp = run::this_warp(), lane = run::this_lane();
 #pragma unroll 1
   for (int i = warp; i < kShares; i += kRowWarps) {
     const Share share = plain_share_of(supers, i);
@@ -88,34 +96,34 @@ static __device__ __noinline__ void multiply_gates(Residual row, const Layer& l,
 }
 
 // Records of `n` super-blocks.
-static __device__ __noinline__ void take_records(const Record* from, int n, int part, int each,
-                                                 bool heads, float eps, unsigned number, int warp,
-                                                 int lane) {
+__device__ __forceinline__ void take_records(const Record* from, int n, int part, int each,
+                                             bool heads, float eps, unsigned number) {
+  const int lane = run::this_lane();
 #pragma unroll 1
-  for (int super = warp; super < n; super += kRowWarps) {
+  for (int super = run::this_warp(); super < n; super += kRowWarps) {
     const Record v = run::await_record(from + super * kWarp + lane, number);
     __syncwarp();
     run::put_records(v, lane, heads, eps, offset_of(shared()->rows[super]));
     arrive_part(part + super / each, lane);
   }
 }
-// The FFN's columns that are passed as they are.
-static __device__ __noinline__ void take_left(const Value* from, int first, int n, unsigned number,
-                                              int warp, int lane) {
+static __device__ __noinline__ void take_heads(int layer) {
+  const Layer& l = LayerPlace(layer).layer();
+  const int n = shared()->shape.mixed;
+  take_records(records(kAt.heads), n, kPartOut, n / 2, l.attends == 0, l.head_eps,
+               number_of(layer));
+}
+// The FFN's columns: groups, then those that are passed as they are.
+static __device__ __noinline__ void take_hidden(int layer) {
+  const Shape& of = shared()->shape;
+  const int rounded = of.up_rounds * 2 * kTileRows * kBlocks / kSuperCols;
+  const int lane = run::this_lane();
+  take_records(records(kAt.hidden), rounded, kPartDown, kDownPart, false, 0.0f, number_of(layer));
 #pragma unroll 1
-  for (int super = first + warp; super < n; super += kRowWarps) {
-    const Eight v = run::await_eight(from, super - first, lane, number);
+  for (int super = rounded + run::this_warp(); super < of.hidden; super += kRowWarps) {
+    const Eight v = run::await_eight(values(kAt.left), super - rounded, lane, number_of(layer));
     round_super(v, 1.0f, lane, shared()->rows[super]);
     arrive_part(kPartDown + super / kDownPart, lane);
-  }
-}
-// What attention has left.
-static __device__ __noinline__ void take_mixed(const Args& args, int n, int warp, int lane) {
-#pragma unroll 1
-  for (int super = warp; super < n; super += kRowWarps) {
-    round_super(load_eight(args.run.mixed + super * kSuperCols, lane), 1.0f, lane,
-                shared()->rows[super]);
-    arrive_part(kPartOut + super / (n / 2), lane);
   }
 }
 
@@ -186,11 +194,11 @@ __device__ __forceinline__ void prefetch_delta(const Layer& l, int thread) {
 }
 
 // What the projections make for the block's half: convolved, or the gate opened.
-__device__ __forceinline__ void await_inputs(const Args& args, const Layer& l, const HalfHead& at,
+__device__ __forceinline__ void await_inputs(const Layer& l, const HalfHead& at,
                                              const Channel& key, const Channel& value,
                                              float* newest, unsigned number, int i) {
   Mixer& m = shared()->mixer;
-  const Value* in = values(args, kAt.in);
+  const Value* in = values(kAt.in);
   const float x = run::await_value(in + key.index, number);
   (i < kDim ? m.q[i] : m.k[i - kDim]) = key.convolved(x);
   if (at.writes_keys) newest[key.index] = x;
@@ -204,8 +212,7 @@ __device__ __forceinline__ void await_inputs(const Args& args, const Layer& l, c
   }
 }
 // A group of 32 columns of the half, by a warp each.
-__device__ __forceinline__ void pass_mixed(const Args& args, float norm, unsigned number, int warp,
-                                           int lane) {
+__device__ __forceinline__ void pass_mixed(float norm, unsigned number, int warp, int lane) {
   const Mixer& m = shared()->mixer;
   const auto* from = reinterpret_cast<const float4*>(m.mixed + warp * kWarp) + lane % 4;
   float square = squares(Eight{from[0], from[4]});
@@ -214,12 +221,14 @@ __device__ __forceinline__ void pass_mixed(const Args& args, float norm, unsigne
   const int i = warp * kWarp + lane;
   const int group = static_cast<int>(blockIdx.x) * (kHalf / kWarp) + warp;
   run::pass_group_here(m.mixed[i] * norm * m.z[i], square, number, lane,
-                       records(args, kAt.heads) + group * 4);
+                       records(kAt.heads) + group * 4);
 }
 
-static __device__ __noinline__ void step_delta(const Args& args, const Layer& l, int supers,
-                                               unsigned number, int warp, int lane) {
+static __device__ __noinline__ void step_delta(int layer) {
   Shared* s = shared();
+  const Layer& l = LayerPlace(layer).layer();
+  const int supers = s->shape.embd, warp = run::this_warp(), lane = run::this_lane();
+  const unsigned number = number_of(layer);
   Mixer& m = s->mixer;
   const HalfHead at(l);
   constexpr int kRounds = kHalf / kRowWarps / kColumns;
@@ -243,7 +252,7 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
     const DeltaGates gates = made_gates(l, at, supers);
     if (lane == 0) m.decay = gates.decay, m.beta = gates.beta;
   }
-  await_inputs(args, l, at, key, value, ring + newest * l.channels, number, i);
+  await_inputs(l, at, key, value, ring + newest * l.channels, number, i);
   row_warps_sync();
   const DeltaGates gates{m.decay, m.beta};
   const Keys of = load_keys(m.q, m.k, lane);
@@ -254,7 +263,7 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
     if (lane % kColumnLanes == 0) m.mixed[column + lane / kColumnLanes] = out;
   }
   row_warps_sync();
-  if (warp < kHalf / kWarp) pass_mixed(args, norm, number, warp, lane);
+  if (warp < kHalf / kWarp) pass_mixed(norm, number, warp, lane);
 #pragma unroll
   for (int r = 0; r < kRounds; ++r)
 #pragma unroll
@@ -265,47 +274,40 @@ static __device__ __noinline__ void step_delta(const Args& args, const Layer& l,
 
 // --- A layer ---
 
-static __device__ __noinline__ void bring_rows(const Args& args, int warp, int lane) {
+__device__ __forceinline__ bool steps_head(const Layer& l) {
+  return l.attends == 0 && head_of_block() < l.heads;
+}
+static __device__ __noinline__ void mix(int layer) {
+  const Layer& l = LayerPlace(layer).layer();
+  if (l.attends != 0) {
+    attend_and_combine(layer);
+  } else if (steps_head(l)) {
+    multiply_gates(layer);
+    step_delta(layer);
+  }
+}
+// The number alone is live across calls: what else is, they would have to save.
+static __device__ __noinline__ void bring_layer(int n) {
+  await_description(n);
+  if (const Layer& l = LayerPlace(n).layer(); steps_head(l))
+    prefetch_delta(l, static_cast<int>(threadIdx.x));
+  take_residual(n, kPartIn);
+  mix(n);
+  take_heads(n);
+  take_residual(n, kPartUp);
+  take_hidden(n);
+  leave_layer(n, run::this_lane());
+}
+__device__ __forceinline__ void bring_rows(int layers) {
   Shared* s = shared();
-  const Shape& of = s->shape;
-  const int rounded = of.up_rounds * 2 * kTileRows * kBlocks / kSuperCols;
-  const int i = warp * kWarp + lane;
+  const int i = static_cast<int>(threadIdx.x);
   const int column = static_cast<int>(blockIdx.x) * kTileRows + i % kTileRows +
                      i / kTileRows * (kBlocks * kTileRows);
-  if (i < kMostOut * kTileRows && column < of.embd * kSuperCols)
-    s->mine[i / kTileRows][i % kTileRows] = args.run.hidden[column];
+  if (i < kMostOut * kTileRows && column < s->shape.embd * kSuperCols)
+    s->mine[i / kTileRows][i % kTileRows] = s->hidden[column];
   row_warps_sync();
 #pragma unroll 1
-  for (int n = 0; n < args.run.n_layers; ++n) {
-    await_description(n);
-    const LayerPlace place(args, n);
-    const Layer& l = place.layer();
-    const unsigned number = s->number + static_cast<unsigned>(n);
-    if (!place.from_out) {
-      const bool steps = l.delta != 0 && !place.to_in && head_of_block() < l.heads;
-      if (steps) prefetch_delta(l, i);
-      // The residual is the layer's before, under that one's number.
-      const Residual row{n > 0 ? values(args, kAt.residual) : nullptr, args.run.hidden, l.norm,
-                         number - 1};
-      take_residual(row, kPartIn, warp, lane);
-      if (steps) {
-        multiply_gates(row, l, warp, lane);
-        step_delta(args, l, of.embd, number, warp, lane);
-      }
-    }
-    if (!place.to_in) {
-      if (place.from_out)
-        take_mixed(args, of.mixed, warp, lane);
-      else
-        take_records(records(args, kAt.heads), of.mixed, kPartOut, of.mixed / 2, true, l.head_eps,
-                     number, warp, lane);
-      take_residual({values(args, kAt.middle), nullptr, l.ffn_norm, number}, kPartUp, warp, lane);
-      take_records(records(args, kAt.hidden), rounded, kPartDown, kDownPart, false, 0.0f, number,
-                   warp, lane);
-      take_left(values(args, kAt.left), rounded, of.hidden, number, warp, lane);
-    }
-    leave_layer(n, lane);
-  }
+  for (int n = 0; n < layers; ++n) bring_layer(n);
 }
 
 #endif

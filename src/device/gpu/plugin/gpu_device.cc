@@ -88,9 +88,8 @@ Status GpuDevice::begin_runs() {
   TESSERA_TRY(step_->prepare_runs());
   const int layers = layout_.end_layer - layout_.first_layer, dense = step_->dense_layers();
   if (dense > 0)
-    host_.tell(fmt::format(
-        "{}: {} of {} layers run as one kernel up to their attention where a step has one row",
-        name_, dense, layers));
+    host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has one row", name_,
+                           dense, layers));
   else if (step_->run_layers() > 0)
     host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
                            name_, step_->run_layers(), layers,

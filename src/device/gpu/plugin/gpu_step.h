@@ -144,7 +144,7 @@ class GpuStep {
   // are enqueued.
   Status prepare_dense_runs();
   int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
-  Status run_dense_layers(int first, int layers, const StepShape& shape) const;
+  Status run_dense_layers(int first, int layers) const;
   int dense_place(int layer) const {
     return dense_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
   }

@@ -1,4 +1,4 @@
-// GpuStep: a dense model's layers as runs (kernels/dense_run.h), and attention between them.
+// GpuStep: a dense model's layers as runs (kernels/dense_run.h).
 #include <algorithm>
 
 #include "device/gpu/plugin/gpu_step.h"
@@ -38,40 +38,20 @@ int GpuStep::dense_length(std::span<const BlockCall> calls, const StepShape& sha
   return n;
 }
 
-// Where a layer attends, a run ends behind its projections in, and the next one begins with the
-// projection out.
-Status GpuStep::run_dense_layers(int first, int layers, const StepShape& shape) const {
+Status GpuStep::run_dense_layers(int first, int layers) const {
   const Scratch& s = memory_.scratch;
-  const int all = first + layers;
-  const auto attends = [&](int layer) { return layer_spec(layer).attention() != nullptr; };
-  const auto status = [](int error, int layer) {
-    return status_of(error, fmt::format("mixer of layer {}", layer).c_str());
-  };
-  bool from_out = false;
-  while (first < all) {
-    const RunLayer calls = mixer_calls(first, shape);
-    if (!from_out && attends(first)) {
-      TESSERA_TRY(status(project(launch_, calls.in), first));
-      TESSERA_TRY(status(attention(launch_, calls.attention), first));
-      from_out = true;
-    }
-    int end = first + 1;
-    while (end < all && !attends(end) && end - first + 1 < kMostRunLayers) ++end;
-    const bool to_in = end < all && attends(end);
+  for (int end = first + layers; first < end;) {
+    const int n = std::min(end - first, kMostDenseLayers);
     const int error = run_dense(launch_, {.plans = s.run_plans,
                                           .places = static_cast<int>(dense_places_.size()),
                                           .first = dense_place(first),
-                                          .n_layers = end - first + (to_in ? 1 : 0),
-                                          .from_out = from_out,
-                                          .to_in = to_in,
-                                          .mixed = calls.out.input.x,
+                                          .n_layers = n,
                                           .hidden = s.hidden,
                                           .passed = s.run_passed,
                                           .sequences = s.sequences});
-    if (error != 0) return status_of(error, fmt::format("layers {} to {}", first, end - 1).c_str());
-    if (to_in) TESSERA_TRY(status(attention(launch_, mixer_calls(end, shape).attention), end));
-    first = end;
-    from_out = to_in;
+    if (error != 0)
+      return status_of(error, fmt::format("layers {} to {}", first, first + n - 1).c_str());
+    first += n;
   }
   return {};
 }

@@ -95,7 +95,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       taken += hands ? 1 : 0;
     } else if (const int dense = memory_.side.busy() ? 0 : dense_length(calls, shape); dense > 0) {
       taken = 2 * static_cast<std::size_t>(dense);
-      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, shape));
+      TESSERA_TRY(run_dense_layers(calls[0].layer, dense));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
                run_length(calls.subspan(1), shape) > 0) {
       takes = true;
@@ -200,7 +200,7 @@ Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape)
   int runs = together_runs(shape);
   while (!calls.empty()) {
     const int as_one = run_length(calls, shape), dense = dense_length(calls, shape);
-    runs += as_one > 0 ? shape.rows : dense;  // of those each layer's at most
+    runs += as_one > 0 ? shape.rows : 2 * dense;  // of those a layer each at most
     const int layers = std::max(as_one, dense);
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
