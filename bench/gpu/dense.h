@@ -207,8 +207,10 @@ class DenseRuns {
   DenseRuns(const std::vector<RunLayer>& layers, int context)
       : layers_(layers),
         host_(dense_runs_bytes(int(layers.size()))),
-        passed_(dense_passed_bytes(context, query_columns(layers))) {
+        passed_(dense_passed_bytes(context, query_columns(layers))),
+        log_(dense_log_bytes(int(layers.size())) / sizeof(float)) {
     passed_.zero();
+    log_.zero();
     places_ = write_dense_runs(layers, host_.data());
     plans_ = DeviceArray<std::byte>(host_);
     GPU_OK(cudaDeviceSynchronize());
@@ -222,7 +224,10 @@ class DenseRuns {
   bool fits() const {
     return std::all_of(places_.begin(), places_.end(), [](int place) { return place >= 0; });
   }
-  void run(const Launch& launch) {
+  void settle(const Launch& launch) {
+    GPU_OK(settle_dense(launch, plans_.data(), int(layers_.size()), log_.data(), 0));
+  }
+  void run(const Launch& launch, bool logs) {
     const RunLayer& l = layers_[0];
     const StepRows& step = l.attention.n_head > 0 ? l.attention.step : l.delta.step;
     GPU_OK(run_dense(launch, {.plans = plans_.data(),
@@ -230,7 +235,8 @@ class DenseRuns {
                               .n_layers = int(layers_.size()),
                               .hidden = l.ffn.hidden,
                               .passed = passed_.data(),
-                              .sequences = step.sequences}));
+                              .sequences = step.sequences,
+                              .log = logs ? log_.data() : nullptr}));
   }
   std::size_t layers() const { return layers_.size(); }
   std::byte* passed() { return passed_.data(); }
@@ -245,6 +251,7 @@ class DenseRuns {
   std::vector<RunLayer> layers_;
   std::vector<std::byte> host_;
   DeviceArray<std::byte> plans_, passed_;
+  DeviceArray<float> log_;
   std::vector<int> places_;
 };
 

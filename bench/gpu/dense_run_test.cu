@@ -33,6 +33,7 @@ struct Case {
   DenseShape shape;
   std::vector<int> layers;  // 0: a delta net; 1: attention; 2 more: some matrices in Q6_K
   int position, steps;
+  bool logs = false;  // most steps go to the log, at times behind it
 };
 
 // `steps` tokens of one sequence, each way: the residual of each, and all states behind the last.
@@ -75,7 +76,9 @@ void run(const Case& c, std::uint32_t number) {
                             cudaMemcpyHostToDevice));
         }
         runs->take(layers);
-        runs->run(runner.launch);
+        const bool last = i + 1 == c.steps;
+        runs->run(runner.launch, c.logs);
+        if (c.logs && last) runs->settle(runner.launch);
         runner.sync();
       } else {
         for (const RunLayer& l : layers) dense_layer(runner.launch, l);
@@ -95,7 +98,11 @@ void run(const Case& c, std::uint32_t number) {
         wanted.push_back(got);
         continue;
       }
-      check(at + ": residual and states", same(got, wanted[std::size_t(i)]));
+      std::vector<float>& want = wanted[std::size_t(i)];
+      // States are in the log, but where it was full or the sequence ends.
+      if (c.logs && i % (kMostLogged + 1) != kMostLogged && i + 1 < c.steps)
+        got.resize(embd), want.resize(embd);
+      check(at + ": residual and states", same(got, want));
       bool finite = true;
       for (std::size_t k = 0; k < embd; ++k) finite = finite && std::isfinite(got[k]);
       check(at + ": finite", finite);
@@ -118,6 +125,7 @@ void test_dense_runs() {
   small.gates = BlockType::BF16;
   run({"delta nets", full, {0, 2, 0}, 0, 5}, 0);
   run({"one", full, {2}, 7, 3}, 1);
+  run({"with a log", full, {0, 1, 2}, 3, 2 * kMostLogged + 4, true}, 0);
   run({"with attention", full, {0, 2, 1, 0, 3, 2}, 2, 4}, 0x01fffff0u);
   run({"attention at both ends", full, {1, 0, 3}, 61, 5}, 5);
   // Contexts of one span and of many; where a page, spans of other sizes and a second round of
@@ -125,6 +133,7 @@ void test_dense_runs() {
   for (const int position : {0, 62, 510, 600, 2111, 4094, 8190, 16380})
     run({"attention alone", full, {3, 1}, position, 3}, 0);
   run({"smaller", small, {2, 0, 1, 0}, 0, 4}, 0);
+  run({"smaller, with a log", small, {2, 0}, 0, 4, true}, 0);
   DenseShape plain{.heads = 40, .kv = 8, .dim = 128, .turned = 128, .gated = false};
   plain.delta = {8, 40, 128, 128, 4, false};
   for (const int position : {0, 63, 1500, 16380})

@@ -224,6 +224,7 @@ struct Scratch {
   std::byte* run_plans = nullptr;
   std::byte* run_passed = nullptr;
   std::int64_t run_passed_bytes = 0;
+  float* run_log = nullptr;  // of dense_run.h
 
   std::byte* handed = nullptr;  // HandoverArgs::place, of kDecodeRows rows that come from a GPU
 };

@@ -176,7 +176,7 @@ std::int64_t query_columns(const ModelSpec& spec, const ShardLayout& shard) {
 }
 
 void carve_runs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, Scratch& out) {
-  std::size_t plans = 0, passed = 0;
+  std::size_t plans = 0, passed = 0, log = 0;
   const std::int64_t context = std::min(table_stride(shard) * kPageTokens, kMostContext);
   for (int l = shard.first_layer; l < shard.end_layer; ++l)
     if (layer_may_run(spec, shard, l)) plans += run_layer_bytes();
@@ -185,10 +185,12 @@ void carve_runs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, 
   } else if (dense_layers_may_run(spec, shard)) {
     plans = dense_runs_bytes(shard.end_layer - shard.first_layer);
     passed = dense_passed_bytes(context, query_columns(spec, shard));
+    log = dense_log_bytes(shard.end_layer - shard.first_layer);
   }
   carve.take(out.run_plans, static_cast<std::int64_t>(plans));
   out.run_passed_bytes = static_cast<std::int64_t>(passed);
   carve.take(out.run_passed, out.run_passed_bytes);
+  carve.take(out.run_log, static_cast<std::int64_t>(log / sizeof(float)));
 }
 
 // Matrices that runs multiply with as blocks.

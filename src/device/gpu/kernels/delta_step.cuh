@@ -106,8 +106,9 @@ __device__ __forceinline__ Keys load_keys(const float* q, const float* k, int la
 inline constexpr int kColumnLanes = kWarp / kColumns;
 
 // Steps columns of S; `v`: of column lane / kColumnLanes, of which q's product with it is returned.
+// `own`: what the keys were added to that column with.
 __device__ __forceinline__ float stepped(float (&S)[kColumns][kParts], const Keys& keys,
-                                         const DeltaGates& gates, float v, int lane) {
+                                         const DeltaGates& gates, float v, int lane, float& own) {
   float read[kColumns];
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
@@ -116,7 +117,7 @@ __device__ __forceinline__ float stepped(float (&S)[kColumns][kParts], const Key
     for (int i = 0; i < kParts; ++i) read[j] = fmaf(S[j][i], keys.k[i], read[j]);
   }
   // A lane makes one column's delta, for all lanes.
-  const float own = gates.beta * (v - gates.decay * spread_sums(read, lane));
+  own = gates.beta * (v - gates.decay * spread_sums(read, lane));
 #pragma unroll
   for (int j = 0; j < kColumns; ++j) {
     const float delta = shuffle(own, j * kColumnLanes);
@@ -128,6 +129,21 @@ __device__ __forceinline__ float stepped(float (&S)[kColumns][kParts], const Key
     }
   }
   return spread_sums(read, lane);
+}
+__device__ __forceinline__ float stepped(float (&S)[kColumns][kParts], const Keys& keys,
+                                         const DeltaGates& gates, float v, int lane) {
+  float own;
+  return stepped(S, keys, gates, v, lane, own);
+}
+// The same step once more, of which nothing is returned.
+__device__ __forceinline__ void step_again(float (&S)[kColumns][kParts],
+                                           const float (&keys)[kParts], float decay, float own) {
+#pragma unroll
+  for (int j = 0; j < kColumns; ++j) {
+    const float delta = shuffle(own, j * kColumnLanes);
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) S[j][i] = fmaf(keys[i], delta, S[j][i] * decay);
+  }
 }
 
 }  // namespace tessera::gpu

@@ -1,6 +1,7 @@
 #include "device/gpu/kernels/dense_run.h"
 
 #include "device/gpu/kernels/dense_run_rows.cuh"
+#include "device/gpu/kernels/dense_run_settle.cuh"
 #include "device/gpu/kernels/ffn.cuh"
 
 namespace tessera::gpu {
@@ -202,6 +203,9 @@ __device__ __forceinline__ void init(const Args& args) {
   for (unsigned& counter : s->counters) counter = 0;
   s->sequence = args.run.sequences[0];
   s->passed = args.run.passed, s->hidden = args.run.hidden;
+  s->log = args.run.log == nullptr
+               ? nullptr
+               : reinterpret_cast<Log*>(args.run.log) + args.run.first * kBlocks;
 }
 
 #endif
@@ -260,6 +264,15 @@ GpuError run_dense(const Launch& launch, const DenseRunArgs& args) {
   return launch_kernel(launch, dense_run::dense_run_kernel, dim3(dense_run::kBlocks),
                        dim3(dense_run::kThreads), dense_run::kSharedBytes,
                        dense_run::Args{args, args.plans + dense_run::schedules_at(args.places)});
+}
+
+GpuError settle_dense(const Launch& launch, const std::byte* plans, int places, float* log,
+                      int slot) {
+  using namespace dense_run;
+  return launch_kernel(launch, settle_kernel, dim3(kBlocks, static_cast<unsigned>(places)),
+                       dim3(kRowWarps * kWarp), 0,
+                       reinterpret_cast<const Layer*>(plans + layers_at()),
+                       reinterpret_cast<Log*>(log), slot);
 }
 
 }  // namespace tessera::gpu

@@ -43,8 +43,21 @@ bool may_run_dense(const ModelSpec& spec, const LayerSpec& layer);
 std::size_t dense_runs_bytes(int layers);
 std::size_t dense_passed_bytes(std::int64_t context, std::int64_t query_columns);
 inline constexpr int kMostDenseLayers = 2 * kMostRunLayers + 1;  // a run
+
 // Writes dense_runs_bytes() to `host`; of each layer its place there, -1 where it does not fit.
 std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* host);
+
+// A state is as many bytes to write as to read, and memory that reads weights takes writes badly:
+// they cost twice the time of as many reads. So of most steps the states stay as they are, and a
+// log says what to add to them: the keys, what they go to each column with, and the decay. A run
+// makes the steps in the log again, which gives the same bits, ahead of its own, and writes the
+// states when the log is full. The log is of one sequence: before another one's run, and before
+// anything else reads states, they have to be settled.
+//
+//   run_dense(launch, {..., .log = log});                    // tokens of a sequence, one by one
+//   settle_dense(launch, plans, places, log, sequence.slot);  // then others may read its states
+inline constexpr int kMostLogged = 7;
+std::size_t dense_log_bytes(int layers);  // zeros at first
 
 struct DenseRunArgs {
   const std::byte* plans = nullptr;
@@ -53,9 +66,13 @@ struct DenseRunArgs {
   float* hidden = nullptr;      // [n_embd], read and written
   std::byte* passed = nullptr;
   const Sequence* sequences = nullptr;  // the row's is the first
+  float* log = nullptr;                 // null: states are written
 };
-// Writes the residual, and the layers' states and pages. An invalid value: places that are not
-// there, or no work.
+// Writes the residual, the layers' states or the log, and pages. An invalid value: places that are
+// not there, or no work.
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args);
+// Makes the steps in the log again and writes the states of slot `slot`; the log is empty then.
+GpuError settle_dense(const Launch& launch, const std::byte* plans, int places, float* log,
+                      int slot);
 
 }  // namespace tessera::gpu

@@ -8,8 +8,7 @@
 
 namespace tessera::gpu::dense_run {
 
-// One after the other in the place of the mixer's and the FFN's columns: whoever has seen what the
-// projections in make knows that the block's products with the row before are done.
+// One after the other in the place of the mixer's columns.
 inline constexpr int kSpansAtOnce = 64, kTeams = 2, kTeamWarps = kRowWarps / kTeams;
 struct SpanRoom {
   SpanShared<kMostGroup> span;
@@ -22,15 +21,9 @@ struct SumRoom {
   float top[kTeams][kSpansAtOnce], weight[kTeams][kSpansAtOnce];
   float tops[kTeams][kTeamWarps], gate[kTeams][kWarp];
 };
-static_assert(sizeof(SpanRoom) <= std::size_t{kMostHidden} * kSuperBytes &&
-              sizeof(SumRoom) <= std::size_t{kMostHidden} * kSuperBytes);
 
 #ifdef TESSERA_GPU_WGMMA
 
-template <typename T>
-__device__ __forceinline__ T& room() {
-  return *reinterpret_cast<T*>(shared()->rows);
-}
 __device__ __forceinline__ Record* partials(const Layer& l, int span, int head, int dim) {
   return records(kAt.partials) + (std::int64_t{span} * l.heads + head) * dim;
 }

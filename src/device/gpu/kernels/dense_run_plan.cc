@@ -462,6 +462,9 @@ std::size_t dense_runs_bytes(int layers) {
   return static_cast<std::size_t>(dense_run::schedules_at(layers)) +
          std::size_t{dense_run::kMostSchedules} * dense_run::kBlocks * sizeof(Schedule);
 }
+std::size_t dense_log_bytes(int layers) {
+  return static_cast<std::size_t>(layers) * dense_run::kBlocks * sizeof(dense_run::Log);
+}
 std::size_t dense_passed_bytes(std::int64_t context, std::int64_t query_columns) {
   const std::int64_t spans = most_spans(static_cast<int>(context));
   return static_cast<std::size_t>(dense_run::passed_layout().bytes + spans * query_columns * 16);

@@ -16,7 +16,7 @@
 
 #include <cstdint>
 
-#include "device/gpu/kernels/kernels.h"
+#include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/sizes.h"
 
 namespace tessera::gpu::dense_run {
@@ -29,6 +29,16 @@ inline constexpr int kDim = 128, kTaps = 4, kHalf = kDim / 2;
 // Attention's heads, of kMostHeadDim columns or of half as many, and how many of them share keys
 // and values at most.
 inline constexpr int kMostHeadDim = 256, kMostGroup = 8;
+
+// A step of half a head in the log: keys, what they go to each column with, the decay; of all of
+// them how many there are.
+struct alignas(16) LoggedStep {
+  float keys[kDim], delta[kHalf], decay;
+};
+struct alignas(16) Log {
+  LoggedStep steps[kMostLogged];
+  std::int32_t n;
+};
 
 // Super-blocks of a row at most: of the residual, of the mixer's columns and of the FFN's.
 inline constexpr int kMostEmbd = 20, kMostMixed = 68, kMostHidden = 68, kLeastSupers = 16;

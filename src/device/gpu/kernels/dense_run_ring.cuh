@@ -50,6 +50,7 @@ struct Shared {
   unsigned number;  // of the first layer, for run_values.cuh
   std::byte* passed;
   float* hidden;
+  Log* log;  // of the first layer's blocks
   // Rounded: the mixer's columns or the FFN's, before which attention is there, then the residual.
   alignas(16) char rows[kMostHidden + kMostEmbd][kSuperBytes];
   float squares[kMostEmbd];  // of the residual
@@ -69,6 +70,13 @@ using run::address_of, run::await_barrier, run::copy_once, run::offset_of, run::
 
 __device__ __forceinline__ Shared* shared() {
   return reinterpret_cast<Shared*>(run::shared_bytes() + kRingBytes);
+}
+// What mixers have in the place of their columns: whoever knows that the row in is there knows that
+// no product reads what was before it.
+template <typename T>
+__device__ __forceinline__ T& room() {
+  static_assert(sizeof(T) <= std::size_t{kMostHidden} * kSuperBytes);
+  return *reinterpret_cast<T*>(shared()->rows);
 }
 __device__ __forceinline__ std::uint32_t row_address(int index) {
   return shared_address(shared()->rows) + static_cast<std::uint32_t>(index * kSuperBytes);

@@ -2,8 +2,8 @@
 // make, round it for the products, part by part, and step the delta net.
 #pragma once
 
-#include "device/gpu/kernels/delta_step.cuh"
 #include "device/gpu/kernels/dense_run_attention.cuh"
+#include "device/gpu/kernels/dense_run_log.cuh"
 #include "device/gpu/kernels/project_supers.cuh"
 
 namespace tessera::gpu::dense_run {
@@ -16,10 +16,6 @@ __device__ __forceinline__ void arrive_part(int part, int lane) {
   if (lane == 0) run::arrive(shared_address(&shared()->parts[part]));
 }
 
-// The head of whose columns the block has a half.
-__device__ __forceinline__ int head_of_block() {
-  return static_cast<int>(blockIdx.x) / 2;
-}
 __device__ __forceinline__ Share plain_share_of(int supers, int part) {
   return {supers * part / kShares, supers * (part + 1) / kShares};
 }
@@ -129,19 +125,6 @@ static __device__ __noinline__ void take_hidden(int layer) {
 
 // --- The delta net ---
 
-// Half a head of the block.
-struct HalfHead {
-  int head, key_head, column;
-  bool writes_keys;
-  __device__ __forceinline__ explicit HalfHead(const Layer& l)
-      : head(head_of_block()), column(static_cast<int>(blockIdx.x) % 2 * kHalf) {
-    const int per_key = l.heads / l.key_heads;
-    key_head = l.grouped != 0 ? head / per_key : head % l.key_heads;
-    const int first = l.grouped != 0 ? key_head * per_key : key_head;
-    writes_keys = column == 0 && head == first;
-  }
-};
-
 // A channel of the convolution, and what the rows before this one come to.
 struct Channel {
   int index;
@@ -231,45 +214,50 @@ static __device__ __noinline__ void step_delta(int layer) {
   const unsigned number = number_of(layer);
   Mixer& m = s->mixer;
   const HalfHead at(l);
-  constexpr int kRounds = kHalf / kRowWarps / kColumns;
   const int i = warp * kWarp + lane, keys = l.key_heads * kDim;
   float* ring = l.state + s->sequence.slot * l.slot_stride;
   const int newest = s->sequence.first_position % kTaps;
   const int own = at.head * kDim + at.column;
-  float* state = ring + kTaps * l.channels + (own + warp * kRounds * kColumns) * kDim;
-  float S[kRounds][kColumns][kParts];
-#pragma unroll
-  for (int r = 0; r < kRounds; ++r)
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-      load_column<kParts>(state + (r * kColumns + j) * kDim, kDim, lane, S[r][j]);
+  State state(state_of(l, s->sequence.slot), warp, lane);
   // A query's channel or a key's; then the first warps have values, the next ones the head's gate.
   const Channel key(l, ring, newest, (i < kDim ? i : keys + i - kDim) + at.key_head * kDim);
   const Channel value(l, ring, newest, 2 * keys + own + i % kHalf);
   const float norm = warp < kHalf / kWarp ? l.head_norm[at.column + i] : 0.0f;
-  row_warps_sync();  // all have their shares of alpha and beta
+  row_warps_sync();  // all have their shares of alpha and beta, and so the row
+  Log* log = s->log == nullptr ? nullptr : s->log + layer * kBlocks + blockIdx.x;
+  const int logged = log == nullptr ? 0 : log->n;
+  LoggedStep* again = room<Log>().steps;
+  bring_log(log, logged, again);
   if (warp == kRowWarps - 1) {
     const DeltaGates gates = made_gates(l, at, supers);
     if (lane == 0) m.decay = gates.decay, m.beta = gates.beta;
   }
+  row_warps_sync();
+#pragma unroll 1
+  for (int step = 0; step < logged; ++step) state.step_again(again[step], warp, lane);
   await_inputs(l, at, key, value, ring + newest * l.channels, number, i);
   row_warps_sync();
   const DeltaGates gates{m.decay, m.beta};
   const Keys of = load_keys(m.q, m.k, lane);
+  LoggedStep* to = log == nullptr || logged == kMostLogged ? nullptr : log->steps + logged;
 #pragma unroll
   for (int r = 0; r < kRounds; ++r) {
-    const int column = (warp * kRounds + r) * kColumns;
-    const float out = stepped(S[r], of, gates, m.v[column + lane / kColumnLanes], lane);
-    if (lane % kColumnLanes == 0) m.mixed[column + lane / kColumnLanes] = out;
+    const int column = (warp * kRounds + r) * kColumns + lane / kColumnLanes;
+    float delta;
+    const float out = stepped(state.S[r], of, gates, m.v[column], lane, delta);
+    if (lane % kColumnLanes != 0) continue;
+    m.mixed[column] = out;
+    if (to != nullptr) to->delta[column] = delta;
   }
   row_warps_sync();
   if (warp < kHalf / kWarp) pass_mixed(norm, number, warp, lane);
-#pragma unroll
-  for (int r = 0; r < kRounds; ++r)
-#pragma unroll
-    for (int j = 0; j < kColumns; ++j)
-      store_once(state + (r * kColumns + j) * kDim + kParts * lane,
-                 make_float4(S[r][j][0], S[r][j][1], S[r][j][2], S[r][j][3]));
+  if (to == nullptr) {
+    state.store(state_of(l, s->sequence.slot), warp, lane);
+  } else if (warp == kRowWarps - 1) {
+    reinterpret_cast<float4*>(to->keys)[lane] = make_float4(of.k[0], of.k[1], of.k[2], of.k[3]);
+    if (lane == 0) to->decay = gates.decay;
+  }
+  if (log != nullptr && i == 0) log->n = to == nullptr ? 0 : logged + 1;
 }
 
 // --- A layer ---

@@ -190,6 +190,9 @@ void GpuDevice::begin(const BatchView& batch) {
   flush();
   use();
   shape_ = shape_of(batch, scratch_.table_stride * kPageTokens);
+  row_ = {};
+  if (shape_.rows == 1)
+    row_ = {batch.sequences[0].slot, static_cast<std::int32_t>(batch.sequences[0].first_position)};
   // Every shard sees the batch's choices; only one with the head has room for them.
   if (!layout_.head) shape_.choosing = Choosing::host;
   choices_ = batch.choices.rows;
@@ -198,6 +201,7 @@ void GpuDevice::begin(const BatchView& batch) {
   hands_rows_ = false;
   logits_here_ = false;
   if (!lost()) check(inputs_->send(batch, shape_, scratch_, step_->launch()));
+  row_.step = inputs_->step();
   note({Block::begin});
 }
 
@@ -238,7 +242,7 @@ void GpuDevice::flush() {
 Status GpuDevice::run_program(std::size_t calls, std::int32_t number) {
   const std::span<const BlockCall> first{program_.data(), calls};
   return order_.follow(stream_.get(), [&]() -> Status {
-    TESSERA_TRY(step_->before(first, shape_));
+    TESSERA_TRY(step_->before(first, shape_, row_));
     return step_->run(first, shape_, number);
   });
 }
@@ -256,7 +260,7 @@ Status GpuDevice::launch_program() {
 
 Status GpuDevice::launch(const Replay& replay) {
   return order_.follow(stream_.get(), [&]() -> Status {
-    TESSERA_TRY(step_->before(program_, shape_));
+    TESSERA_TRY(step_->before(program_, shape_, row_));
     return replay.graph.launch(stream_.get());
   });
 }
@@ -363,6 +367,7 @@ void GpuDevice::enqueue_copy(std::byte* to, const std::byte* from, std::int64_t 
   flush();
   use();
   if (lost()) return;
+  check(step_->settle_states());
   check(status_of(
       GPU(MemcpyAsync)(to, from, as_size(bytes), GPU(MemcpyDeviceToDevice), stream_.get()),
       "copying state"));
@@ -375,6 +380,7 @@ void GpuDevice::reset_slot(int slot) {
   flush();
   use();
   if (lost()) return;
+  check(step_->settle_states());
   check(status_of(GPU(MemsetAsync)(slots_.data() + slot * bytes, 0, as_size(bytes), stream_.get()),
                   "clearing state"));
 }

@@ -227,6 +227,7 @@ class GpuDevice final : public Device {
 
   // The step under way that was begun last.
   StepShape shape_;
+  StepRow row_;  // where the step has one
   bool goes_ahead_ = false;
   std::span<const TokenChoice> choices_;
   std::vector<BlockCall> program_;  // noted and not yet enqueued

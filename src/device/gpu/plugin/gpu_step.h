@@ -64,6 +64,11 @@ enum class Block : std::uint8_t {
   hand_rows
 };
 
+// Of a step of one row: its sequence and position, and the step's number.
+struct StepRow {
+  std::int32_t slot = -1, position = 0, step = 0;
+};
+
 struct BlockCall {
   Block block{};
   int layer = 0;
@@ -100,8 +105,11 @@ class GpuStep {
   bool all_in_runs(std::span<const BlockCall> calls, const StepShape& shape) const;
   const Launch& launch() const { return launch_; }
 
-  // Ahead of these calls, one by one or as a graph; not where they are captured.
-  Status before(std::span<const BlockCall> calls, const StepShape& shape);
+  // Ahead of these calls, one by one or as a graph; not where they are captured. `row`: where the
+  // step has one.
+  Status before(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
+  // Ahead of anything else that reads or writes a sequence's recurrent state.
+  Status settle_states();
   // `number`: the step's, where the calls are enqueued as they are; 0 where they are captured.
   Status run(std::span<const BlockCall> calls, const StepShape& shape, std::int32_t number) const;
   // Rows go to this place on another GPU (Block::hand_rows); once, before the first of them.
@@ -140,11 +148,13 @@ class GpuStep {
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
-  // Of a dense model: how many layers the calls begin with that go as runs between attention; they
-  // are enqueued.
+  // Of a dense model: how many layers the calls begin with that go as runs; they are enqueued.
+  // `logs`: their steps may go to the log (dense_run.h).
   Status prepare_dense_runs();
   int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
-  Status run_dense_layers(int first, int layers) const;
+  Status run_dense_layers(int first, int layers, bool logs) const;
+  // Whether the log may go on, which was settled where it does not.
+  Status follow_log(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
   int dense_place(int layer) const {
     return dense_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
   }
@@ -189,6 +199,7 @@ class GpuStep {
   Launch launch_;
   std::vector<int> run_places_;    // by layer of the shard: in scratch.run_plans; -1: none
   std::vector<int> dense_places_;  // the same for runs of dense_run.h
+  StepRow logged_;                 // the last step that is in the log; slot -1: there is none
   std::uint32_t runs_ = 0;         // since what they pass was cleared
   std::byte* next_handed_ = nullptr;
 };

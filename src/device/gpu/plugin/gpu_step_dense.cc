@@ -1,5 +1,6 @@
 // GpuStep: a dense model's layers as runs (kernels/dense_run.h).
 #include <algorithm>
+#include <utility>
 
 #include "device/gpu/plugin/gpu_step.h"
 
@@ -13,6 +14,9 @@ Status GpuStep::prepare_dense_runs() {
     layers.push_back(mixer_calls(layer, shape));
     layers.back().ffn = ffn(layer, shape);
   }
+  TESSERA_TRY(status_of(
+      GPU(Memset)(memory_.scratch.run_log, 0, dense_log_bytes(static_cast<int>(layers.size()))),
+      "the log"));
   std::vector<std::byte> plans(dense_runs_bytes(static_cast<int>(layers.size())));
   dense_places_ = write_dense_runs(layers, plans.data());
   TESSERA_TRY(clear_passed());
@@ -38,7 +42,33 @@ int GpuStep::dense_length(std::span<const BlockCall> calls, const StepShape& sha
   return n;
 }
 
-Status GpuStep::run_dense_layers(int first, int layers) const {
+// Steps of one sequence follow each other in the log while nothing else touches states. A step that
+// does not begin where the last one ended finds them settled; so do calls that are captured, or go
+// by launches.
+Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepShape& shape,
+                           const StepRow& row) {
+  const auto of_layer = [](const BlockCall& call) {
+    return call.block == Block::mixer || call.block == Block::ffn;
+  };
+  if (dense_layers() == 0 || std::none_of(calls.begin(), calls.end(), of_layer)) return {};
+  const bool logs = shape.rows == 1 && all_in_runs(calls, shape) && !memory_.side.busy();
+  const bool follows = row.slot == logged_.slot &&
+                       (row.step == logged_.step || row.position == logged_.position + 1);
+  if (!logs || !follows) TESSERA_TRY(settle_states());
+  if (logs) logged_ = row;
+  return {};
+}
+
+Status GpuStep::settle_states() {
+  if (logged_.slot < 0) return {};
+  const Scratch& s = memory_.scratch;
+  const int slot = std::exchange(logged_, {}).slot;
+  return status_of(
+      settle_dense(launch_, s.run_plans, static_cast<int>(dense_places_.size()), s.run_log, slot),
+      "settling states");
+}
+
+Status GpuStep::run_dense_layers(int first, int layers, bool logs) const {
   const Scratch& s = memory_.scratch;
   for (int end = first + layers; first < end;) {
     const int n = std::min(end - first, kMostDenseLayers);
@@ -48,7 +78,8 @@ Status GpuStep::run_dense_layers(int first, int layers) const {
                                           .n_layers = n,
                                           .hidden = s.hidden,
                                           .passed = s.run_passed,
-                                          .sequences = s.sequences});
+                                          .sequences = s.sequences,
+                                          .log = logs ? s.run_log : nullptr});
     if (error != 0)
       return status_of(error, fmt::format("layers {} to {}", first, first + n - 1).c_str());
     first += n;

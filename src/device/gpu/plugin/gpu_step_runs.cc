@@ -95,7 +95,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       taken += hands ? 1 : 0;
     } else if (const int dense = memory_.side.busy() ? 0 : dense_length(calls, shape); dense > 0) {
       taken = 2 * static_cast<std::size_t>(dense);
-      TESSERA_TRY(run_dense_layers(calls[0].layer, dense));
+      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, number != 0));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
                run_length(calls.subspan(1), shape) > 0) {
       takes = true;
@@ -196,7 +196,9 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
 }
 
 // Numbers last for kMostRuns runs: then all that was passed is forgotten.
-Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape) {
+Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape,
+                       const StepRow& row) {
+  TESSERA_TRY(follow_log(calls, shape, row));
   int runs = together_runs(shape);
   while (!calls.empty()) {
     const int as_one = run_length(calls, shape), dense = dense_length(calls, shape);
