@@ -1,7 +1,9 @@
 // Layers of one row as one kernel (kernels/run.h), in the program: the bits of a row alone and of
 // one of two, which follow each other, are those of a row among three, five or eight, whose FFNs
 // are kernels that make the next layer's projections, too. And rows of one sequence have those of
-// kernels that do not overlap. On a GPU that has runs; a model of their shape takes 3 GB, twice.
+// kernels that do not overlap. A dense model's row (kernels/dense_run.h) has the bits of launches
+// too, whatever comes between its steps. On a GPU that has runs; a model of their shape takes 3 GB,
+// twice.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -20,16 +22,15 @@ namespace {
 
 class RunModel {
  public:
-  RunModel()
+  explicit RunModel(const char* family = "qwen35moe", const char* layers = "block_count=7")
       : path_((std::filesystem::path(::testing::TempDir()) /
                ("tessera_run_" + std::to_string(::getpid()) + ".gguf"))
                   .string()) {
-    const Status written =
-        write_synthetic_model({.family = "qwen35moe",
-                               .preset = "full",
-                               .types = "q4_k_m",
-                               .overrides = {"block_count=7", "vocab_size=2048"}},
-                              path_);
+    const Status written = write_synthetic_model({.family = family,
+                                                  .preset = "full",
+                                                  .types = "q4_k_m",
+                                                  .overrides = {layers, "vocab_size=2048"}},
+                                                 path_);
     EXPECT_TRUE(written) << written.error().message;
   }
   ~RunModel() { std::filesystem::remove(path_); }
@@ -105,6 +106,57 @@ TEST(GpuRuns, HaveTheBitsOfARowAmongOthers) {
     }
   }
   EXPECT_TRUE(std::ranges::equal(of_five[0], of_five[1]));
+}
+
+// Steps of one row go to a log of states, which is settled when another sequence, a step of two
+// rows or a new sequence comes between.
+TEST(GpuRuns, KeepADenseRowsBitsWhateverComesBetween) {
+  GPU_OR_SKIP();
+  if (!has_runs()) GTEST_SKIP() << "no runs";
+  const RunModel file("qwen35", "block_count=5");
+  RunnerOptions options;
+  options.placement = gpu_placement();
+  options.device.gpu_plugins = plugin_folder();
+  options.parallel = 8;
+  ModelRunner runner(file.path(), options);
+  ASSERT_TRUE(runner.ready());
+  const auto token_of = [](int text, int at) { return TokenId{(at * (37 + text) + 11) % 2000}; };
+  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
+  constexpr int kPrompt = 9, kTokens = 150;
+  const auto feed = [&](ModelRunner::Sequence& sequence, int text, int from, int to) {
+    ModelRunner::Feed feed{&sequence, {}};
+    for (int i = from; i < to; ++i) feed.tokens.push_back(token_of(text, i));
+    return feed;
+  };
+  const auto begin = [&](int text) {
+    ModelRunner::Sequence sequence = runner.start(256);
+    ModelRunner::Feed prompt = feed(sequence, text, 0, kPrompt);
+    runner.step({&prompt, 1});
+    return sequence;
+  };
+  std::vector<std::vector<float>> alone;
+  ModelRunner::Sequence first = begin(0);
+  for (int i = kPrompt; i < kTokens; ++i) {
+    ModelRunner::Feed one = feed(first, 0, i, i + 1);
+    alone.push_back(runner.step({&one, 1}));
+  }
+  ModelRunner::Sequence row = begin(0), other = begin(1);
+  std::vector<ModelRunner::Sequence> more;
+  int others = kPrompt;
+  for (int i = kPrompt; i < kTokens; ++i) {
+    std::vector<ModelRunner::Feed> feeds{feed(row, 0, i, i + 1)};
+    if (i % 11 == 4) feeds.push_back(feed(other, 1, others, others + 1)), ++others;
+    const std::vector<float> logits = runner.step(feeds);
+    ASSERT_TRUE(std::ranges::equal(std::span(logits).first(vocab),
+                                   alone[static_cast<std::size_t>(i - kPrompt)]))
+        << "token " << i << ", row 1 of " << feeds.size();
+    if (i % 13 == 6) {
+      ModelRunner::Feed between = feed(other, 1, others, others + 1 + i % 2);
+      others += 1 + i % 2;
+      runner.step({&between, 1});
+    }
+    if (i % 31 == 30) more.push_back(begin(2));
+  }
 }
 
 // Runs that hand their rows from GPU to GPU, from one to eight rows a step, of which up to four are
