@@ -74,7 +74,7 @@ bool has_query_heads(int heads, int kv_heads, int dim_k, int dim_v) {
 bool has_gates(OutputGate gate) {
   return gate == OutputGate::none || gate == OutputGate::sigmoid_in_query;
 }
-bool fits_attention(const RunLayer& l) {
+bool fits_query_heads(const RunLayer& l) {
   const AttentionArgs& a = l.attention;
   const int stride = a.kv.head_dim_k * (a.gate == OutputGate::none ? 1 : 2);
   const int keys = a.kv.kv_heads * a.kv.head_dim_k;
@@ -98,7 +98,7 @@ bool fits_mixer(const RunLayer& l, int embd) {
     rows += in[i].w.rows;
   }
   if (!fits_in(rows, embd)) return false;
-  if (has_attention(l)) return fits_attention(l);
+  if (has_attention(l)) return fits_query_heads(l);
   const GatedDeltaSpec& d = l.delta.spec;
   const auto is_plain_row = [&](const Matrix& w) {
     return is_plain(w.type) && w.rows == d.n_value_head && w.cols == embd;
@@ -340,7 +340,7 @@ void describe_net(const RunLayer& l, Layer& to) {
   to.state = l.delta.state, to.slot_stride = l.delta.slot_stride;
 }
 
-void describe_attention(const RunLayer& l, Layer& to) {
+void describe_query_heads(const RunLayer& l, Layer& to) {
   const AttentionArgs& a = l.attention;
   to.attends = 1;
   to.key_heads = a.kv.kv_heads, to.heads = a.n_head, to.head_dim = a.kv.head_dim_k;
@@ -366,7 +366,7 @@ Layer layer_of(const RunLayer& l) {
   write_planes(l.ffn.dense.down, to.planes[kDownMatrix]);
   to.norm = l.in.input.weight, to.ffn_norm = l.ffn.norm, to.eps = l.ffn.eps;
   if (has_attention(l))
-    describe_attention(l, to);
+    describe_query_heads(l, to);
   else
     describe_net(l, to);
   return to;
