@@ -33,7 +33,7 @@ struct Case {
   DenseShape shape;
   std::vector<int> layers;  // 0: a delta net; 1: attention; 2 more: some matrices in Q6_K
   int position, steps;
-  bool logs = false;  // most steps go to the log, at times behind it
+  bool logs = false;  // steps go to the log, which is full at times
 };
 
 // `steps` tokens of one sequence, each way: the residual of each, and all states behind the last.
@@ -128,15 +128,15 @@ void test_dense_runs() {
   run({"with a log", full, {0, 1, 2}, 3, 2 * kMostLogged + 4, true}, 0);
   run({"with attention", full, {0, 2, 1, 0, 3, 2}, 2, 4}, 0x01fffff0u);
   run({"attention at both ends", full, {1, 0, 3}, 61, 5}, 5);
-  // Contexts of one span and of many; where a page, spans of other sizes and a second round of
-  // spans begin; more spans than are added up at once need more pages than a layer has here.
-  for (const int position : {0, 62, 510, 600, 2111, 4094, 8190, 16380})
+  // Contexts of one span and of many; where a page, spans of other sizes, a second round of spans
+  // and a second one of their sums begin.
+  for (const int position : {0, 62, 510, 600, 2111, 4094, 8190, 16380, 16383})
     run({"attention alone", full, {3, 1}, position, 3}, 0);
   run({"smaller", small, {2, 0, 1, 0}, 0, 4}, 0);
   run({"smaller, with a log", small, {2, 0}, 0, 4, true}, 0);
   DenseShape plain{.heads = 40, .kv = 8, .dim = 128, .turned = 128, .gated = false};
   plain.delta = {8, 40, 128, 128, 4, false};
-  for (const int position : {0, 63, 1500, 16380})
+  for (const int position : {0, 63, 1500, 16380, 16383})
     run({"heads of 128 without gates", plain, {1, 0, 3}, position, 3}, 0);
 }
 

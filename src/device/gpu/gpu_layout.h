@@ -225,6 +225,7 @@ struct Scratch {
   std::byte* run_passed = nullptr;
   std::int64_t run_passed_bytes = 0;
   float* run_log = nullptr;  // of dense_run.h
+  std::int64_t run_log_bytes = 0;
 
   std::byte* handed = nullptr;  // HandoverArgs::place, of kDecodeRows rows that come from a GPU
 };

@@ -166,6 +166,11 @@ void carve_ropes(Carver& carve, const ModelSpec& spec, const ShardLayout& shard,
   }
 }
 
+int delta_nets(const ModelSpec& spec, const ShardLayout& shard) {
+  return static_cast<int>(
+      std::count_if(spec.layers.begin() + shard.first_layer, spec.layers.begin() + shard.end_layer,
+                    [](const LayerSpec& layer) { return layer.gated_delta() != nullptr; }));
+}
 // Of the layer that attends with most heads.
 std::int64_t query_columns(const ModelSpec& spec, const ShardLayout& shard) {
   std::int64_t most = 0;
@@ -185,11 +190,12 @@ void carve_runs(Carver& carve, const ModelSpec& spec, const ShardLayout& shard, 
   } else if (dense_layers_may_run(spec, shard)) {
     plans = dense_runs_bytes(shard.end_layer - shard.first_layer);
     passed = dense_passed_bytes(context, query_columns(spec, shard));
-    log = dense_log_bytes(shard.end_layer - shard.first_layer);
+    log = dense_log_bytes(delta_nets(spec, shard));
   }
   carve.take(out.run_plans, static_cast<std::int64_t>(plans));
   out.run_passed_bytes = static_cast<std::int64_t>(passed);
   carve.take(out.run_passed, out.run_passed_bytes);
+  out.run_log_bytes = static_cast<std::int64_t>(log);
   carve.take(out.run_log, static_cast<std::int64_t>(log / sizeof(float)));
 }
 

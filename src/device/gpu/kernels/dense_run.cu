@@ -203,9 +203,7 @@ __device__ __forceinline__ void init(const Args& args) {
   for (unsigned& counter : s->counters) counter = 0;
   s->sequence = args.run.sequences[0];
   s->passed = args.run.passed, s->hidden = args.run.hidden;
-  s->log = args.run.log == nullptr
-               ? nullptr
-               : reinterpret_cast<Log*>(args.run.log) + args.run.first * kBlocks;
+  s->log = reinterpret_cast<Log*>(args.run.log);
 }
 
 #endif
@@ -231,8 +229,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     else
       multiply(args, warp - 1 - kRowWarps, lane);
   }
-  // Every block has read the number: each has contributed to what this one has read, but where no
-  // block reads what another one makes.
+  // Every block has read the number: each has contributed to what this one has read.
   __syncthreads();
   if (blockIdx.x == 0 && threadIdx.x == 0)
     *runs = shared()->number / (kMostDenseLayers + 1);

@@ -14,9 +14,9 @@
 //
 // For GPUs with Hopper's bulk copies and 132 multiprocessors (with more, project() would cut
 // matrices otherwise), Q4_K and Q6_K, SiLU, attention of all tokens in f16 pages with heads of 128
-// or 256, eight of keys' at most, and rows that fill the blocks and that a block's memory has room
-// for (dense_run_plan.h): 5,120 columns, 17,408 of the FFN, 48 delta heads of 128. All else goes
-// layer by layer.
+// or 256, up to eight of which share a KV head, and rows that fill the blocks and that a block's
+// memory has room for (dense_run_plan.h): 5,120 columns, 17,408 of the FFN, 48 delta heads of 128.
+// All else goes layer by layer.
 //
 // Plans hold addresses: weights, states, page tables and turns have to stay. Blocks wait for each
 // other, so all must be on the GPU at once, as run.h says; what may be written while a run is under
@@ -57,7 +57,7 @@ std::vector<int> write_dense_runs(std::span<const RunLayer> layers, std::byte* h
 //   run_dense(launch, {..., .log = log});                    // tokens of a sequence, one by one
 //   settle_dense(launch, plans, places, log, sequence.slot);  // then others may read its states
 inline constexpr int kMostLogged = 7;
-std::size_t dense_log_bytes(int layers);  // zeros at first
+std::size_t dense_log_bytes(int nets);  // of so many delta nets; zeros at first
 
 struct DenseRunArgs {
   const std::byte* plans = nullptr;

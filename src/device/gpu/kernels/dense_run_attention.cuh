@@ -42,6 +42,10 @@ struct SpanPlace {
   __device__ __forceinline__ bool last() const { return tokens.start + size >= tokens.end; }
   __device__ __forceinline__ int index() const { return tokens.start / size; }
 };
+// Its pages. Warps may still read those of the span before.
+__device__ __forceinline__ const std::byte** pages_of(int unit) {
+  return shared()->pages[unit / kBlocks % 2];
+}
 template <int kDim>
 __device__ __forceinline__ KvHead head_places(const Layer& l, int kv_head) {
   return kv_head_at({l.key_heads, kDim, kDim, KvFormat::f16}, kv_head);
@@ -114,7 +118,7 @@ static __device__ __noinline__ void take_heads_of(int unit, int layer) {
     }
     const KvHead place = head_places<kDim>(l, at.kv_head);
     const int own = at.tokens.end - 1;
-    auto* page = const_cast<std::byte*>(shared()->pages[own % at.size / kPageTokens]);
+    auto* page = const_cast<std::byte*>(pages_of(unit)[own % at.size / kPageTokens]);
     auto* to =
         reinterpret_cast<__half*>(page + (key ? place.k : place.v)) + own % kPageTokens * kDim;
 #pragma unroll 1
@@ -140,7 +144,7 @@ static __device__ __noinline__ void score(int unit, int layer) {
   const SpanPlace at(unit, l);
   SpanShared<kMostGroup>& to = room<SpanRoom>().span;
   hide_scores<kRowWarps>(at.group, at.tokens, to);
-  PageRows<kDim, true> keys{shared()->pages, head_places<kDim>(l, at.kv_head).k};
+  PageRows<kDim, true> keys{pages_of(unit), head_places<kDim>(l, at.kv_head).k};
   score_tokens<kDim, kRowWarps, 1>(QueryRows{}, keys, at.group, 0.0f, at.tokens, to);
 }
 static __device__ __noinline__ void weigh(int unit, int layer) {
@@ -156,7 +160,7 @@ static __device__ __noinline__ void pass_values(int unit, int layer) {
   const SpanPlace at(unit, l);
   const SpanRoom& a = room<SpanRoom>();
   Record* to = partials(l, at.index(), at.kv_head * at.group, kDim);
-  PageRows<kDim, true> rows{shared()->pages, head_places<kDim>(l, at.kv_head).v};
+  PageRows<kDim, true> rows{pages_of(unit), head_places<kDim>(l, at.kv_head).v};
   sum_values<kDim, kRowWarps, 1>(
       rows, at.group, at.tokens,
       [&](int head, int column, float sum) {
@@ -176,9 +180,9 @@ static __device__ __noinline__ void attend(int layer) {
     if (!at.here()) break;
     const int i = static_cast<int>(threadIdx.x), page = at.tokens.start / kPageTokens + i;
     if (i < at.size / kPageTokens)
-      shared()->pages[i] =
+      pages_of(unit)[i] =
           l.pool + l.page_table[min(page, (at.tokens.end - 1) / kPageTokens)] * l.page_stride;
-    row_warps_sync();  // the span before has been read, and pages are there
+    row_warps_sync();  // the room of the span before has been read, and pages are there
     take_heads_of<kDim>(unit, layer);
     row_warps_sync();
     score<kDim>(unit, layer);

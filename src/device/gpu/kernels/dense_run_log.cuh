@@ -1,5 +1,5 @@
-// The state of half a head, which eight warps have in registers, and the log of steps that are not in
-// memory's yet (dense_run.h).
+// The state of half a head, which eight warps have in registers, and the log of steps that the one
+// in memory lacks (dense_run.h).
 #pragma once
 
 #include "device/gpu/kernels/delta_step.cuh"
@@ -25,6 +25,9 @@ struct HalfHead {
     writes_keys = column == 0 && head == first;
   }
 };
+__device__ __forceinline__ Log* log_of(const Layer& l, Log* logs) {
+  return logs == nullptr ? nullptr : logs + l.log * kBlocks + blockIdx.x;
+}
 // The block's columns, behind the ring of the convolution's inputs.
 __device__ __forceinline__ float* state_of(const Layer& l, int slot) {
   const HalfHead at(l);

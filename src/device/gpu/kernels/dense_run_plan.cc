@@ -424,6 +424,7 @@ std::vector<int> write_runs(std::span<const RunLayer> layers, std::byte* host) {
   std::vector<Kind> kinds;
   auto* shape = new (host) Shape{};
   Layer* before = nullptr;  // where the layer before has a place
+  int nets = 0;
   for (std::size_t i = 0; i < layers.size(); ++i) {
     const RunLayer& l = layers[i];
     Layer* const last = std::exchange(before, nullptr);
@@ -442,6 +443,8 @@ std::vector<int> write_runs(std::span<const RunLayer> layers, std::byte* host) {
     }
     before = new (host + layers_at() + i * sizeof(Layer)) Layer(layer_of(l));
     before->schedule = static_cast<int>(at);
+    before->log = nets;
+    if (!has_attention(l)) ++nets;
     if (last != nullptr) last->next_schedule = before->schedule;
     places[i] = static_cast<int>(i);
   }
@@ -462,8 +465,8 @@ std::size_t dense_runs_bytes(int layers) {
   return static_cast<std::size_t>(dense_run::schedules_at(layers)) +
          std::size_t{dense_run::kMostSchedules} * dense_run::kBlocks * sizeof(Schedule);
 }
-std::size_t dense_log_bytes(int layers) {
-  return static_cast<std::size_t>(layers) * dense_run::kBlocks * sizeof(dense_run::Log);
+std::size_t dense_log_bytes(int nets) {
+  return static_cast<std::size_t>(nets) * dense_run::kBlocks * sizeof(dense_run::Log);
 }
 std::size_t dense_passed_bytes(std::int64_t context, std::int64_t query_columns) {
   const std::int64_t spans = most_spans(static_cast<int>(context));

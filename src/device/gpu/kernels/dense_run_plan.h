@@ -115,6 +115,7 @@ struct alignas(16) Layer {
   const float *taps, *a, *dt_bias, *head_norm;
   float* state;
   std::int64_t slot_stride;
+  std::int32_t log;  // delta nets in places before
   // Attention. Of what is projected a query's head is query_stride rows, of which the second half
   // is its gate where it is gated.
   std::int32_t head_dim, query_stride, gated, keys_at, values_at, turns;
@@ -147,8 +148,8 @@ constexpr std::int64_t schedules_at(int layers) {
 struct PassedLayout {
   std::int64_t residual;  // f32 behind down, as run::row_place() says
   std::int64_t middle;    // the same behind out
-  std::int64_t in;        // f32: what the delta net reads
-  std::int64_t heads;     // records of its gated heads: [group of 32][4]
+  std::int64_t in;        // f32: what the mixer reads
+  std::int64_t heads;     // records of its heads: [group of 32][4]
   std::int64_t hidden;    // of the FFN's columns
   std::int64_t left;      // f32: those of single tiles, as row_place() says
   std::int64_t halves;    // f32: sums of tiles' first halves: [kBlocks / 2][16]

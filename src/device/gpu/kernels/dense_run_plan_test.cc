@@ -181,6 +181,30 @@ TEST_P(DenseRunPlan, SharesTurnsAmongAllWarps) {
   }
 }
 
+// Where a tile of the residual is halved, the block whose columns it makes has the second half.
+TEST_P(DenseRunPlan, HalvesTilesWhereTheirColumnsAre) {
+  std::map<int, std::set<int>> first, second;
+  for (int block = 0; block < kBlocks; ++block) {
+    const Schedule& s = plans_.schedule(0, block);
+    for (int i = 0; i < s.n; ++i) {
+      const Work& w = s.work[i];
+      if (w.stage != kOut && w.stage != kDown) continue;
+      if (w.columns == kFirstHalf)
+        first[w.tile].insert(block);
+      else
+        EXPECT_EQ(w.tile % kBlocks, block);
+      if (w.columns == kSecondHalf) second[w.tile].insert(block);
+    }
+  }
+  EXPECT_EQ(first.size(), second.size());
+  for (const auto& [tile, blocks] : first) {
+    EXPECT_EQ(blocks.size(), 1u);
+    EXPECT_EQ(second[tile], std::set<int>{tile % kBlocks});
+    EXPECT_FALSE(blocks.contains(tile % kBlocks));
+  }
+  EXPECT_EQ(first.size(), model_.embd == kFull.embd ? 56u : 0u);
+}
+
 // Of a stage's row each super-block is in one part but that of all.
 TEST_P(DenseRunPlan, WaitsForPartsThatCome) {
   const Shape& shape = plans_.shape();
@@ -225,7 +249,7 @@ TEST(DenseRunPlanPlaces, TakeAttentionOfAllTokensInHalves) {
   EXPECT_FALSE(fits([](AttentionArgs& a) { a.window = 1024; }));
   EXPECT_FALSE(fits([](AttentionArgs& a) { a.softcap = 50; }));
   EXPECT_FALSE(fits([](AttentionArgs& a) { a.gate = OutputGate::softplus_per_head; }));
-  EXPECT_FALSE(fits([](AttentionArgs& a) { a.kv.kv_heads = 2; }));  // twelve heads of keys'
+  EXPECT_FALSE(fits([](AttentionArgs& a) { a.kv.kv_heads = 2; }));  // twelve share one
 }
 
 // Entries of Q6_K are short, so there are most.

@@ -46,11 +46,11 @@ struct Shared {
   alignas(16) Schedule schedules[kLayersAhead];
   Shape shape;
   Sequence sequence;
-  const std::byte* pages[kSpanPages];  // of the span that attends
+  const std::byte* pages[2][kSpanPages];  // of the block's spans in turns
   unsigned number;  // of the first layer, for run_values.cuh
   std::byte* passed;
   float* hidden;
-  Log* log;  // of the first layer's blocks
+  Log* log;
   // Rounded: the mixer's columns or the FFN's, before which attention is there, then the residual.
   alignas(16) char rows[kMostHidden + kMostEmbd][kSuperBytes];
   float squares[kMostEmbd];  // of the residual

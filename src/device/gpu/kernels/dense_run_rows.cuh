@@ -163,9 +163,7 @@ __device__ __forceinline__ DeltaGates made_gates(const Layer& l, const HalfHead&
 __device__ __forceinline__ void prefetch_delta(const Layer& l, int thread) {
   constexpr int kLine = 128;
   const HalfHead at(l);
-  const int own = at.head * kDim + at.column;
-  const float* state =
-      l.state + shared()->sequence.slot * l.slot_stride + kTaps * l.channels + own * kDim;
+  const float* state = state_of(l, shared()->sequence.slot);
   static_assert(kHalf * kDim * 4 == kLine * kRowWarps * kWarp);
   prefetch_line(reinterpret_cast<const char*>(state) + thread * kLine);
   for (int i = 0; i < 2; ++i) {
@@ -224,7 +222,7 @@ static __device__ __noinline__ void step_delta(int layer) {
   const Channel value(l, ring, newest, 2 * keys + own + i % kHalf);
   const float norm = warp < kHalf / kWarp ? l.head_norm[at.column + i] : 0.0f;
   row_warps_sync();  // all have their shares of alpha and beta, and so the row
-  Log* log = s->log == nullptr ? nullptr : s->log + layer * kBlocks + blockIdx.x;
+  Log* log = log_of(l, s->log);
   const int logged = log == nullptr ? 0 : log->n;
   LoggedStep* again = room<Log>().steps;
   bring_log(log, logged, again);

@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kRowWarps* kWarp)
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   chain_wait();
   if (l.state == nullptr || head_of_block() >= l.heads) return;  // it attends, or is not here
-  Log* log = logs + place * kBlocks + blockIdx.x;
+  Log* log = log_of(l, logs);
   const int n = log->n;
   if (n == 0) return;
   float* at = state_of(l, slot);

@@ -242,7 +242,7 @@ void GpuDevice::flush() {
 Status GpuDevice::run_program(std::size_t calls, std::int32_t number) {
   const std::span<const BlockCall> first{program_.data(), calls};
   return order_.follow(stream_.get(), [&]() -> Status {
-    TESSERA_TRY(step_->before(first, shape_, row_));
+    TESSERA_TRY(step_->before(first, shape_, number != 0 ? row_ : StepRow{}));
     return step_->run(first, shape_, number);
   });
 }
@@ -260,7 +260,7 @@ Status GpuDevice::launch_program() {
 
 Status GpuDevice::launch(const Replay& replay) {
   return order_.follow(stream_.get(), [&]() -> Status {
-    TESSERA_TRY(step_->before(program_, shape_, row_));
+    TESSERA_TRY(step_->before(program_, shape_, {}));
     return replay.graph.launch(stream_.get());
   });
 }
@@ -367,7 +367,6 @@ void GpuDevice::enqueue_copy(std::byte* to, const std::byte* from, std::int64_t 
   flush();
   use();
   if (lost()) return;
-  check(step_->settle_states());
   check(status_of(
       GPU(MemcpyAsync)(to, from, as_size(bytes), GPU(MemcpyDeviceToDevice), stream_.get()),
       "copying state"));
@@ -380,13 +379,22 @@ void GpuDevice::reset_slot(int slot) {
   flush();
   use();
   if (lost()) return;
-  check(step_->settle_states());
+  check(settle_states());
   check(status_of(GPU(MemsetAsync)(slots_.data() + slot * bytes, 0, as_size(bytes), stream_.get()),
                   "clearing state"));
 }
 
+// Behind everything noted.
+Status GpuDevice::settle_states() {
+  return order_.follow(stream_.get(), [this] { return step_->settle_states(); });
+}
+
 void GpuDevice::copy_slot(const StateCopy& slots) {
   const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
+  end_step();
+  flush();
+  use();
+  if (!lost()) check(settle_states());
   enqueue_copy(slots_.data() + slots.to * bytes, slots_.data() + slots.from * bytes, bytes);
 }
 

@@ -191,6 +191,7 @@ class GpuDevice final : public Device {
   Status wait();  // until the queue is empty
   Status too_late() const;
   Status fetch(void* to, const void* from, std::size_t bytes);
+  Status settle_states();
   void enqueue_copy(std::byte* to, const std::byte* from, std::int64_t bytes);
 
   std::optional<LeftBehind> left_behind_;  // first, so that it goes last

@@ -64,7 +64,7 @@ enum class Block : std::uint8_t {
   hand_rows
 };
 
-// Of a step of one row: its sequence and position, and the step's number.
+// Of a step of one row: its sequence and position, and the step's number, 0 where there is none.
 struct StepRow {
   std::int32_t slot = -1, position = 0, step = 0;
 };
@@ -106,7 +106,7 @@ class GpuStep {
   const Launch& launch() const { return launch_; }
 
   // Ahead of these calls, one by one or as a graph; not where they are captured. `row`: where the
-  // step has one.
+  // step has one and is no graph.
   Status before(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
   // Ahead of anything else that reads or writes a sequence's recurrent state.
   Status settle_states();
@@ -153,7 +153,7 @@ class GpuStep {
   Status prepare_dense_runs();
   int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
   Status run_dense_layers(int first, int layers, bool logs) const;
-  // Whether the log may go on, which was settled where it does not.
+  // Decides whether the calls' steps go to the log, which is settled where they do not.
   Status follow_log(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
   int dense_place(int layer) const {
     return dense_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
@@ -199,7 +199,8 @@ class GpuStep {
   Launch launch_;
   std::vector<int> run_places_;    // by layer of the shard: in scratch.run_plans; -1: none
   std::vector<int> dense_places_;  // the same for runs of dense_run.h
-  StepRow logged_;                 // the last step that is in the log; slot -1: there is none
+  StepRow last_row_;               // of the last step by dense runs
+  bool logs_ = false;              // it, and others of the same sequence before it, went to the log
   std::uint32_t runs_ = 0;         // since what they pass was cleared
   std::byte* next_handed_ = nullptr;
 };

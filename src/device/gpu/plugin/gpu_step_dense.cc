@@ -15,8 +15,7 @@ Status GpuStep::prepare_dense_runs() {
     layers.back().ffn = ffn(layer, shape);
   }
   TESSERA_TRY(status_of(
-      GPU(Memset)(memory_.scratch.run_log, 0, dense_log_bytes(static_cast<int>(layers.size()))),
-      "the log"));
+      GPU(Memset)(memory_.scratch.run_log, 0, as_size(memory_.scratch.run_log_bytes)), "the log"));
   std::vector<std::byte> plans(dense_runs_bytes(static_cast<int>(layers.size())));
   dense_places_ = write_dense_runs(layers, plans.data());
   TESSERA_TRY(clear_passed());
@@ -42,30 +41,31 @@ int GpuStep::dense_length(std::span<const BlockCall> calls, const StepShape& sha
   return n;
 }
 
-// Steps of one sequence follow each other in the log while nothing else touches states. A step that
-// does not begin where the last one ended finds them settled; so do calls that are captured, or go
-// by launches.
+// Steps of one sequence follow each other in the log while nothing else touches states. The first
+// of them writes states: where sequences take turns there is nothing to settle.
 Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepShape& shape,
                            const StepRow& row) {
   const auto of_layer = [](const BlockCall& call) {
     return call.block == Block::mixer || call.block == Block::ffn;
   };
   if (dense_layers() == 0 || std::none_of(calls.begin(), calls.end(), of_layer)) return {};
-  const bool logs = shape.rows == 1 && all_in_runs(calls, shape) && !memory_.side.busy();
-  const bool follows = row.slot == logged_.slot &&
-                       (row.step == logged_.step || row.position == logged_.position + 1);
-  if (!logs || !follows) TESSERA_TRY(settle_states());
-  if (logs) logged_ = row;
+  const bool as_runs = row.step != 0 && all_in_runs(calls, shape) && !memory_.side.busy();
+  if (as_runs && row.step == last_row_.step) return {};  // more of the same step
+  const bool follows =
+      as_runs && row.slot == last_row_.slot && row.position == last_row_.position + 1;
+  if (!follows) TESSERA_TRY(settle_states());
+  logs_ = follows;
+  last_row_ = as_runs ? row : StepRow{};
   return {};
 }
 
 Status GpuStep::settle_states() {
-  if (logged_.slot < 0) return {};
+  const StepRow last = std::exchange(last_row_, {});
+  if (!std::exchange(logs_, false)) return {};
   const Scratch& s = memory_.scratch;
-  const int slot = std::exchange(logged_, {}).slot;
-  return status_of(
-      settle_dense(launch_, s.run_plans, static_cast<int>(dense_places_.size()), s.run_log, slot),
-      "settling states");
+  return status_of(settle_dense(launch_, s.run_plans, static_cast<int>(dense_places_.size()),
+                                s.run_log, last.slot),
+                   "settling states");
 }
 
 Status GpuStep::run_dense_layers(int first, int layers, bool logs) const {

@@ -95,7 +95,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       taken += hands ? 1 : 0;
     } else if (const int dense = memory_.side.busy() ? 0 : dense_length(calls, shape); dense > 0) {
       taken = 2 * static_cast<std::size_t>(dense);
-      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, number != 0));
+      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, number != 0 && logs_));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
                run_length(calls.subspan(1), shape) > 0) {
       takes = true;
@@ -202,7 +202,8 @@ Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape,
   int runs = together_runs(shape);
   while (!calls.empty()) {
     const int as_one = run_length(calls, shape), dense = dense_length(calls, shape);
-    runs += as_one > 0 ? shape.rows : 2 * dense;  // of those a layer each at most
+    // A dense run counts as two, and each layer may be one.
+    runs += as_one > 0 ? shape.rows : 2 * dense;
     const int layers = std::max(as_one, dense);
     calls = calls.subspan(layers == 0 ? 1 : 2 * static_cast<std::size_t>(layers));
   }
