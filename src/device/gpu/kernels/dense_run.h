@@ -71,7 +71,8 @@ struct DenseRunArgs {
 // Writes the residual, the layers' states or the log, and pages. An invalid value: places that are
 // not there, or no work.
 GpuError run_dense(const Launch& launch, const DenseRunArgs& args);
-// Makes the steps in the log again and writes the states of slot `slot`; the log is empty then.
+// Makes the steps in the log again and writes the states of slot `slot`, whose steps they are; the
+// log is empty then.
 GpuError settle_dense(const Launch& launch, const std::byte* plans, int places, float* log,
                       int slot);
 

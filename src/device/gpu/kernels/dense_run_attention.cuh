@@ -42,7 +42,8 @@ struct SpanPlace {
   __device__ __forceinline__ bool last() const { return tokens.start + size >= tokens.end; }
   __device__ __forceinline__ int index() const { return tokens.start / size; }
 };
-// Its pages. Warps may still read those of the span before.
+// Its pages. Warps may still read those of the span before; those of the one before that have four
+// barriers behind them.
 __device__ __forceinline__ const std::byte** pages_of(int unit) {
   return shared()->pages[unit / kBlocks % 2];
 }

@@ -115,7 +115,7 @@ struct alignas(16) Layer {
   const float *taps, *a, *dt_bias, *head_norm;
   float* state;
   std::int64_t slot_stride;
-  std::int32_t log;  // delta nets in places before
+  std::int32_t log;  // its number among the delta nets that have a place: log_of()
   // Attention. Of what is projected a query's head is query_stride rows, of which the second half
   // is its gate where it is gated.
   std::int32_t head_dim, query_stride, gated, keys_at, values_at, turns;

@@ -230,11 +230,14 @@ INSTANTIATE_TEST_SUITE_P(All, DenseRunPlan,
 TEST(DenseRunPlanPlaces, AreWhereLayersFit) {
   Layers source(kFull);
   std::vector<RunLayer> layers;
-  for (int i = 0; i < 4; ++i) layers.push_back(source.make(i == 3, BlockType::Q4_K));
+  for (int i = 0; i < 5; ++i) layers.push_back(source.make(i == 3, BlockType::Q4_K));
   layers[1].ffn.dense.up.type = BlockType::Q6_K;  // gate is not
   layers[2].in.outputs[0].w.type = BlockType::Q5_K;
   const Plans plans(layers);
-  EXPECT_EQ(plans.places, (std::vector<int>{0, -1, -1, 3}));
+  EXPECT_EQ(plans.places, (std::vector<int>{0, -1, -1, 3, 4}));
+  // Delta nets that have a place have one in the log.
+  EXPECT_EQ(plans.layer(0).log, 0);
+  EXPECT_EQ(plans.layer(4).log, 1);
 }
 
 TEST(DenseRunPlanPlaces, TakeAttentionOfAllTokensInHalves) {

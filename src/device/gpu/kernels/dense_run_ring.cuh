@@ -47,7 +47,7 @@ struct Shared {
   Shape shape;
   Sequence sequence;
   const std::byte* pages[2][kSpanPages];  // of the block's spans in turns
-  unsigned number;  // of the first layer, for run_values.cuh
+  unsigned number;                        // of the first layer, for run_values.cuh
   std::byte* passed;
   float* hidden;
   Log* log;

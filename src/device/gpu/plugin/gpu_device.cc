@@ -386,11 +386,13 @@ void GpuDevice::reset_slot(int slot) {
 
 // Behind everything noted.
 Status GpuDevice::settle_states() {
+  if (!step_->log_open()) return step_->settle_states();
   return order_.follow(stream_.get(), [this] { return step_->settle_states(); });
 }
 
 void GpuDevice::copy_slot(const StateCopy& slots) {
   const std::int64_t bytes = state_.slot_floats * std::int64_t{sizeof(float)};
+  if (bytes == 0) return;
   end_step();
   flush();
   use();

@@ -108,7 +108,9 @@ class GpuStep {
   // Ahead of these calls, one by one or as a graph; not where they are captured. `row`: where the
   // step has one and is no graph.
   Status before(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
-  // Ahead of anything else that reads or writes a sequence's recurrent state.
+  // Ahead of anything else that reads or writes a sequence's recurrent state; it enqueues something
+  // where a log is open.
+  bool log_open() const { return log_open_; }
   Status settle_states();
   // `number`: the step's, where the calls are enqueued as they are; 0 where they are captured.
   Status run(std::span<const BlockCall> calls, const StepShape& shape, std::int32_t number) const;
@@ -148,10 +150,10 @@ class GpuStep {
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
-  // Of a dense model: how many layers the calls begin with that go as runs; they are enqueued.
-  // `logs`: their steps may go to the log (dense_run.h).
   Status prepare_dense_runs();
+  // Of a dense model: how many layers the calls begin with that go as runs.
   int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
+  // `logs`: the step goes to the log (dense_run.h), not to the states.
   Status run_dense_layers(int first, int layers, bool logs) const;
   // Decides whether the calls' steps go to the log, which is settled where they do not.
   Status follow_log(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
@@ -200,7 +202,7 @@ class GpuStep {
   std::vector<int> run_places_;    // by layer of the shard: in scratch.run_plans; -1: none
   std::vector<int> dense_places_;  // the same for runs of dense_run.h
   StepRow last_row_;               // of the last step by dense runs
-  bool logs_ = false;              // it, and others of the same sequence before it, went to the log
+  bool log_open_ = false;          // that sequence's states in memory may lack steps of the log
   std::uint32_t runs_ = 0;         // since what they pass was cleared
   std::byte* next_handed_ = nullptr;
 };

@@ -14,14 +14,14 @@ Status GpuStep::prepare_dense_runs() {
     layers.push_back(mixer_calls(layer, shape));
     layers.back().ffn = ffn(layer, shape);
   }
-  TESSERA_TRY(status_of(
-      GPU(Memset)(memory_.scratch.run_log, 0, as_size(memory_.scratch.run_log_bytes)), "the log"));
+  const Scratch& s = memory_.scratch;
+  if (s.run_log != nullptr)
+    TESSERA_TRY(status_of(GPU(Memset)(s.run_log, 0, as_size(s.run_log_bytes)), "the log"));
   std::vector<std::byte> plans(dense_runs_bytes(static_cast<int>(layers.size())));
   dense_places_ = write_dense_runs(layers, plans.data());
   TESSERA_TRY(clear_passed());
-  return status_of(
-      GPU(Memcpy)(memory_.scratch.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
-      "plans");
+  return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
+                   "plans");
 }
 
 int GpuStep::dense_layers() const {
@@ -42,7 +42,9 @@ int GpuStep::dense_length(std::span<const BlockCall> calls, const StepShape& sha
 }
 
 // Steps of one sequence follow each other in the log while nothing else touches states. The first
-// of them writes states: where sequences take turns there is nothing to settle.
+// of them writes states: where sequences take turns there is nothing to settle. More calls with a
+// step's number belong to the same step. What is captured has no number and writes states, as do
+// launches, so both find the log settled.
 Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepShape& shape,
                            const StepRow& row) {
   const auto of_layer = [](const BlockCall& call) {
@@ -54,14 +56,14 @@ Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepShape& sh
   const bool follows =
       as_runs && row.slot == last_row_.slot && row.position == last_row_.position + 1;
   if (!follows) TESSERA_TRY(settle_states());
-  logs_ = follows;
+  log_open_ = follows && memory_.scratch.run_log != nullptr;
   last_row_ = as_runs ? row : StepRow{};
   return {};
 }
 
 Status GpuStep::settle_states() {
   const StepRow last = std::exchange(last_row_, {});
-  if (!std::exchange(logs_, false)) return {};
+  if (!std::exchange(log_open_, false)) return {};
   const Scratch& s = memory_.scratch;
   return status_of(settle_dense(launch_, s.run_plans, static_cast<int>(dense_places_.size()),
                                 s.run_log, last.slot),

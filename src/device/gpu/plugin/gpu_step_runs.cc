@@ -95,7 +95,7 @@ Status GpuStep::run(std::span<const BlockCall> calls, const StepShape& shape,
       taken += hands ? 1 : 0;
     } else if (const int dense = memory_.side.busy() ? 0 : dense_length(calls, shape); dense > 0) {
       taken = 2 * static_cast<std::size_t>(dense);
-      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, number != 0 && logs_));
+      TESSERA_TRY(run_dense_layers(calls[0].layer, dense, number != 0 && log_open_));
     } else if (number != 0 && calls[0].block == Block::take_rows && !memory_.side.busy() &&
                run_length(calls.subspan(1), shape) > 0) {
       takes = true;
