@@ -92,7 +92,7 @@ struct Plans {
   std::vector<int> places;
 };
 
-int supers_of(int cols) {
+int row_supers(int cols) {
   return cols / kSuperCols;
 }
 
@@ -114,7 +114,7 @@ TEST_P(DenseRunPlan, TakesEachSuperBlockOnce) {
   std::vector<std::vector<int>> taken(kMatrices);
   const auto expect = [&](int index, const Matrix& w) {
     taken[static_cast<std::size_t>(index)].assign(
-        static_cast<std::size_t>(w.rows / kTileRows * supers_of(w.cols)), 0);
+        static_cast<std::size_t>(w.rows / kTileRows * row_supers(w.cols)), 0);
   };
   const bool attends = std::get<1>(GetParam());
   for (std::size_t i = 0; i < (attends ? 3u : 2u); ++i)
