@@ -92,7 +92,7 @@ static __device__ __noinline__ void end_tile(const Args& args, int layer, int st
                                              int tile, int columns, int lane) {
   const Layer& l = LayerPlace(layer).layer();
   const Shape& of = shared()->shape;
-  const Tile t{stage, local, tile, columns, shared()->number + static_cast<unsigned>(layer)};
+  const Tile t{stage, local, tile, columns, number_of(layer)};
   if (t.stage == kIn)
     end_in(l, t, of.embd, lane);
   else if (t.stage == kUp)

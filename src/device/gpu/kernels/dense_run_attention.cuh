@@ -30,12 +30,12 @@ __device__ __forceinline__ Record* partials(const Layer& l, int span, int head, 
 
 // A KV head's span, of which blocks have numbers.
 struct SpanPlace {
-  int group, kv_head, spans, size;
+  int group, kv_head, size;
   SpanTokens tokens;
   __device__ __forceinline__ SpanPlace(int unit, const Layer& l)
       : group(l.heads / l.key_heads), kv_head(unit % l.key_heads) {
     const int context = shared()->sequence.first_position + 1, index = unit / l.key_heads;
-    spans = spans_of(context), size = span_tokens(context);
+    size = span_tokens(context);
     tokens = {index * size, size, 0, context};
   }
   __device__ __forceinline__ bool here() const { return tokens.start < tokens.end; }
@@ -194,7 +194,7 @@ static __device__ __noinline__ void attend(int layer) {
   }
 }
 
-// What a span comes to of a column a lane; records of others are asked for meanwhile.
+// A lane's records of several spans, waited for together.
 template <int kN>
 struct Looks {
   Record seen[kN];

@@ -106,7 +106,7 @@ class GpuStep {
   const Launch& launch() const { return launch_; }
 
   // Ahead of these calls, one by one or as a graph; not where they are captured. `row`: where the
-  // step has one and is no graph.
+  // step has one, and all_in_runs() holds of its calls, which are no graph.
   Status before(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
   // Ahead of anything else that reads or writes a sequence's recurrent state; it enqueues something
   // where a log is open.
@@ -156,7 +156,7 @@ class GpuStep {
   // `logs`: the step goes to the log (dense_run.h), not to the states.
   Status run_dense_layers(int first, int layers, bool logs) const;
   // Decides whether the calls' steps go to the log, which is settled where they do not.
-  Status follow_log(std::span<const BlockCall> calls, const StepShape& shape, const StepRow& row);
+  Status follow_log(std::span<const BlockCall> calls, const StepRow& row);
   int dense_place(int layer) const {
     return dense_places_[static_cast<std::size_t>(layer - memory_.shard.first_layer)];
   }

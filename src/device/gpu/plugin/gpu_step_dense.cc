@@ -45,13 +45,12 @@ int GpuStep::dense_length(std::span<const BlockCall> calls, const StepShape& sha
 // of them writes states: where sequences take turns there is nothing to settle. More calls with a
 // step's number belong to the same step. What is captured has no number and writes states, as do
 // launches, so both find the log settled.
-Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepShape& shape,
-                           const StepRow& row) {
+Status GpuStep::follow_log(std::span<const BlockCall> calls, const StepRow& row) {
   const auto of_layer = [](const BlockCall& call) {
     return call.block == Block::mixer || call.block == Block::ffn;
   };
   if (dense_layers() == 0 || std::none_of(calls.begin(), calls.end(), of_layer)) return {};
-  const bool as_runs = row.step != 0 && all_in_runs(calls, shape) && !memory_.side.busy();
+  const bool as_runs = row.step != 0 && !memory_.side.busy();
   if (as_runs && row.step == last_row_.step) return {};  // more of the same step
   const bool follows =
       as_runs && row.slot == last_row_.slot && row.position == last_row_.position + 1;

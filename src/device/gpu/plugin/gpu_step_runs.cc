@@ -198,7 +198,7 @@ Status GpuStep::run_as_one(int first, int layers, const StepShape& shape,
 // Numbers last for kMostRuns runs: then all that was passed is forgotten.
 Status GpuStep::before(std::span<const BlockCall> calls, const StepShape& shape,
                        const StepRow& row) {
-  TESSERA_TRY(follow_log(calls, shape, row));
+  TESSERA_TRY(follow_log(calls, row));
   int runs = together_runs(shape);
   while (!calls.empty()) {
     const int as_one = run_length(calls, shape), dense = dense_length(calls, shape);
