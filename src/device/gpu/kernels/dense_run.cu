@@ -1,5 +1,7 @@
 #include "device/gpu/kernels/dense_run.h"
 
+#include <bit>
+
 #include "device/gpu/kernels/dense_run_rows.cuh"
 #include "device/gpu/kernels/dense_run_settle.cuh"
 #include "device/gpu/kernels/ffn.cuh"
@@ -48,27 +50,25 @@ __device__ __forceinline__ void end_in(const Layer& l, const Tile& t, int embd, 
   run::pass_value(values(kAt.in) + t.tile * kTileRows + lane, value, t.number);
 }
 __device__ __forceinline__ void end_residual(const Tile& t, int supers, bool stores, int lane) {
-  if (lane >= kTileRows) return;
-  const int turns = supers / kTogether, first = t.local * turns;
-  const int row = t.tile * kTileRows + lane;
-  Value* other = values(kAt.halves) + t.tile % kBlocks * kTileRows + lane;
+  // Lanes of the lower half have the first half's columns, those of the upper one the second's.
+  const int turns = supers / kTogether / 2, row = lane % kTileRows;
+  const bool second = lane >= kTileRows;
+  const float half = sum_of((t.local * 2 + (second ? 1 : 0)) * turns, turns, row);
+  const float other = shuffle_xor(half, kTileRows);
+  if (second) return;
+  Value* passed = values(kAt.halves) + t.tile % kBlocks * kTileRows + row;
   if (t.columns == kFirstHalf) {
-    run::pass_value(other, sum_of(first, turns / 2, lane), t.number);
+    run::pass_value(passed, half, t.number);
     return;
   }
-  float total;
-  if (t.columns == kSecondHalf) {
-    const float own = sum_of(first + turns / 2, turns / 2, lane);
-    total = run::await_value(other, t.number) + own;
-  } else {
-    total = total_of(first, turns, lane);
-  }
-  float& mine = shared()->mine[t.local][lane];
-  mine = total + mine;
+  const float first = t.columns == kSecondHalf ? run::await_value(passed, t.number) : half;
+  float& mine = shared()->mine[t.local][row];
+  mine = first + other + mine;
+  const int column = t.tile * kTileRows + row;
   run::pass_value(values(t.stage == kOut ? kAt.middle : kAt.residual) +
-                      run::row_place(static_cast<unsigned>(row)),
+                      run::row_place(static_cast<unsigned>(column)),
                   mine, t.number);
-  if (stores) shared()->hidden[row] = mine;
+  if (stores) shared()->hidden[column] = mine;
 }
 __device__ __forceinline__ void end_up(const Layer& l, const Shape& of, const Tile& t, int lane) {
   const int turns = of.embd / kTogether;
@@ -139,20 +139,21 @@ __device__ __forceinline__ float turn_sum(const Work& work, int turn, std::uint3
   return sums.own_total(lane);
 }
 
-// Whether the calling warp's sum is the last that a tile, or a group of them, waited for.
-__device__ __forceinline__ bool is_last(const Work& work, int lane) {
+// The calling warp's sum is there. Whoever has a tile's, or a group's, last turn waits for the
+// others', which are about to come: the rest need not know.
+__device__ __forceinline__ void sum_there(const Work& work, int arrivals, int lane) {
   __syncwarp();
-  unsigned n = 0;
-  if (lane == 0) {
-    unsigned* counter = &shared()->counters[work.counter];
-    __threadfence_block();
-    n = atomicAdd(counter, 1u) + 1;
-    if (n == work.last) *counter = 0;
-    __threadfence_block();
-  }
-  n = shuffle(n, 0);
-  __syncwarp();  // all lanes see what lane 0 does
-  return n == work.last;
+  if (lane == 0)
+    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(
+                     shared_address(&shared()->tiles[work.counter])),
+                 "r"(arrivals)
+                 : "memory");
+}
+__device__ __forceinline__ void await_tile(const Work& work, int lane) {
+  const unsigned round = shared()->rounds[work.counter];
+  await_barrier(shared_address(&shared()->tiles[work.counter]), round & 1);
+  __syncwarp();
+  if (lane == 0) shared()->rounds[work.counter] = round + 1;
 }
 
 __device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
@@ -163,24 +164,29 @@ __device__ __forceinline__ void multiply(const Args& args, int warp, int lane) {
     await_description(n);
     const Schedule& schedule = LayerPlace(n).schedule();
     const auto phase = static_cast<unsigned>(n) & 1u;  // how often its parts were there before
+    const std::uint16_t* at = schedule.items[warp];
 #pragma unroll 1
-    for (const std::uint16_t* at = schedule.items[warp];; ++at) {
-      const int item = *at, entry = item & 255, turn = item >> 8;
-      if (item == kNoItem) break;
-      const Work work = schedule.work[entry];
+    for (int next = *at; next != kNoItem;) {
+      const int entry = next & 255, turn = next >> 8;
+      next = *++at;  // there before it is needed
+      const Work work =
+          std::bit_cast<Work>(run::load_shared<uint4>(shared_address(schedule.work + entry)));
       const unsigned index = taken + static_cast<unsigned>(entry), slot = index % kSlots;
       await_barrier(shared_address(&s->full[slot]), (index / kSlots) & 1);
       const std::uint32_t bytes = address_of(s->offset[slot]);
       const std::uint32_t empty = shared_address(&s->empty[slot]);
       // An entry of few turns is left as often as one of many.
-      const int arrivals = turn + 1 == work.turns ? kMostTurns - turn : 1;
+      const bool last = turn + 1 == work.turns, ends = last && work.ends != 0;
+      const int arrivals = last ? kMostTurns - turn : 1;
       const float sum =
           work.six != 0
               ? turn_sum<BlockType::Q6_K>(work, turn, bytes, empty, arrivals, phase, lane)
               : turn_sum<BlockType::Q4_K>(work, turn, bytes, empty, arrivals, phase, lane);
       run::put_sum(sum, lane, s->sums[work.sum + turn]);
-      if (is_last(work, lane))
-        end_tile(args, n, work.stage, work.local, work.tile, work.columns, lane);
+      sum_there(work, ends ? work.ends : 1, lane);
+      if (!ends) continue;
+      await_tile(work, lane);
+      end_tile(args, n, work.stage, work.local, work.tile, work.columns, lane);
     }
     taken += static_cast<unsigned>(schedule.n);
     leave_layer(n, lane);
@@ -197,10 +203,15 @@ __device__ __forceinline__ void init(const Args& args) {
   s->shape = of;
   for (int i = 0; i < kPartsOfRows; ++i)
     barrier_init(shared_address(&s->parts[i]), max(1, of.arrivals[i]));
+  for (std::uint64_t& barrier : s->tiles) barrier_init(shared_address(&barrier), kTileArrivals);
+  for (unsigned& round : s->rounds) round = 0;
   for (std::uint64_t& barrier : s->described) barrier_init(shared_address(&barrier), 1);
   for (std::uint64_t& barrier : s->left) barrier_init(shared_address(&barrier), kThreads / kWarp);
+  barrier_init(shared_address(&s->logged_here), 1);
+  s->logs = 0;
+  for (std::uint64_t& barrier : s->mixer.begun) barrier_init(shared_address(&barrier), 1);
+  s->mixer.steps = 0;
   barriers_ready();
-  for (unsigned& counter : s->counters) counter = 0;
   s->sequence = args.run.sequences[0];
   s->passed = args.run.passed, s->hidden = args.run.hidden;
   s->log = reinterpret_cast<Log*>(args.run.log);

@@ -36,6 +36,7 @@ class ScheduleWriter {
     mix_out();
     up();
     down();
+    mark_ends();
     return !full_ && share_turns();
   }
 
@@ -55,8 +56,9 @@ class ScheduleWriter {
   void add(const Tile& t, int from, int to, int part, int row) {
     const bool six = t.of.w->type == BlockType::Q6_K;
     const int most = six ? kMostSix : kMostFour;
-    for (int at = from; at < to; at += most) {
-      const int n = std::min(most, to - at);
+    for (int at = from, n = 0; at < to; at += n) {
+      const int left = (to - at) / kTogether, pieces = (to - at + most - 1) / most;
+      n = (left + pieces - 1) / pieces * kTogether;  // as many as the others, so none is small
       if (full_ = full_ || to_.n == kMostEntries; full_) return;
       to_.feed[to_.n] = {.at = static_cast<std::uint32_t>((t.tile - t.of.first) * t.supers + at),
                          .bytes = static_cast<std::uint32_t>(n * run::super_bytes(t.of.w->type)),
@@ -70,7 +72,7 @@ class ScheduleWriter {
           .stage = t.stage,
           .part = static_cast<std::uint8_t>(part),
           .counter = static_cast<std::uint8_t>(t.counter),
-          .last = static_cast<std::uint8_t>(t.sums),
+          .ends = static_cast<std::uint8_t>(kTileArrivals - t.sums + 1),
           .tile = static_cast<std::uint16_t>(t.tile),
           .local = static_cast<std::uint8_t>(t.local),
           .six = static_cast<std::uint8_t>(six),
@@ -102,7 +104,7 @@ class ScheduleWriter {
     for (int tile = block_, local = 0; tile < end; tile += kBlocks, ++local) {
       std::size_t m = matrices.size() - 1;
       while (tile < matrices[m].first) --m;
-      tiles.push_back({kIn, matrices[m], tile, local, shape_.embd, kUpCounter + local,
+      tiles.push_back({kIn, matrices[m], tile, local, shape_.embd, kInCounter + local,
                        shape_.embd / kTogether});
     }
     by_parts(tiles, kInAhead, kPartIn);
@@ -116,7 +118,8 @@ class ScheduleWriter {
     const auto add_tile = [&](int tile, Columns columns) {
       const int local = static_cast<int>(tiles.size());
       const int sums = supers / kTogether / (columns == kAllColumns ? 1 : 2);
-      tiles.push_back({stage, {index, &w, 0}, tile, local, supers, local, sums, columns});
+      const int counter = (stage == kOut ? kOutCounter : kDownCounter) + local;
+      tiles.push_back({stage, {index, &w, 0}, tile, local, supers, counter, sums, columns});
     };
     for (int tile = block_; tile < whole; tile += kBlocks) add_tile(tile, kAllColumns);
     const bool halved = stage == kDown && 2 * left <= kBlocks;
@@ -174,6 +177,13 @@ class ScheduleWriter {
       add(t, at, next, kPartDown + at / kDownPart, 0);
       at = next;
     }
+  }
+
+  // Of each tile, or group, the last entry alone ends it.
+  void mark_ends() {
+    std::array<bool, kCounters> seen{};
+    for (int i = to_.n; i-- > 0;)
+      if (Work& w = to_.work[i]; std::exchange(seen[w.counter], true)) w.ends = 0;
   }
 
   // A turn a warp, one after another.

@@ -51,11 +51,17 @@ inline constexpr int kUpSums = kMostUp * (kMostEmbd / kTogether);
 // An entry of the ring: so many super-blocks of a tile at most, of Q4_K and of Q6_K.
 inline constexpr int kMostFour = 12, kMostSix = 8;
 inline constexpr int kMostTurns = kMostFour / kTogether;  // of an entry
-// Counters of sums: those of out and down, then of the other stages.
-inline constexpr int kUpCounter = kMostOut, kCounters = kUpCounter + kMostUp;
+// Counters of sums, a tile or a group each.
+inline constexpr int kOutCounter = 0, kDownCounter = kMostOut, kUpCounter = 2 * kMostOut;
+inline constexpr int kInCounter = kUpCounter + kMostUp, kCounters = kInCounter + kMostIn;
 static_assert(kMostIn <= kMostUp);
+// Arrivals until all sums of a tile, or of a group, are there: the last one stands for those that
+// a tile of few lacks.
+inline constexpr int kTileArrivals = 64;
+static_assert(kMostHidden / kTogether <= kTileArrivals &&
+              4 * kMostEmbd / kTogether <= kTileArrivals);
 // Tiles whose first part goes ahead.
-inline constexpr int kInAhead = 6, kUpAhead = 8;
+inline constexpr int kInAhead = 6, kUpAhead = 10;
 
 enum Stage : std::uint8_t { kIn, kOut, kUp, kDown };
 // Of a tile of the residual: what the block has of its columns.
@@ -84,8 +90,8 @@ struct alignas(16) Work {
   std::uint16_t row;  // of the rounded super-blocks
   std::uint16_t sum;  // of the sums
   std::uint8_t stage, part;
-  std::uint8_t counter;  // of sums that are there ...
-  std::uint8_t last;     // ... where they are so many a tile, or a group, is done
+  std::uint8_t counter;  // of sums of a tile, or of a group, that are there
+  std::uint8_t ends;     // of a tile's last entry: the last turn's arrivals, else 0
   std::uint16_t tile;
   std::uint8_t local, six;  // which of the block's tiles
   std::uint8_t supers, turns;

@@ -138,12 +138,13 @@ TEST_P(DenseRunPlan, TakesEachSuperBlockOnce) {
     EXPECT_TRUE(std::all_of(matrix.begin(), matrix.end(), [](int n) { return n == 1; }));
 }
 
-// Sums of a stage that is under way have places of their own, and a counter that ends.
+// Sums of a stage that is under way have places of their own, and the last entry with a counter
+// says how many it stands for.
 TEST_P(DenseRunPlan, HasRoomForSums) {
   for (int block = 0; block < kBlocks; ++block) {
     const Schedule& s = plans_.schedule(0, block);
     std::set<std::pair<int, int>> sums;
-    std::map<std::pair<int, int>, int> left;
+    std::map<int, int> turns, ends;
     for (int i = 0; i < s.n; ++i) {
       const Work& w = s.work[i];
       for (int turn = 0; turn < w.turns; ++turn) {
@@ -152,10 +153,11 @@ TEST_P(DenseRunPlan, HasRoomForSums) {
       }
       EXPECT_LT(w.counter, kCounters);
       EXPECT_LT(w.row + w.supers, kMostHidden + kMostEmbd + 1);
-      const auto at = left.emplace(std::pair<int, int>(w.stage, w.counter), w.last).first;
-      at->second -= w.turns;
+      EXPECT_EQ(ends[w.counter], 0) << "an entry behind the last one";
+      turns[w.counter] += w.turns;
+      ends[w.counter] = w.ends;
     }
-    for (const auto& [counter, n] : left) EXPECT_EQ(n, 0);
+    for (const auto& [counter, n] : turns) EXPECT_EQ(n - 1 + ends[counter], kTileArrivals);
   }
 }
 

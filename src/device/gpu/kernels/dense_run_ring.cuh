@@ -3,6 +3,8 @@
 // gives its room back.
 #pragma once
 
+#include <bit>
+
 #include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/dense_run.h"
 #include "device/gpu/kernels/dense_run_plan.h"
@@ -29,8 +31,12 @@ inline constexpr int kShares = 16;  // of the columns of plain rows (share_of())
 
 // Of a delta net's half head.
 struct Mixer {
-  alignas(16) float q[kDim], k[kDim], v[kHalf], z[kHalf], mixed[kHalf];
+  alignas(16) float q[kDim], k[kDim], v[kHalf], mixed[kHalf];
   float gates[2][kShares];  // alpha's and beta's sums
+  // Of shares that one warp begins and another one ends: the lanes' sums, and that they are there.
+  float lanes[kShares / 4][2][kWarp];
+  std::uint64_t begun[kShares / 4];
+  unsigned steps;  // of layers before
   float decay, beta;
 };
 
@@ -55,9 +61,13 @@ struct Shared {
   alignas(16) char rows[kMostHidden + kMostEmbd][kSuperBytes];
   float squares[kMostEmbd];  // of the residual
   float sums[kOutSums + kUpSums][kTileRows];
-  unsigned counters[kCounters];
+  std::uint64_t tiles[kCounters];   // all sums of a tile, or of a group, are there
+  unsigned rounds[kCounters];       // how often they were
   float mine[kMostOut][kTileRows];  // of the residual
   Mixer mixer;
+  Log logged;                 // the layer's ...
+  std::uint64_t logged_here;  // ... is there
+  unsigned logs;              // so many were asked for
 };
 static_assert(kMostMixed <= kMostHidden && kMostIn <= kMostUp);
 
@@ -113,6 +123,15 @@ __device__ __forceinline__ void leave_layer(int i, int lane) {
   if (lane == 0) run::arrive(shared_address(&shared()->left[i % kLayersAhead]));
 }
 
+// One lane of the warp, which the compiler knows to be one: a copy's addresses have to be the
+// warp's, and of several lanes it would take one after the other.
+__device__ __forceinline__ bool elected() {
+  unsigned one;
+  asm volatile("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}"
+               : "=r"(one));
+  return one != 0;
+}
+
 class Feeder {
  public:
   __device__ Feeder(const Args& args, int lane) : args_(args), lane_(lane) {}
@@ -139,71 +158,90 @@ class Feeder {
 
   __device__ __forceinline__ void feed(int i) {
     const LayerPlace place(i);
-    const int end = place.schedule().n, described = min(kDescribeAt, end - 1);
-    // What each lane copies is found out ahead of the waits: an entry should be asked for as soon
-    // as they end.
-    Copy next = copy_of(place, 0);
+    const int last = place.schedule().n - 1, described = min(kDescribeAt, last);
+    Entry next(place, 0);
 #pragma unroll 1
-    for (int at = 0; at < end; ++at) {
-      const Copy now = next;
-      if (at + 1 < end) next = copy_of(place, at + 1);
-      const int start = reserve(now.all);
-      const std::uint32_t barrier = shared_address(&shared()->full[issued_ % kSlots]);
-      // Bytes may come ahead of what is expected: the arrival is what the barrier waits for.
-      if (now.bytes > 0) copy_once(address_of(start + now.to), now.from, now.bytes, barrier);
-      if (lane_ == 0) barrier_expect(barrier, now.all);
-      ++issued_;
-      __syncwarp();  // lanes read what others have noted of entries: none is to be far ahead
+    for (int at = 0; at <= last; ++at) {
+      const Entry now = next;
+      next = Entry(place, min(at + 1, last));  // its reads end while this one waits
+      feed(now);
       if (at == described && i + 1 < args_.run.n_layers) describe(i + 1);
     }
   }
 
  private:
-  // A lane's plane of an entry.
-  struct Copy {
-    const std::byte* from;
-    int bytes, to, all;
+  // An entry, and where its matrix's planes lie.
+  struct Entry {
+    Feed of;
+    ulonglong2 low, high;
+    __device__ __forceinline__ Entry(const LayerPlace& place, int index)
+        : of(std::bit_cast<Feed>(
+              run::load_shared<uint4>(shared_address(place.schedule().feed + index)))) {
+      const std::uint32_t planes = shared_address(place.layer().planes[of.matrix]);
+      low = run::load_shared<ulonglong2>(planes), high = run::load_shared<ulonglong2>(planes + 16);
+    }
+    __device__ __forceinline__ int bytes() const { return static_cast<int>(of.bytes); }
   };
-  __device__ __forceinline__ Copy copy_of(const LayerPlace& place, int index) const {
-    const Feed f = place.schedule().feed[index];
-    const bool six = f.six != 0;
-    const int plane = lane_ < (six ? 4 : 3) ? lane_ : 0;
-    // A super-block's bytes, and those of the planes before.
-    const int of_six = plane == 0 ? 2048 : plane == 1 ? 1024 : plane == 2 ? 256 : 32;
-    const int before_six = plane == 0 ? 0 : plane == 1 ? 2048 : plane == 2 ? 3072 : 3328;
-    const int of_four = plane == 0 ? 2048 : plane == 1 ? 256 : 64;
-    const int before_four = plane == 0 ? 0 : plane == 1 ? 2048 : 2304;
-    const int each = six ? of_six : of_four;
-    const auto data = place.layer().planes[f.matrix][plane];
-    return {reinterpret_cast<const std::byte*>(data + std::uint64_t{f.at} *
-                                                          static_cast<unsigned>(each)),
-            plane == lane_ ? each * f.supers : 0, f.supers * (six ? before_six : before_four),
-            static_cast<int>(f.bytes)};
-  }
 
-  // Room for the next entry, in one piece: what is left at the ring's end stays empty.
-  __device__ __forceinline__ int reserve(int bytes) {
+  // Few instructions: they are what an entry takes, and stages begin with small ones.
+  __device__ __forceinline__ void feed(const Entry& e) {
     Shared* s = shared();
-    int need = bytes, start = head_;
-    if (start + bytes > kRingBytes) need += kRingBytes - start, start = 0;
-    while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) {
-      after_others();
-      const unsigned slot = freed_ % kSlots;
-      await_barrier(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
-      used_ -= s->kept[slot];
-      ++freed_;
+    const unsigned before = issued_ - kUnderWay, slot = issued_ % kSlots;
+    const std::uint32_t under_way = shared_address(&s->full[before % kSlots]);
+    // For the first entries there is none, and the round before a barrier's first one has ended.
+    const bool here = run::barrier_passed(under_way, (before / kSlots) & 1);
+    // Room in one piece: what is left at the ring's end stays empty.
+    int need = e.bytes(), start = head_;
+    if (start + e.bytes() > kRingBytes) need += kRingBytes - start, start = 0;
+    while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) free_one();
+    used_ += need, head_ = start + e.bytes();
+    s->offset[slot] = start, s->kept[slot] = need;
+    if (!here) await_others(under_way, (before / kSlots) & 1);
+    const std::uint32_t full = shared_address(&s->full[slot]), to = address_of(start);
+    if (elected()) {
+      barrier_expect(full, e.bytes());
+      if (e.of.six != 0)
+        copy_six(e, to, full);
+      else
+        copy_four(e, to, full);
     }
-    if (issued_ >= kUnderWay) {
-      const unsigned before = issued_ - kUnderWay;
-      await_barrier(shared_address(&s->full[before % kSlots]), (before / kSlots) & 1);
-    }
-    // Of one lane, which alone tells readers that the entry is there.
-    if (lane_ == 0) s->offset[issued_ % kSlots] = start, s->kept[issued_ % kSlots] = need;
-    used_ += need;
-    head_ = start + bytes;
-    return start;
+    ++issued_;
+  }
+  template <unsigned kEach, unsigned kBefore>
+  static __device__ __forceinline__ void copy_plane(const Entry& e, unsigned long long plane,
+                                                    std::uint32_t to, std::uint32_t full) {
+    copy_once(to + e.of.supers * kBefore,
+              reinterpret_cast<const std::byte*>(plane + std::uint64_t{e.of.at} * kEach),
+              static_cast<int>(e.of.supers * kEach), full);
+  }
+  static __device__ __forceinline__ void copy_four(const Entry& e, std::uint32_t to,
+                                                   std::uint32_t full) {
+    copy_plane<2048, 0>(e, e.low.x, to, full);
+    copy_plane<256, 2048>(e, e.low.y, to, full);
+    copy_plane<64, 2304>(e, e.high.x, to, full);
+  }
+  static __device__ __forceinline__ void copy_six(const Entry& e, std::uint32_t to,
+                                                  std::uint32_t full) {
+    copy_plane<2048, 0>(e, e.low.x, to, full);
+    copy_plane<1024, 2048>(e, e.low.y, to, full);
+    copy_plane<256, 3072>(e, e.high.x, to, full);
+    copy_plane<32, 3328>(e, e.high.y, to, full);
   }
 
+  // The oldest entry's room, when all have read it.
+  __device__ __forceinline__ void free_one() {
+    Shared* s = shared();
+    const unsigned slot = freed_ % kSlots;
+    const int kept = s->kept[slot];
+    await_others(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
+    used_ -= kept;
+    ++freed_;
+  }
+  __device__ __forceinline__ void await_others(std::uint32_t barrier, unsigned phase) {
+    if (run::barrier_passed(barrier, phase)) return;
+    after_others();
+    run::await_barrier_long(barrier, phase);
+  }
   // What waits for readers must not lose patience while they wait for the kernels before this one.
   __device__ __forceinline__ void after_others() {
     if (others_done_) return;
