@@ -172,7 +172,7 @@ PostsLayout posts_layout(const ModelSpec& spec, const ShardLayout& shard);
 inline constexpr int kMostChanges = 512;
 
 // Batches on their way at the same time, each with its inputs.
-inline constexpr int kInputBlocks = 4;
+inline constexpr int kInputBlocks = 5;
 
 // Sizes in elements; R = max_rows, E = n_embd, S = slots, X = n_expert.
 struct Scratch {

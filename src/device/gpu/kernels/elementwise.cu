@@ -49,6 +49,9 @@ __global__ void __launch_bounds__(kThreads)
   chain_trigger();
 }
 
+// A row by several blocks, of whose warps each has one tile: what they read is not there sooner than
+// memory answers, which one after the other would be many times.
+constexpr int kTilesABlock = kThreads / kWarp;
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const TESSERA_GRID_CONSTANT Planes w, const std::int32_t* tokens,
                  const std::int32_t* chosen, float factor, float* out) {
@@ -59,7 +62,8 @@ __global__ void __launch_bounds__(kThreads)
   float* row = out + static_cast<std::int64_t>(blockIdx.x) * w.cols;
   if (w.col_tiles == 0) {
     const std::int64_t at = static_cast<std::int64_t>(token) * w.cols;
-    for (int c = static_cast<int>(threadIdx.x); c < w.cols; c += kThreads) {
+    const int first = static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x);
+    for (int c = first; c < w.cols; c += kThreads * static_cast<int>(gridDim.y)) {
       float v;
       if (w.type == BlockType::F32)
         v = reinterpret_cast<const float*>(w.data)[at + c];
@@ -71,7 +75,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
-  for (int tile = warp; tile < w.col_tiles; tile += kThreads / kWarp) {
+  if (const int tile = static_cast<int>(blockIdx.y) * kTilesABlock + warp; tile < w.col_tiles) {
 #define TESSERA_EMBED(TYPE) embed_tile<TYPE>(w, token, tile, lane, factor, row)
     TESSERA_GPU_FOR_TYPE(w.type, TESSERA_EMBED)
 #undef TESSERA_EMBED
@@ -129,8 +133,12 @@ GpuError copy_words(const Launch& launch, const std::int32_t* from, std::int32_t
 }
 
 GpuError embed(const Launch& launch, const EmbedArgs& args) {
-  return launch_kernel(launch, embed_kernel, dim3(static_cast<unsigned>(args.rows)), dim3(kThreads),
-                       0, planes_of(args.table), args.tokens, args.chosen, args.scale, args.out);
+  const Planes table = planes_of(args.table);
+  const int tiles = (table.cols + kTileCols - 1) / kTileCols;
+  const dim3 blocks(static_cast<unsigned>(args.rows),
+                    static_cast<unsigned>((tiles + kTilesABlock - 1) / kTilesABlock));
+  return launch_kernel(launch, embed_kernel, blocks, dim3(kThreads), 0, table, args.tokens,
+                       args.chosen, args.scale, args.out);
 }
 
 GpuError rope_tables(const Launch& launch, const RopeTableArgs& args) {

@@ -84,16 +84,20 @@ Result<StepInputs> StepInputs::create(std::int64_t block_bytes, double wait_seco
   for (Block& block : inputs.blocks_) {
     TESSERA_ASSIGN(block.memory, PinnedBuffer::allocate(block_bytes, "step inputs"));
     std::memset(block.memory.as<>(), 0, static_cast<std::size_t>(block_bytes));
-    TESSERA_ASSIGN(block.sent, Event::create());
+    TESSERA_ASSIGN(block.done, Event::create());
   }
   return inputs;
 }
 
 Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Scratch& scratch,
                         const Launch& launch) {
-  Block& block = blocks_[next_];
-  next_ = (next_ + 1) % blocks_.size();
-  TESSERA_TRY(wait_for(block.sent, wait_seconds_, "a step"));
+  // Behind all of the step before: between a step's own kernels an event would keep each from
+  // beginning while the one before ends.
+  if (step_ != 0)
+    TESSERA_TRY(status_of(GPU(EventRecord)(blocks_[last_].done.get(), launch.stream), "a step"));
+  last_ = (last_ + 1) % blocks_.size();
+  Block& block = blocks_[last_];
+  TESSERA_TRY(wait_for(block.done, wait_seconds_, "a step"));
   auto* memory = block.memory.as<std::int32_t>();
   const auto at = [&](const std::int32_t* place) { return memory + (place - scratch.tokens); };
   constexpr std::int32_t kLast = std::numeric_limits<std::int32_t>::max() - 1;
@@ -111,15 +115,12 @@ Status StepInputs::send(const BatchView& batch, const StepShape& shape, const Sc
     TESSERA_TRY(send_changes(batch.choices, scratch, launch.stream,
                              reinterpret_cast<LogitChange*>(memory + scratch.input_ints)));
   }
-  if (batch.rows() <= kDecodeRows && ints <= kFewInts) {
-    TESSERA_TRY(status_of(copy_words(launch, memory, scratch.tokens, ints), "step inputs"));
-  } else {
-    TESSERA_TRY(status_of(
-        GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
-                         GPU(MemcpyHostToDevice), launch.stream),
-        "step inputs"));
-  }
-  return status_of(GPU(EventRecord)(block.sent.get(), launch.stream), "step inputs");
+  if (batch.rows() <= kDecodeRows && ints <= kFewInts)
+    return status_of(copy_words(launch, memory, scratch.tokens, ints), "step inputs");
+  return status_of(
+      GPU(MemcpyAsync)(scratch.tokens, memory, static_cast<std::size_t>(ints) * sizeof(*memory),
+                       GPU(MemcpyHostToDevice), launch.stream),
+      "step inputs");
 }
 
 // Rising by id within a row, those of one id in their order.

@@ -29,7 +29,7 @@ class StepInputs {
  private:
   struct Block {
     PinnedBuffer memory;
-    Event sent;
+    Event done;  // the step that it was for
   };
 
   Status send_changes(const TokenChoices& choices, const Scratch& scratch, GpuStream stream,
@@ -37,7 +37,7 @@ class StepInputs {
 
   double wait_seconds_ = 0;
   std::array<Block, kInputBlocks> blocks_;
-  std::size_t next_ = 0;
+  std::size_t last_ = 0;  // the last one's block
   std::int32_t step_ = 0;
 };
 
