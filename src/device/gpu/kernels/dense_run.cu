@@ -24,16 +24,30 @@ __device__ __forceinline__ float sum_of(int sum, int turns, int row) {
   for (int i = 0; i < turns; ++i) all += at[i][row];
   return all;
 }
-// Each half of the columns by itself, as blocks of a team would have them.
+// Each half of the columns by itself, as blocks of a team would have them. The first one's sums are
+// the lower lanes', the second one's the upper lanes', a row each.
+struct Halves {
+  float first, second;  // of the lower lanes
+  __device__ __forceinline__ Halves(int sum, int turns, int lane)
+      : first(sum_of(sum + lane / kTileRows * (turns / 2), turns / 2, lane % kTileRows)),
+        second(shuffle_xor(first, kTileRows)) {}
+};
 __device__ __forceinline__ float total_of(int sum, int turns, int row) {
   const float first = sum_of(sum, turns / 2, row);
   return first + sum_of(sum + turns / 2, turns / 2, row);
 }
 // 1 / rms of the residual.
 static __device__ __noinline__ float residual_factor(int supers, float eps) {
+  constexpr int kFours = kMostEmbd / 4;
+  static_assert(kMostEmbd % 4 == 0 && kLeastSupers % 4 == 0);
+  const auto* squares = reinterpret_cast<const float4*>(shared()->squares);
+  float4 v[kFours];
+#pragma unroll
+  for (int i = 0; i < kFours; ++i) v[i] = squares[i];
   float sum = 0;
-#pragma unroll 4
-  for (int i = 0; i < supers; ++i) sum += shared()->squares[i];
+#pragma unroll
+  for (int i = 0; i < kFours; ++i)
+    if (4 * i < supers) sum = sum + v[i].x + v[i].y + v[i].z + v[i].w;
   return inverse_root(sum / static_cast<float>(supers * kSuperCols) + eps);
 }
 
@@ -43,32 +57,30 @@ struct Tile {
 };
 
 __device__ __forceinline__ void end_in(const Layer& l, const Tile& t, int embd, int lane) {
+  const int turns = embd / kTogether;
+  const Halves sums(kOutSums + t.local * turns, turns, lane);
   const float factor = residual_factor(embd, l.eps);
   if (lane >= kTileRows) return;
-  const int turns = embd / kTogether;
-  const float value = __fmul_rn(total_of(kOutSums + t.local * turns, turns, lane), factor);
-  run::pass_value(values(kAt.in) + t.tile * kTileRows + lane, value, t.number);
+  run::pass_value(values(kAt.in) + t.tile * kTileRows + lane,
+                  __fmul_rn(sums.first + sums.second, factor), t.number);
 }
 __device__ __forceinline__ void end_residual(const Tile& t, int supers, bool stores, int lane) {
-  // Lanes of the lower half have the first half's columns, those of the upper one the second's.
-  const int turns = supers / kTogether / 2, row = lane % kTileRows;
-  const bool second = lane >= kTileRows;
-  const float half = sum_of((t.local * 2 + (second ? 1 : 0)) * turns, turns, row);
-  const float other = shuffle_xor(half, kTileRows);
-  if (second) return;
-  Value* passed = values(kAt.halves) + t.tile % kBlocks * kTileRows + row;
+  const int turns = supers / kTogether;
+  Halves sums(t.local * turns, turns, lane);
+  if (lane >= kTileRows) return;
+  Value* other = values(kAt.halves) + t.tile % kBlocks * kTileRows + lane;
   if (t.columns == kFirstHalf) {
-    run::pass_value(passed, half, t.number);
+    run::pass_value(other, sums.first, t.number);
     return;
   }
-  const float first = t.columns == kSecondHalf ? run::await_value(passed, t.number) : half;
-  float& mine = shared()->mine[t.local][row];
-  mine = first + other + mine;
-  const int column = t.tile * kTileRows + row;
+  if (t.columns == kSecondHalf) sums.first = run::await_value(other, t.number);
+  const int row = t.tile * kTileRows + lane;
+  float& mine = shared()->mine[t.local][lane];
+  mine = sums.first + sums.second + mine;
   run::pass_value(values(t.stage == kOut ? kAt.middle : kAt.residual) +
-                      run::row_place(static_cast<unsigned>(column)),
+                      run::row_place(static_cast<unsigned>(row)),
                   mine, t.number);
-  if (stores) shared()->hidden[column] = mine;
+  if (stores) shared()->hidden[row] = mine;
 }
 __device__ __forceinline__ void end_up(const Layer& l, const Shape& of, const Tile& t, int lane) {
   const int turns = of.embd / kTogether;

@@ -61,7 +61,7 @@ inline constexpr int kTileArrivals = 64;
 static_assert(kMostHidden / kTogether <= kTileArrivals &&
               4 * kMostEmbd / kTogether <= kTileArrivals);
 // Tiles whose first part goes ahead.
-inline constexpr int kInAhead = 6, kUpAhead = 10;
+inline constexpr int kInAhead = 6, kUpAhead = 13;
 
 enum Stage : std::uint8_t { kIn, kOut, kUp, kDown };
 // Of a tile of the residual: what the block has of its columns.

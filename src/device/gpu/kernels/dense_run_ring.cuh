@@ -59,7 +59,7 @@ struct Shared {
   Log* log;
   // Rounded: the mixer's columns or the FFN's, before which attention is there, then the residual.
   alignas(16) char rows[kMostHidden + kMostEmbd][kSuperBytes];
-  float squares[kMostEmbd];  // of the residual
+  alignas(16) float squares[kMostEmbd];  // of the residual
   float sums[kOutSums + kUpSums][kTileRows];
   std::uint64_t tiles[kCounters];   // all sums of a tile, or of a group, are there
   unsigned rounds[kCounters];       // how often they were
