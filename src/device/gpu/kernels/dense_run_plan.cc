@@ -130,11 +130,9 @@ class ScheduleWriter {
     return tiles;
   }
   void mix_out() {
-    const int half = shape_.mixed / 2;
-    for (const Tile& t : residual(kOut, kOutMatrix, layer_.out.outputs[0].w, shape_.mixed)) {
-      add(t, 0, half, kPartOut, 0);
-      add(t, half, shape_.mixed, kPartOut + 1, 0);
-    }
+    for (const Tile& t : residual(kOut, kOutMatrix, layer_.out.outputs[0].w, shape_.mixed))
+      for (int at = 0; at < shape_.mixed; at += kOutPart)
+        add(t, at, std::min(at + kOutPart, shape_.mixed), kPartOut + at / kOutPart, 0);
   }
   void up() {
     const DenseArgs& d = layer_.ffn.dense;
@@ -227,9 +225,12 @@ Shape shape_of(const RunLayer& l) {
     s.arrivals[part] = first_part(part, s.embd);
     s.arrivals[part + 1] = s.embd - first_part(part, s.embd);
   }
-  s.arrivals[kPartOut] = s.arrivals[kPartOut + 1] = s.mixed / 2;
-  for (int at = 0, part = kPartDown; at < s.hidden; at += kDownPart, ++part)
-    s.arrivals[part] = std::min(kDownPart, s.hidden - at);
+  const auto parts = [&s](int part, int each, int supers) {
+    for (int at = 0; at < supers; at += each, ++part)
+      s.arrivals[part] = std::min(each, supers - at);
+  };
+  parts(kPartOut, kOutPart, s.mixed);
+  parts(kPartDown, kDownPart, s.hidden);
   return s;
 }
 

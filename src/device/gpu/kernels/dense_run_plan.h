@@ -69,8 +69,12 @@ enum Columns : std::uint8_t { kAllColumns, kFirstHalf, kSecondHalf };
 enum MatrixIndex : std::uint8_t { kIn0, kIn1, kIn2, kOutMatrix, kGate, kUpMatrix, kDownMatrix };
 inline constexpr int kMatrices = 7;
 
-// Parts of the stages' rows. Of the last stage as many as there are, of kDownPart super-blocks.
-inline constexpr int kPartIn = 0, kPartOut = 2, kPartUp = 4, kPartDown = 6, kDownPart = 12;
+// Parts of the stages' rows. Of the residual two; of the mixer's columns and the FFN's as many as
+// there are, the former small, since products wait for them with nothing else to do: a part is what
+// the row warps round in one turn.
+inline constexpr int kOutPart = kRowWarps, kDownPart = 12;
+inline constexpr int kPartIn = 0, kPartUp = 2, kPartOut = 4;
+inline constexpr int kPartDown = kPartOut + (kMostMixed + kOutPart - 1) / kOutPart;
 inline constexpr int kPartsOfRows = kPartDown + (kMostHidden + kDownPart - 1) / kDownPart;
 // The super-blocks of the residual's first part: what blocks make in their first two tiles (in), or
 // in the first one, behind which the next is soon there (gate and up).

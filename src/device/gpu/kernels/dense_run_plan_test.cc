@@ -215,9 +215,9 @@ TEST_P(DenseRunPlan, WaitsForPartsThatCome) {
     for (int i = from; i < to; ++i) n += shape.arrivals[i];
     return n;
   };
-  EXPECT_EQ(sum(kPartIn, kPartOut), shape.embd);
-  EXPECT_EQ(sum(kPartOut, kPartUp), shape.mixed);
-  EXPECT_EQ(sum(kPartUp, kPartDown), shape.embd);
+  EXPECT_EQ(sum(kPartIn, kPartUp), shape.embd);
+  EXPECT_EQ(sum(kPartUp, kPartOut), shape.embd);
+  EXPECT_EQ(sum(kPartOut, kPartDown), shape.mixed);
   EXPECT_EQ(sum(kPartDown, kPartsOfRows), shape.hidden);
   for (int block = 0; block < kBlocks; ++block) {
     const Schedule& s = plans_.schedule(0, block);

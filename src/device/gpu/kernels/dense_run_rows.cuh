@@ -79,7 +79,7 @@ __device__ __forceinline__ void take_records(const Record* from, int n, int part
 static __device__ __noinline__ void take_heads(int layer) {
   const Layer& l = LayerPlace(layer).layer();
   const int n = shared()->shape.mixed;
-  take_records(records(kAt.heads), n, kPartOut, n / 2, l.attends == 0, l.head_eps,
+  take_records(records(kAt.heads), n, kPartOut, kOutPart, l.attends == 0, l.head_eps,
                number_of(layer));
 }
 // The FFN's columns: groups, then those that are passed as they are.
