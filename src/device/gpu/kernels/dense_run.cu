@@ -10,8 +10,6 @@ namespace tessera::gpu {
 namespace dense_run {
 namespace {
 
-static_assert(kSharedBytes <= 227 * 1024);
-
 #ifdef TESSERA_GPU_WGMMA
 
 // --- What a tile's sums come to ---
@@ -224,6 +222,7 @@ __device__ __forceinline__ void init(const Args& args) {
   for (std::uint64_t& barrier : s->mixer.begun) barrier_init(shared_address(&barrier), 1);
   s->mixer.steps = 0;
   barriers_ready();
+  // There: what stands between this kernel and the one that brings inputs has waited for it.
   s->sequence = args.run.sequences[0];
   s->passed = args.run.passed, s->hidden = args.run.hidden;
   s->log = reinterpret_cast<Log*>(args.run.log);

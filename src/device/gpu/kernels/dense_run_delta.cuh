@@ -34,7 +34,8 @@ __device__ __forceinline__ void prefetch_channels(const Layer& l, const HalfHead
   prefetch_lines(row + keys + at.key_head * kDim, kBytes, thread);
   prefetch_lines(row + 2 * keys + at.head * kDim, kBytes, thread);
 }
-// To L2: memory has a queue of weights in front of what is asked for when it is needed.
+// To L2, and the log to shared memory: memory has a queue of weights in front of what is asked for
+// when it is needed.
 __device__ __forceinline__ void ask_for_state(const Layer& l, int thread) {
   Shared* s = shared();
   const HalfHead at(l);

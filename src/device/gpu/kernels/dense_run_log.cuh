@@ -65,14 +65,4 @@ struct State {
   }
 };
 
-// The first `n` of the block's steps to shared memory, by its first 256 threads.
-__device__ __forceinline__ void bring_log(const Log* log, int n, LoggedStep* to) {
-  const auto* from = reinterpret_cast<const float4*>(log);
-  static_assert(sizeof(LoggedStep) % sizeof(float4) == 0);
-#pragma unroll 2
-  for (int i = static_cast<int>(threadIdx.x);
-       i < n * static_cast<int>(sizeof(LoggedStep) / sizeof(float4)); i += kRowWarps * kWarp)
-    reinterpret_cast<float4*>(to)[i] = from[i];
-}
-
 }  // namespace tessera::gpu::dense_run

@@ -156,8 +156,8 @@ class ScheduleWriter {
       pair(tile, static_cast<int>(tiles.size()), 2 * sums);
     by_parts(tiles, kUpAhead, kPartUp);
   }
-  // Of the first two tiles, which all blocks have and `in` begins with, the parts that the rounds
-  // but the last of gate and up make go ahead.
+  // Of the first two tiles, with which `in` begins, the parts that the rounds but the last of gate
+  // and up make go ahead.
   void down() {
     const std::vector<Tile> tiles =
         residual(kDown, kDownMatrix, layer_.ffn.dense.down, shape_.hidden);

@@ -69,10 +69,13 @@ struct Shared {
   std::uint64_t logged_here;  // ... is there
   unsigned logs;              // so many were asked for
 };
-static_assert(kMostMixed <= kMostHidden && kMostIn <= kMostUp);
+static_assert(kMostMixed <= kMostHidden);
 
 inline constexpr int kRingBytes = (227 * 1024 - static_cast<int>(sizeof(Shared))) / 128 * 128;
 inline constexpr int kSharedBytes = kRingBytes + static_cast<int>(sizeof(Shared));
+// An empty ring has room for any entry, wherever it begins.
+static_assert(kRingBytes >= 2 * kMostFour * run::super_bytes(BlockType::Q4_K) &&
+              kRingBytes >= 2 * kMostSix * run::super_bytes(BlockType::Q6_K));
 
 #ifdef TESSERA_GPU_WGMMA
 
@@ -81,8 +84,8 @@ using run::address_of, run::await_barrier, run::copy_once, run::offset_of, run::
 __device__ __forceinline__ Shared* shared() {
   return reinterpret_cast<Shared*>(run::shared_bytes() + kRingBytes);
 }
-// What mixers have in the place of their columns: whoever knows that the row in is there knows that
-// no product reads what was before it.
+// What attention has in the place of the mixer's columns: whoever knows that the row in is there
+// knows that no product reads what was before it.
 template <typename T>
 __device__ __forceinline__ T& room() {
   static_assert(sizeof(T) <= std::size_t{kMostHidden} * kSuperBytes);
@@ -196,7 +199,7 @@ class Feeder {
     while (used_ + need > kRingBytes || issued_ - freed_ >= kSlots) free_one();
     used_ += need, head_ = start + e.bytes();
     s->offset[slot] = start, s->kept[slot] = need;
-    if (!here) await_others(under_way, (before / kSlots) & 1);
+    if (!here) run::await_barrier_long(under_way, (before / kSlots) & 1);
     const std::uint32_t full = shared_address(&s->full[slot]), to = address_of(start);
     if (elected()) {
       barrier_expect(full, e.bytes());
@@ -233,14 +236,13 @@ class Feeder {
     Shared* s = shared();
     const unsigned slot = freed_ % kSlots;
     const int kept = s->kept[slot];
-    await_others(shared_address(&s->empty[slot]), (freed_ / kSlots) & 1);
+    const std::uint32_t empty = shared_address(&s->empty[slot]);
+    if (const unsigned phase = (freed_ / kSlots) & 1; !run::barrier_passed(empty, phase)) {
+      after_others();
+      run::await_barrier_long(empty, phase);
+    }
     used_ -= kept;
     ++freed_;
-  }
-  __device__ __forceinline__ void await_others(std::uint32_t barrier, unsigned phase) {
-    if (run::barrier_passed(barrier, phase)) return;
-    after_others();
-    run::await_barrier_long(barrier, phase);
   }
   // What waits for readers must not lose patience while they wait for the kernels before this one.
   __device__ __forceinline__ void after_others() {

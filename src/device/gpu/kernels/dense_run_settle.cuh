@@ -7,6 +7,16 @@
 namespace tessera::gpu::dense_run {
 namespace {
 
+// The first `n` of the block's steps.
+__device__ __forceinline__ void bring_log(const Log* log, int n, LoggedStep* to) {
+  const auto* from = reinterpret_cast<const float4*>(log);
+  static_assert(sizeof(LoggedStep) % sizeof(float4) == 0);
+#pragma unroll 2
+  for (int i = static_cast<int>(threadIdx.x);
+       i < n * static_cast<int>(sizeof(LoggedStep) / sizeof(float4)); i += kRowWarps * kWarp)
+    reinterpret_cast<float4*>(to)[i] = from[i];
+}
+
 __global__ void __launch_bounds__(kRowWarps* kWarp)
     settle_kernel(const Layer* layers, Log* logs, int slot) {
   __shared__ LoggedStep again[kMostLogged];

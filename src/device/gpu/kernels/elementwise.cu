@@ -1,5 +1,5 @@
-// Embedding rows, rotary tables, residual sums, logit caps, a step's inputs. None moves more than a
-// few rows: their floor is the launch.
+// Embedding rows, rotary tables, residual sums, logit caps, a step's inputs. Most move a few rows:
+// their floor is the launch.
 #include <algorithm>
 
 #include "device/gpu/kernels/dot.cuh"
@@ -49,8 +49,8 @@ __global__ void __launch_bounds__(kThreads)
   chain_trigger();
 }
 
-// A row by several blocks, of whose warps each has one tile: what they read is not there sooner than
-// memory answers, which one after the other would be many times.
+// A row by several blocks, of whose warps each has one tile: memory answers once, and not as often
+// as a warp has tiles.
 constexpr int kTilesABlock = kThreads / kWarp;
 __global__ void __launch_bounds__(kThreads)
     embed_kernel(const TESSERA_GRID_CONSTANT Planes w, const std::int32_t* tokens,
