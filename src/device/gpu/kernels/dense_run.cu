@@ -22,14 +22,16 @@ __device__ __forceinline__ float sum_of(int sum, int turns, int row) {
   for (int i = 0; i < turns; ++i) all += at[i][row];
   return all;
 }
-// Each half of the columns by itself, as blocks of a team would have them. The first one's sums are
-// the lower lanes', the second one's the upper lanes', a row each.
+// Each half of the columns by itself, as blocks of a team would have them: the first one's sums by
+// the lower lanes, the second one's by the upper lanes, a row each. Of a half that the block does
+// not have, what stands there, which nobody takes.
 struct Halves {
   float first, second;  // of the lower lanes
   __device__ __forceinline__ Halves(int sum, int turns, int lane)
       : first(sum_of(sum + lane / kTileRows * (turns / 2), turns / 2, lane % kTileRows)),
         second(shuffle_xor(first, kTileRows)) {}
 };
+// The same by one lane, where all have a row.
 __device__ __forceinline__ float total_of(int sum, int turns, int row) {
   const float first = sum_of(sum, turns / 2, row);
   return first + sum_of(sum + turns / 2, turns / 2, row);
@@ -159,6 +161,8 @@ __device__ __forceinline__ void sum_there(const Work& work, int arrivals, int la
                  "r"(arrivals)
                  : "memory");
 }
+// Who ends the next layer's tile reads the round: that layer's rows are made of what was passed
+// behind this.
 __device__ __forceinline__ void await_tile(const Work& work, int lane) {
   const unsigned round = shared()->rounds[work.counter];
   await_barrier(shared_address(&shared()->tiles[work.counter]), round & 1);

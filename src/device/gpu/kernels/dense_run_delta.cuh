@@ -21,10 +21,6 @@ __device__ __forceinline__ bool steps_head(const Layer& l) {
 
 // --- As a layer begins ---
 
-__device__ __forceinline__ void prefetch_lines(const void* at, int bytes, int thread) {
-  constexpr int kLine = 128;
-  if (thread * kLine < bytes) prefetch_line(static_cast<const char*>(at) + thread * kLine);
-}
 // The channels of the block's head of one of the rows of taps and of what was convolved before.
 __device__ __forceinline__ void prefetch_channels(const Layer& l, const HalfHead& at,
                                                   const float* row, int thread) {
@@ -36,18 +32,18 @@ __device__ __forceinline__ void prefetch_channels(const Layer& l, const HalfHead
 }
 // To L2, and the log to shared memory: memory has a queue of weights in front of what is asked for
 // when it is needed.
-__device__ __forceinline__ void ask_for_state(const Layer& l, int thread) {
+__device__ __forceinline__ void ask_ahead(const Layer& l, int thread) {
   Shared* s = shared();
   const HalfHead at(l);
   constexpr int kStateBytes = kHalf * kDim * static_cast<int>(sizeof(float));
-  static_assert(kStateBytes == 128 * kRowWarps * kWarp);
+  static_assert(kStateBytes == kLine * kRowWarps * kWarp);
   prefetch_lines(state_of(l, s->sequence.slot), kStateBytes, thread);
   for (int i = 0; i < 2; ++i) {
     const int each = (i == 0 ? l.alpha_type : l.beta_type) == BlockType::F32 ? 4 : 2;
     const int bytes = s->shape.embd * kSuperCols * each;
     prefetch_lines((i == 0 ? l.alpha : l.beta) + std::int64_t{at.head} * bytes, bytes, thread);
   }
-  constexpr int kLines = kDim * static_cast<int>(sizeof(float)) / 128;
+  constexpr int kLines = kDim * static_cast<int>(sizeof(float)) / kLine;
   if (const int row = thread / kLines; row < 2 * kTaps)
     prefetch_channels(l, at,
                       row < kTaps ? l.taps + row * l.channels

@@ -41,8 +41,7 @@ class ScheduleWriter {
   }
 
  private:
-  // Super-blocks [from, to) of a tile, of which all sums are `sums` and the first one's place
-  // `sum`.
+  // A tile, or the half of one that the block has.
   struct Tile {
     Stage stage;
     Piled of;
@@ -53,6 +52,7 @@ class ScheduleWriter {
     int begin() const { return columns == kSecondHalf ? supers / 2 : 0; }
     int end() const { return columns == kFirstHalf ? supers / 2 : supers; }
   };
+  // Super-blocks [from, to) of it, an even number, as entries of much the same size.
   void add(const Tile& t, int from, int to, int part, int row) {
     const bool six = t.of.w->type == BlockType::Q6_K;
     const int most = six ? kMostSix : kMostFour;

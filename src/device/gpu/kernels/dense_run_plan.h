@@ -47,14 +47,14 @@ inline constexpr int kMostOut = 3, kMostUp = 18, kMostIn = 18;
 // A warp's turn: super-blocks whose sum is one number, in every product of so many columns.
 inline constexpr int kTogether = 2;
 inline constexpr int kOutSums = kMostOut * (kMostHidden / kTogether);
-inline constexpr int kUpSums = kMostUp * (kMostEmbd / kTogether);
+inline constexpr int kUpSums = kMostUp * (kMostEmbd / kTogether);  // in's, too
+static_assert(kMostIn <= kMostUp);
 // An entry of the ring: so many super-blocks of a tile at most, of Q4_K and of Q6_K.
 inline constexpr int kMostFour = 12, kMostSix = 8;
 inline constexpr int kMostTurns = kMostFour / kTogether;  // of an entry
-// Counters of sums, a tile or a group each.
+// Barriers that count sums, of a tile or a group each.
 inline constexpr int kOutCounter = 0, kDownCounter = kMostOut, kUpCounter = 2 * kMostOut;
 inline constexpr int kInCounter = kUpCounter + kMostUp, kCounters = kInCounter + kMostIn;
-static_assert(kMostIn <= kMostUp);
 // Arrivals until all sums of a tile, or of a group, are there: the last one stands for those that
 // a tile of few lacks.
 inline constexpr int kTileArrivals = 64;
@@ -73,6 +73,7 @@ inline constexpr int kMatrices = 7;
 // there are, the former small, since products wait for them with nothing else to do: a part is what
 // the row warps round in one turn.
 inline constexpr int kOutPart = kRowWarps, kDownPart = 12;
+static_assert(kOutPart % kTogether == 0 && kDownPart % kTogether == 0);
 inline constexpr int kPartIn = 0, kPartUp = 2, kPartOut = 4;
 inline constexpr int kPartDown = kPartOut + (kMostMixed + kOutPart - 1) / kOutPart;
 inline constexpr int kPartsOfRows = kPartDown + (kMostHidden + kDownPart - 1) / kDownPart;
@@ -94,7 +95,7 @@ struct alignas(16) Work {
   std::uint16_t row;  // of the rounded super-blocks
   std::uint16_t sum;  // of the sums
   std::uint8_t stage, part;
-  std::uint8_t counter;  // of sums of a tile, or of a group, that are there
+  std::uint8_t counter;  // the barrier of its tile's, or group's, sums
   std::uint8_t ends;     // of a tile's last entry: the last turn's arrivals, else 0
   std::uint16_t tile;
   std::uint8_t local, six;  // which of the block's tiles

@@ -27,16 +27,17 @@ inline constexpr int kLayersAhead = 2;  // descriptions in shared memory
 // Entries of a layer behind which the next one's description is asked for: by then, the ring holds
 // none of the layer before.
 inline constexpr int kDescribeAt = 24;
-inline constexpr int kShares = 16;  // of the columns of plain rows (share_of())
+inline constexpr int kShares = 16;  // of the columns of plain rows (plain_share_of())
 
 // Of a delta net's half head.
 struct Mixer {
   alignas(16) float q[kDim], k[kDim], v[kHalf], mixed[kHalf];
   float gates[2][kShares];  // alpha's and beta's sums
-  // Of shares that one warp begins and another one ends: the lanes' sums, and that they are there.
+  // Of shares that one warp begins and another one ends, with 20 super-blocks every fourth: the
+  // lanes' sums, and that they are there.
   float lanes[kShares / 4][2][kWarp];
   std::uint64_t begun[kShares / 4];
-  unsigned steps;  // of layers before
+  unsigned steps;  // of delta nets before: the phase of `begun`
   float decay, beta;
 };
 
@@ -119,6 +120,11 @@ __device__ __forceinline__ void await_description(int i) {
 __device__ __forceinline__ void row_warps_sync() {
   static_assert(kRowWarps * kWarp == 256);
   asm volatile("bar.sync 1, 256;" ::: "memory");
+}
+// Into L2, a line a thread.
+inline constexpr int kLine = 128;
+__device__ __forceinline__ void prefetch_lines(const void* at, int bytes, int thread) {
+  if (thread * kLine < bytes) prefetch_line(static_cast<const char*>(at) + thread * kLine);
 }
 // The calling warp needs layer i no more.
 __device__ __forceinline__ void leave_layer(int i, int lane) {

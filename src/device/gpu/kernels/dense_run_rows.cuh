@@ -120,7 +120,7 @@ static __device__ __noinline__ void bring_layer(int n) {
   const int thread = static_cast<int>(threadIdx.x);
   prefetch_norms(l, thread);
   if (steps_head(l)) {
-    ask_for_state(l, thread);
+    ask_ahead(l, thread);
     take_residual<true>(n, kPartIn);
   } else {
     take_residual<false>(n, kPartIn);

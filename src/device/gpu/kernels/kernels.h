@@ -101,7 +101,7 @@ struct StepRows {
 
 // to[i] = from[i], of pinned host memory: where few numbers are on the way, sooner than a copy of
 // the driver's, and chained like any kernel. So the kernel directly behind may read `to` only after
-// chain_wait(); those behind that one may before.
+// chain_wait(); those behind that one may before, if that one triggers behind its own.
 GpuError copy_words(const Launch& launch, const std::int32_t* from, std::int32_t* to,
                     std::int64_t n);
 

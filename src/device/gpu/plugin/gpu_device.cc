@@ -249,8 +249,8 @@ Status GpuDevice::run_program(std::size_t calls, std::int32_t number) {
 
 Status GpuDevice::launch_program() {
   if (!options_.graphs || shape_.rows > kDecodeRows) return run_program(program_.size());
-  // Then there are fewer launches, the first of which begins while the step before ends; a graph's
-  // would wait for that.
+  // Then there are fewer launches, each of which begins while the one before ends, the step's
+  // inputs among them; a graph's first would wait for those.
   if (step_->all_in_runs(program_, shape_)) return run_program(program_.size(), inputs_->step());
   TESSERA_ASSIGN(Replay * replay, this->replay());
   if (!std::exchange(replay->ran, true)) return run_program(program_.size());

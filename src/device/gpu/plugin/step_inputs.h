@@ -29,7 +29,7 @@ class StepInputs {
  private:
   struct Block {
     PinnedBuffer memory;
-    Event done;  // the step that it was for
+    Event done;  // the step that it was for: recorded by the next send()
   };
 
   Status send_changes(const TokenChoices& choices, const Scratch& scratch, GpuStream stream,
