@@ -126,9 +126,7 @@ __device__ __forceinline__ float turn_sum(const Work& work, int turn, std::uint3
   const std::uint32_t part = shared_address(&shared()->parts[work.part]);
   const auto release = [&] {
     __syncwarp();
-    if (lane == 0)
-      asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(empty), "r"(arrivals)
-                   : "memory");
+    if (lane == 0) arrive(empty, arrivals);
   };
   RowSums sums;
   RawSuper raw[2];
@@ -155,11 +153,7 @@ __device__ __forceinline__ float turn_sum(const Work& work, int turn, std::uint3
 // others', which are about to come: the rest need not know.
 __device__ __forceinline__ void sum_there(const Work& work, int arrivals, int lane) {
   __syncwarp();
-  if (lane == 0)
-    asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(
-                     shared_address(&shared()->tiles[work.counter])),
-                 "r"(arrivals)
-                 : "memory");
+  if (lane == 0) arrive(shared_address(&shared()->tiles[work.counter]), arrivals);
 }
 // Who ends the next layer's tile reads the round: that layer's rows are made of what was passed
 // behind this.

@@ -126,6 +126,10 @@ inline constexpr int kLine = 128;
 __device__ __forceinline__ void prefetch_lines(const void* at, int bytes, int thread) {
   if (thread * kLine < bytes) prefetch_line(static_cast<const char*>(at) + thread * kLine);
 }
+__device__ __forceinline__ void arrive(std::uint32_t barrier, int arrivals) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(arrivals)
+               : "memory");
+}
 // The calling warp needs layer i no more.
 __device__ __forceinline__ void leave_layer(int i, int lane) {
   __syncwarp();
