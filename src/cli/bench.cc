@@ -25,7 +25,7 @@ struct BenchTest {
   BenchCase size;
   double bytes_per_token = 0.0;
   double operations_per_token = 0.0;  // of the layers' matrices
-  std::vector<double> rates{};        // tokens a second, rising
+  std::vector<double> rates{};        // tokens a second, run by run
   ExpertUse experts{};                // of one token, on average
 };
 
@@ -115,14 +115,22 @@ Status run_tests(BenchRun& run, const ExpertMetrics& experts, int repeat,
       test.experts.add(experts.totals(), share);
       test.experts.add(before, -share);
     }
-    std::sort(test.rates.begin(), test.rates.end());
   }
   return {};
 }
 
-double median(const std::vector<double>& sorted) {
-  const std::size_t middle = sorted.size() / 2;
-  return sorted.size() % 2 == 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
+struct Spread {
+  double min, median, max;
+};
+Spread spread(std::vector<double> rates) {
+  std::sort(rates.begin(), rates.end());
+  const std::size_t middle = rates.size() / 2;
+  return {rates.front(),
+          rates.size() % 2 == 1 ? rates[middle] : (rates[middle - 1] + rates[middle]) / 2,
+          rates.back()};
+}
+double median(const std::vector<double>& rates) {
+  return spread(rates).median;
 }
 
 // Whether all that computes is on this machine, so that what it can do is a measure of the tests.
@@ -168,13 +176,14 @@ Json per_token(const ExpertUse& use) {
 }
 
 Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& speed, int threads) {
-  const double bytes_per_s = median(test.rates) * test.bytes_per_token;
+  const Spread rates = spread(test.rates);
+  const double bytes_per_s = rates.median * test.bytes_per_token;
   Json json = {
       {"test", test.name},
       {"depth", test.size.depth},
       {"batch", test.size.batch},
       {"tokens_per_s",
-       {{"min", test.rates.front()}, {"median", median(test.rates)}, {"max", test.rates.back()}}},
+       {{"min", rates.min}, {"median", rates.median}, {"max", rates.max}, {"runs", test.rates}}},
       {"bytes_per_token", test.bytes_per_token},
       {"gb_per_s", bytes_per_s / 1e9}};
   if (all_here(plan)) {
@@ -185,7 +194,7 @@ Json test_json(const BenchTest& test, const Plan& plan, const MachineSpeed& spee
     const SpeedBound bound = predicted(plan, test);
     json["predicted"] = {{"tokens_per_s", bound.tokens_per_s},
                          {"bound", bound.bound},
-                         {"reached", median(test.rates) / bound.tokens_per_s}};
+                         {"reached", rates.median / bound.tokens_per_s}};
   }
   if (away(test)) json["experts_per_token"] = per_token(test.experts);
   json["machine"] = {{"threads", threads},
@@ -221,14 +230,15 @@ void print_table(const Plan& plan, const std::vector<BenchTest>& tests, const Ma
   print_out("{:<12}{:>8}{:>12}{:>22}{:>13}{:>10}{:>12}{:>10}\n", "test", "depth", "tokens/s",
             "min - max", "bytes/token", "GB/s", "of reading", "of int8");
   for (const BenchTest& test : tests) {
-    const double bytes_per_s = median(test.rates) * test.bytes_per_token;
-    print_out(
-        "{:<12}{:>8}{:>12.2f}{:>22}{:>13}{:>10.2f}{:>12}{:>10}\n", test.name, test.size.depth,
-        median(test.rates), fmt::format("{:.2f} - {:.2f}", test.rates.front(), test.rates.back()),
-        format_bytes(static_cast<std::int64_t>(test.bytes_per_token)), bytes_per_s / 1e9,
-        percent(bytes_per_s / speed.read_bytes_per_s),
-        test.prompt && speed.int8_op_per_s > 0.0 ? percent(int8_fraction(test, speed, threads))
-                                                 : "");
+    const Spread rates = spread(test.rates);
+    const double bytes_per_s = rates.median * test.bytes_per_token;
+    print_out("{:<12}{:>8}{:>12.2f}{:>22}{:>13}{:>10.2f}{:>12}{:>10}\n", test.name, test.size.depth,
+              rates.median, fmt::format("{:.2f} - {:.2f}", rates.min, rates.max),
+              format_bytes(static_cast<std::int64_t>(test.bytes_per_token)), bytes_per_s / 1e9,
+              percent(bytes_per_s / speed.read_bytes_per_s),
+              test.prompt && speed.int8_op_per_s > 0.0
+                  ? percent(int8_fraction(test, speed, threads))
+                  : "");
   }
 }
 

@@ -164,6 +164,7 @@ TEST(Bench, ReportsEveryTestBesideTheMachine) {
   EXPECT_EQ(got[3]["depth"], 32);
   for (const json& test : got) {
     for (const char* part : {"min", "median", "max"}) EXPECT_GT(test["tokens_per_s"][part], 0.0);
+    EXPECT_EQ(test["tokens_per_s"]["runs"].size(), 1u);
     EXPECT_GT(test["bytes_per_token"], 0.0);
     EXPECT_GT(test["gb_per_s"], 0.0);
     EXPECT_GT(test["fraction_of_measured_bandwidth"], 0.0);
