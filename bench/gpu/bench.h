@@ -2,6 +2,7 @@
 // time of a captured graph.
 #pragma once
 
+#include <chrono>
 #include <memory>
 
 #include "harness.h"
@@ -117,6 +118,38 @@ double median_us(
   (void)cudaGraphDestroy(graph);
   std::sort(times.begin(), times.end());
   return double(times[times.size() / 2]) * 1000;
+}
+
+// Mean microseconds of one replay while replays follow each other for `seconds`: what a card at its
+// limit of power does. Only the second half counts: it takes a while to get there.
+template <typename F>
+double lasting_us(GpuStream stream, F work, double seconds) {
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+  GPU_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  work();
+  GPU_OK(cudaStreamEndCapture(stream, &graph));
+  GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+  using Clock = std::chrono::steady_clock;
+  const auto since = [](Clock::time_point from) {
+    return std::chrono::duration<double>(Clock::now() - from).count();
+  };
+  const Clock::time_point begin = Clock::now();
+  Clock::time_point half = begin;
+  int replays = 0;
+  while (since(begin) < seconds) {
+    GPU_OK(cudaGraphLaunch(exec, stream));
+    GPU_OK(cudaGraphLaunch(exec, stream));
+    GPU_OK(cudaStreamSynchronize(stream));
+    if (2 * since(begin) < seconds)
+      half = Clock::now();
+    else
+      replays += 2;
+  }
+  const double us = since(half) * 1e6 / replays;
+  (void)cudaGraphExecDestroy(exec);
+  (void)cudaGraphDestroy(graph);
+  return us;
 }
 
 inline void print_reads(const char* name, int rows, double us, double bytes) {

@@ -84,7 +84,7 @@ class DenseBench {
       as_runs(more ? "delta nets as a run, Q6_K" : "delta nets as a run, Q4_K", s, of);
     }
     as_runs("all layers as a run", s, any);
-    for (const int context : {4095, 16383}) {
+    for (const int context : {63, 127, 4095, 16383}) {
       const Step behind(1, context, false);
       as_runs(("all, behind " + std::to_string(context)).c_str(), behind, any);
     }
@@ -92,6 +92,23 @@ class DenseBench {
     const double us = a_step(runs, [&] { head(1); });
     print_reads("whole step as a run", 1, us, bytes);
     std::printf("== dense decode, as runs: %.1f us a step, %.1f tokens/s\n", us, 1e6 / us);
+  }
+
+  // The same step for some seconds.
+  void decode_for_long() {
+    if (!has_dense_runs(runner_.launch)) return;
+    DenseRuns runs(calls_where(Step(1, 63, false), any), 64);
+    const double us = lasting_us(
+        runner_.launch.stream,
+        [&] {
+          for (int i = 0; i <= kMostLogged; ++i) {
+            runs.run(runner_.launch, true);
+            head(1);
+          }
+        },
+        3.0);
+    std::printf("== dense decode, as runs, for 3 s: %.1f us a step, %.1f tokens/s\n",
+                us / (kMostLogged + 1), 1e6 * (kMostLogged + 1) / us);
   }
 
   void prefill(int rows) {
@@ -227,6 +244,7 @@ void bench_dense(int layers, const char* what) {
   if (std::strchr(what, 'd') != nullptr)
     for (const int rows : {1, 8}) bench.decode(rows);
   if (std::strchr(what, 'r') != nullptr) bench.decode_as_runs();
+  if (std::strchr(what, 'l') != nullptr) bench.decode_for_long();
   if (std::strchr(what, 'p') != nullptr) bench.prefill(kMaxRows);
 }
 

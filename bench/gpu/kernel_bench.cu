@@ -5,7 +5,7 @@
 //   kernel_bench [layers [2]...[8]]           # decode of so many rows
 //   kernel_bench [layers m]                   # prompts of 1,024 and 2,048
 //   kernel_bench [layers [q][h][w]]           # of 512, 2,048, 4,096, whole: for a profiler
-//   kernel_bench [layers dense [d][p][s]]     # a dense model (dense_bench.cu)
+//   kernel_bench [layers dense [d][r][l][p][s]]  # a dense model (dense_bench.cu); l: for 3 s
 //   kernel_bench [1 t]                        # draws (choose_bench.cu)
 #include <cstring>
 
