@@ -7,6 +7,7 @@
 // Floor: the launch; 512 tokens of 2 heads of 256 are 1 MB a row.
 #include "device/gpu/kernels/attention_combine.cuh"
 #include "device/gpu/kernels/attention_heads.cuh"
+#include "device/gpu/kernels/attention_page.cuh"
 #include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/bulk_copy.cuh"
 
@@ -15,65 +16,9 @@ namespace {
 
 constexpr int kThreads = kSpanThreads, kWarps = kSpanWarps;
 static_assert(span_tokens(kFewSpans * kPageTokens) == kPageTokens, "a span is a page");
-static_assert(kWarps * 8 == kPageTokens, "a warp has the keys of eight tokens");
+static_assert(kWarps == kPageWarps);
 
 #ifdef TESSERA_GPU_WGMMA
-
-// A warp's part of a page: the keys of eight tokens, all of them, as score_eight() wants them, and
-// of all tokens the values of its columns, as ValueSum does.
-template <int kDim>
-struct PageRegisters {
-  using Sum = ValueSum<kDim, kWarps>;
-  uint4 keys[kDim / 32];
-  Values<Sum::kN> values[4][4];
-
-  // Of the tokens before number `end`. Nothing else is there yet.
-  __device__ __forceinline__ void load(const PageRows<kDim>& k, const PageRows<kDim>& v, int end,
-                                       int warp, int lane) {
-    const int token = warp * 8 + lane / 4, t = lane % 4;
-    const auto* key = reinterpret_cast<const uint4*>(k.page(0) + token * kDim + 8 * t);
-#pragma unroll
-    for (int i = 0; i < kDim / 32; ++i)
-      keys[i] = token < end ? k.read(key + 4 * i) : uint4{0, 0, 0, 0};
-    const __half* value = v.page(0) + 16 * t * kDim + Sum::first_column();
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        Values<Sum::kN>& to = values[step][i];
-        to = {};
-        if (16 * t + 4 * step + i < end) to.load(v, value + (4 * step + i) * kDim);
-      }
-  }
-  // Of number `own` of the page, as they stand normed and turned in shared memory.
-  __device__ __forceinline__ void put(const float* key, const float* value, int own, int warp,
-                                      int lane) {
-    const int t = lane % 4;
-    const auto pair = [](const float* at) {
-      return as_bits(__halves2half2(page_half(at[0]), page_half(at[1])));
-    };
-    if (warp * 8 + lane / 4 == own) {
-#pragma unroll
-      for (int i = 0; i < kDim / 32; ++i) {
-        const float* at = key + 32 * i + 8 * t;
-        keys[i] = {pair(at), pair(at + 2), pair(at + 4), pair(at + 6)};
-      }
-    }
-    const float* at = value + Sum::first_column();
-#pragma unroll
-    for (int step = 0; step < 4; ++step)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        if (16 * t + 4 * step + i != own) continue;
-        if constexpr (Sum::kN == 1) {
-          values[step][i].words[0] = __half_as_ushort(page_half(*at));
-        } else {
-#pragma unroll
-          for (int w = 0; w < Sum::kN / 2; ++w) values[step][i].words[w] = pair(at + 2 * w);
-        }
-      }
-  }
-};
 
 // The spans' sums, which lie in shared memory of the cluster's blocks ([heads][kDim + 2], with top
 // and weight), added up: a column a lane, groups of 32 columns shared out among all warps. Made
@@ -161,8 +106,10 @@ __global__ void TESSERA_CLUSTER(kFewSpans) __launch_bounds__(kThreads, 2)
   }
   const std::byte* page = page_of(args, args.step.sequence[row], span);
   const KvHead place = kv_head_at(args.kv, kv_head);
-  PageRegisters<kDim> held;
-  held.load({&page, place.k}, {&page, place.v}, position - start, warp, lane);
+  PageKeys<kDim> keys;
+  PageValues<kDim> values;
+  keys.load({&page, place.k}, position - start, warp, lane);
+  values.load({&page, place.v}, position - start, lane);
   const PlaceConstants<kDim> constants(args, row, lane);
   const bool own = span == end_span - 1;  // the row's token is in this page
   chain_wait();
@@ -170,10 +117,13 @@ __global__ void TESSERA_CLUSTER(kFewSpans) __launch_bounds__(kThreads, 2)
   place_heads<kDim>(args, constants, row, kv_head, heads,
                     own ? const_cast<std::byte*>(page) : nullptr, position - start, room.heads);
   __syncthreads();
-  if (own) held.put(room.heads[heads], room.heads[heads + 1], position - start, warp, lane);
+  if (own) {
+    keys.put(room.heads[heads], position - start, warp, lane);
+    values.put(room.heads[heads + 1], position - start, lane);
+  }
   hide_scores<kWarps>(heads, tokens, s);
   if (tokens.sees_eight(warp * 8))
-    score_eight<kDim>(QueryHeads<kDim>{room.heads[0], heads, lane}, held.keys, heads, args.softcap,
+    score_eight<kDim>(QueryHeads<kDim>{room.heads[0], heads, lane}, keys.of, heads, args.softcap,
                       tokens, warp * 8, s);
   __syncthreads();
   const auto put = [&](int head, int at, float value) { room.sums[head][at] = value; };
@@ -183,7 +133,7 @@ __global__ void TESSERA_CLUSTER(kFewSpans) __launch_bounds__(kThreads, 2)
   const int seen = min(tokens.end - start, kPageTokens);
 #pragma unroll
   for (int step = 0; step < 4; ++step)
-    if (4 * step < seen) sum.add(held.values[step], heads, 16 * (lane % 4) + 4 * step, s);
+    if (4 * step < seen) sum.add(values.of[step], heads, 16 * (lane % 4) + 4 * step, s);
   sum.give(heads, put);
   combine.add_up(room.sums[0], first_span, end_span, rounded);
   cluster_await();  // all have
