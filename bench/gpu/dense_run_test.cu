@@ -130,13 +130,13 @@ void test_dense_runs() {
   run({"attention at both ends", full, {1, 0, 3}, 61, 5}, 5);
   // Contexts of one span and of many; where a page, spans of other sizes, a second round of spans
   // and a second one of their sums begin.
-  for (const int position : {0, 62, 510, 600, 2111, 4094, 8190, 16380, 16383})
+  for (const int position : {0, 62, 126, 190, 254, 510, 600, 2111, 4094, 8190, 16380, 16383})
     run({"attention alone", full, {3, 1}, position, 3}, 0);
   run({"smaller", small, {2, 0, 1, 0}, 0, 4}, 0);
   run({"smaller, with a log", small, {2, 0}, 0, 4, true}, 0);
   DenseShape plain{.heads = 40, .kv = 8, .dim = 128, .turned = 128, .gated = false};
   plain.delta = {8, 40, 128, 128, 4, false};
-  for (const int position : {0, 63, 1500, 16380, 16383})
+  for (const int position : {0, 63, 190, 254, 1500, 16380, 16383})
     run({"heads of 128 without gates", plain, {1, 0, 3}, position, 3}, 0);
 }
 

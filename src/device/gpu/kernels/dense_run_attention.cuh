@@ -1,21 +1,14 @@
 // Attention of a layer in dense_run.h's kernel, by the eight warps that bring rows: spans (sizes.h)
-// by blocks (attention_span.cuh), whose partial results blocks add up, 32 columns of a head each.
+// by blocks (dense_run_span.cuh), whose partial results blocks add up, 32 columns of a head each.
 // Results have the bits of attention().
 #pragma once
 
-#include "device/gpu/kernels/attention_head.cuh"
-#include "device/gpu/kernels/dense_run_ring.cuh"
+#include "device/gpu/kernels/dense_run_span.cuh"
 
 namespace tessera::gpu::dense_run {
 
-// One after the other in the place of the mixer's columns.
+// In the place of the mixer's columns, behind SpanRoom.
 inline constexpr int kSpansAtOnce = 64, kTeams = 2, kTeamWarps = kRowWarps / kTeams;
-struct SpanRoom {
-  SpanShared<kMostGroup> span;
-  float heads[kRowWarps][kMostHeadDim];                    // a warp each
-  alignas(16) __half q[kMostGroup][kMostHeadDim + kWarp];  // in rows of other banks
-  float top[kMostGroup], weight[kMostGroup];
-};
 struct SumRoom {
   float values[kTeams][kSpansAtOnce][kWarp];
   float top[kTeams][kSpansAtOnce], weight[kTeams][kSpansAtOnce];
@@ -24,173 +17,23 @@ struct SumRoom {
 
 #ifdef TESSERA_GPU_WGMMA
 
-__device__ __forceinline__ Record* partials(const Layer& l, int span, int head, int dim) {
-  return records(kAt.partials) + (std::int64_t{span} * l.heads + head) * dim;
+__device__ __forceinline__ int units_of(const Layer& l) {
+  return attends_whole(l) ? l.heads : l.key_heads * spans_of(context_here());
 }
-
-// A KV head's span, of which blocks have numbers.
-struct SpanPlace {
-  int group, kv_head, size;
-  SpanTokens tokens;
-  __device__ __forceinline__ SpanPlace(int unit, const Layer& l)
-      : group(l.heads / l.key_heads), kv_head(unit % l.key_heads) {
-    const int context = shared()->sequence.first_position + 1, index = unit / l.key_heads;
-    size = span_tokens(context);
-    tokens = {index * size, size, 0, context};
-  }
-  __device__ __forceinline__ bool here() const { return tokens.start < tokens.end; }
-  __device__ __forceinline__ bool last() const { return tokens.start + size >= tokens.end; }
-  __device__ __forceinline__ int index() const { return tokens.start / size; }
-};
-// Its pages. Warps may still read those of the span before; those of the one before that have four
-// barriers behind them.
-__device__ __forceinline__ const std::byte** pages_of(int unit) {
-  return shared()->pages[unit / kBlocks % 2];
-}
-template <int kDim>
-__device__ __forceinline__ KvHead head_places(const Layer& l, int kv_head) {
-  return kv_head_at({l.key_heads, kDim, kDim, KvFormat::f16}, kv_head);
-}
-
-// A lane's values of 32 each, all asked for at once. Not called, as await_value() is: what calls a
-// function with few registers left makes all who call it save theirs.
-template <int kN>
-__device__ __forceinline__ void await_values(const Value* from, unsigned number, int lane,
-                                             float (&to)[kN]) {
-  Value seen[kN];
-#pragma unroll
-  for (int i = 0; i < kN; ++i) seen[i] = run::look_at(from + i * kWarp + lane);
-  const auto here = [&] {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < kN; ++i) all = all && seen[i].y == number;
-    return all;
-  };
-  for (int looks = 0; !__all_sync(0xffffffffu, here()); ++looks) {
-    if (looks > run::kPatience) run::give_up();
-#pragma unroll
-    for (int i = 0; i < kN; ++i)
-      if (seen[i].y != number) seen[i] = run::look_at(from + i * kWarp + lane);
-  }
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < kN; ++i) to[i] = __uint_as_float(seen[i].x);
-}
-
-// By one warp: a head arrives and is normed and turned as the projections' part asks.
-template <int kDim>
-static __device__ __noinline__ void take_head(int row, const float* weight, int turns, int layer) {
-  constexpr int kEach = kDim / kWarp;
-  const Layer& l = LayerPlace(layer).layer();
-  const int lane = run::this_lane();
-  const unsigned number = number_of(layer);
-  float* to = room<SpanRoom>().heads[run::this_warp()];
-  const Value* from = values(kAt.in) + row;
-  const auto constants = load_constants<kEach>(weight, kDim, l.cos, l.sin, turns, lane);
-  float x[kEach];
-  await_values<kEach>(from, number, lane, x);
-  put_head<kEach>(x, constants, weight != nullptr, kDim, l.head_eps, lane, to);
-#pragma unroll 1
-  for (int i = lane; i < turns; i += kWarp)
-    turn_pair(to, i, turns, i == lane ? constants.cos : l.cos[i],
-              i == lane ? constants.sin : l.sin[i]);
-  __syncwarp();
-}
-
-// The span's query heads; where the span ends with the row, its key and value go to their page.
-template <int kDim>
-static __device__ __noinline__ void take_heads_of(int unit, int layer) {
-  SpanRoom& a = room<SpanRoom>();
-  const Layer& l = LayerPlace(layer).layer();
-  const SpanPlace at(unit, l);
-  const int n = at.group + (at.last() ? 2 : 0), lane = run::this_lane();
-#pragma unroll 1
-  for (int i = run::this_warp(); i < n; i += kRowWarps) {
-    const bool query = i < at.group, key = i == at.group;
-    const int row = query ? (at.kv_head * at.group + i) * l.query_stride
-                          : (key ? l.keys_at : l.values_at) + at.kv_head * kDim;
-    take_head<kDim>(row, query ? l.q_norm : key ? l.k_norm : nullptr, query || key ? l.turns : 0,
-                    layer);
-    const float* x = a.heads[run::this_warp()];
-    if (query) {
-#pragma unroll 1
-      for (int d = lane; d < kDim; d += kWarp) a.q[i][d] = __float2half_rn(x[d] * l.scale);
-      continue;
-    }
-    const KvHead place = head_places<kDim>(l, at.kv_head);
-    const int own = at.tokens.end - 1;
-    auto* page = const_cast<std::byte*>(pages_of(unit)[own % at.size / kPageTokens]);
-    auto* to =
-        reinterpret_cast<__half*>(page + (key ? place.k : place.v)) + own % kPageTokens * kDim;
-#pragma unroll 1
-    for (int d = lane; d < kDim; d += kWarp) to[d] = page_half(x[d]);
-    __syncwarp();
-  }
-}
-
-// Of eight heads at most, from shared memory.
-struct QueryRows {
-  __device__ __forceinline__ void load(int i, QueryWords& to) const {
-    const int lane = run::this_lane();
-    const uint4 v =
-        *reinterpret_cast<const uint4*>(&room<SpanRoom>().q[lane / 4][lane % 4 * 8 + 32 * i]);
-    to[0][0] = v.x, to[0][2] = v.y, to[1][0] = v.z, to[1][2] = v.w;
-    to[0][1] = to[0][3] = to[1][1] = to[1][3] = 0;
-  }
-};
-
-template <int kDim>
-static __device__ __noinline__ void score(int unit, int layer) {
-  const Layer& l = LayerPlace(layer).layer();
-  const SpanPlace at(unit, l);
-  SpanShared<kMostGroup>& to = room<SpanRoom>().span;
-  hide_scores<kRowWarps>(at.group, at.tokens, to);
-  PageRows<kDim, true> keys{pages_of(unit), head_places<kDim>(l, at.kv_head).k};
-  score_tokens<kDim, kRowWarps, 1>(QueryRows{}, keys, at.group, 0.0f, at.tokens, to);
-}
-static __device__ __noinline__ void weigh(int unit, int layer) {
-  SpanRoom& a = room<SpanRoom>();
-  const SpanPlace at(unit, LayerPlace(layer).layer());
-  weigh_span<kRowWarps>(
-      at.group, 0, at.tokens,
-      [&](int head, int i, float x) { (i == 0 ? a.top : a.weight)[head] = x; }, a.span);
-}
-template <int kDim>
-static __device__ __noinline__ void pass_values(int unit, int layer) {
-  const Layer& l = LayerPlace(layer).layer();
-  const SpanPlace at(unit, l);
-  const SpanRoom& a = room<SpanRoom>();
-  Record* to = partials(l, at.index(), at.kv_head * at.group, kDim);
-  PageRows<kDim, true> rows{pages_of(unit), head_places<kDim>(l, at.kv_head).v};
-  sum_values<kDim, kRowWarps, 1>(
-      rows, at.group, at.tokens,
-      [&](int head, int column, float sum) {
-        run::pass_record(to + head * kDim + column, __float_as_uint(sum),
-                         __float_as_uint(a.top[head]), __float_as_uint(a.weight[head]),
-                         number_of(layer));
-      },
-      a.span);
-}
-
 template <int kDim>
 static __device__ __noinline__ void attend(int layer) {
 #pragma unroll 1
-  for (int unit = static_cast<int>(blockIdx.x);; unit += kBlocks) {
-    const Layer& l = LayerPlace(layer).layer();
-    const SpanPlace at(unit, l);
-    if (!at.here()) break;
-    const int i = static_cast<int>(threadIdx.x), page = at.tokens.start / kPageTokens + i;
-    if (i < at.size / kPageTokens)
-      pages_of(unit)[i] =
-          l.pool + l.page_table[min(page, (at.tokens.end - 1) / kPageTokens)] * l.page_stride;
+  for (int unit = static_cast<int>(blockIdx.x); unit < units_of(LayerPlace(layer).layer());
+       unit += kBlocks) {
+    if (const int i = static_cast<int>(threadIdx.x); i < kSpanPages)
+      describe_span(unit, LayerPlace(layer).layer(), i);
     row_warps_sync();  // the room of the span before has been read, and pages are there
-    take_heads_of<kDim>(unit, layer);
-    row_warps_sync();
-    score<kDim>(unit, layer);
-    row_warps_sync();
-    weigh(unit, layer);
-    row_warps_sync();
-    pass_values<kDim>(unit, layer);
+    if (span_of(unit).tokens.size > kPageTokens) {
+      attend_pages<kDim>(unit, layer);
+    } else {
+      take_page<kDim>(unit, layer);
+      attend_page<kDim>(unit, layer);
+    }
   }
 }
 
@@ -206,6 +49,12 @@ struct Looks {
 #pragma unroll
     for (int i = 0; i < kN; ++i)
       if (i < n) look(i);
+    if (!__any_sync(0xffffffffu, seen[0].w == number)) {
+      await_sign(&from->w, number);
+#pragma unroll
+      for (int i = 0; i < kN; ++i)
+        if (i < n) look(i);
+    }
     const auto here = [&] {
       bool all = true;
 #pragma unroll
@@ -276,7 +125,7 @@ static __device__ __noinline__ void combine(int layer) {
   const Layer& l = LayerPlace(layer).layer();
   constexpr int kGroups = kDim / kWarp;
   const int team = run::this_warp() / kTeamWarps, own = run::this_warp() % kTeamWarps;
-  const int spans = spans_of(shared()->sequence.first_position + 1);
+  const int spans = spans_of(context_here());
   const std::int64_t stride = std::int64_t{l.heads} * kDim;
 #pragma unroll 1
   for (int start = static_cast<int>(blockIdx.x); start < l.heads * kGroups;
@@ -315,18 +164,20 @@ static __device__ __noinline__ void combine(int layer) {
       run::pass_group_here(sums.value / sums.weight * a.gate[team][lane], 0.0f, number_of(layer),
                            lane, records(kAt.heads) + group * 4);
   }
-  row_warps_sync();  // rows take its place
 }
 
+template <int kDim>
+__device__ __forceinline__ void attend_row(int layer) {
+  attend<kDim>(layer);
+  if (!attends_whole(LayerPlace(layer).layer())) combine<kDim>(layer);
+}
 __device__ __forceinline__ void attend_and_combine(int layer) {
   row_warps_sync();  // all have the row: no product reads what was before it
-  if (LayerPlace(layer).layer().head_dim == kMostHeadDim) {
-    attend<kMostHeadDim>(layer);
-    combine<kMostHeadDim>(layer);
-  } else {
-    attend<kMostHeadDim / 2>(layer);
-    combine<kMostHeadDim / 2>(layer);
-  }
+  if (LayerPlace(layer).layer().head_dim == kMostHeadDim)
+    attend_row<kMostHeadDim>(layer);
+  else
+    attend_row<kMostHeadDim / 2>(layer);
+  row_warps_sync();  // rows take its place
 }
 
 #endif

@@ -143,6 +143,10 @@ struct Channel {
 // Two values, looked at together: one after the other would be twice the way to L2 and back.
 __device__ __forceinline__ float2 await_both(const Value* a, const Value* b, unsigned number) {
   Value x = run::look_at(a), y = run::look_at(b);
+  if (!__any_sync(0xffffffffu, x.y == number || y.y == number)) {
+    await_sign(&b->y, number);
+    x = run::look_at(a), y = run::look_at(b);
+  }
   for (int looks = 0; !__all_sync(0xffffffffu, x.y == number && y.y == number); ++looks) {
     if (looks > run::kPatience) run::give_up();
     if (x.y != number) x = run::look_at(a);

@@ -7,6 +7,7 @@
 
 #include "device/gpu/kernels/attention_span.cuh"
 #include "device/gpu/kernels/dense_run.h"
+#include "device/gpu/kernels/dense_run_await.cuh"
 #include "device/gpu/kernels/dense_run_plan.h"
 #include "device/gpu/kernels/launch.h"
 #include "device/gpu/kernels/run_supers.cuh"
@@ -41,6 +42,16 @@ struct Mixer {
   float decay, beta;
 };
 
+// A span of the context and the query heads that a block attends with, all that share a KV head or,
+// where the context is one span, one of them.
+struct Span {
+  bool whole;  // one head, which nobody else adds to
+  bool last;   // it ends with the row ...
+  bool puts;   // ... whose key and value this block brings to their page
+  int heads, first_head, kv_head, index;
+  SpanTokens tokens;
+};
+
 struct Shared {
   // Of the ring: bytes have come, room is free; where an entry is, and the bytes it keeps from
   // others.
@@ -53,7 +64,8 @@ struct Shared {
   alignas(16) Schedule schedules[kLayersAhead];
   Shape shape;
   Sequence sequence;
-  const std::byte* pages[2][kSpanPages];  // of the block's spans in turns
+  Span spans[2];                          // of the block in turns, ...
+  const std::byte* pages[2][kSpanPages];  // ... and their pages
   unsigned number;                        // of the first layer, for run_values.cuh
   std::byte* passed;
   float* hidden;

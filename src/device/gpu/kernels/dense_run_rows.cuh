@@ -24,7 +24,7 @@ struct Residual {
   const float *memory, *norm;
   unsigned number;
   __device__ __forceinline__ Eight load(int super, int lane) const {
-    return passed != nullptr ? run::await_eight(passed, super, lane, number)
+    return passed != nullptr ? await_eight(passed, super, lane, number)
                              : load_eight(memory + super * kSuperCols, lane);
   }
 };
@@ -70,7 +70,7 @@ __device__ __forceinline__ void take_records(const Record* from, int n, int part
   const int lane = run::this_lane();
 #pragma unroll 1
   for (int super = run::this_warp(); super < n; super += kRowWarps) {
-    const Record v = run::await_record(from + super * kWarp + lane, number);
+    const Record v = await_record(from + super * kWarp + lane, number);
     __syncwarp();
     run::put_records(v, lane, heads, eps, offset_of(shared()->rows[super]));
     arrive_part(part + super / each, lane);
@@ -90,7 +90,7 @@ static __device__ __noinline__ void take_hidden(int layer) {
   take_records(records(kAt.hidden), rounded, kPartDown, kDownPart, false, 0.0f, number_of(layer));
 #pragma unroll 1
   for (int super = rounded + run::this_warp(); super < of.hidden; super += kRowWarps) {
-    const Eight v = run::await_eight(values(kAt.left), super - rounded, lane, number_of(layer));
+    const Eight v = await_eight(values(kAt.left), super - rounded, lane, number_of(layer));
     round_super(v, 1.0f, lane, shared()->rows[super]);
     arrive_part(kPartDown + super / kDownPart, lane);
   }

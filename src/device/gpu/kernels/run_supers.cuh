@@ -130,21 +130,33 @@ static __device__ __noinline__ void put_records(Record v, int lane, bool heads, 
   __syncwarp();
 }
 
-// Of a row that arrives, a lane's of the warp's 256 columns.
-__device__ __forceinline__ Eight await_eight(const Value* row, int warp, int lane,
-                                             unsigned number) {
-  const auto* at = reinterpret_cast<const Record*>(row + warp * kSuperCols) + lane;
-  Pair a(at), b(at + kWarp), c(at + 2 * kWarp), d(at + 3 * kWarp);
-  const auto here = [&] {
+// What a lane has seen of its columns of the warp's 256 of a row that arrives.
+struct EightSeen {
+  Pair a, b, c, d;
+  __device__ __forceinline__ explicit EightSeen(const Record* at)
+      : a(at), b(at + kWarp), c(at + 2 * kWarp), d(at + 3 * kWarp) {}
+  static __device__ __forceinline__ const Record* place(const Value* row, int warp, int lane) {
+    return reinterpret_cast<const Record*>(row + warp * kSuperCols) + lane;
+  }
+  __device__ __forceinline__ bool here(unsigned number) const {
     return a.here(number) && b.here(number) && c.here(number) && d.here(number);
-  };
-  for (int looks = 0; !__all_sync(0xffffffffu, here()); ++looks) {
-    if (looks > kPatience) give_up();
+  }
+  __device__ __forceinline__ void look(unsigned number) {
     a.look(number), b.look(number), c.look(number), d.look(number);
   }
-  __syncwarp();
-  const auto f = [](unsigned x) { return __uint_as_float(x); };
-  return {{f(a.v.x), f(a.v.z), f(b.v.x), f(b.v.z)}, {f(c.v.x), f(c.v.z), f(d.v.x), f(d.v.z)}};
+  __device__ __forceinline__ Eight await(unsigned number) {
+    for (int looks = 0; !__all_sync(0xffffffffu, here(number)); ++looks) {
+      if (looks > kPatience) give_up();
+      look(number);
+    }
+    __syncwarp();
+    const auto f = [](unsigned x) { return __uint_as_float(x); };
+    return {{f(a.v.x), f(a.v.z), f(b.v.x), f(b.v.z)}, {f(c.v.x), f(c.v.z), f(d.v.x), f(d.v.z)}};
+  }
+};
+__device__ __forceinline__ Eight await_eight(const Value* row, int warp, int lane,
+                                             unsigned number) {
+  return EightSeen(EightSeen::place(row, warp, lane)).await(number);
 }
 
 #endif
