@@ -89,67 +89,71 @@ struct Step {
   DeviceArray<std::int32_t> table;
 };
 
+// What `work` enqueues, to be replayed.
+struct Replays {
+  template <typename F>
+  Replays(GpuStream on, F work) : stream(on) {
+    GPU_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    work();
+    GPU_OK(cudaStreamEndCapture(stream, &graph));
+    GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+  }
+  Replays(const Replays&) = delete;
+  ~Replays() {
+    (void)cudaGraphExecDestroy(exec);
+    (void)cudaGraphDestroy(graph);
+  }
+  void launch() { GPU_OK(cudaGraphLaunch(exec, stream)); }
+  GpuStream stream;
+  cudaGraph_t graph;
+  cudaGraphExec_t exec;
+};
 // Median microseconds of one replay of what `work` enqueues; `before` each, not counted, comes what
 // puts the inputs back that `work` changes.
 template <typename F>
 double median_us(
     GpuStream stream, F work, int repeats = 15, const std::function<void()>& before = [] {}) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
+  Replays replays(stream, work);
   cudaEvent_t from, to;
   GPU_OK(cudaEventCreate(&from));
   GPU_OK(cudaEventCreate(&to));
-  GPU_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  work();
-  GPU_OK(cudaStreamEndCapture(stream, &graph));
-  GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
   std::vector<float> times;
   for (int i = 0; i < repeats + 2; ++i) {
     before();
     GPU_OK(cudaEventRecord(from, stream));
-    GPU_OK(cudaGraphLaunch(exec, stream));
+    replays.launch();
     GPU_OK(cudaEventRecord(to, stream));
     GPU_OK(cudaEventSynchronize(to));
     float ms = 0;
     GPU_OK(cudaEventElapsedTime(&ms, from, to));
     if (i >= 2) times.push_back(ms);
   }
-  (void)cudaGraphExecDestroy(exec);
-  (void)cudaGraphDestroy(graph);
   std::sort(times.begin(), times.end());
   return double(times[times.size() / 2]) * 1000;
 }
 
-// Mean microseconds of one replay while replays follow each other for `seconds`: what a card at its
-// limit of power does. Only the second half counts: it takes a while to get there.
+// Mean microseconds of one replay while pairs of them follow each other for `seconds`: what a card
+// at its limit of power does. The second half counts, by when it is there.
 template <typename F>
 double lasting_us(GpuStream stream, F work, double seconds) {
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
-  GPU_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  work();
-  GPU_OK(cudaStreamEndCapture(stream, &graph));
-  GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+  Replays replays(stream, work);
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point from) {
     return std::chrono::duration<double>(Clock::now() - from).count();
   };
-  const Clock::time_point begin = Clock::now();
-  Clock::time_point half = begin;
-  int replays = 0;
-  while (since(begin) < seconds) {
-    GPU_OK(cudaGraphLaunch(exec, stream));
-    GPU_OK(cudaGraphLaunch(exec, stream));
+  const auto pair = [&] {
+    replays.launch();
+    replays.launch();
     GPU_OK(cudaStreamSynchronize(stream));
-    if (2 * since(begin) < seconds)
-      half = Clock::now();
-    else
-      replays += 2;
-  }
-  const double us = since(half) * 1e6 / replays;
-  (void)cudaGraphExecDestroy(exec);
-  (void)cudaGraphDestroy(graph);
-  return us;
+  };
+  for (const Clock::time_point begin = Clock::now(); 2 * since(begin) < seconds;) pair();
+  int counted = 0;
+  const Clock::time_point begin = Clock::now();
+  do {
+    pair();
+    counted += 2;
+  } while (2 * since(begin) < seconds);
+  return since(begin) * 1e6 / counted;
 }
 
 inline void print_reads(const char* name, int rows, double us, double bytes) {

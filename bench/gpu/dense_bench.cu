@@ -97,7 +97,8 @@ class DenseBench {
   // The same step for some seconds.
   void decode_for_long() {
     if (!has_dense_runs(runner_.launch)) return;
-    DenseRuns runs(calls_where(Step(1, 63, false), any), 64);
+    const Step s(1, 63, false);
+    DenseRuns runs(calls_where(s, any), s.context);
     const double us = lasting_us(
         runner_.launch.stream,
         [&] {

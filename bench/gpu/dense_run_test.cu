@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "dense.h"
+#include "device/gpu/kernels/attention.cuh"
 #include "device/gpu/kernels/dense_run_plan.h"
 
 namespace tessera::gpu::bench {
@@ -36,6 +37,19 @@ struct Case {
   bool logs = false;  // steps go to the log, which is full at times
 };
 
+// NaN where no token has been: who reads it shows.
+void forget_tokens(const Case& c, std::vector<std::uint16_t>& pages) {
+  const KvGeometry of{c.shape.kv, c.shape.dim, c.shape.dim, KvFormat::f16};
+  const std::size_t page = c.shape.page() / 2, row = std::size_t(c.shape.dim);
+  for (std::size_t token = std::size_t(c.position); token < pages.size() / page * 64; ++token)
+    for (int head = 0; head < c.shape.kv; ++head) {
+      const KvHead at = kv_head_at(of, head);
+      for (const std::int64_t place : {at.k, at.v})
+        std::fill_n(pages.data() + token / 64 * page + std::size_t(place) / 2 + token % 64 * row,
+                    row, std::uint16_t(0x7e00));
+    }
+}
+
 // `steps` tokens of one sequence, each way: the residual of each, and all states behind the last.
 void run(const Case& c, std::uint32_t number) {
   DenseModel model(c.shape, 0);
@@ -46,8 +60,9 @@ void run(const Case& c, std::uint32_t number) {
   std::vector<float> start;
   for (const DenseLayer& l : model.layers)
     if (l.delta) start = read(l.state, model.state_floats());
-  const std::vector<std::uint16_t> pages =
+  std::vector<std::uint16_t> pages =
       halves((std::size_t(c.position + c.steps) / 64 + 1) * page / 2);
+  forget_tokens(c, pages);
   std::vector<std::vector<float>> wanted;
   std::unique_ptr<DenseRuns> runs;  // one for all steps, as in a device
   for (const bool as_runs : {false, true}) {
@@ -138,6 +153,16 @@ void test_dense_runs() {
   plain.delta = {8, 40, 128, 128, 4, false};
   for (const int position : {0, 63, 190, 254, 1500, 16380, 16383})
     run({"heads of 128 without gates", plain, {1, 0, 3}, position, 3}, 0);
+  // Groups of seven and of eight: a page's key and value take the places of queries.
+  DenseShape eight{.kv = 3}, narrow = plain, many = plain;
+  narrow.kv = 5, narrow.gated = true;
+  many.heads = 136, many.kv = 17, many.delta.n_value_head = 136;  // more heads than blocks
+  for (const int position : {0, 62, 126, 4094}) {
+    run({"groups of seven", small, {1, 3}, position, 3}, 0);
+    run({"groups of eight", eight, {1, 3}, position, 3}, 0);
+    run({"groups of eight of 128", narrow, {1, 3}, position, 3}, 0);
+    run({"136 heads of 128", many, {1}, position, 3}, 0);
+  }
 }
 
 }  // namespace tessera::gpu::bench

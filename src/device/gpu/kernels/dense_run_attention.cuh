@@ -1,13 +1,13 @@
 // Attention of a layer in dense_run.h's kernel, by the eight warps that bring rows: spans (sizes.h)
-// by blocks (dense_run_span.cuh), whose partial results blocks add up, 32 columns of a head each.
-// Results have the bits of attention().
+// by blocks (dense_run_span.cuh), whose partial results blocks add up, 32 columns of a head each,
+// where there are several. Results have the bits of attention().
 #pragma once
 
 #include "device/gpu/kernels/dense_run_span.cuh"
 
 namespace tessera::gpu::dense_run {
 
-// In the place of the mixer's columns, behind SpanRoom.
+// In SpanRoom's place, when all warps have read that.
 inline constexpr int kSpansAtOnce = 64, kTeams = 2, kTeamWarps = kRowWarps / kTeams;
 struct SumRoom {
   float values[kTeams][kSpansAtOnce][kWarp];
@@ -37,38 +37,35 @@ static __device__ __noinline__ void attend(int layer) {
   }
 }
 
-// A lane's records of several spans, waited for together.
+// A lane's records of several spans, the first of which is there.
 template <int kN>
-struct Looks {
-  Record seen[kN];
+struct SpansSeen {
+  Record v[kN] = {};  // zeros, or the compiler keeps more registers than there are
   const Record* from;
   std::int64_t stride;
   int n;
-  __device__ __forceinline__ void look(int i) { seen[i] = run::look_at(from + i * stride); }
-  __device__ __forceinline__ void await(unsigned number) {
+  __device__ __forceinline__ SpansSeen(const Record* at, std::int64_t step, int spans)
+      : from(at), stride(step), n(spans) {
+    again();
+  }
+  __device__ __forceinline__ bool here(unsigned number) const {
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < kN; ++i) all = all && (i >= n || v[i].w == number);
+    return all;
+  }
+  __device__ __forceinline__ bool any(unsigned number) const { return v[0].w == number; }
+  __device__ __forceinline__ void look(unsigned number) {
 #pragma unroll
     for (int i = 0; i < kN; ++i)
-      if (i < n) look(i);
-    if (!__any_sync(0xffffffffu, seen[0].w == number)) {
-      await_sign(&from->w, number);
-#pragma unroll
-      for (int i = 0; i < kN; ++i)
-        if (i < n) look(i);
-    }
-    const auto here = [&] {
-      bool all = true;
-#pragma unroll
-      for (int i = 0; i < kN; ++i) all = all && (i >= n || seen[i].w == number);
-      return all;
-    };
-    for (int looks = 0; !__all_sync(0xffffffffu, here()); ++looks) {
-      if (looks > run::kPatience) run::give_up();
-#pragma unroll
-      for (int i = 0; i < kN; ++i)
-        if (i < n && seen[i].w != number) look(i);
-    }
-    __syncwarp();
+      if (i < n && v[i].w != number) v[i] = run::look_at(from + i * stride);
   }
+  __device__ __forceinline__ void again() {
+#pragma unroll
+    for (int i = 0; i < kN; ++i)
+      if (i < n) v[i] = run::look_at(from + i * stride);
+  }
+  __device__ __forceinline__ const unsigned* sign() const { return &from->w; }
 };
 
 // Of a group of 32 columns, by four warps: spans first, first + 1, ... to shared memory, and the
@@ -81,15 +78,14 @@ __device__ __forceinline__ float bring_spans(const Record* from, std::int64_t st
   float top = -INFINITY;
 #pragma unroll 1
   for (int i = run::this_warp() % kTeamWarps; i < n; i += kLooks * kTeamWarps) {
-    Looks<kLooks> looks{.from = from + i * stride,
-                        .stride = kTeamWarps * stride,
-                        .n = (n - i + kTeamWarps - 1) / kTeamWarps};
-    looks.await(number);
+    SpansSeen<kLooks> seen(from + i * stride, kTeamWarps * stride,
+                           (n - i + kTeamWarps - 1) / kTeamWarps);
+    await_all(seen, number);
 #pragma unroll
     for (int j = 0; j < kLooks; ++j) {
       const int span = i + j * kTeamWarps;
       if (span >= n) break;
-      const Record& v = looks.seen[j];
+      const Record& v = seen.v[j];
       a.values[team][span][lane] = __uint_as_float(v.x);
       top = fmaxf(top, __uint_as_float(v.y));
       if (lane == 0) a.top[team][span] = __uint_as_float(v.y);
@@ -134,16 +130,18 @@ static __device__ __noinline__ void combine(int layer) {
     const int column = group % kGroups * kWarp, lane = run::this_lane();
     const bool has = head < l.heads;
     const Record* from = partials(l, 0, head, kDim) + column + lane;
-    float top = -INFINITY, gate[1] = {0};
-    if (has && own == kTeamWarps - 1 && l.gated != 0)
-      await_values<1>(values(kAt.in) + head * l.query_stride + kDim + column, number_of(layer),
-                      lane, gate);
+    float top = -INFINITY, gate = 0.0f;
+    if (has && own == kTeamWarps - 1 && l.gated != 0) {
+      ValuesSeen<1> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane, 0);
+      await_all(seen, number_of(layer));
+      gate = __uint_as_float(seen.v[0].x);
+    }
     // More spans than come at once: the tops of the others.
 #pragma unroll 1
     for (int i = kSpansAtOnce + own; has && i < spans; i += kTeamWarps) {
-      Looks<1> looks{.from = from + i * stride, .stride = stride, .n = 1};
-      looks.await(number_of(layer));
-      top = fmaxf(top, __uint_as_float(looks.seen[0].y));
+      RecordSeen seen(from + i * stride);
+      await_all(seen, number_of(layer));
+      top = fmaxf(top, __uint_as_float(seen.v.y));
     }
     SpanSums sums;
 #pragma unroll 1
@@ -153,7 +151,7 @@ static __device__ __noinline__ void combine(int layer) {
       top = fmaxf(top, bring_spans(from + first * stride, stride, n, number_of(layer)));
       if (first == 0 && lane == 0) a.tops[team][own] = top;
       if (first == 0 && own == kTeamWarps - 1)
-        a.gate[team][lane] = l.gated != 0 ? sigmoid(gate[0]) : 1.0f;
+        a.gate[team][lane] = l.gated != 0 ? sigmoid(gate) : 1.0f;
       row_warps_sync();
       if (own != 0) continue;
 #pragma unroll

@@ -3,7 +3,16 @@
 // A row is awaited for most of a layer, by eight warps of each block. What all their lanes ask for
 // again and again crosses the chip, and a card at its limit of power pays for that with its clock.
 // So a warp that has seen nothing yet lets four lanes look, with naps, until something of it is
-// there: the rest is on its way for longer than a nap.
+// there. The rest of a row that many blocks make is on its way for longer than a nap; what one
+// block makes comes at once, and is seen a nap later.
+//
+//   await_all(seen, number);   // seen: what a lane looks for
+//
+//   bool Seen::here(number)          // all of it
+//   bool Seen::any(number)           // something of it: of each block, where several make it
+//   void Seen::look(number)          // looks at what is not there
+//   void Seen::again()               // at all: what was seen need not be kept while it waits
+//   const unsigned* Seen::sign()     // where a part of it has its number
 #pragma once
 
 #include "device/gpu/kernels/run_supers.cuh"
@@ -12,44 +21,98 @@ namespace tessera::gpu::dense_run {
 
 #ifdef TESSERA_GPU_WGMMA
 
-inline constexpr unsigned kNap = 250;  // ns
+inline constexpr unsigned kNap = 250;  // ns, about: the hardware takes up to twice as long
 
-// By a whole warp. `number_at`: where what the lane is going to look for has its number.
+// By a whole warp. A hint, which proves nothing: number and value have to be read together.
 __device__ __forceinline__ void await_sign(const unsigned* number_at, unsigned number) {
   const bool looks = run::this_lane() % 8 == 0;
   unsigned seen = number - 1;
   for (int n = 0;; ++n) {
-    if (n > run::kPatience) run::give_up();
+    if (n > run::kPatience / 2) run::give_up();
     if (looks)
       asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(seen) : "l"(number_at) : "memory");
     if (__any_sync(0xffffffffu, seen == number)) return;
     __nanosleep(kNap);
   }
 }
-
-__device__ __forceinline__ Eight await_eight(const run::Value* row, int super, int lane,
-                                             unsigned number) {
-  const run::Record* at = run::EightSeen::place(row, super, lane);
-  run::EightSeen seen(at);
-  if (!__any_sync(0xffffffffu, seen.a.here(number) || seen.c.here(number))) {
-    await_sign(&at->y, number);
+// By a whole warp, which has looked once.
+template <typename Seen>
+__device__ __forceinline__ void await_all(Seen& seen, unsigned number) {
+  if (!__any_sync(0xffffffffu, seen.any(number))) {
+    await_sign(seen.sign(), number);
+    seen.again();
+  }
+  for (int looks = 0; !__all_sync(0xffffffffu, seen.here(number)); ++looks) {
+    if (looks > run::kPatience) run::give_up();
     seen.look(number);
   }
-  return seen.await(number);
+  __syncwarp();
 }
+
+// Of a row's super-block, as run::await_eight().
+struct SuperSeen : run::EightSeen {
+  using EightSeen::EightSeen;
+  // Of each 32 columns there are two tiles.
+  __device__ __forceinline__ bool any(unsigned number) const {
+    return a.here(number) || c.here(number);
+  }
+  __device__ __forceinline__ void again() { *this = SuperSeen(a.place); }
+  __device__ __forceinline__ const unsigned* sign() const { return &a.place->y; }
+};
+__device__ __forceinline__ Eight await_eight(const run::Value* row, int super, int lane,
+                                             unsigned number) {
+  SuperSeen seen(run::EightSeen::place(row, super, lane));
+  await_all(seen, number);
+  return seen.eight();
+}
+
+struct RecordSeen {
+  const run::Record* place;
+  run::Record v;
+  __device__ __forceinline__ explicit RecordSeen(const run::Record* at)
+      : place(at), v(run::look_at(at)) {}
+  __device__ __forceinline__ bool here(unsigned number) const { return v.w == number; }
+  __device__ __forceinline__ bool any(unsigned number) const { return here(number); }
+  __device__ __forceinline__ void look(unsigned number) {
+    if (!here(number)) again();
+  }
+  __device__ __forceinline__ void again() { v = run::look_at(place); }
+  __device__ __forceinline__ const unsigned* sign() const { return &place->w; }
+};
 static __device__ __noinline__ run::Record await_record(const run::Record* place,
                                                         unsigned number) {
-  run::Record v = run::look_at(place);
-  if (!__any_sync(0xffffffffu, v.w == number)) {
-    await_sign(&place->w, number);
-    v = run::look_at(place);
-  }
-  for (int looks = 0; !__all_sync(0xffffffffu, v.w == number); ++looks) {
-    if (looks > run::kPatience) run::give_up();
-    if (v.w != number) v = run::look_at(place);
-  }
-  return v;
+  RecordSeen seen(place);
+  await_all(seen, number);
+  return seen.v;
 }
+
+// kN values of the lane's, `stride` places from each other.
+template <int kN>
+struct ValuesSeen {
+  const run::Value* from;
+  int stride;
+  run::Value v[kN];
+  __device__ __forceinline__ ValuesSeen(const run::Value* at, int step) : from(at), stride(step) {
+    again();
+  }
+  __device__ __forceinline__ bool here(unsigned number) const {
+    bool all = true;
+#pragma unroll
+    for (int i = 0; i < kN; ++i) all = all && v[i].y == number;
+    return all;
+  }
+  __device__ __forceinline__ bool any(unsigned number) const { return v[0].y == number; }
+  __device__ __forceinline__ void look(unsigned number) {
+#pragma unroll
+    for (int i = 0; i < kN; ++i)
+      if (v[i].y != number) v[i] = run::look_at(from + i * stride);
+  }
+  __device__ __forceinline__ void again() {
+#pragma unroll
+    for (int i = 0; i < kN; ++i) v[i] = run::look_at(from + i * stride);
+  }
+  __device__ __forceinline__ const unsigned* sign() const { return &from->y; }
+};
 
 #endif
 

@@ -141,27 +141,35 @@ struct Channel {
 };
 
 // Two values, looked at together: one after the other would be twice the way to L2 and back.
-__device__ __forceinline__ float2 await_both(const Value* a, const Value* b, unsigned number) {
-  Value x = run::look_at(a), y = run::look_at(b);
-  if (!__any_sync(0xffffffffu, x.y == number || y.y == number)) {
-    await_sign(&b->y, number);
-    x = run::look_at(a), y = run::look_at(b);
+struct BothSeen {
+  const Value *a, *b;
+  Value x, y;
+  __device__ __forceinline__ BothSeen(const Value* first, const Value* second)
+      : a(first), b(second) {
+    again();
   }
-  for (int looks = 0; !__all_sync(0xffffffffu, x.y == number && y.y == number); ++looks) {
-    if (looks > run::kPatience) run::give_up();
+  __device__ __forceinline__ bool here(unsigned number) const {
+    return x.y == number && y.y == number;
+  }
+  __device__ __forceinline__ bool any(unsigned number) const {
+    return x.y == number || y.y == number;
+  }
+  __device__ __forceinline__ void look(unsigned number) {
     if (x.y != number) x = run::look_at(a);
     if (y.y != number) y = run::look_at(b);
   }
-  __syncwarp();
-  return make_float2(__uint_as_float(x.x), __uint_as_float(y.x));
-}
+  __device__ __forceinline__ void again() { x = run::look_at(a), y = run::look_at(b); }
+  __device__ __forceinline__ const unsigned* sign() const { return &b->y; }
+};
 // What the projections make for the block's half, convolved.
 __device__ __forceinline__ void await_inputs(const HalfHead& at, const Channel& key,
                                              const Channel& value, float* newest, unsigned number,
                                              int i) {
   Mixer& m = shared()->mixer;
   const Value* in = values(kAt.in);
-  const auto [x, y] = await_both(in + key.index, in + (i < kHalf ? value : key).index, number);
+  BothSeen seen(in + key.index, in + (i < kHalf ? value : key).index);
+  await_all(seen, number);
+  const float x = __uint_as_float(seen.x.x), y = __uint_as_float(seen.y.x);
   (i < kDim ? m.q[i] : m.k[i - kDim]) = key.convolved(x);
   if (at.writes_keys) newest[key.index] = x;
   if (i >= kHalf) return;

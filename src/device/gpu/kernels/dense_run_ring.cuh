@@ -48,7 +48,7 @@ struct Span {
   bool whole;  // one head, which nobody else adds to
   bool last;   // it ends with the row ...
   bool puts;   // ... whose key and value this block brings to their page
-  int heads, first_head, kv_head, index;
+  int heads, first_head, kv_head, index;  // the span's number in the context
   SpanTokens tokens;
 };
 

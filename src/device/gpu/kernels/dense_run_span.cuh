@@ -4,7 +4,7 @@
 // whose columns are done with that.
 //
 // A span that is a page has its keys and values in L2 before the projections come, and in registers
-// a barrier ahead of their use: what is on its way from there follows what memory idles for.
+// a barrier ahead of their use: after the projections memory idles, and nothing should add to that.
 #pragma once
 
 #include "device/gpu/kernels/attention_head.cuh"
@@ -23,6 +23,8 @@ struct SpanRoom {
 // Of a head by itself: the warps that take its gate, and where that and its sums are: places of
 // heads that there are not.
 inline constexpr int kGateWarps = 4, kGateAt = 3, kSumsAt = 4;
+static_assert(kRowWarps - kGateWarps >= 3 && kGateAt >= 3 && kSumsAt > kGateAt);
+static_assert(kRowWarps == kPageWarps);
 
 #ifdef TESSERA_GPU_WGMMA
 
@@ -67,36 +69,6 @@ __device__ __forceinline__ KvHead head_places(const Layer& l, int kv_head) {
   return kv_head_at({l.key_heads, kDim, kDim, KvFormat::f16}, kv_head);
 }
 
-// A lane's values of 32 each, all asked for at once. Not called, as await_value() is: what calls a
-// function with few registers left makes all who call it save theirs.
-template <int kN>
-__device__ __forceinline__ void await_values(const Value* from, unsigned number, int lane,
-                                             float (&to)[kN]) {
-  Value seen[kN];
-#pragma unroll
-  for (int i = 0; i < kN; ++i) seen[i] = run::look_at(from + i * kWarp + lane);
-  if (!__any_sync(0xffffffffu, seen[kN - 1].y == number)) {
-    await_sign(&from[lane].y, number);
-#pragma unroll
-    for (int i = 0; i < kN; ++i) seen[i] = run::look_at(from + i * kWarp + lane);
-  }
-  const auto here = [&] {
-    bool all = true;
-#pragma unroll
-    for (int i = 0; i < kN; ++i) all = all && seen[i].y == number;
-    return all;
-  };
-  for (int looks = 0; !__all_sync(0xffffffffu, here()); ++looks) {
-    if (looks > run::kPatience) run::give_up();
-#pragma unroll
-    for (int i = 0; i < kN; ++i)
-      if (seen[i].y != number) seen[i] = run::look_at(from + i * kWarp + lane);
-  }
-  __syncwarp();
-#pragma unroll
-  for (int i = 0; i < kN; ++i) to[i] = __uint_as_float(seen[i].x);
-}
-
 // By one warp: a head arrives and is normed and turned as the projections' part asks.
 template <int kDim>
 static __device__ __noinline__ void take_head(int row, const float* weight, int turns, int layer) {
@@ -105,10 +77,13 @@ static __device__ __noinline__ void take_head(int row, const float* weight, int 
   const int lane = run::this_lane();
   const unsigned number = number_of(layer);
   float* to = room<SpanRoom>().heads[run::this_warp()];
-  const Value* from = values(kAt.in) + row;
+  const Value* from = values(kAt.in) + row + lane;
   const auto constants = load_constants<kEach>(weight, kDim, l.cos, l.sin, turns, lane);
+  ValuesSeen<kEach> seen(from, kWarp);
+  await_all(seen, number);
   float x[kEach];
-  await_values<kEach>(from, number, lane, x);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) x[i] = __uint_as_float(seen.v[i].x);
   put_head<kEach>(x, constants, weight != nullptr, kDim, l.head_eps, lane, to);
 #pragma unroll 1
   for (int i = lane; i < turns; i += kWarp)
@@ -125,6 +100,10 @@ __device__ __forceinline__ void take_head_of(int i, const Span& at, int layer) {
                         : (key ? l.keys_at : l.values_at) + at.kv_head * kDim;
   take_head<kDim>(row, query ? l.q_norm : key ? l.k_norm : nullptr,
                   query || key ? l.turns : 0, layer);
+}
+// Where it stands then: two of ten have the places of queries that have gone on.
+__device__ __forceinline__ int head_place(int i) {
+  return i % kRowWarps;
 }
 // Where it goes: queries to shared memory, the others to their page.
 template <int kDim>
@@ -179,45 +158,52 @@ static __device__ __noinline__ void score(int unit, int layer) {
   PageRows<kDim, true> keys{pages_of(unit), head_places<kDim>(l, at.kv_head).k};
   score_tokens<kDim, kRowWarps, 1>(QueryRows{}, keys, at.heads, 0.0f, at.tokens, to);
 }
-static __device__ __noinline__ void weigh(int unit, int layer) {
+__device__ __forceinline__ void weigh_here(const Span& at) {
   SpanRoom& a = room<SpanRoom>();
-  const Span& at = span_of(unit);
   weigh_span<kRowWarps>(
       at.heads, 0, at.tokens,
       [&](int head, int i, float x) { (i == 0 ? a.top : a.weight)[head] = x; }, a.span);
+}
+static __device__ __noinline__ void weigh(int unit) {
+  weigh_here(span_of(unit));
+}
+// Of the span's head `head`, whose places begin at `to`.
+template <int kDim>
+__device__ __forceinline__ void pass_sum(Record* to, int head, int column, float sum, int layer) {
+  const SpanRoom& a = room<SpanRoom>();
+  run::pass_record(to + head * kDim + column, __float_as_uint(sum), __float_as_uint(a.top[head]),
+                   __float_as_uint(a.weight[head]), number_of(layer));
 }
 template <int kDim>
 static __device__ __noinline__ void pass_values(int unit, int layer) {
   const Layer& l = LayerPlace(layer).layer();
   const Span& at = span_of(unit);
-  const SpanRoom& a = room<SpanRoom>();
   Record* to = partials(l, at.index, at.first_head, kDim);
   PageRows<kDim, true> rows{pages_of(unit), head_places<kDim>(l, at.kv_head).v};
   sum_values<kDim, kRowWarps, 1>(
       rows, at.heads, at.tokens,
-      [&](int head, int column, float sum) {
-        run::pass_record(to + head * kDim + column, __float_as_uint(sum),
-                         __float_as_uint(a.top[head]), __float_as_uint(a.weight[head]),
-                         number_of(layer));
-      },
-      a.span);
+      [&](int head, int column, float sum) { pass_sum<kDim>(to, head, column, sum, layer); },
+      room<SpanRoom>().span);
 }
 
 // --- A span that is a page ---
 
 // Columns of a head's gate, by a warp.
 template <int kDim>
-static __device__ __noinline__ void take_gate(int unit, int column, int layer) {
+static __device__ __noinline__ void take_gate(int head, int column, int layer) {
   const Layer& l = LayerPlace(layer).layer();
   constexpr int kEach = kDim / kGateWarps / kWarp;
   const int lane = run::this_lane();
-  float gate[kEach], *to = room<SpanRoom>().heads[kGateAt] + column + lane;
-  if (l.gated != 0)
-    await_values(values(kAt.in) + unit * l.query_stride + kDim + column, number_of(layer), lane,
-                 gate);
+  float* to = room<SpanRoom>().heads[kGateAt] + column + lane;
+  if (l.gated == 0) {
 #pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    to[i * kWarp] = l.gated != 0 ? sigmoid(gate[i]) : 1.0f;
+    for (int i = 0; i < kEach; ++i) to[i * kWarp] = 1.0f;
+    return;
+  }
+  ValuesSeen<kEach> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane, kWarp);
+  await_all(seen, number_of(layer));
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) to[i * kWarp] = sigmoid(__uint_as_float(seen.v[i].x));
 }
 // A whole head's columns, as combine() has them of one span.
 template <int kDim>
@@ -231,8 +217,8 @@ __device__ __forceinline__ void pass_whole(int head, int layer) {
                        records(kAt.heads) + (head * (kDim / kWarp) + warp) * 4);
 }
 
-// The row's token, or the page's end.
-__device__ __forceinline__ int own_of(const Span& at) {
+// The end of the tokens that are older than the row: its own number in the page, or all.
+__device__ __forceinline__ int end_of_old(const Span& at) {
   return at.last ? at.tokens.end - 1 - at.tokens.start : kPageTokens;
 }
 // Keys and values are in L2 before the projections come.
@@ -240,12 +226,13 @@ template <int kDim>
 static __device__ __noinline__ void take_page(int unit, int layer) {
   const Span& at = span_of(unit);
   const KvHead place = head_places<kDim>(LayerPlace(layer).layer(), at.kv_head);
-  const int bytes = own_of(at) * kDim * static_cast<int>(sizeof(__half));
+  const int bytes = end_of_old(at) * kDim * static_cast<int>(sizeof(__half));
+  static_assert(kPageTokens * kDim * sizeof(__half) <= kLine * kRowWarps * kWarp);
   const int thread = static_cast<int>(threadIdx.x), warp = run::this_warp();
   prefetch_lines(pages_of(unit)[0] + place.k, bytes, thread);
   prefetch_lines(pages_of(unit)[0] + place.v, bytes, thread);
   if (at.whole && warp >= kRowWarps - kGateWarps)
-    take_gate<kDim>(unit, (warp - (kRowWarps - kGateWarps)) * (kDim / kGateWarps), layer);
+    take_gate<kDim>(at.first_head, (warp - (kRowWarps - kGateWarps)) * (kDim / kGateWarps), layer);
   else
     take_heads_of<kDim>(unit, layer);
 }
@@ -256,12 +243,12 @@ static __device__ __noinline__ void attend_page(int unit, int layer) {
   const Layer& l = LayerPlace(layer).layer();
   const Span& at = span_of(unit);
   const KvHead place = head_places<kDim>(l, at.kv_head);
-  const int own = own_of(at);
+  const int own = end_of_old(at);
   {
     PageKeys<kDim> keys;
     keys.load({pages_of(unit), place.k}, own, warp, lane);
     row_warps_sync();  // heads are there
-    if (at.last) keys.put(a.heads[at.heads % kRowWarps], own, warp, lane);
+    if (at.last) keys.put(a.heads[head_place(at.heads)], own, warp, lane);
     hide_scores<kRowWarps>(at.heads, at.tokens, a.span);
     if (at.tokens.sees_eight(warp * 8))
       score_eight<kDim>(QueryRows{}, keys.of, at.heads, 0.0f, at.tokens, warp * 8, a.span);
@@ -269,11 +256,9 @@ static __device__ __noinline__ void attend_page(int unit, int layer) {
   PageValues<kDim> values;
   values.load({pages_of(unit), place.v}, own, lane);
   row_warps_sync();
-  weigh_span<kRowWarps>(
-      at.heads, 0, at.tokens,
-      [&](int head, int i, float x) { (i == 0 ? a.top : a.weight)[head] = x; }, a.span);
+  weigh_here(at);
   row_warps_sync();
-  if (at.last) values.put(a.heads[(at.heads + 1) % kRowWarps], own, lane);
+  if (at.last) values.put(a.heads[head_place(at.heads + 1)], own, lane);
   ValueSum<kDim, kRowWarps> sum;
   const int seen = min(at.tokens.end - at.tokens.start, kPageTokens);
 #pragma unroll
@@ -281,13 +266,12 @@ static __device__ __noinline__ void attend_page(int unit, int layer) {
     if (4 * step < seen) sum.add(values.of[step], at.heads, 16 * (lane % 4) + 4 * step, a.span);
   if (at.whole) {
     sum.give(1, [&](int, int column, float x) { a.heads[kSumsAt][column] = x; });
-    pass_whole<kDim>(unit, layer);
+    pass_whole<kDim>(at.first_head, layer);
     return;
   }
   Record* to = partials(l, at.index, at.first_head, kDim);
   sum.give(at.heads, [&](int head, int column, float x) {
-    run::pass_record(to + head * kDim + column, __float_as_uint(x), __float_as_uint(a.top[head]),
-                     __float_as_uint(a.weight[head]), number_of(layer));
+    pass_sum<kDim>(to, head, column, x, layer);
   });
 }
 
@@ -298,7 +282,7 @@ __device__ __forceinline__ void attend_pages(int unit, int layer) {
   row_warps_sync();
   score<kDim>(unit, layer);
   row_warps_sync();
-  weigh(unit, layer);
+  weigh(unit);
   row_warps_sync();
   pass_values<kDim>(unit, layer);
 }

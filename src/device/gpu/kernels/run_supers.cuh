@@ -144,19 +144,20 @@ struct EightSeen {
   __device__ __forceinline__ void look(unsigned number) {
     a.look(number), b.look(number), c.look(number), d.look(number);
   }
-  __device__ __forceinline__ Eight await(unsigned number) {
-    for (int looks = 0; !__all_sync(0xffffffffu, here(number)); ++looks) {
-      if (looks > kPatience) give_up();
-      look(number);
-    }
-    __syncwarp();
+  __device__ __forceinline__ Eight eight() const {
     const auto f = [](unsigned x) { return __uint_as_float(x); };
     return {{f(a.v.x), f(a.v.z), f(b.v.x), f(b.v.z)}, {f(c.v.x), f(c.v.z), f(d.v.x), f(d.v.z)}};
   }
 };
 __device__ __forceinline__ Eight await_eight(const Value* row, int warp, int lane,
                                              unsigned number) {
-  return EightSeen(EightSeen::place(row, warp, lane)).await(number);
+  EightSeen seen(EightSeen::place(row, warp, lane));
+  for (int looks = 0; !__all_sync(0xffffffffu, seen.here(number)); ++looks) {
+    if (looks > kPatience) give_up();
+    seen.look(number);
+  }
+  __syncwarp();
+  return seen.eight();
 }
 
 #endif
