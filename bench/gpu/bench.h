@@ -90,23 +90,26 @@ struct Step {
 };
 
 // What `work` enqueues, to be replayed.
-struct Replays {
+class Replays {
+ public:
   template <typename F>
-  Replays(GpuStream on, F work) : stream(on) {
-    GPU_OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  Replays(GpuStream stream, F work) : stream_(stream) {
+    GPU_OK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
     work();
-    GPU_OK(cudaStreamEndCapture(stream, &graph));
-    GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+    GPU_OK(cudaStreamEndCapture(stream_, &graph_));
+    GPU_OK(cudaGraphInstantiate(&exec_, graph_, 0));
   }
   Replays(const Replays&) = delete;
   ~Replays() {
-    (void)cudaGraphExecDestroy(exec);
-    (void)cudaGraphDestroy(graph);
+    (void)cudaGraphExecDestroy(exec_);
+    (void)cudaGraphDestroy(graph_);
   }
-  void launch() { GPU_OK(cudaGraphLaunch(exec, stream)); }
-  GpuStream stream;
-  cudaGraph_t graph;
-  cudaGraphExec_t exec;
+  void launch() { GPU_OK(cudaGraphLaunch(exec_, stream_)); }
+
+ private:
+  GpuStream stream_;
+  cudaGraph_t graph_;
+  cudaGraphExec_t exec_;
 };
 // Median microseconds of one replay of what `work` enqueues; `before` each, not counted, comes what
 // puts the inputs back that `work` changes.
@@ -171,7 +174,7 @@ inline double bytes_of(const Matrix& m) {
 }
 
 // dense_bench.cu: a dense model of the shape of qwen35 full. `what`: d(ecode), r(uns of one row
-// alone), p(rompts), s: without chained launches.
+// alone), l(asting: runs for 3 s), p(rompts), s: without chained launches.
 void bench_dense(int layers, const char* what);
 // choose_bench.cu: tokens from logits of one row.
 void bench_draws();

@@ -153,7 +153,7 @@ void test_dense_runs() {
   plain.delta = {8, 40, 128, 128, 4, false};
   for (const int position : {0, 63, 190, 254, 1500, 16380, 16383})
     run({"heads of 128 without gates", plain, {1, 0, 3}, position, 3}, 0);
-  // Groups of seven and of eight: a page's key and value take the places of queries.
+  // Groups of seven and of eight: a page's value, or its key, too, takes a query's place.
   DenseShape eight{.kv = 3}, narrow = plain, many = plain;
   narrow.kv = 5, narrow.gated = true;
   many.heads = 136, many.kv = 17, many.delta.n_value_head = 136;  // more heads than blocks

@@ -1,11 +1,13 @@
 // Each command of the program, on the golden models and on a synthetic one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "tests/cli/program.h"
 #include "tests/golden_data.h"

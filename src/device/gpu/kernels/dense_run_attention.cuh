@@ -37,7 +37,7 @@ static __device__ __noinline__ void attend(int layer) {
   }
 }
 
-// A lane's records of several spans, the first of which is there.
+// A lane's records of n spans, one at least and kN at most.
 template <int kN>
 struct SpansSeen {
   Record v[kN] = {};  // zeros, or the compiler keeps more registers than there are

@@ -1,4 +1,5 @@
-// How dense_run.h's row warps wait for what other blocks make (run_values.cuh).
+// How dense_run.h's row warps wait for what other blocks make (run_values.cuh), all but a delta
+// net's gate, which is there almost always.
 //
 // A row is awaited for most of a layer, by eight warps of each block. What all their lanes ask for
 // again and again crosses the chip, and a card at its limit of power pays for that with its clock.
@@ -6,13 +7,13 @@
 // there. The rest of a row that many blocks make is on its way for longer than a nap; what one
 // block makes comes at once, and is seen a nap later.
 //
-//   await_all(seen, number);   // seen: what a lane looks for
+//   await_all(seen, number);   // seen: what a lane looks for; its constructor looks once
 //
 //   bool Seen::here(number)          // all of it
-//   bool Seen::any(number)           // something of it: of each block, where several make it
+//   bool Seen::any(number)           // a part, the one with the sign or one that comes with it
 //   void Seen::look(number)          // looks at what is not there
-//   void Seen::again()               // at all: what was seen need not be kept while it waits
-//   const unsigned* Seen::sign()     // where a part of it has its number
+//   void Seen::again()               // at all anew: nothing stays in registers over the naps
+//   const unsigned* Seen::sign()     // where a part has its number
 #pragma once
 
 #include "device/gpu/kernels/run_supers.cuh"
@@ -28,14 +29,15 @@ __device__ __forceinline__ void await_sign(const unsigned* number_at, unsigned n
   const bool looks = run::this_lane() % 8 == 0;
   unsigned seen = number - 1;
   for (int n = 0;; ++n) {
-    if (n > run::kPatience / 2) run::give_up();
+    if (n > run::kPatience / 2) run::give_up();  // a look and a nap take twice as long as a look
     if (looks)
       asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(seen) : "l"(number_at) : "memory");
     if (__any_sync(0xffffffffu, seen == number)) return;
     __nanosleep(kNap);
   }
 }
-// By a whole warp, which has looked once.
+// By a whole warp. Inlined, unlike run::await_value(): with a call all who call this would have
+// registers to save.
 template <typename Seen>
 __device__ __forceinline__ void await_all(Seen& seen, unsigned number) {
   if (!__any_sync(0xffffffffu, seen.any(number))) {

@@ -43,7 +43,7 @@ struct Mixer {
 };
 
 // A span of the context and the query heads that a block attends with, all that share a KV head or,
-// where the context is one span, one of them.
+// where the context is one span and heads are no more than blocks, one of them.
 struct Span {
   bool whole;  // one head, which nobody else adds to
   bool last;   // it ends with the row ...

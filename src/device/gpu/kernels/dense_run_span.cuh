@@ -1,10 +1,11 @@
 // What a block does of attention in dense_run.h's kernel: query heads that share a KV head over a
 // span of the context (attention_span.cuh), which it norms and turns, and whose sums it passes on
-// (dense_run_attention.cuh adds them up); where the context is one span, a query head by itself,
-// whose columns are done with that.
+// (dense_run_attention.cuh adds them up); where the context is one span and heads are no more than
+// blocks, a query head by itself, whose columns are done with that.
 //
-// A span that is a page has its keys and values in L2 before the projections come, and in registers
-// a barrier ahead of their use: after the projections memory idles, and nothing should add to that.
+// Of a span that is a page keys and values are asked for into L2 before the projections come, and
+// into registers a barrier ahead of their use: after the projections memory idles, and nothing
+// should add to that.
 #pragma once
 
 #include "device/gpu/kernels/attention_head.cuh"
@@ -23,7 +24,8 @@ struct SpanRoom {
 // Of a head by itself: the warps that take its gate, and where that and its sums are: places of
 // heads that there are not.
 inline constexpr int kGateWarps = 4, kGateAt = 3, kSumsAt = 4;
-static_assert(kRowWarps - kGateWarps >= 3 && kGateAt >= 3 && kSumsAt > kGateAt);
+static_assert(kRowWarps - kGateWarps >= 3 && kGateAt >= 3 && kSumsAt > kGateAt &&
+              kSumsAt < kRowWarps);
 static_assert(kRowWarps == kPageWarps);
 
 #ifdef TESSERA_GPU_WGMMA
@@ -32,8 +34,9 @@ __device__ __forceinline__ Record* partials(const Layer& l, int span, int head, 
   return records(kAt.partials) + (std::int64_t{span} * l.heads + head) * dim;
 }
 
-// Spans have numbers, by which blocks have them. Warps may still read what describes the one
-// before; that of the one before that has four barriers behind it.
+// A unit is what a block does at once, a KV head's span or a query head by itself: block b has
+// units b, b + kBlocks, ... Warps may still read what describes the unit before; that of the one
+// before that has four barriers behind it.
 __device__ __forceinline__ const Span& span_of(int unit) {
   return shared()->spans[unit / kBlocks % 2];
 }
@@ -101,7 +104,7 @@ __device__ __forceinline__ void take_head_of(int i, const Span& at, int layer) {
   take_head<kDim>(row, query ? l.q_norm : key ? l.k_norm : nullptr,
                   query || key ? l.turns : 0, layer);
 }
-// Where it stands then: two of ten have the places of queries that have gone on.
+// Its place in SpanRoom::heads. The last of nine or ten take places whose queries are in q by then.
 __device__ __forceinline__ int head_place(int i) {
   return i % kRowWarps;
 }
@@ -167,7 +170,7 @@ __device__ __forceinline__ void weigh_here(const Span& at) {
 static __device__ __noinline__ void weigh(int unit) {
   weigh_here(span_of(unit));
 }
-// Of the span's head `head`, whose places begin at `to`.
+// `to`: where the sums of the span's first head go.
 template <int kDim>
 __device__ __forceinline__ void pass_sum(Record* to, int head, int column, float sum, int layer) {
   const SpanRoom& a = room<SpanRoom>();
@@ -217,11 +220,11 @@ __device__ __forceinline__ void pass_whole(int head, int layer) {
                        records(kAt.heads) + (head * (kDim / kWarp) + warp) * 4);
 }
 
-// The end of the tokens that are older than the row: its own number in the page, or all.
+// So many of the page's tokens are older than the row: all, unless its own is among them.
 __device__ __forceinline__ int end_of_old(const Span& at) {
   return at.last ? at.tokens.end - 1 - at.tokens.start : kPageTokens;
 }
-// Keys and values are in L2 before the projections come.
+// Asks for keys and values into L2, and waits for heads.
 template <int kDim>
 static __device__ __noinline__ void take_page(int unit, int layer) {
   const Span& at = span_of(unit);
@@ -253,17 +256,17 @@ static __device__ __noinline__ void attend_page(int unit, int layer) {
     if (at.tokens.sees_eight(warp * 8))
       score_eight<kDim>(QueryRows{}, keys.of, at.heads, 0.0f, at.tokens, warp * 8, a.span);
   }
-  PageValues<kDim> values;
-  values.load({pages_of(unit), place.v}, own, lane);
+  PageValues<kDim> held;
+  held.load({pages_of(unit), place.v}, own, lane);
   row_warps_sync();
   weigh_here(at);
   row_warps_sync();
-  if (at.last) values.put(a.heads[head_place(at.heads + 1)], own, lane);
+  if (at.last) held.put(a.heads[head_place(at.heads + 1)], own, lane);
   ValueSum<kDim, kRowWarps> sum;
   const int seen = min(at.tokens.end - at.tokens.start, kPageTokens);
 #pragma unroll
   for (int step = 0; step < 4; ++step)
-    if (4 * step < seen) sum.add(values.of[step], at.heads, 16 * (lane % 4) + 4 * step, a.span);
+    if (4 * step < seen) sum.add(held.of[step], at.heads, 16 * (lane % 4) + 4 * step, a.span);
   if (at.whole) {
     sum.give(1, [&](int, int column, float x) { a.heads[kSumsAt][column] = x; });
     pass_whole<kDim>(at.first_head, layer);
