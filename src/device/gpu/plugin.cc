@@ -87,7 +87,7 @@ GpuHost host_functions() {
                 model.file().release(*slice.tensor, begin, static_cast<std::uint64_t>(bytes));
               },
           .check_intact = [](const Model& model) { return model.file().check_intact(); },
-          .tell = [](const std::string& line) { log_info("{}", line); }};
+          .tell = [](LogLevel level, const std::string& line) { log_at(level, "{}", line); }};
 }
 
 }  // namespace

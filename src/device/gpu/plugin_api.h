@@ -19,13 +19,14 @@
 #include <functional>
 #include <string>
 
+#include "base/log.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "device/gpu/gpu_experts.h"
 
 namespace tessera {
 
-inline constexpr std::uint32_t kGpuPluginVersion = 4;
+inline constexpr std::uint32_t kGpuPluginVersion = 5;
 
 struct GpuInfo {
   char name[128];                 // "NVIDIA H200"
@@ -45,7 +46,7 @@ struct GpuInfo {
 struct GpuHost {
   std::function<void(const Model&, const TensorSlice&)> release;  // the slice was read
   std::function<Status(const Model&)> check_intact;
-  std::function<void(const std::string&)> tell;  // a line for the log
+  std::function<void(LogLevel, const std::string&)> tell;  // a line for the log
 };
 
 struct GpuDeviceOptions {

@@ -81,19 +81,22 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
 
 Status GpuDevice::begin_runs() {
   if (!order_.sound()) {
-    host_.tell(fmt::format(
-        "{}: a step of this process never ended on this GPU; layers go one by one", name_));
+    host_.tell(
+        LogLevel::info,
+        fmt::format("{}: a step of this process never ended on this GPU; layers go one by one",
+                    name_));
     return {};
   }
   TESSERA_TRY(step_->prepare_runs());
   const int layers = layout_.end_layer - layout_.first_layer, dense = step_->dense_layers();
-  if (dense > 0)
-    host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has one row", name_,
-                           dense, layers));
-  else if (step_->run_layers() > 0)
-    host_.tell(fmt::format("{}: {} of {} layers run as one kernel where a step has up to {} rows",
-                           name_, step_->run_layers(), layers,
-                           std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast)));
+  const int run = dense > 0 ? dense : step_->run_layers();
+  if (run == 0) return {};
+  const int rows = std::min(kDecodeRows, kMostRunRows * layout_.rows_abreast);
+  // Of parts of the model, which are timed or take turns, only what falls short is news.
+  const bool part = layers < static_cast<int>(spec_.layers.size());
+  host_.tell(part && run == layers ? LogLevel::debug : LogLevel::info,
+             fmt::format("{}: {} of {} layers run as one kernel where a step has {}", name_, run,
+                         layers, dense > 0 ? "one row" : fmt::format("up to {} rows", rows)));
   return {};
 }
 
