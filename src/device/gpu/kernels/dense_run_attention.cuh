@@ -132,7 +132,7 @@ static __device__ __noinline__ void combine(int layer) {
     const Record* from = partials(l, 0, head, kDim) + column + lane;
     float top = -INFINITY, gate = 0.0f;
     if (has && own == kTeamWarps - 1 && l.gated != 0) {
-      ValuesSeen<1> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane, 0);
+      ValuesSeen<1> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane);
       await_all(seen, number_of(layer));
       gate = __uint_as_float(seen.v[0].x);
     }

@@ -1,5 +1,5 @@
 // How dense_run.h's row warps wait for what other blocks make (run_values.cuh), all but a delta
-// net's gate, which is there almost always.
+// net's gate, which they ask for last.
 //
 // A row is awaited for most of a layer, by eight warps of each block. What all their lanes ask for
 // again and again crosses the chip, and a card at its limit of power pays for that with its clock.
@@ -88,15 +88,12 @@ static __device__ __noinline__ run::Record await_record(const run::Record* place
   return seen.v;
 }
 
-// kN values of the lane's, `stride` places from each other.
+// kN values of the lane's, a warp's width from each other.
 template <int kN>
 struct ValuesSeen {
   const run::Value* from;
-  int stride;
   run::Value v[kN];
-  __device__ __forceinline__ ValuesSeen(const run::Value* at, int step) : from(at), stride(step) {
-    again();
-  }
+  __device__ __forceinline__ explicit ValuesSeen(const run::Value* at) : from(at) { again(); }
   __device__ __forceinline__ bool here(unsigned number) const {
     bool all = true;
 #pragma unroll
@@ -107,11 +104,11 @@ struct ValuesSeen {
   __device__ __forceinline__ void look(unsigned number) {
 #pragma unroll
     for (int i = 0; i < kN; ++i)
-      if (v[i].y != number) v[i] = run::look_at(from + i * stride);
+      if (v[i].y != number) v[i] = run::look_at(from + i * kWarp);
   }
   __device__ __forceinline__ void again() {
 #pragma unroll
-    for (int i = 0; i < kN; ++i) v[i] = run::look_at(from + i * stride);
+    for (int i = 0; i < kN; ++i) v[i] = run::look_at(from + i * kWarp);
   }
   __device__ __forceinline__ const unsigned* sign() const { return &from->y; }
 };

@@ -82,7 +82,7 @@ static __device__ __noinline__ void take_head(int row, const float* weight, int 
   float* to = room<SpanRoom>().heads[run::this_warp()];
   const Value* from = values(kAt.in) + row + lane;
   const auto constants = load_constants<kEach>(weight, kDim, l.cos, l.sin, turns, lane);
-  ValuesSeen<kEach> seen(from, kWarp);
+  ValuesSeen<kEach> seen(from);
   await_all(seen, number);
   float x[kEach];
 #pragma unroll
@@ -203,7 +203,7 @@ static __device__ __noinline__ void take_gate(int head, int column, int layer) {
     for (int i = 0; i < kEach; ++i) to[i * kWarp] = 1.0f;
     return;
   }
-  ValuesSeen<kEach> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane, kWarp);
+  ValuesSeen<kEach> seen(values(kAt.in) + head * l.query_stride + kDim + column + lane);
   await_all(seen, number_of(layer));
 #pragma unroll
   for (int i = 0; i < kEach; ++i) to[i * kWarp] = sigmoid(__uint_as_float(seen.v[i].x));

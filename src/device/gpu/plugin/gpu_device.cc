@@ -82,7 +82,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
 Status GpuDevice::begin_runs() {
   if (!order_.sound()) {
     host_.tell(
-        LogLevel::info,
+        LogLevel::warn,
         fmt::format("{}: a step of this process never ended on this GPU; layers go one by one",
                     name_));
     return {};
