@@ -11,15 +11,13 @@
 namespace tessera {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 constexpr int kTries = 3;
 constexpr int kWakingCalls = 10;
 constexpr int kLeastCalls = 50;
-constexpr auto kCallsTime = std::chrono::milliseconds(20);
+constexpr double kCallsTime_s = 0.020;
 // Of either in a round, on a machine that is busy; rounds for two of each to be alike, and until
 // jobs take longer than calls.
-constexpr auto kMostTime = std::chrono::milliseconds(200);
+constexpr double kMostTime_s = 0.200;
 constexpr int kSteadyRounds = 3, kMostRounds = 10;
 
 int first_with_experts(const ModelSpec& spec) {
@@ -31,8 +29,8 @@ int first_with_experts(const ModelSpec& spec) {
 // Of one layer, the experts that a row uses.
 class Rig {
  public:
-  Rig(const Model& model, int layer, std::unique_ptr<ExpertExecutor> host)
-      : model_(model), layer_(layer), host_(std::move(host)) {
+  Rig(const Model& model, int layer, ExpertExecutor& host, const std::function<double()>& clock)
+      : model_(model), layer_(layer), host_(host), clock_(clock) {
     const auto n = static_cast<std::size_t>(model.spec().n_embd);
     for (std::size_t i = 0; i < n; ++i) row_.push_back(static_cast<float>(i % 7) - 3.0f);
     sums_.resize(n);
@@ -61,8 +59,8 @@ class Rig {
  private:
   // As often as it takes for two jobs to be alike.
   Status time_jobs(Shortest& job) {
-    const auto begin = Clock::now();
-    for (int i = 0; i < kTries || (!job.steady() && Clock::now() < begin + kMostTime); ++i) {
+    const double end = clock_() + kMostTime_s;
+    for (int i = 0; i < kTries || (!job.steady() && clock_() < end); ++i) {
       each_part([](const std::byte* data, std::int64_t bytes) {
         evict(data, static_cast<std::size_t>(bytes));
       });
@@ -76,10 +74,11 @@ class Rig {
   // Of jobs without pairs, one after the other as while a model runs: threads that just woke may
   // share a core for some milliseconds.
   Status time_calls(Shortest& call) {
-    const auto begin = Clock::now();
-    const auto spent = [&] { return Clock::now() - begin; };
+    const double begin = clock_();
+    const auto spent = [&] { return clock_() - begin; };
     for (int i = 0;
-         i < kLeastCalls || spent() < kCallsTime || (!call.steady() && spent() < kMostTime); ++i) {
+         i < kLeastCalls || spent() < kCallsTime_s || (!call.steady() && spent() < kMostTime_s);
+         ++i) {
       TESSERA_ASSIGN(const double took, run({}));
       call.add(took);
     }
@@ -93,11 +92,11 @@ class Rig {
   }
 
   Result<double> run(std::span<const RoutedPair> pairs) {
-    const auto begin = Clock::now();
-    TESSERA_TRY(host_->submit({.layer = layer_, .n_rows = 1, .rows = row_, .pairs = pairs}));
-    TESSERA_ASSIGN(const ExpertReport report, host_->collect(sums_));
+    const double begin = clock_();
+    TESSERA_TRY(host_.submit({.layer = layer_, .n_rows = 1, .rows = row_, .pairs = pairs}));
+    TESSERA_ASSIGN(const ExpertReport report, host_.collect(sums_));
     static_cast<void>(report);
-    return std::chrono::duration<double>(Clock::now() - begin).count();
+    return clock_() - begin;
   }
 
   template <typename F>
@@ -111,7 +110,8 @@ class Rig {
 
   const Model& model_;
   int layer_;
-  std::unique_ptr<ExpertExecutor> host_;
+  ExpertExecutor& host_;
+  const std::function<double()>& clock_;
   std::vector<float> row_;
   std::vector<double> sums_;
   std::vector<RoutedPair> pairs_;
@@ -144,13 +144,9 @@ bool usable(const HostExpertTimes& times) {
          times.bytes_per_s < kFastest;
 }
 
-Result<HostExpertTimes> measure_host_experts(const Model& model,
-                                             const HostMeasureOptions& options) {
-  const int layer = first_with_experts(model.spec());
-  if (layer == model.spec().n_layer())
-    return Error::make(ErrorCode::unsupported, "the model has no routed experts");
-  TESSERA_ASSIGN(auto host, open_host(model, layer, options));
-  TESSERA_ASSIGN(const HostExpertTimes times, Rig(model, layer, std::move(host)).measure());
+Result<HostExpertTimes> measure_host_experts(const Model& model, int layer, ExpertExecutor& host,
+                                             const std::function<double()>& clock) {
+  TESSERA_ASSIGN(const HostExpertTimes times, Rig(model, layer, host, clock).measure());
   if (!usable(times))
     return Error::make(
         ErrorCode::internal,
@@ -158,6 +154,18 @@ Result<HostExpertTimes> measure_host_experts(const Model& model,
         "busy?",
         times.call_s, times.bytes_per_s);
   return times;
+}
+
+Result<HostExpertTimes> measure_host_experts(const Model& model,
+                                             const HostMeasureOptions& options) {
+  const int layer = first_with_experts(model.spec());
+  if (layer == model.spec().n_layer())
+    return Error::make(ErrorCode::unsupported, "the model has no routed experts");
+  TESSERA_ASSIGN(const auto host, open_host(model, layer, options));
+  return measure_host_experts(model, layer, *host, [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
+  });
 }
 
 }  // namespace tessera

@@ -9,9 +9,11 @@
 // internal where the machine is too busy to tell.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "device/cpu/isa.h"
+#include "experts/executor.h"
 #include "model/model.h"
 
 namespace tessera {
@@ -33,5 +35,9 @@ struct HostMeasureOptions {
 };
 
 Result<HostExpertTimes> measure_host_experts(const Model& model, const HostMeasureOptions& options);
+
+// The same of `host`, which has the experts of `layer`, by a clock that counts seconds.
+Result<HostExpertTimes> measure_host_experts(const Model& model, int layer, ExpertExecutor& host,
+                                             const std::function<double()>& clock);
 
 }  // namespace tessera
