@@ -35,6 +35,7 @@ struct RunnerOptions {
   bool may_fail = false;   // loading, which failure() then says
   int expert_workers = 0;  // that take the experts away; DeviceOptions::experts says who they are
   std::optional<std::int64_t> budget = {};  // of each device
+  PlanOptions::Table table = PlanOptions::Table::automatic;
   int turns = 1;
 };
 
@@ -58,7 +59,8 @@ inline Result<Plan> runner_plan(const Model& model, const RunnerOptions& options
                     .turns = options.turns,
                     .expert_resident = options.expert_resident,
                     .expert_spare = {.places = options.expert_spare},
-                    .expert_stream = options.device.experts.options.stream != ExpertStream::off});
+                    .expert_stream = options.device.experts.options.stream != ExpertStream::off,
+                    .table = options.table});
 }
 
 class ModelRunner {

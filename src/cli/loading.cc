@@ -27,6 +27,8 @@ constexpr const char* kSyntheticName = "synthetic-1.gguf";
 // rows in that time (docs/results-gpu.md).
 constexpr int kPrefillChunk = 256;
 constexpr int kGpuPrefillChunk = 2048;
+// Where experts cross the link once a step.
+constexpr int kCrossingPrefillChunk = 4096;
 
 DeviceOptions device_options(const Config& config) {
   DeviceOptions options = opening_options(config);
@@ -54,6 +56,9 @@ Result<PlanOptions> plan_options(const Config& config, const Placement& placemen
     TESSERA_ASSIGN(options.kv_type, parse_kv_type(config.text("kv.type")));
   }
   options.f32_weights = config.text("placement.compute") == "f32";
+  if (config.text("placement.embedding") != "auto")
+    options.table = config.text("placement.embedding") == "host" ? PlanOptions::Table::host
+                                                                 : PlanOptions::Table::device;
   options.lock_experts = config.text("experts.prefault") == "lock";
   options.layer_weights = placement.layer_weights;
   options.turns = config.small("placement.target_turns");
@@ -307,7 +312,8 @@ Result<Inventory> place_with_chunk(const Config& config, const Model& model,
   TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
   if (asked > 0 || !on_gpus(placement, placed.workers)) return inventory;
   const Plan least = placed.plan;
-  for (int rows = kGpuPrefillChunk; rows > kPrefillChunk; rows /= 2) {
+  const int most = least.experts_leave() ? kCrossingPrefillChunk : kGpuPrefillChunk;
+  for (int rows = most; rows > kPrefillChunk; rows /= 2) {
     options.prefill_chunk = rows;
     Result<Inventory> larger = place_roughly(config, model, placement, options, placed);
     if (larger && as_good(placed.plan, least)) return larger;

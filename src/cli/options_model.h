@@ -102,6 +102,16 @@ inline constexpr auto kModelOptions = [] {
        .commands = kModelCommands | kDevices | kWorker,
        .value = "FOLDER",
        .help = "where libtessera-cuda.so and libtessera-hip.so are; default: beside the program"},
+      {.key = "placement.embedding",
+       .flags = "--embedding",
+       .type = text,
+       .fallback = "auto",
+       .commands = kModelCommands,
+       .value = "WHERE",
+       .help =
+           "memory of a GPU's embedding table: its own, pinned memory of the host, or there only "
+           "where not all weights fit (auto)",
+       .choices = "auto|device|host"},
       {.key = "placement.gpu_graphs",
        .flags = "--gpu-graphs",
        .type = text,

@@ -45,24 +45,19 @@ bool in_shard(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout
   }
 }
 
-namespace {
-
-// A table that is the head as well is read whole for every token.
-bool has_embedding_part(const ModelSpec& spec, const ShardLayout& shard) {
+bool has_table_alone(const ModelSpec& spec, const ShardLayout& shard) {
   return shard.embedding && !(shard.head && spec.tied_head);
 }
 
-}  // namespace
-
 int file_part_count(const ModelSpec& spec, const ShardLayout& shard) {
-  return (has_embedding_part(spec, shard) ? 1 : 0) + shard.end_layer - shard.first_layer +
+  return (has_table_alone(spec, shard) ? 1 : 0) + shard.end_layer - shard.first_layer +
          (shard.head ? 1 : 0);
 }
 
 bool stays_in_file(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout& shard) {
   const TensorUse use = tensor_use(slice.role);
   if (use != TensorUse::matrix && use != TensorUse::exact_matrix) return false;
-  const int before = has_embedding_part(spec, shard) ? 1 : 0;
+  const int before = has_table_alone(spec, shard) ? 1 : 0;
   int part = file_part_count(spec, shard) - 1;  // the head
   if (slice.layer >= 0) {
     part = before + shard.end_layer - 1 - slice.layer;

@@ -28,6 +28,10 @@ TensorUse tensor_use(TensorRole role);
 // Whether a shard holds this tensor.
 bool in_shard(const TensorSlice& slice, const ModelSpec& spec, const ShardLayout& shard);
 
+// Whether it has the embedding table for the rows of tokens alone. A table that is the head as well
+// is read whole for every token.
+bool has_table_alone(const ModelSpec& spec, const ShardLayout& shard);
+
 // The parts of a shard whose matrices a CPU device can leave in the model's file, in the order in
 // which they go: the embedding, of which a token reads one row; the layers from the last to the
 // first; the head. Vectors stay in memory, and experts have homes of their own.

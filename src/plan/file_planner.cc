@@ -34,6 +34,23 @@ std::string parts_text(const ModelSpec& spec, const ShardLayout& layout) {
 
 }  // namespace
 
+// A GPU without memory of its own would gain nothing.
+bool ShardPlanner::may_leave_table(const DeviceInventory& device) {
+  return device.kind != DeviceKind::cpu && !device.remote && device.memory != kHostMemory;
+}
+
+bool ShardPlanner::table_leaves(const DeviceInventory& device, const ShardLayout& layout) const {
+  return options_.table == PlanOptions::Table::automatic && sizes_.leave != Leave::nothing &&
+         may_leave_table(device) && has_table_alone(spec_, layout);
+}
+
+// Where the device lacks room for it.
+void ShardPlanner::leave_table(const DeviceInventory& device, ShardPlan& shard) const {
+  if (shard.free_bytes() >= 0 || !table_leaves(device, shard.layout)) return;
+  shard.layout.table_on_host = true;
+  set_bytes(shard);
+}
+
 bool ShardPlanner::may_leave_weights(const DeviceInventory& device) {
   return device.kind == DeviceKind::cpu && device.has_file;
 }

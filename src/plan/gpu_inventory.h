@@ -2,7 +2,9 @@
 //
 // A GPU without memory of its own shares the machine's: it counts in the same memory as the CPU
 // devices and the workers here, and may use what is free there, whatever its driver or a person
-// says. A driver may also report more free memory than there is in all.
+// says. A driver may also report more free memory than there is in all. Of what is free it gets
+// some that no plan counts: kernels come when they are first used, and graphs when they are
+// captured.
 #pragma once
 
 #include "device/gpu/plugin.h"

@@ -8,6 +8,7 @@ namespace tessera {
 namespace {
 
 constexpr std::int64_t kGiB = std::int64_t{1} << 30;
+constexpr std::int64_t kDriver = kGiB / 4;  // what is kept free for it
 const DeviceName kGpu{.kind = DeviceKind::cuda, .team = 0};
 
 DeviceInventory host(std::int64_t free) {
@@ -27,11 +28,12 @@ TEST(GpuInventory, MemoryOfItsOwnIsNotTheMachines) {
   const DeviceInventory gpu = gpu_inventory(kGpu, reported(5 * kGiB, false), host(kGiB), 4);
   EXPECT_NE(gpu.memory, kHostMemory);
   EXPECT_EQ(gpu.memory_total, 8 * kGiB);
-  EXPECT_EQ(gpu.memory_free, 5 * kGiB);
+  EXPECT_EQ(gpu.memory_free, 5 * kGiB - kDriver);
   EXPECT_EQ(gpu.threads, 4);
   EXPECT_EQ(allowed_budget(gpu, 7 * kGiB), 7 * kGiB) << "a person may know better";
   EXPECT_EQ(gpu_inventory(kGpu, reported(9 * kGiB, false), host(kGiB), 4).memory_free, 8 * kGiB);
-  EXPECT_EQ(gpu_inventory(kGpu, reported(-1, false), host(kGiB), 4).memory_free, 0);
+  for (const std::int64_t free : {std::int64_t{-1}, kDriver - 1})
+    EXPECT_EQ(gpu_inventory(kGpu, reported(free, false), host(kGiB), 4).memory_free, 0);
 }
 
 TEST(GpuInventory, UnifiedMemoryIsTheMachines) {
@@ -42,7 +44,8 @@ TEST(GpuInventory, UnifiedMemoryIsTheMachines) {
   EXPECT_EQ(allowed_budget(gpu, 2 * kGiB), 2 * kGiB);
   EXPECT_EQ(allowed_budget(gpu, 9 * kGiB), 3 * kGiB);
   // The driver may know of less, and either of more than there is.
-  EXPECT_EQ(gpu_inventory(kGpu, reported(kGiB, true), host(3 * kGiB), 4).memory_free, kGiB);
+  EXPECT_EQ(gpu_inventory(kGpu, reported(kGiB, true), host(3 * kGiB), 4).memory_free,
+            kGiB - kDriver);
   EXPECT_EQ(gpu_inventory(kGpu, reported(99 * kGiB, true), host(99 * kGiB), 4).memory_free,
             8 * kGiB);
   EXPECT_EQ(gpu_inventory(kGpu, reported(kGiB, true), host(-5), 4).memory_free, 0);

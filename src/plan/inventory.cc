@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cgroup.h"
+#include "base/checked.h"
 #include "plan/gpu_inventory.h"
 #include "plan/teams.h"
 
@@ -151,6 +152,10 @@ void add_worker(const WorkerInventory& worker, DeviceInventory& device, int numb
   device.memory_free = worker.memory_free;
 }
 
+// What a GPU's driver takes beside the plan while it serves: kernels as they are first used, their
+// local memory, captured graphs. GpuPlan.IsWhatTheDeviceTakes holds it against what a device took.
+constexpr std::int64_t kDriverBytes = std::int64_t{256} << 20;
+
 constexpr int kGpuMemory = 1 << 20;  // of the first vendor's first device; 1,024 numbers a vendor
 
 }  // namespace
@@ -167,8 +172,8 @@ DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;
-  device.memory_free =
-      std::clamp<std::int64_t>(info.memory_free, 0, std::max<std::int64_t>(0, info.memory_total));
+  device.memory_free = std::clamp<std::int64_t>(saturated_rest(info.memory_free, {kDriverBytes}), 0,
+                                                std::max<std::int64_t>(0, info.memory_total));
   if (!info.unified) {
     device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
     return device;

@@ -33,6 +33,7 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
       holding = all[static_cast<std::size_t>(alike - devices_.begin())];
     else
       holding = holding_of(on.kind);
+    if (table_leaves(on, layout({0, n_layer}))) holding.embedding = 0;
     // The scratch of the longest range that it can have; more where something leaves.
     const LayerRange longest{i, n_layer - (n - 1 - i)};
     std::vector<std::int64_t> room = worker_room_;

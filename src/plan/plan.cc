@@ -123,11 +123,16 @@ std::int64_t Plan::total_bytes() const {
 
 namespace {
 
-// What gives way where not all fits, step by step: experts, then other weights of CPU devices.
+// What gives way where not all fits, step by step: tables of GPUs and experts, then other weights
+// of CPU devices.
 std::vector<Leave> steps(const ModelSpec& spec, const Inventory& inventory,
                          const PlanOptions& options) {
   std::vector<Leave> steps = {Leave::nothing};
-  if (has_experts(spec) && options.expert_resident != 100.0) steps.push_back(Leave::experts);
+  const bool tables = !spec.tied_head && options.table == PlanOptions::Table::automatic &&
+                      std::any_of(inventory.devices.begin(), inventory.devices.end(),
+                                  ShardPlanner::may_leave_table);
+  if (tables || (has_experts(spec) && options.expert_resident != 100.0))
+    steps.push_back(Leave::experts);
   for (const DeviceInventory& device : inventory.devices)
     if (ShardPlanner::may_leave_weights(device)) {
       steps.push_back(Leave::weights);

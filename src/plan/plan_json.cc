@@ -86,6 +86,8 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"experts_worker_uses", uses_json(shard)},
       {"experts_mapped_bytes", shard.mapped_bytes},
       {"experts_locked_bytes", shard.locked_bytes},
+      {"embedding_on_host", shard.layout.table_on_host},
+      {"embedding_host_bytes", shard.table_bytes},
       {"experts_streamed_bytes", shard.streamed_bytes},
       {"weights_file_bytes", shard.file_bytes},
       {"weights_file", shard.file_parts},

@@ -16,6 +16,7 @@ ShardLayout some_layout() {
   layout.end_layer = 4;
   layout.embedding = false;
   layout.head = true;
+  layout.table_on_host = true;
   layout.max_rows = 101;
   layout.max_logit_rows = 102;
   layout.slots = 103;
@@ -62,6 +63,7 @@ ShardPlan some_shard() {
           .drafter_bytes = 219,
           .mapped_bytes = 220,
           .locked_bytes = 226,
+          .table_bytes = 229,
           .streamed_bytes = 228,
           .file_bytes = 221,
           .file_parts = "layers 2-3",
@@ -179,7 +181,8 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
                recurrent_bytes, scratch_bytes, handoff_bytes, connection_bytes, host_bytes,
                budget_bytes, bounded, experts, experts_host, experts_worker, cold_share,
                worker_uses, offload_bytes, staging_bytes, drafter_bytes, mapped_bytes, locked_bytes,
-               streamed_bytes, file_bytes, file_parts, time, bytes_per_s, op_per_s] = shard;
+               table_bytes, streamed_bytes, file_bytes, file_parts, time, bytes_per_s, op_per_s] =
+      shard;
   EXPECT_EQ(json.at("device"), device);
   EXPECT_EQ(json.at("remote"), remote);
   EXPECT_EQ(json.at("here"), here);
@@ -209,6 +212,7 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
   EXPECT_EQ(json.at("drafter_bytes"), drafter_bytes);
   EXPECT_EQ(json.at("experts_mapped_bytes"), mapped_bytes);
   EXPECT_EQ(json.at("experts_locked_bytes"), locked_bytes);
+  EXPECT_EQ(json.at("embedding_host_bytes"), table_bytes);
   EXPECT_EQ(json.at("experts_streamed_bytes"), streamed_bytes);
   EXPECT_EQ(json.at("weights_file_bytes"), file_bytes);
   EXPECT_EQ(json.at("weights_file"), file_parts);
@@ -224,13 +228,14 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
 TEST(PlanJson, HasEveryFieldOfALayout) {
   const ShardLayout layout = some_layout();
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
-  const auto& [first_layer, end_layer, embedding, head, max_rows, max_logit_rows, slots, context,
-               kept_pieces, rows_abreast, kv_type, f32_weights, file_parts, kv_pages, experts] =
-      layout;
+  const auto& [first_layer, end_layer, embedding, head, table_on_host, max_rows, max_logit_rows,
+               slots, context, kept_pieces, rows_abreast, kv_type, f32_weights, file_parts,
+               kv_pages, experts] = layout;
   EXPECT_EQ(json.at("first_layer"), first_layer);
   EXPECT_EQ(json.at("end_layer"), end_layer);
   EXPECT_EQ(json.at("embedding"), embedding);
   EXPECT_EQ(json.at("head"), head);
+  EXPECT_EQ(json.at("embedding_on_host"), table_on_host);
   EXPECT_EQ(json.at("max_rows"), max_rows);
   EXPECT_EQ(json.at("max_logit_rows"), max_logit_rows);
   EXPECT_EQ(json.at("slots"), slots);

@@ -315,6 +315,13 @@ std::string remarks(const Plan& plan) {
           "Experts away from {} are kept packed for it too, {} of pinned memory of this process: "
           "it fetches them from there.\n",
           plan.shards[i].device, format_bytes(bytes));
+  for (const ShardPlan& shard : plan.shards)
+    if (shard.table_bytes > 0)
+      text += fmt::format(
+          "The embedding table of {} lies in pinned memory of this process, {}: it reads the rows "
+          "of "
+          "a step's tokens from there.\n",
+          shard.device, format_bytes(shard.table_bytes));
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

@@ -150,6 +150,8 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   shard.bytes_per_s = on.bytes_per_s;
   shard.op_per_s = on.op_per_s;
   shard.layout = layout(layers);
+  shard.layout.table_on_host = options_.table == PlanOptions::Table::host && may_leave_table(on) &&
+                               has_table_alone(spec_, shard.layout);
   if (!shard.layout.head && neighbours_on_gpus(device))
     shard.layout.kept_pieces = ring_pieces(static_cast<int>(devices_.size()));
   if (measured_) shard.time = span_time(*on.times, layers);
@@ -168,11 +170,13 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
     const LayerSpec& layer = spec_.layers[static_cast<std::size_t>(l)];
     shard.experts += layer.moe ? layer.moe->n_expert : 0;
   }
+  if (residents != Residents::all && !options_.expert_resident) leave_table(on, shard);
   const bool may_leave =
       on.has_file && (on.kind == DeviceKind::cpu || gpu_experts_may_leave(spec_));
   if (shard.experts > 0 && may_leave && residents != Residents::all &&
       (sizes_.leave != Leave::nothing || options_.expert_resident))
     place_experts(shard, residents, room);
+  if (residents != Residents::all) leave_table(on, shard);
   if (sizes_.leave == Leave::weights && may_leave_weights(on) && residents != Residents::all)
     leave_weights(shard, residents, room);
   return shard;
@@ -195,6 +199,7 @@ void ShardPlanner::set_buffers(ShardPlan& shard) const {
   shard.staging_bytes = gpu ? gpu_staging(spec_, shard.layout).total() : 0;
   const bool locks = options_.lock_experts && !shard.remote;
   shard.locked_bytes = locks ? locked_bytes(model_, shard.layout) : 0;
+  shard.table_bytes = gpu ? gpu_table_bytes(model_, shard.layout) : 0;
   shard.streamed_bytes = gpu ? gpu_streamed_bytes(model_, shard.layout) : 0;
 }
 

@@ -22,8 +22,9 @@ DrafterUse drafter_use(const ModelSpec& spec, const PlanOptions& options, int co
 
 class ShardPlanner {
  public:
-  // What may leave the devices' memory: nothing; experts, for the file or workers; and then, of CPU
-  // devices, the other weights for the file.
+  // What may leave the devices' memory: nothing; the embedding table of a GPU here, for the host's
+  // memory, and experts, for the file or workers; and then, of CPU devices, the other weights for
+  // the file.
   enum class Leave { nothing, experts, weights };
   struct Sizes {
     int context = 0;
@@ -52,6 +53,8 @@ class ShardPlanner {
   // where they hold all in another cut.
   std::string held() const;
 
+  // Whether its embedding table may lie on the host instead.
+  static bool may_leave_table(const DeviceInventory& device);
   // Whether weights of its layers besides experts may stay in the file.
   static bool may_leave_weights(const DeviceInventory& device);
 
@@ -59,6 +62,8 @@ class ShardPlanner {
   using Ends = std::vector<int>;
 
   ShardLayout layout(LayerRange layers) const;
+  bool table_leaves(const DeviceInventory& device, const ShardLayout& layout) const;
+  void leave_table(const DeviceInventory& device, ShardPlan& shard) const;
   // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
   // or (much sooner) as little as the device must hold, enough to know whether a range does; or all
   // the same.

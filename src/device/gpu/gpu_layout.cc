@@ -36,6 +36,11 @@ std::vector<std::int64_t> gpu_expert_bytes(const Model& model) {
   return bytes;
 }
 
+std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard) {
+  if (!shard.table_on_host) return 0;
+  return gpu::weight_layout(model.tensors(), model.spec(), shard).host_bytes;
+}
+
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard) {
   const bool streams = std::any_of(shard.experts.begin(), shard.experts.end(),
                                    [](const LayerExperts& layer) { return layer.streamed; });

@@ -6,10 +6,11 @@
 //   gpu::Scratch scratch;
 //   gpu::carve_scratch(model.spec(), shard, weights, base, scratch);   // base null: only counts
 //
-// Weights: one arena. Matrices as planes (kernels/weight_planes.h) in their own block type; what
-// must not see 8-bit activations (the delta net's alpha and beta, the router) as F32; vectors as
-// f32; a layer's experts one after the other, gate, up and down of each together, with a table of
-// pointers to them.
+// Weights: one arena, and of the host's memory a part where the embedding table is to lie there. Of
+// it a step reads as many rows as it has. Matrices as planes (kernels/weight_planes.h) in their own
+// block type; what must not see 8-bit activations (the delta net's alpha and beta, the router) as
+// F32; vectors as f32; a layer's experts one after the other, gate, up and down of each together,
+// with a table of pointers to them.
 #pragma once
 
 #include <array>
@@ -40,6 +41,10 @@ struct GpuFootprint {
 GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
 // Of GpuExperts (gpu_experts.h).
 GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard);
+
+// Of the host's memory, pinned: the embedding table, where a GPU reads it from there
+// (ShardLayout::table_on_host).
+std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard);
 
 // Of the host's memory, pinned: the experts that cross to the GPU for a step, as the GPU has them.
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
@@ -89,6 +94,7 @@ struct WeightEntry {
   BlockType type{};         // as stored
   std::int64_t offset = 0;  // of the first matrix
   std::int64_t stride = 0;  // from one matrix (expert) to the next
+  bool on_host = false;     // the offset is in the host's part
   // Of an expert tensor: the expert in each place, -1 in a spare one.
   std::vector<std::int32_t> places{};
 };
@@ -128,6 +134,7 @@ struct WeightLayout {
   std::vector<ExpertArena> experts;  // by layer of the shard; count 0 where it has none
   StreamLayout stream;
   std::int64_t bytes = 0;
+  std::int64_t host_bytes = 0;  // pinned: matrices that are read over the link
 };
 
 WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec& spec,

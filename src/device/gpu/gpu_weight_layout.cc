@@ -23,10 +23,13 @@ WeightForm gpu_form_of(TensorUse use) {
   return WeightForm::vector;
 }
 
-std::int64_t take(WeightLayout& layout, std::int64_t bytes) {
-  const std::int64_t offset = layout.bytes;
-  layout.bytes += round_up(bytes, kPlaneAlignment);
+std::int64_t take(std::int64_t& all, std::int64_t bytes) {
+  const std::int64_t offset = all;
+  all += round_up(bytes, kPlaneAlignment);
   return offset;
+}
+std::int64_t take(WeightLayout& layout, std::int64_t bytes) {
+  return take(layout.bytes, bytes);
 }
 
 std::vector<std::int32_t> places_of(const tessera::LayerExperts* away, int count) {
@@ -123,7 +126,10 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
     entry.stride = entry.form == WeightForm::planes || entry.form == WeightForm::planes_f32
                        ? plane_layout(entry.type, slice.rows, slice.cols).bytes
                        : slice.rows * slice.cols * std::int64_t{sizeof(float)};
-    entry.offset = take(layout, entry.stride * slice.matrices);
+    entry.on_host =
+        slice.role == TensorRole::token_embd && shard.table_on_host && has_table_alone(spec, shard);
+    entry.offset =
+        take(entry.on_host ? layout.host_bytes : layout.bytes, entry.stride * slice.matrices);
     layout.entries.push_back(entry);
   }
   place_stream(shard, layout);

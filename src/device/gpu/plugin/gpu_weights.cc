@@ -100,6 +100,14 @@ void pack(const Piece& piece, std::vector<float>& scratch, std::byte* out) {
   }
 }
 
+// Its rows to where they are to lie.
+void pack_in_place(const Piece& piece, std::byte* to) {
+  const WeightEntry& entry = *piece.entry;
+  CHECK(entry.form == WeightForm::planes && entry.slice->matrices == 1);
+  repack_rows(entry.type, entry.slice->data, entry.slice->rows, entry.slice->cols, piece.tile_begin,
+              piece.tile_end, to + entry.offset);
+}
+
 }  // namespace
 
 // One thread's way of bringing pieces to the device.
@@ -179,9 +187,13 @@ Status clear(const DeviceBuffer& buffer) {
   return status_of(GPU(DeviceSynchronize)(), "clearing the weights");
 }
 
+struct Arenas {
+  std::byte *device, *host;
+};
+
 // All pieces, by several threads.
 Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptions& options,
-              std::byte* arena, const LoadProgress& progress) {
+              const Arenas& arenas, const LoadProgress& progress) {
   std::int64_t largest = 0, total = 0;
   for (const Piece& piece : pieces) {
     largest = std::max(largest, packed_bytes(piece));
@@ -199,7 +211,10 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
       const std::size_t i = next.fetch_add(1);
       if (i >= pieces.size()) break;
       const Piece& piece = pieces[i];
-      TESSERA_TRY(uploader.send(piece, arena));
+      if (piece.entry->on_host)
+        pack_in_place(piece, arenas.host);
+      else
+        TESSERA_TRY(uploader.send(piece, arenas.device));
       const std::int64_t sum = done.fetch_add(packed_bytes(piece)) + packed_bytes(piece);
       const bool last_of_slice = i + 1 == pieces.size() || pieces[i + 1].entry != piece.entry;
       if (last_of_slice && options.host.release) options.host.release(model, *piece.entry->slice);
@@ -235,13 +250,15 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
                                     const LoadProgress& progress) {
   GpuWeights weights;
   TESSERA_ASSIGN(weights.arena_, DeviceBuffer::allocate(layout.bytes, "weights"));
+  TESSERA_ASSIGN(weights.host_, PinnedBuffer::allocate(layout.host_bytes, "the embedding table"));
   TESSERA_ASSIGN(weights.written_, Event::create());
   TESSERA_ASSIGN(weights.entry_, PinnedBuffer::allocate(sizeof(std::byte*), "moves"));
   TESSERA_TRY(clear(weights.arena_));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
   for (const WeightEntry& entry : layout.entries) weights.place(entry);
-  TESSERA_TRY(upload(model, cut(layout), options, weights.arena_.data(), progress));
+  TESSERA_TRY(upload(model, cut(layout), options,
+                     {.device = weights.arena_.data(), .host = weights.host_.as()}, progress));
 
   for (std::size_t l = 0; l < layout.experts.size(); ++l) {
     const ExpertArena& experts = layout.experts[l];
@@ -348,7 +365,7 @@ void GpuWeights::place(const WeightEntry& entry) {
   LayerWeights& layer =
       slice.layer < 0 ? global_ : layers_[static_cast<std::size_t>(slice.layer - first_layer_)];
   const auto role = static_cast<std::size_t>(slice.role);
-  const std::byte* data = arena_.data() + entry.offset;
+  const std::byte* data = (entry.on_host ? host_.as() : arena_.data()) + entry.offset;
   if (is_matrix(entry.form)) {
     layer.matrices[role] = {.type = entry.type,
                             .rows = static_cast<int>(slice.rows),

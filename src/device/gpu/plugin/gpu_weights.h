@@ -77,6 +77,7 @@ class GpuWeights {
   void place(const WeightEntry& entry);
 
   DeviceBuffer arena_;
+  PinnedBuffer host_;                // what kernels read over the link
   PinnedBuffer entry_;               // of a table, on its way there
   Event written_;                    // it has come
   std::shared_ptr<Uploader> mover_;  // read_expert()'s
