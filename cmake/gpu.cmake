@@ -40,7 +40,7 @@ file(GLOB gpu_host CONFIGURE_DEPENDS ${gpu_dir}/plugin/*.cc ${gpu_dir}/*.cc ${gp
      ${CMAKE_SOURCE_DIR}/src/quant/*.cc)
 list(FILTER gpu_host EXCLUDE REGEX "(_test|/plugin)\\.cc$")
 list(APPEND gpu_host ${gpu_dir}/plugin/plugin.cc ${CMAKE_SOURCE_DIR}/src/base/check.cc
-     ${CMAKE_SOURCE_DIR}/src/base/buffer.cc
+     ${CMAKE_SOURCE_DIR}/src/base/buffer.cc ${CMAKE_SOURCE_DIR}/src/base/by_threads.cc
      ${CMAKE_SOURCE_DIR}/src/device/device.cc
      ${CMAKE_SOURCE_DIR}/src/device/shard_tensors.cc ${CMAKE_SOURCE_DIR}/src/base/thread_team.cc
      ${CMAKE_SOURCE_DIR}/src/model/spec.cc)

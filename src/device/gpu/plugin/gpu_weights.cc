@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <thread>
 
+#include "base/by_threads.h"
 #include "base/check.h"
 #include "base/checked.h"
 
@@ -201,10 +201,8 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
   }
   std::atomic<std::size_t> next{0};
   std::atomic<std::int64_t> done{0};
-  std::atomic<bool> failed{false};
-  std::mutex mutex;  // result, progress
-  Status result;
-  const auto run = [&]() -> Status {
+  std::mutex mutex;  // progress
+  TESSERA_TRY(by_threads(options.threads, [&](const std::atomic<bool>& failed) -> Status {
     TESSERA_TRY(status_of(GPU(SetDevice)(options.device), "loading weights"));
     TESSERA_ASSIGN(Uploader uploader, Uploader::create(largest, options.wait_seconds));
     while (!failed) {
@@ -218,26 +216,11 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
       const std::int64_t sum = done.fetch_add(packed_bytes(piece)) + packed_bytes(piece);
       const bool last_of_slice = i + 1 == pieces.size() || pieces[i + 1].entry != piece.entry;
       if (last_of_slice && options.host.release) options.host.release(model, *piece.entry->slice);
-      if (progress && mutex.try_lock()) {
-        const bool wanted = progress(sum, total);
-        mutex.unlock();
-        if (!wanted) return load_cancelled();
-      }
+      const std::unique_lock turn(mutex, std::try_to_lock);
+      if (progress && turn && !progress(sum, total)) return load_cancelled();
     }
     return uploader.finish();
-  };
-  const auto guarded = [&] {
-    Status status = run();
-    if (status) return;
-    failed = true;
-    const std::lock_guard lock(mutex);
-    if (result) result = std::move(status);
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < options.threads; ++i) threads.emplace_back(guarded);
-  guarded();
-  for (std::thread& thread : threads) thread.join();
-  TESSERA_TRY(std::move(result));
+  }));
   if (options.host.check_intact) TESSERA_TRY(options.host.check_intact(model));
   if (progress) progress(total, total);
   return {};

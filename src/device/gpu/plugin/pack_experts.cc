@@ -2,8 +2,9 @@
 
 #include <atomic>
 #include <mutex>
-#include <thread>
 #include <vector>
+
+#include "base/by_threads.h"
 
 namespace tessera::gpu {
 namespace {
@@ -52,22 +53,16 @@ Status pack_experts(const Model& model, const ShardLayout& shard, const WeightLa
   }
   std::atomic<std::size_t> next{0};
   std::atomic<std::int64_t> done{0};
-  std::atomic<bool> wanted{true};
   std::mutex mutex;  // progress
-  const auto run = [&] {
-    for (std::size_t i = next++; i < tasks.size() && wanted; i = next++) {
+  TESSERA_TRY(by_threads(options.threads, [&](const std::atomic<bool>& failed) -> Status {
+    for (std::size_t i = next++; i < tasks.size() && !failed; i = next++) {
       tasks[i].run();
       const std::int64_t sum = done += tasks[i].layer->shape.bytes;
-      if (!progress || !mutex.try_lock()) continue;
-      if (!progress(sum, total)) wanted = false;
-      mutex.unlock();
+      const std::unique_lock turn(mutex, std::try_to_lock);
+      if (progress && turn && !progress(sum, total)) return load_cancelled();
     }
-  };
-  std::vector<std::thread> threads;
-  for (int i = 1; i < options.threads; ++i) threads.emplace_back(run);
-  run();
-  for (std::thread& thread : threads) thread.join();
-  if (!wanted) return load_cancelled();
+    return {};
+  }));
   if (options.host.check_intact) return options.host.check_intact(model);
   return {};
 }

@@ -14,7 +14,8 @@ struct PackedExperts {
   std::byte* to = nullptr;
 };
 
-// ErrorCode::io where the model's file changed, `cancelled` where `progress` says so.
+// ErrorCode::io where the model's file changed, `cancelled` where `progress` says so, `exhausted`
+// where the system starts no more threads.
 Status pack_experts(const Model& model, const ShardLayout& shard, const WeightLayout& layout,
                     std::span<const PackedExperts> packed, const LoadOptions& options,
                     const LoadProgress& progress);
