@@ -384,9 +384,10 @@ Status Dispatcher::between_steps(Device& device) {
     const ExpertMove move = *std::exchange(moving_, std::nullopt);
     if (!copied) {
       cache_.stop();
-      if (copied.error().code != ErrorCode::exhausted) return copied.error();
+      TESSERA_TRY(device.fault());
       // Nothing is lost: the expert stays where it was, and who left is where it belongs.
-      if (metrics_ != nullptr) metrics_->cache_stopped.add();
+      const bool memory = copied.error().code == ErrorCode::exhausted;
+      if (metrics_ != nullptr) (memory ? metrics_->cache_stopped : metrics_->cache_unread).add();
       log_warn("{}: no more experts are brought near: {}", device.name(), copied.error().message);
       return {};
     }

@@ -74,8 +74,8 @@ class Dispatcher {
   // After an answer: the host reads ahead what the device foresees.
   void foresee(Device& device);
 
-  // Before a step: begins to move an expert, if one is worth it, or uses the one that has come.
-  // ErrorCode::io where the model's file cannot be read; the expert is away then.
+  // Before a step: begins to move an expert, if one is worth it, or uses the one that has come. One
+  // that does not come stays away, and no other moves. Errors: the device's fault.
   Status between_steps(Device& device);
 
   const ExpertTable& table() const { return table_; }

@@ -93,6 +93,7 @@ class FakeDevice final : public Device {
   void copy_slot(const StateCopy&) override {}
   void copy_page(int, const StateCopy&) override {}
   void begin_replace_expert(const ExpertMove&) override { ++moves; }
+  Status fault() override { return lost; }
   Result<bool> expert_replaced() override {
     if (!copy_fails) return true;
     return Error::make(*copy_fails, "scripted");
@@ -115,6 +116,7 @@ class FakeDevice final : public Device {
   bool summed = false;
   int moves = 0;
   std::optional<ErrorCode> copy_fails;
+  Status lost;
 };
 
 // Takes and computes jobs as a script says.

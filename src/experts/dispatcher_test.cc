@@ -293,10 +293,11 @@ TEST(ExpertTable, ExpertsComeAndGoToWhereTheyBelong) {
   EXPECT_TRUE(homes.home(0).is_resident());
 }
 
-// An expert may be nearer or not: where memory for the copy lacks, it is not, and nothing else
-// fails.
-TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
-  for (const ErrorCode code : {ErrorCode::exhausted, ErrorCode::invalid}) {
+// An expert may be nearer or not: where memory for the copy lacks, or the file cannot be read, it
+// is not, and nothing else fails. A device that is lost is.
+TEST(Dispatcher, GoesOnWithoutCopiesThatFail) {
+  for (const ErrorCode code : {ErrorCode::exhausted, ErrorCode::io, ErrorCode::internal}) {
+    const bool lost = code == ErrorCode::internal;
     std::mt19937 random(1);
     const std::vector<ExpertHome> homes(kExperts, ExpertHome::host());
     MetricsRegistry registry;
@@ -306,6 +307,7 @@ TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
                            .metrics = &metrics});
     FakeDevice device;
     device.copy_fails = code;
+    if (lost) device.lost = Error::make(code, "lost");
     Status status;
     for (int step = 0; step < 50 && status; ++step) {
       fill(device, random, kRows);
@@ -318,8 +320,9 @@ TEST(Dispatcher, GoesOnWithoutCopiesThatMemoryLacksFor) {
     EXPECT_EQ(device.moves, 1);
     EXPECT_EQ(metrics.cache_admit.value(), 0u);
     EXPECT_EQ(metrics.cache_miss.value(), metrics.host.pairs.value());
-    EXPECT_EQ(status.ok(), code == ErrorCode::exhausted);
+    EXPECT_EQ(status.ok(), !lost);
     EXPECT_EQ(metrics.cache_stopped.value(), code == ErrorCode::exhausted ? 1u : 0u);
+    EXPECT_EQ(metrics.cache_unread.value(), code == ErrorCode::io ? 1u : 0u);
   }
 }
 

@@ -116,6 +116,9 @@ ExpertMetrics::ExpertMetrics(MetricsRegistry& registry)
       cache_stopped(registry.counter("tessera_moe_cache_stopped_total",
                                      "Shards whose experts stay where they are, by reason.",
                                      {{"reason", "memory"}})),
+      cache_unread(registry.counter("tessera_moe_cache_stopped_total",
+                                    "Shards whose experts stay where they are, by reason.",
+                                    {{"reason", "file"}})),
       fallbacks_(
           by_reason(registry, "tessera_moe_fallback_total",
                     "Jobs that the host computed in a worker's place, by reason; of slow and "

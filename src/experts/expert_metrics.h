@@ -86,6 +86,7 @@ class ExpertMetrics {
   Counter& cache_evict;
   Counter& cache_useless;  // of these, never used since they came
   Counter& cache_stopped;  // of shards: no more come, for want of memory
+  Counter& cache_unread;   // the same, since the model's file was not read
 
   // A job that the host computes in a worker's place.
   void count_fallback(WorkerFailure why) { count(fallbacks_, why); }

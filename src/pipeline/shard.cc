@@ -91,7 +91,7 @@ Status LocalShard::begin_step(Piece& piece) {
   spoilt_.apply(piece.changes);
   if (dispatcher_ != nullptr)
     if (Status moved = dispatcher_->between_steps(*device_); !moved) {
-      lost_ = true;  // the model's file: later pieces would fail as well
+      lost_ = true;  // the device: later pieces would fail as well
       return moved;
     }
   device_->begin(piece.view());
