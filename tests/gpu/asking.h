@@ -26,11 +26,12 @@ inline double mean_difference(const std::vector<float>& a, const std::vector<flo
 }
 
 // A device with every other expert of each layer, and its steps call by call. `streamed`: the
-// others lie in pinned memory too. `whole`: a layer with all of them.
+// others lie in pinned memory too. `whole`: a layer with all of them. `device`: in place of one
+// with these options.
 class Asking {
  public:
   explicit Asking(const std::string& path, double wait_seconds, bool graphs = true,
-                  bool streamed = false, int whole = -1) {
+                  bool streamed = false, int whole = -1, std::unique_ptr<Device> device = {}) {
     Result<Model> opened = Model::open(path);
     EXPECT_TRUE(opened);
     model_ = std::make_unique<Model>(*std::move(opened));
@@ -45,14 +46,8 @@ class Asking {
       for (int e = 0; layer.moe && e < layer.moe->n_expert; ++e)
         experts.home.push_back(e % 2 == 0 || all ? ExpertHome::resident() : ExpertHome::host());
     }
-    auto made = make_gpu_device(device_kind_name(test_gpu().name->kind),
-                                {.index = *test_gpu().name->team,
-                                 .load_threads = 2,
-                                 .wait_seconds = wait_seconds,
-                                 .graphs = graphs},
-                                plugin_folder());
-    EXPECT_TRUE(made);
-    device_ = *std::move(made);
+    device_ = std::move(device);
+    if (device_ == nullptr) open(wait_seconds, graphs);
     EXPECT_TRUE(device_->load(*model_, shard_, {}));
   }
 
@@ -107,6 +102,17 @@ class Asking {
   const Model& model() const { return *model_; }
 
  private:
+  void open(double wait_seconds, bool graphs) {
+    auto made = make_gpu_device(device_kind_name(test_gpu().name->kind),
+                                {.index = *test_gpu().name->team,
+                                 .load_threads = 2,
+                                 .wait_seconds = wait_seconds,
+                                 .graphs = graphs},
+                                plugin_folder());
+    EXPECT_TRUE(made);
+    device_ = *std::move(made);
+  }
+
   const std::vector<TokenId> ids_ = {5, 7};
   const std::vector<std::int32_t> page_ = {3};
   const std::vector<std::span<const std::int32_t>> pages_{page_};

@@ -10,10 +10,12 @@
 // What it makes is the C++ contract Device itself: a C copy of it, of ModelSpec and of Model would
 // be a second contract to keep in step, and the two are always built together. The fingerprint
 // enforces that: it names the compiler, its flags and the contents of every header that this one
-// reads. No exception crosses; memory is freed on the side that allocated it (both share one
-// heap). A plug-in never calls a function of the program but through GpuHost.
+// reads. No exception crosses: one that is thrown in there is an error of the call, or the end of
+// the device where a step has thrown it. Memory is freed on the side that allocated it (both share
+// one heap). A plug-in never calls a function of the program but through GpuHost.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,9 +55,12 @@ struct GpuDeviceOptions {
   int index = 0;
   int load_threads = 1;      // host threads that repack weights
   double wait_seconds = 60;  // the longest wait for one step
+  double load_seconds = 60;  // for a piece of a load, or at a device's end, where that is more
   bool graphs = true;        // decode steps as captured graphs
   int fail_allocation = -1;  // for tests: load()'s n-th allocation fails
   bool chained = true;       // kernels begin while the one before them ends, where the GPU can
+
+  double longest_wait() const { return std::max(wait_seconds, load_seconds); }
 };
 
 struct GpuPluginApi {

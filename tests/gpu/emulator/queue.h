@@ -20,24 +20,33 @@ using Work = std::function<void()>;
 
 inline thread_local int device = 0;  // the thread's current one
 
-// EMULATED_FAULT=INDEX:LAUNCHES makes that GPU fail for good when so many kernels were launched.
-// What is on its queues then is never done, and who waits for it waits for good.
+// What comes to one GPU for good when so many kernels were launched there: the variable is
+// INDEX:LAUNCHES.
 struct Fault {
   int index = -1;
   std::atomic<int> left{0};
 
-  Fault() {
+  explicit Fault(const char* variable) {
     int launches = 0;
-    const char* text = std::getenv("EMULATED_FAULT");
+    const char* text = std::getenv(variable);
     if (text == nullptr || std::sscanf(text, "%d:%d", &index, &launches) != 2) index = -1;
     left = launches;
   }
   bool came() const { return index >= 0 && left <= 0; }
   bool came_to(int which) const { return which == index && came(); }
+  void launched(int on) {
+    if (on == index && left > 0) --left;
+  }
 };
+// It fails. What is on its queues then is never done, and who waits for it waits for good.
 inline Fault& fault_of_all() {
-  static Fault fault;
+  static Fault fault("EMULATED_FAULT");
   return fault;
+}
+// Nothing on its queues goes on, and nothing says so.
+inline Fault& stall_of_all() {
+  static Fault stall("EMULATED_STALL");
+  return stall;
 }
 
 struct Graph {
@@ -117,6 +126,8 @@ struct Stream {
       queue.pop_front();
       busy = true;
       lock.unlock();
+      while (stall_of_all().came_to(index))
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (!given_up()) work();
       lock.lock();
       busy = false;

@@ -16,7 +16,10 @@ namespace {
 
 cudaError_t fault(bool launches = false) {
   Fault& all = fault_of_all();
-  if (launches && device == all.index && all.left > 0) --all.left;
+  if (launches) {
+    all.launched(device);
+    stall_of_all().launched(device);
+  }
   return all.came_to(device) ? cudaErrorIllegalAddress : cudaSuccess;
 }
 
@@ -336,7 +339,13 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
   return joined ? cudaSuccess : cudaErrorUnknown;
 }
 
+// EMULATED_NO_GRAPHS=COUNT: so many are not made.
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned) {
+  static std::atomic<int> failing = [] {
+    const char* text = std::getenv("EMULATED_NO_GRAPHS");
+    return text != nullptr ? std::atoi(text) : 0;
+  }();
+  if (failing.fetch_sub(1) > 0) return cudaErrorMemoryAllocation;
   *exec = new Graph(*graph);
   return cudaSuccess;
 }

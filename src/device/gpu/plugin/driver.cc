@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <thread>
 
 namespace tessera::gpu {
@@ -15,6 +16,36 @@ constexpr auto kOutOfMemory = cudaErrorMemoryAllocation;
 
 std::atomic<int> allocations_left{-1};
 thread_local bool left_behind = false;
+std::atomic<std::uint64_t> left_devices{0};  // by number
+
+std::uint64_t device_bit() {
+  int index = 0;
+  if (GPU(GetDevice)(&index) != GPU(Success) || index < 0 || index > 63) return 0;
+  return std::uint64_t{1} << index;
+}
+
+// Whether what is destroyed on this thread is left to the driver.
+bool stays() {
+  return left_behind || device_left();
+}
+
+Result<bool> passes(const Event& event, double seconds) {
+  using Clock = std::chrono::steady_clock;
+  constexpr auto kSpin = std::chrono::milliseconds(20);
+  const Clock::time_point begin = Clock::now();
+  for (int round = 0;; ++round) {
+    TESSERA_ASSIGN(const bool done, passed(event));
+    if (done) return true;
+    if (round % 64 != 63) continue;
+    const Clock::duration waited = Clock::now() - begin;
+    if (waited > std::chrono::duration<double>(seconds)) return false;
+    if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
+  }
+}
+
+Error late_error(const char* late, double seconds) {
+  return Error::make(ErrorCode::internal, "did not finish {} within {:g} s", late, seconds);
+}
 
 // Whether a test wants this allocation to fail.
 bool must_fail() {
@@ -63,7 +94,7 @@ Result<DeviceBuffer> DeviceBuffer::allocate(std::int64_t bytes, const char* what
 }
 
 DeviceBuffer::~DeviceBuffer() {
-  if (data_ != nullptr && !left_behind) static_cast<void>(GPU(Free)(data_));
+  if (data_ != nullptr && !stays()) static_cast<void>(GPU(Free)(data_));
 }
 
 Result<PinnedBuffer> PinnedBuffer::allocate(std::int64_t bytes, const char* what, Seen seen) {
@@ -107,8 +138,11 @@ bool PinnedBuffer::register_pages(std::size_t bytes) {
 }
 
 PinnedBuffer::~PinnedBuffer() {
-  if (left_behind) static_cast<void>(pages_.release());  // the device may use them still
-  if (data_ == nullptr || left_behind) return;
+  if (data_ == nullptr) return;
+  if (stays()) {
+    static_cast<void>(pages_.release());  // the device may use them still
+    return;
+  }
 #if defined(TESSERA_HIP)
   static_cast<void>(hipHostFree(data_));
 #else
@@ -127,18 +161,18 @@ Result<Stream> Stream::create() {
 }
 
 Stream::~Stream() {
-  if (stream_ != nullptr && !left_behind) static_cast<void>(GPU(StreamDestroy)(stream_));
+  if (stream_ != nullptr && !stays()) static_cast<void>(GPU(StreamDestroy)(stream_));
 }
 
-Result<Event> Event::create() {
+Result<Event> Event::create(Timed timed) {
   Event event;
-  TESSERA_TRY(status_of(GPU(EventCreateWithFlags)(&event.event_, GPU(EventDisableTiming)),
-                        "cannot make an event"));
+  const unsigned flags = timed == Timed::yes ? GPU(EventDefault) : GPU(EventDisableTiming);
+  TESSERA_TRY(status_of(GPU(EventCreateWithFlags)(&event.event_, flags), "cannot make an event"));
   return event;
 }
 
 Event::~Event() {
-  if (event_ != nullptr && !left_behind) static_cast<void>(GPU(EventDestroy)(event_));
+  if (event_ != nullptr && !stays()) static_cast<void>(GPU(EventDestroy)(event_));
 }
 
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late) {
@@ -154,18 +188,40 @@ Result<bool> passed(const Event& event) {
 }
 
 Status wait_for(const Event& event, double seconds, const char* late) {
-  using Clock = std::chrono::steady_clock;
-  constexpr auto kSpin = std::chrono::milliseconds(20);
-  const Clock::time_point begin = Clock::now();
-  for (int round = 0;; ++round) {
-    TESSERA_ASSIGN(const bool done, passed(event));
-    if (done) return {};
-    if (round % 64 != 63) continue;
-    const Clock::duration waited = Clock::now() - begin;
-    if (waited > std::chrono::duration<double>(seconds))
-      return Error::make(ErrorCode::internal, "did not finish {} within {:g} s", late, seconds);
-    if (waited > kSpin) std::this_thread::sleep_for(std::chrono::microseconds(20));
-  }
+  TESSERA_ASSIGN(const bool done, passes(event, seconds));
+  return done ? Status() : late_error(late, seconds);
+}
+
+Status wait_or_leave(GpuStream stream, const Event& event, double seconds, const char* late) {
+  TESSERA_TRY(status_of(GPU(EventRecord)(event.get(), stream), "waiting"));
+  return wait_or_leave(event, seconds, late);
+}
+
+Status wait_or_leave(const Event& event, double seconds, const char* late) {
+  TESSERA_ASSIGN(const bool done, passes(event, seconds));
+  if (done) return {};
+  left_devices |= device_bit();
+  return late_error(late, seconds);
+}
+
+bool device_left() {
+  const std::uint64_t left = left_devices;
+  return left != 0 && (left & device_bit()) != 0;
+}
+
+Status LoadQueue::fill(void* to, int byte, std::int64_t bytes, const char* what) const {
+  if (bytes == 0) return {};
+  return status_of(GPU(MemsetAsync)(to, byte, as_size(bytes), stream), what);
+}
+
+Status LoadQueue::send(void* to, const void* from, std::size_t bytes, const char* what) const {
+  if (bytes == 0) return {};
+  TESSERA_ASSIGN(const PinnedBuffer pinned,
+                 PinnedBuffer::allocate(static_cast<std::int64_t>(bytes), what));
+  std::memcpy(pinned.as(), from, bytes);
+  TESSERA_TRY(
+      status_of(GPU(MemcpyAsync)(to, pinned.as(), bytes, GPU(MemcpyHostToDevice), stream), what));
+  return wait(what);
 }
 
 Status Graph::begin(GpuStream stream) {
@@ -189,7 +245,7 @@ Result<Graph> Graph::end(GpuStream stream) {
 }
 
 Graph::~Graph() {
-  if (graph_ != nullptr && !left_behind) static_cast<void>(GPU(GraphExecDestroy)(graph_));
+  if (graph_ != nullptr && !stays()) static_cast<void>(GPU(GraphExecDestroy)(graph_));
 }
 
 Status Graph::launch(GpuStream stream) const {

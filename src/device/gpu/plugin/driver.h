@@ -106,10 +106,11 @@ using EventHandle = cudaEvent_t;
 using GraphHandle = cudaGraphExec_t;
 #endif
 
+enum class Timed : bool { no, yes };
 class Event {
  public:
   Event() = default;
-  static Result<Event> create();
+  static Result<Event> create(Timed timed = Timed::no);
   Event(Event&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
   Event& operator=(Event&& other) noexcept {
     std::swap(event_, other.event_);
@@ -126,8 +127,26 @@ class Event {
 // at most `seconds`. `late` says what was not.
 Status wait_for(const Event& event, double seconds, const char* late);
 Status wait_for(GpuStream stream, const Event& event, double seconds, const char* late);
+// The same where nobody is there to lose the device, as in a load or a teardown: where that is late
+// nothing of the device is freed any more, since what hangs there may use it still.
+Status wait_or_leave(const Event& event, double seconds, const char* late);
+Status wait_or_leave(GpuStream stream, const Event& event, double seconds, const char* late);
+// Whether that came about on the current device.
+bool device_left();
 // Whether everything before the event is done.
 Result<bool> passed(const Event& event);
+
+// What a load puts on a queue, which it waits for no longer than `seconds`. `what` names it.
+struct LoadQueue {
+  GpuStream stream;
+  const Event& event;
+  double seconds = 0;
+
+  Status fill(void* to, int byte, std::int64_t bytes, const char* what) const;
+  // By pinned memory; it is there on return.
+  Status send(void* to, const void* from, std::size_t bytes, const char* what) const;
+  Status wait(const char* what) const { return wait_or_leave(stream, event, seconds, what); }
+};
 
 // What kernels may count on.
 struct GpuTraits {

@@ -23,7 +23,7 @@ Result<ExpertStream> ExpertStream::load(const Model& model, const ShardLayout& s
           {.layer = static_cast<int>(l), .experts = layer.experts, .to = layer.packed.as()});
   }
   TESSERA_TRY(pack_experts(model, shard, layout, packed, options, progress));
-  TESSERA_TRY(stream.measure());
+  TESSERA_TRY(stream.measure(options.wait_seconds));
   return stream;
 }
 
@@ -38,6 +38,7 @@ Status ExpertStream::allocate(const WeightLayout& layout, std::byte* arena) {
     group.slots = arena + planned.offset + g * planned.group_bytes;
     TESSERA_ASSIGN(group.filled, Event::create());
     TESSERA_ASSIGN(group.used, Event::create());
+    group.experts.reserve(static_cast<std::size_t>(group_slots_));
   }
   for (std::size_t l = 0; l < planned.layers.size(); ++l) {
     Layer& layer = layers_.emplace_back();
@@ -50,6 +51,7 @@ Status ExpertStream::allocate(const WeightLayout& layout, std::byte* arena) {
     layer.experts = from.experts;
     layer.expert_bytes = from.expert_bytes;
     const auto all = static_cast<std::size_t>(layout.experts[l].count);
+    missing_.reserve(all);
     layer.has.assign(all, 0);
     layer.index.assign(all, -1);
     for (std::size_t i = 0; i < layer.experts.size(); ++i) {
@@ -62,7 +64,7 @@ Status ExpertStream::allocate(const WeightLayout& layout, std::byte* arena) {
 }
 
 // The link's speed, by the experts of one group.
-Status ExpertStream::measure() {
+Status ExpertStream::measure(double wait_seconds) {
   using Clock = std::chrono::steady_clock;
   constexpr int kTries = 3;
   const auto found = std::find_if(layers_.begin(), layers_.end(),
@@ -77,7 +79,7 @@ Status ExpertStream::measure() {
         GPU(MemcpyAsync)(groups_.front().slots, found->packed.as(), static_cast<std::size_t>(bytes),
                          GPU(MemcpyHostToDevice), queue_.get()),
         "measuring the link"));
-    TESSERA_TRY(status_of(GPU(StreamSynchronize)(queue_.get()), "measuring the link"));
+    TESSERA_TRY(wait_or_leave(queue_.get(), brought_, wait_seconds, "measuring the link"));
     const std::chrono::duration<double, std::micro> took = Clock::now() - begin;
     const double us_per_byte = took.count() / static_cast<double>(bytes);
     us_per_byte_ = i == 0 ? us_per_byte : std::min(us_per_byte_, us_per_byte);
@@ -105,23 +107,25 @@ std::vector<const std::byte*> ExpertStream::places(int layer) const {
 
 Status ExpertStream::run(int layer, std::span<const std::int32_t> pairs, GpuStream queue,
                          const Compute& compute) {
-  if (!filled_.empty() && filled_.front().layer != layer) filled_.clear();
-  std::vector<std::int32_t> missing;
-  for (const std::int32_t expert : layers_[static_cast<std::size_t>(layer)].experts) {
-    const auto here = [&](const Filled& group) {
-      return std::find(group.experts.begin(), group.experts.end(), expert) != group.experts.end();
-    };
-    if (pairs[static_cast<std::size_t>(expert)] > 0 &&
-        std::none_of(filled_.begin(), filled_.end(), here))
-      missing.push_back(expert);
-  }
-  std::span<const std::int32_t> left = missing;
-  while (!filled_.empty() || !left.empty()) {
+  if (n_filled_ > 0 && filled(0).layer != layer) n_filled_ = 0;
+  missing_.clear();
+  for (const std::int32_t expert : layers_[static_cast<std::size_t>(layer)].experts)
+    if (pairs[static_cast<std::size_t>(expert)] > 0 && !here(expert)) missing_.push_back(expert);
+  std::span<const std::int32_t> left = missing_;
+  while (n_filled_ > 0 || !left.empty()) {
     TESSERA_TRY(fill_free(layer, left));
-    TESSERA_TRY(use(filled_.front(), pairs, queue, compute));
-    filled_.pop_front();
+    TESSERA_TRY(use(filled(0), pairs, queue, compute));
+    --n_filled_;
   }
   return prefetch(layer);
+}
+
+bool ExpertStream::here(std::int32_t expert) {
+  for (std::size_t i = 0; i < n_filled_; ++i) {
+    const std::vector<std::int32_t>& group = filled(i).experts;
+    if (std::find(group.begin(), group.end(), expert) != group.end()) return true;
+  }
+  return false;
 }
 
 Status ExpertStream::bring(int layer, int expert, std::byte* place, const Event& free) {
@@ -141,7 +145,7 @@ Status ExpertStream::wait_for(const Event& event) {
 
 // As many groups as are free, with experts from the front of `left`.
 Status ExpertStream::fill_free(int layer, std::span<const std::int32_t>& left) {
-  while (filled_.size() < groups_.size() && !left.empty()) {
+  while (n_filled_ < groups_.size() && !left.empty()) {
     const std::size_t n = std::min(left.size(), static_cast<std::size_t>(group_slots_));
     TESSERA_TRY(fill(layer, left.first(n)));
     left = left.subspan(n);
@@ -168,23 +172,24 @@ Status ExpertStream::fill(int layer, std::span<const std::int32_t> experts) {
     streamed_.bytes += bytes;
   }
   streamed_.experts += static_cast<std::int64_t>(experts.size());
-  filled_.push_back({.layer = layer, .group = next_, .experts = {experts.begin(), experts.end()}});
+  group.layer = layer;
+  group.experts.assign(experts.begin(), experts.end());
   next_ = (next_ + 1) % groups_.size();
+  ++n_filled_;
   return status_of(GPU(EventRecord)(group.filled.get(), queue_.get()), "experts on their way");
 }
 
-Status ExpertStream::use(const Filled& filled, std::span<const std::int32_t> pairs, GpuStream queue,
+Status ExpertStream::use(const Group& group, std::span<const std::int32_t> pairs, GpuStream queue,
                          const Compute& compute) {
-  const Layer& layer = layers_[static_cast<std::size_t>(filled.layer)];
-  Group& group = groups_[filled.group];
+  const Layer& layer = layers_[static_cast<std::size_t>(group.layer)];
   StreamedGroup args{.table = {.table = table_,
                                .n_expert = static_cast<int>(layer.has.size()),
                                .base = group.slots,
                                .stride = layer.expert_bytes,
-                               .n = static_cast<int>(filled.experts.size())}};
-  for (std::size_t i = 0; i < filled.experts.size(); ++i) {
-    const std::int32_t own = pairs[static_cast<std::size_t>(filled.experts[i])];
-    args.table.experts[i] = own > 0 ? filled.experts[i] : -1;
+                               .n = static_cast<int>(group.experts.size())}};
+  for (std::size_t i = 0; i < group.experts.size(); ++i) {
+    const std::int32_t own = pairs[static_cast<std::size_t>(group.experts[i])];
+    args.table.experts[i] = own > 0 ? group.experts[i] : -1;
     args.experts += own > 0 ? 1 : 0;
     args.pairs += own;
   }

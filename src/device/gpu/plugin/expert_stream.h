@@ -1,7 +1,7 @@
 // ExpertStream: experts that lie packed in pinned host memory and cross to the device for a step.
 //
-//   TESSERA_ASSIGN(ExpertStream stream, ExpertStream::load(model, layout, options, progress));
-//   stream.experts(3);                                   // which of layer 3 it has
+//   TESSERA_ASSIGN(ExpertStream stream, ExpertStream::load(model, shard, layout, arena, options,
+//   progress)); stream.experts(3);                                   // which of layer 3 it has
 //   TESSERA_TRY(stream.run(3, pairs, queue, [&](const StreamedGroup& group) { ... }));
 //
 // The copies go through a ring of groups of slots on a queue of their own: a group is filled as
@@ -15,7 +15,6 @@
 // Errors: those of the driver. A copy that fails, or hangs, shows on the queue that waits for it.
 #pragma once
 
-#include <deque>
 #include <functional>
 #include <vector>
 
@@ -71,21 +70,19 @@ class ExpertStream {
   struct Group {
     std::byte* slots = nullptr;
     Event filled, used;
-  };
-  // A group that is filled, or about to be.
-  struct Filled {
+    // What it is filled with, or about to be.
     int layer = 0;
-    std::size_t group = 0;
     std::vector<std::int32_t> experts;
   };
 
   Status allocate(const WeightLayout& layout, std::byte* arena);
-  Status measure();
+  Status measure(double wait_seconds);
   Status fill_free(int layer, std::span<const std::int32_t>& left);
   Status fill(int layer, std::span<const std::int32_t> experts);
-  Status use(const Filled& filled, std::span<const std::int32_t> pairs, GpuStream queue,
+  Status use(const Group& group, std::span<const std::int32_t> pairs, GpuStream queue,
              const Compute& compute);
   Status prefetch(int after);
+  bool here(std::int32_t expert);  // in a group that is filled
   Status wait_for(const Event& event);
 
   std::vector<Layer> layers_;
@@ -93,8 +90,12 @@ class ExpertStream {
   int group_slots_ = 0;
   const std::byte** table_ = nullptr;
   Stream queue_;
-  std::size_t next_ = 0;       // group to fill
-  std::deque<Filled> filled_;  // in the order of the queue
+  // The groups before it, round the ring, are filled, so many of them.
+  Group& filled(std::size_t i) {
+    return groups_[(next_ + groups_.size() - n_filled_ + i) % groups_.size()];
+  }
+  std::size_t next_ = 0, n_filled_ = 0;
+  std::vector<std::int32_t> missing_;  // of the layer under way
   Event brought_;
   double us_per_byte_ = 0.0;
   StreamedExperts streamed_;

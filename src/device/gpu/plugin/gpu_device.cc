@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/within_memory.h"
 
 namespace tessera::gpu {
 namespace {
@@ -24,16 +25,22 @@ GpuDevice::GpuDevice(std::string name, const GpuDeviceOptions& options, const Gp
 GpuDevice::~GpuDevice() {
   use();
   drop_posts();
-  // A queue that does not answer is left to the driver with all that it uses: freeing that would
-  // wait for it.
+  close();
+  if (lost() || device_left()) order_.spoil();
+}
+
+// A queue that does not answer is left to the driver with all that it uses: freeing that would wait
+// for it. Of a load that failed before there was an event nothing is on a queue.
+void GpuDevice::close() {
+  const bool answered = !lost() && !device_left() && finished_.get() != nullptr;
   for (const GpuStream queue : {streams_.queue(), side_.queue(), stream_.get()}) {
     if (queue == nullptr) continue;
-    if (!lost())
-      static_cast<void>(GPU(StreamSynchronize)(queue));
-    else if (!left_behind_ && GPU(StreamQuery)(queue) != GPU(Success))
-      left_behind_.emplace();
+    if (answered && !lost())
+      check(wait_or_leave(queue, finished_, options_.longest_wait(), "what was under way"));
+    if (lost() && !left_behind_ && GPU(StreamQuery)(queue) != GPU(Success)) left_behind_.emplace();
   }
-  if (lost()) order_.spoil();
+  if (answered && lost())
+    host_.tell(LogLevel::warn, fault_.error().message + "; its memory is left to the driver");
 }
 
 void GpuDevice::use() {
@@ -46,8 +53,16 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                        const LoadProgress& progress) {
   CHECK(step_ == nullptr, "a device loads once");
   use();
-  spec_ = model.spec();
-  layout_ = layout;
+  return within_memory(
+      [&] {
+        spec_ = model.spec();
+        layout_ = layout;
+        return load_all(model, progress);
+      },
+      name_.c_str());
+}
+
+Status GpuDevice::load_all(const Model& model, const LoadProgress& progress) {
   TESSERA_TRY(gpu_supports(spec_));
   const WeightLayout weights = weight_layout(model.tensors(), spec_, layout_);
   fail_allocation(options_.fail_allocation);
@@ -55,6 +70,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
   TESSERA_TRY(load_weights(model, weights, progress));
   TESSERA_TRY(upload_constants());
   TESSERA_TRY(prepare_experts(model));
+  reserve();
   std::vector<std::byte*> pools;
   for (const DeviceBuffer& pool : pools_) pools.push_back(pool.data());
   step_ = std::make_unique<GpuStep>(StepMemory{.spec = spec_,
@@ -75,8 +91,19 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                                            .multiprocessors = traits_.multiprocessors,
                                            .gemm = traits_.gemm});
   if (step_->may_run()) TESSERA_TRY(begin_runs());
-  // Also what went by the driver's own queue, for which this device's does not wait.
-  return status_of(GPU(DeviceSynchronize)(), "loading");
+  return load_queue().wait("loading");
+}
+
+// What a step notes.
+void GpuDevice::reserve() {
+  constexpr std::size_t kMostCalls = 8;  // of a layer, and of what is around the layers
+  const std::size_t layers = as_size(layout_.end_layer - layout_.first_layer);
+  program_.reserve((layers + 1) * kMostCalls);
+  posting_.reserve(layers);
+  std::size_t experts = 0;
+  for (int l = 0; l < static_cast<int>(layers); ++l)
+    experts = std::max(experts, streams_.experts(l).size());
+  streamed_.reserve(experts);
 }
 
 Status GpuDevice::begin_runs() {
@@ -87,7 +114,7 @@ Status GpuDevice::begin_runs() {
                     name_));
     return {};
   }
-  TESSERA_TRY(step_->prepare_runs());
+  TESSERA_TRY(step_->prepare_runs(load_queue()));
   const int layers = layout_.end_layer - layout_.first_layer, dense = step_->dense_layers();
   const int run = dense > 0 ? dense : step_->run_layers();
   if (run == 0) return {};
@@ -144,9 +171,7 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
   }
   TESSERA_ASSIGN(slots_, DeviceBuffer::allocate(state_.slot_bytes(layout_), "recurrent state"));
   const auto fill = [&](const DeviceBuffer& buffer, int byte) {
-    if (buffer.bytes() == 0) return Status{};
-    return status_of(GPU(MemsetAsync)(buffer.data(), byte, as_size(buffer.bytes()), stream_.get()),
-                     "clearing");
+    return load_queue().fill(buffer.data(), byte, buffer.bytes(), "clearing");
   };
   // NaN in every float: what reads memory that nothing has written shows.
   constexpr int kPoison = 0xff;
@@ -167,17 +192,15 @@ Status GpuDevice::allocate(const WeightLayout& weights) {
 
 Status GpuDevice::upload_constants() {
   const auto send = [&](void* to, const void* from, std::size_t bytes) {
-    if (bytes == 0 || to == nullptr) return Status{};
-    return status_of(GPU(MemcpyAsync)(to, from, bytes, GPU(MemcpyHostToDevice), stream_.get()),
-                     "constants");
+    if (to == nullptr) return Status{};
+    return load_queue().send(to, from, bytes, "constants");
   };
   for (std::size_t i = 0; i < scratch_.ropes.size(); ++i) {
     const std::vector<float>& from = scratch_.ropes[i]->inv_freq;
     TESSERA_TRY(send(scratch_.inv_freq[i], from.data(), from.size() * sizeof(float)));
   }
-  TESSERA_TRY(send(scratch_.banned, spec_.suppressed_tokens.data(),
-                   spec_.suppressed_tokens.size() * sizeof(TokenId)));
-  return status_of(GPU(StreamSynchronize)(stream_.get()), "constants");
+  return send(scratch_.banned, spec_.suppressed_tokens.data(),
+              spec_.suppressed_tokens.size() * sizeof(TokenId));
 }
 
 // --- A step ---
@@ -236,7 +259,7 @@ void GpuDevice::flush() {
   CHECK(answered_ == posting_.size(), "experts that were asked for come first");
   if (!lost()) {
     use();
-    check(launch_program());
+    check(within_memory([this] { return launch_program(); }, "a step"));
   }
   program_.clear();
 }
@@ -286,20 +309,33 @@ Result<GpuDevice::Replay*> GpuDevice::replay() {
   return &at->second;
 }
 
+Result<Graph> GpuDevice::captured_graph() {
+  TESSERA_TRY(Graph::begin(stream_.get()));
+  Status run = step_->run(program_, shape_, 0);
+  Result<Graph> graph = Graph::end(stream_.get());  // whatever came of the run
+  TESSERA_TRY(std::move(run));
+  return graph;
+}
+
 // Makes the graph of what was noted, once. Where that fails, as for want of memory, steps go
-// without.
+// without, and after a while it is tried again, a few times: each try takes the time of some steps.
 void GpuDevice::capture(Replay& replay) {
-  if (replay.captured || replay.plain) return;
-  replay.plain = true;
-  if (!Graph::begin(stream_.get())) return;
-  const Status run = step_->run(program_, shape_, 0);
-  Result<Graph> graph = Graph::end(stream_.get());
-  if (!run || !graph) {
-    static_cast<void>(GPU(GetLastError)());  // the next call's must be its own
+  constexpr int kMostFailures = 4;
+  constexpr std::uint64_t kPause = 64;  // steps, four times as many after each failure
+  if (replay.captured || replay.failures == kMostFailures || uses_ < replay.again) return;
+  Result<Graph> graph = captured_graph();
+  if (graph) {
+    replay.graph = *std::move(graph);
+    replay.captured = true;
+    if (replay.failures > 0)
+      host_.tell(LogLevel::info, fmt::format("{}: a step's graph was made at last", name_));
     return;
   }
-  replay.graph = *std::move(graph);
-  replay.captured = true;
+  static_cast<void>(GPU(GetLastError)());  // the next call's must be its own
+  replay.again = uses_ + (kPause << (2 * replay.failures++));
+  if (!std::exchange(told_of_graphs_, true))
+    host_.tell(LogLevel::warn, fmt::format("{}: {}; such steps are slower, and it is tried again",
+                                           name_, graph.error().message));
 }
 
 void GpuDevice::check(Status status) {

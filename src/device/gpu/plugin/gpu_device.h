@@ -9,6 +9,11 @@
 // rows and tokens the queue waits. The host waits in logits(), choose(), read_hidden(),
 // await_kept(), routed_pairs() and next_post(), at most `wait_seconds`. A device that reports an
 // error or does not answer in time is lost: fault() says why, and every further call does nothing.
+// A load, and the end of a device, wait as long at most for each thing that is under way; what does
+// not end is left to the driver with all that it may use.
+//
+// A step allocates nothing, but where it is of a shape that was not seen before (or long ago): what
+// is kept of that one, and its graph.
 #pragma once
 
 #include <algorithm>
@@ -101,12 +106,15 @@ class GpuDevice final : public Device {
   Status begin_move();
   Status begin_reading();
   Result<bool> moved();
+  Error late_move() const;
   using Clock = std::chrono::steady_clock;
   // Steps of one shape: from the second one on as a graph, where one can be made.
   struct Replay {
     std::uint64_t used = 0;  // the last time, by uses_
     bool ran = false;        // its kernels are in memory, which a capture cannot bring there
-    bool captured = false, plain = false;
+    bool captured = false;
+    int failures = 0;         // to make its graph,
+    std::uint64_t again = 0;  // which is tried again then, by uses_
     Graph graph;
   };
   // By shape and calls, found without a copy of them.
@@ -133,10 +141,14 @@ class GpuDevice final : public Device {
   LoadOptions load_options() const {
     return {.device = options_.index,
             .threads = options_.load_threads,
-            .wait_seconds = std::max(options_.wait_seconds, kLongestPiece),
+            .wait_seconds = options_.longest_wait(),
             .host = host_};
   }
+  LoadQueue load_queue() const { return {stream_.get(), finished_, options_.longest_wait()}; }
+  void close();
+  Status load_all(const Model& model, const LoadProgress& progress);
   Status allocate(const WeightLayout& weights);
+  void reserve();
   Status upload_constants();
   Status load_weights(const Model& model, const WeightLayout& layout, const LoadProgress& progress);
   Status prepare_experts(const Model& model);
@@ -167,6 +179,7 @@ class GpuDevice final : public Device {
   void read_chosen(std::int32_t step, std::span<ChosenToken> chosen);
   Result<Replay*> replay();
   void capture(Replay& replay);
+  Result<Graph> captured_graph();
   Status launch(const Replay& replay);
   Status enqueue_to_post(int layer);
   Status await_post(int layer);
@@ -267,6 +280,7 @@ class GpuDevice final : public Device {
 
   std::map<ReplayKey, Replay, ReplayOrder> replays_;
   std::uint64_t uses_ = 0;
+  bool told_of_graphs_ = false;  // that one was not made
 
   // The expert that is on its way, or came last. Behind all that its thread uses: that ends first.
   Event vacated_;  // no kernel uses its place any more

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <numeric>
 
+#include "base/within_memory.h"
 #include "device/gpu/plugin/gpu_device.h"
 
 namespace tessera::gpu {
@@ -95,8 +96,8 @@ Status GpuDevice::prepare_experts(const Model& model) {
   }
   foreseen_.reserve(as_size(kDecodeRows * used));
   // What is not computed here counts with the weight zero, and must be finite.
-  return status_of(GPU(Memset)(scratch_.pair_out, 0, as_size(floats * used) * sizeof(float)),
-                   "clearing");
+  return load_queue().fill(scratch_.pair_out, 0, floats * used * std::int64_t{sizeof(float)},
+                           "clearing");
 }
 
 std::span<const float> GpuDevice::expert_rows(int layer) {
@@ -175,7 +176,7 @@ void GpuDevice::finish_with_sums(int layer) {
 // Where the host's experts lie, for kernels to read them.
 Status GpuDevice::link_experts(int layer) {
   const std::vector<const std::byte*> places = streams_.places(layer - layout_.first_layer);
-  return places.empty() ? Status{} : weights_.link_experts(layer, places, stream_.get());
+  return places.empty() ? Status{} : weights_.link_experts(layer, places, load_queue());
 }
 
 StreamedExperts GpuDevice::streamed() const {
@@ -206,9 +207,13 @@ void GpuDevice::stream_experts(int layer, std::span<const RoutedPair> pairs) {
   streamed_.assign(streamable(layer).size(), 0);
   for (const RoutedPair& pair : pairs) ++streamed_[as_size(pair.expert)];
   if (lost()) return;
-  check(streams_.run(
-      layer - layout_.first_layer, streamed_, stream_.get(),
-      [&](const StreamedGroup& group) { return step_->stream(layer, shape_, group); }));
+  const auto compute = [&](const StreamedGroup& group) {
+    return step_->stream(layer, shape_, group);
+  };
+  const auto run = [&] {
+    return streams_.run(layer - layout_.first_layer, streamed_, stream_.get(), compute);
+  };
+  check(within_memory(run, "a step"));
 }
 
 }  // namespace tessera::gpu

@@ -60,23 +60,34 @@ Result<bool> GpuDevice::moved() {
   return true;
 }
 
+// A copy is the device's own. Who reads the file waits no longer than that for the device, so the
+// file is what is slow there.
+Error GpuDevice::late_move() const {
+  const ExpertMove& move = moving_.move;
+  const double longest = options_.longest_wait();
+  if (moving_.pinned)
+    return Error::make(ErrorCode::internal, "expert {} of layer {} did not come within {:g} s",
+                       move.expert, move.layer, longest);
+  return Error::make(ErrorCode::io,
+                     "expert {} of layer {} was not read from the model's file within {:g} s",
+                     move.expert, move.layer, longest);
+}
+
 // Until then its pairs are computed elsewhere.
 Result<bool> GpuDevice::expert_replaced() {
   const ExpertMove& move = moving_.move;
   Result<bool> there = moved();
-  const double longest = load_options().wait_seconds;
-  if (there && !*there && Clock::now() - moving_.since > std::chrono::duration<double>(longest))
-    there = Error::make(ErrorCode::internal, "expert {} of layer {} did not come within {:g} s",
-                        move.expert, move.layer, longest);
+  const std::chrono::duration<double> longest(options_.longest_wait());
+  if (there && !*there && Clock::now() - moving_.since > longest) there = late_move();
   if (there) {
     if (*there)
       here_[static_cast<std::size_t>(move.layer - layout_.first_layer)]
            [static_cast<std::size_t>(move.expert)] = true;
     return there;
   }
-  // A device that cannot copy is lost, one that lacks memory for it is not.
+  // A device that cannot copy is lost. Where memory lacks, or the file cannot be read, it is not.
   moving_.begun = there.error();
-  if (there.error().code != ErrorCode::exhausted) check(there.error());
+  if (there.error().code == ErrorCode::internal) check(there.error());
   return there;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/within_memory.h"
 
 namespace tessera::gpu {
 
@@ -10,16 +11,27 @@ GpuExpertSet::~GpuExpertSet() {
   static_cast<void>(GPU(SetDevice)(options_.index));
   if (stream_.get() == nullptr) return;
   // A queue that does not answer is left to the driver with all that it uses.
-  if (fault_)
-    static_cast<void>(GPU(StreamSynchronize)(stream_.get()));
-  else if (GPU(StreamQuery)(stream_.get()) != GPU(Success))
-    left_behind_.emplace();
+  if (fault_ && !device_left() && finished_.get() != nullptr) {
+    fault_ = wait_or_leave(stream_.get(), finished_, options_.longest_wait(), "what was under way");
+    if (!fault_)
+      host_.tell(LogLevel::warn, fmt::format("{}: {}; its memory is left to the driver", name_,
+                                             fault_.error().message));
+  }
+  if (!fault_ && GPU(StreamQuery)(stream_.get()) != GPU(Success)) left_behind_.emplace();
 }
 
 Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
   static_cast<void>(GPU(SetDevice)(options_.index));
-  spec_ = model.spec();
-  layout_ = layout;
+  return within_memory(
+      [&] {
+        spec_ = model.spec();
+        layout_ = layout;
+        return load_all(model);
+      },
+      name_.c_str());
+}
+
+Status GpuExpertSet::load_all(const Model& model) {
   TESSERA_TRY(gpu_supports(spec_));
   tensors_ = expert_slices(model.tensors(), layout_);
   const WeightLayout weights = weight_layout(tensors_, spec_, layout_);
@@ -31,14 +43,14 @@ Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
   carve_experts_scratch(spec_, layout_, weights, memory_.data(), scratch_);
   TESSERA_ASSIGN(pinned_, PinnedBuffer::allocate(experts_staging_bytes(spec_, layout_), "jobs"));
   // NaN in every float: what reads memory that nothing has written shows.
-  TESSERA_TRY(status_of(GPU(Memset)(memory_.data(), 0xff, as_size(bytes)), "clearing"));
-  TESSERA_ASSIGN(weights_,
-                 GpuWeights::load(model, layout_, weights,
-                                  {.device = options_.index,
-                                   .threads = options_.load_threads,
-                                   .wait_seconds = std::max(options_.wait_seconds, kLongestPiece),
-                                   .host = host_},
-                                  {}));
+  const LoadQueue queue{stream_.get(), finished_, options_.longest_wait()};
+  TESSERA_TRY(queue.fill(memory_.data(), 0xff, bytes, "clearing"));
+  TESSERA_ASSIGN(weights_, GpuWeights::load(model, layout_, weights,
+                                            {.device = options_.index,
+                                             .threads = options_.load_threads,
+                                             .wait_seconds = options_.longest_wait(),
+                                             .host = host_},
+                                            {}));
   for (const LayerExperts& layer : layout_.experts) {
     const auto away = std::find_if(layer.home.begin(), layer.home.end(),
                                    [](ExpertHome home) { return !home.is_resident(); });
@@ -46,13 +58,13 @@ Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
     filler_.push_back(
         away == layer.home.end() ? 0 : static_cast<std::int32_t>(away - layer.home.begin()));
   }
-  return {};
+  return queue.wait("loading");
 }
 
 Status GpuExpertSet::compute(const GpuExpertsJob& job, std::span<float> sums) {
   TESSERA_TRY(fault_);
   static_cast<void>(GPU(SetDevice)(options_.index));
-  Status done = run(job, sums);
+  Status done = within_memory([&] { return run(job, sums); }, "a job");
   if (!done) fault_ = Error(std::move(done).error()).in(name_);
   return fault_;
 }

@@ -26,6 +26,7 @@ class GpuExpertSet final : public GpuExperts {
  private:
   std::optional<LeftBehind> left_behind_;  // first, so that it goes last
 
+  Status load_all(const Model& model);
   Status run(const GpuExpertsJob& job, std::span<float> sums);
   void fill_routing(const GpuExpertsJob& job);
   FfnArgs args(const GpuExpertsJob& job) const;

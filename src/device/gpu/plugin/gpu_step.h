@@ -95,9 +95,9 @@ class GpuStep {
   GpuStep(StepMemory memory, const Launch& launch);
 
   // Whether layers of one row may go as runs (kernels/run.h, or those of kernels/dense_run.h);
-  // once, before the first step: from then on they do. Waits for the device.
+  // once, before the first step: from then on they do. `queue`: the steps'.
   bool may_run() const;
-  Status prepare_runs();
+  Status prepare_runs(const LoadQueue& queue);
   // That may be part of one.
   int run_layers() const;
   int dense_layers() const;
@@ -150,7 +150,7 @@ class GpuStep {
   // Of how many runs' numbers a step's FFNs of several rows may use.
   int together_runs(const StepShape& shape) const;
   Status clear_passed();
-  Status prepare_dense_runs();
+  Status prepare_dense_runs(const LoadQueue& queue);
   // Of a dense model: how many layers the calls begin with that go as runs.
   int dense_length(std::span<const BlockCall> calls, const StepShape& shape) const;
   // `logs`: the step goes to the log (dense_run.h), not to the states.

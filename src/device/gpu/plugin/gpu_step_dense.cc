@@ -6,7 +6,7 @@
 
 namespace tessera::gpu {
 
-Status GpuStep::prepare_dense_runs() {
+Status GpuStep::prepare_dense_runs(const LoadQueue& queue) {
   if (!has_dense_runs(launch_)) return {};
   const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
   std::vector<RunLayer> layers;
@@ -15,13 +15,11 @@ Status GpuStep::prepare_dense_runs() {
     layers.back().ffn = ffn(layer, shape);
   }
   const Scratch& s = memory_.scratch;
-  if (s.run_log != nullptr)
-    TESSERA_TRY(status_of(GPU(Memset)(s.run_log, 0, as_size(s.run_log_bytes)), "the log"));
+  if (s.run_log != nullptr) TESSERA_TRY(queue.fill(s.run_log, 0, s.run_log_bytes, "the log"));
   std::vector<std::byte> plans(dense_runs_bytes(static_cast<int>(layers.size())));
   dense_places_ = write_dense_runs(layers, plans.data());
   TESSERA_TRY(clear_passed());
-  return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
-                   "plans");
+  return queue.send(s.run_plans, plans.data(), plans.size(), "plans");
 }
 
 int GpuStep::dense_layers() const {

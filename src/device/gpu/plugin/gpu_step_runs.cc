@@ -26,9 +26,9 @@ bool GpuStep::may_run() const {
   return memory_.scratch.run_plans != nullptr && (has_runs(launch_) || has_dense_runs(launch_));
 }
 
-Status GpuStep::prepare_runs() {
+Status GpuStep::prepare_runs(const LoadQueue& queue) {
   const Scratch& s = memory_.scratch;
-  if (dense_layers_may_run(memory_.spec, memory_.shard)) return prepare_dense_runs();
+  if (dense_layers_may_run(memory_.spec, memory_.shard)) return prepare_dense_runs(queue);
   if (!has_runs(launch_)) return {};
   const StepShape shape{.rows = 1, .sequences = 1, .max_sequence_rows = 1};
   std::vector<std::byte> plans;
@@ -44,8 +44,7 @@ Status GpuStep::prepare_runs() {
   }
   if (plans.empty()) return {};
   TESSERA_TRY(clear_passed());
-  return status_of(GPU(Memcpy)(s.run_plans, plans.data(), plans.size(), GPU(MemcpyHostToDevice)),
-                   "plans");
+  return queue.send(s.run_plans, plans.data(), plans.size(), "plans");
 }
 
 int GpuStep::run_layers() const {

@@ -130,14 +130,14 @@ class Uploader {
   }
   Status send(const Piece& piece, std::byte* arena) {
     const int side = side_ ^= 1;
-    TESSERA_TRY(wait_for(free_[side], wait_seconds_, "loading weights"));
+    TESSERA_TRY(wait_or_leave(free_[side], wait_seconds_, "loading weights"));
     std::byte* packed = buffers_[side].as();
     pack(piece, scratch_, packed);
     TESSERA_TRY(copy(piece, packed, arena));
     return status_of(GPU(EventRecord)(free_[side].get(), stream_.get()), "loading weights");
   }
   Status finish() {
-    return wait_for(stream_.get(), free_[side_], wait_seconds_, "loading weights");
+    return wait_or_leave(stream_.get(), free_[side_], wait_seconds_, "loading weights");
   }
 
  private:
@@ -180,12 +180,6 @@ class Uploader {
 };
 
 namespace {
-
-Status clear(const DeviceBuffer& buffer) {
-  TESSERA_TRY(status_of(GPU(Memset)(buffer.data(), 0, static_cast<std::size_t>(buffer.bytes())),
-                        "clearing the weights"));
-  return status_of(GPU(DeviceSynchronize)(), "clearing the weights");
-}
 
 struct Arenas {
   std::byte *device, *host;
@@ -236,7 +230,10 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
   TESSERA_ASSIGN(weights.host_, PinnedBuffer::allocate(layout.host_bytes, "the embedding table"));
   TESSERA_ASSIGN(weights.written_, Event::create());
   TESSERA_ASSIGN(weights.entry_, PinnedBuffer::allocate(sizeof(std::byte*), "moves"));
-  TESSERA_TRY(clear(weights.arena_));
+  TESSERA_ASSIGN(const Stream stream, Stream::create());
+  const LoadQueue queue{stream.get(), weights.written_, options.wait_seconds};
+  TESSERA_TRY(queue.fill(weights.arena_.data(), 0, layout.bytes, "clearing the weights"));
+  TESSERA_TRY(queue.wait("clearing the weights"));
   weights.first_layer_ = shard.first_layer;
   weights.layers_.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
   for (const WeightEntry& entry : layout.entries) weights.place(entry);
@@ -253,9 +250,7 @@ Result<GpuWeights> GpuWeights::load(const Model& model, const ShardLayout& shard
             weights.arena_.data() + experts.offset +
             static_cast<std::int64_t>(place) * experts.shape.bytes;
     std::byte* to = weights.arena_.data() + experts.table_offset;
-    TESSERA_TRY(status_of(
-        GPU(Memcpy)(to, table.data(), table.size() * sizeof(void*), GPU(MemcpyHostToDevice)),
-        "loading weights"));
+    TESSERA_TRY(queue.send(to, table.data(), table.size() * sizeof(void*), "loading weights"));
     weights.layers_[l].experts = experts.shape;
     weights.layers_[l].expert_table = reinterpret_cast<const std::byte* const*>(to);
     if (experts.linked_offset == 0) continue;
@@ -317,13 +312,11 @@ Status GpuWeights::publish(const ExpertMove& move, const std::byte* place, GpuSt
 }
 
 Status GpuWeights::link_experts(int layer, std::span<const std::byte* const> places,
-                                GpuStream queue) {
+                                const LoadQueue& queue) {
   const ExpertArena& arena = experts_[static_cast<std::size_t>(layer - first_layer_)];
   CHECK(arena.linked_offset > 0, "layer {} has no experts in pinned memory", layer);
-  TESSERA_TRY(status_of(GPU(MemcpyAsync)(arena_.data() + arena.linked_offset, places.data(),
-                                         places.size_bytes(), GPU(MemcpyHostToDevice), queue),
-                        kMoving));
-  return wait_for(queue, written_, kLongestPiece, kMoving);
+  return queue.send(arena_.data() + arena.linked_offset, places.data(), places.size_bytes(),
+                    kMoving);
 }
 
 Status GpuWeights::read_expert(const Model& model, const LoadOptions& options,

@@ -63,9 +63,8 @@ class GpuWeights {
   // Kernels find it there.
   Status publish(const ExpertMove& move, const std::byte* place, GpuStream queue);
 
-  // Where kernels may read a layer's experts in pinned memory from now on, [n_expert]. Waits for
-  // the queue.
-  Status link_experts(int layer, std::span<const std::byte* const> places, GpuStream queue);
+  // Where kernels may read a layer's experts in pinned memory from now on, [n_expert].
+  Status link_experts(int layer, std::span<const std::byte* const> places, const LoadQueue& queue);
 
   const LayerWeights& layer(int index) const {
     return layers_[static_cast<std::size_t>(index - first_layer_)];

@@ -1,6 +1,7 @@
 // The plug-in's one exported function, and what it offers.
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <memory>
 #include <string_view>
 
@@ -18,7 +19,18 @@ void put(std::string_view text, char* to, std::size_t bytes) {
   to[n] = '\0';
 }
 
-int count(char* why, std::size_t why_bytes) {
+// What throws in here is no exception of the program's. Without memory the reason may not be put
+// together either.
+template <typename Function>
+void caught(Function function, char* why, std::size_t why_bytes) {
+  try {
+    function();
+  } catch (const std::exception& error) {
+    put(error.what(), why, why_bytes);
+  }
+}
+
+int count_devices(char* why, std::size_t why_bytes) {
   int devices = 0;
   const auto error = GPU(GetDeviceCount)(&devices);
   if (error == GPU(Success)) return devices;
@@ -32,6 +44,12 @@ int count(char* why, std::size_t why_bytes) {
 #endif
   put(fmt::format("{} ({})", GPU(GetErrorString)(error), GPU(GetErrorName)(error)), why, why_bytes);
   return -1;
+}
+
+int count(char* why, std::size_t why_bytes) {
+  int devices = -1;
+  caught([&] { devices = count_devices(why, why_bytes); }, why, why_bytes);
+  return devices;
 }
 
 #if defined(TESSERA_HIP)
@@ -94,7 +112,7 @@ std::uint64_t hands_rows_to(int index) {
   return reached;
 }
 
-void describe(int index, GpuInfo* info) {
+void fill_info(int index, GpuInfo* info) {
   *info = {};
   Properties properties{};
   auto error = GPU(GetDeviceProperties)(&properties, index);
@@ -116,9 +134,12 @@ void describe(int index, GpuInfo* info) {
   info->runs = has_runs({.chained = chains(), .multiprocessors = info->multiprocessors});
 }
 
-template <typename Made, typename Base>
-Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
-             std::size_t why_bytes) {
+void describe(int index, GpuInfo* info) {
+  caught([&] { fill_info(index, info); }, info->refusal, sizeof(info->refusal));
+}
+
+template <typename Made>
+Made* make(const GpuDeviceOptions* options, const GpuHost* host, char* why, std::size_t why_bytes) {
   GpuInfo info;
   describe(options->index, &info);
   if (info.refusal[0] != '\0') {
@@ -130,6 +151,14 @@ Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
              GpuTraits{
                  .multiprocessors = info.multiprocessors, .chained = chains(), .gemm = has_gemm()})
       .release();
+}
+
+template <typename Made, typename Base>
+Base* create(const GpuDeviceOptions* options, const GpuHost* host, char* why,
+             std::size_t why_bytes) {
+  Base* made = nullptr;
+  caught([&] { made = make<Made>(options, host, why, why_bytes); }, why, why_bytes);
+  return made;
 }
 
 }  // namespace
