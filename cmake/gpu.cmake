@@ -218,6 +218,7 @@ if(TESSERA_HIPCC AND (TESSERA_HIP OR TESSERA_HIP_CHECK))
   foreach(target ${TESSERA_HIP_TARGETS})
     list(APPEND targets --offload-arch=${target})
   endforeach()
+  string(REPLACE ";" "," hip_targets "${TESSERA_HIP_TARGETS}")
   set(optimise -O3)
   if(NOT TESSERA_HIP)
     set(optimise -O1 -mllvm -unroll-threshold=50 -mllvm -pragma-unroll-threshold=50)
@@ -225,7 +226,7 @@ if(TESSERA_HIPCC AND (TESSERA_HIP OR TESSERA_HIP_CHECK))
   tessera_gpu_plugin(hip COMPILER ${TESSERA_HIPCC}
                      FLAGS -x hip ${targets} ${optimise} -fPIC -fvisibility=hidden
                            -Wno-pass-failed -DTESSERA_HIP
-                     DEFINES TESSERA_HIP __HIP_PLATFORM_AMD__ LIBS ${TESSERA_HIPRT})
+                     DEFINES TESSERA_HIP __HIP_PLATFORM_AMD__ TESSERA_HIP_TARGETS="${hip_targets}" LIBS ${TESSERA_HIPRT})
   if(NOT TESSERA_HIP)
     set_target_properties(tessera-hip PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/checked)
   endif()

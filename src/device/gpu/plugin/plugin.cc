@@ -5,6 +5,7 @@
 #include <memory>
 #include <string_view>
 
+#include "device/gpu/hip_targets.h"
 #include "device/gpu/plugin/driver.h"
 #include "device/gpu/plugin/gpu_device.h"
 #include "device/gpu/plugin/gpu_expert_set.h"
@@ -57,8 +58,8 @@ using Properties = hipDeviceProp_t;
 std::string architecture(const Properties& properties) {
   return properties.gcnArchName;
 }
-std::string refusal(const Properties&) {
-  return {};
+std::string refusal(const Properties& properties) {
+  return hip_refusal(TESSERA_HIP_TARGETS, properties.gcnArchName);
 }
 std::int64_t bytes_per_second(int index) {
   int clock_khz = 0, bits = 0;
