@@ -52,8 +52,8 @@ std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
 // Of one expert of each layer; 0 where it has none.
 std::vector<std::int64_t> gpu_expert_bytes(const Model& model);
 
-// What it keeps of the host's memory, pinned, on the way to the GPU and back. It allocates this, to
-// the byte; more while it loads.
+// What it keeps of the host's memory, pinned, on the way to the GPU and back. It allocates this and
+// a pointer; more while it loads, and for moves where 16 rows of an expert are more than a piece.
 struct GpuStaging {
   std::int64_t logits = 0;
   std::int64_t chosen = 0;  // tokens, of two steps

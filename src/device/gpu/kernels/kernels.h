@@ -13,7 +13,7 @@
 // activations of at least 22 bits. Everything is summed in f32 in an order that the shapes fix, and
 // for plain weights in long prompts whether they go by GEMM.
 //
-// Preconditions are the caller's (supported() below answers for a model). Errors: each function
+// Preconditions are the caller's (unsupported() below answers for a layer). Errors: each function
 // returns the launch's error code.
 //
 //   Launch launch{.stream = stream, .chained = true, .workspace = memory, .workspace_bytes = n,

@@ -19,10 +19,10 @@
 // Blocks wait for each other, so all must be on the GPU at once: nothing that waits for this kernel
 // may run beside it, and no other run, nor an FFN of several rows (ffn_together.cu) or the
 // projections ahead of it (project_route.cu, project_first.cu), of the same process but the one
-// before on the stream, whose blocks end as this one's begin. A block that waits for a second ends
-// the program on the device with an error. Weights, states, page tables, pages and `sequences` are
-// read ahead of the end of the kernel before on the stream, which must not write them; of pages not
-// the row's own token.
+// before on the stream, whose blocks end as this one's begin. A block that has looked for a value
+// kPatience times (run_values.cuh) ends the program on the device with an error. Weights, states,
+// page tables, pages and `sequences` are read ahead of the end of the kernel before on the stream,
+// which must not write them; of pages not the row's own token.
 #pragma once
 
 #include "device/gpu/kernels/kernels.h"
