@@ -45,9 +45,9 @@
 //   first.await_kept(i); last.choose(tokens of a);
 //
 // Ownership: the device owns its weights, KV pages, recurrent slots and scratch, all sized by the
-// plan and allocated before the first step; a step allocates nothing. Page and slot numbers are the
-// caller's to hand out (state/). One thread drives a device. Errors: only loading, allocation and
-// the copy of an expert can fail.
+// plan and allocated before the first step; a step allocates nothing, but where its shape is new to
+// a GPU (gpu_device.h). Page and slot numbers are the caller's to hand out (state/). One thread
+// drives a device. Errors: only loading, allocation and the copy of an expert can fail.
 #pragma once
 
 #include <cstddef>
@@ -279,7 +279,7 @@ class Device {
   // --- Experts that come and go, between steps ---
   // Begins to copy the expert into its place. Steps may go on meanwhile.
   virtual void begin_replace_expert(const ExpertMove& move);
-  // Whether that is done and the expert resident from now on. An error ends it: the place is spare.
+  // Whether the expert is resident from now on. An error ends all moves: the place is spare.
   virtual Result<bool> expert_replaced();
 };
 
