@@ -31,7 +31,7 @@ constexpr auto kCommands = std::to_array<CommandInfo>({
     {kLogits, "logits", "[MODEL]", "write the logits of a token sequence",
      "tessera logits model.gguf --ids 1,2,3 --out logits.f32"},
     {kSynth, "synth", "FAMILY OUT", "write a model file with random weights",
-     "tessera synth qwen35moe mini.gguf --preset mini"},
+     "tessera synth FAMILY mini.gguf --preset mini"},
     {kWorker, "worker", "[MODEL]",
      "compute layers or experts for a server in another process; without a model the server sends "
      "it",

@@ -51,6 +51,8 @@ struct SynthTensor {
 using SynthProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 std::vector<std::string> synth_families();
+// One whose layers are all the same, without experts.
+inline constexpr const char* kEqualLayersFamily = "qwen3";
 
 // The tensors that the file would have; writes nothing.
 Result<std::vector<SynthTensor>> synth_tensors(const SynthOptions& options);

@@ -48,7 +48,7 @@ inline Model synthetic(const SynthOptions& options) {
 // Twelve equal layers.
 inline const Model& deep() {
   static const Model kModel =
-      synthetic({.family = "qwen3", .preset = "tiny", .overrides = {"block_count=12"}});
+      synthetic({.family = kEqualLayersFamily, .preset = "tiny", .overrides = {"block_count=12"}});
   return kModel;
 }
 
@@ -60,7 +60,7 @@ inline const Model& expert_heavy() {
 
 // The published dimensions, without the weights.
 inline const Model& full_preset() {
-  static const Model kModel = synthetic({.family = "qwen35moe", .preset = "full", .hollow = true});
+  static const Model kModel = synthetic({.preset = "full", .hollow = true});
   return kModel;
 }
 
