@@ -38,8 +38,9 @@ class ExpertPosts {
   bool posted(int layer, int rows, std::int32_t step) const;
   void answer(int layer, int rows, std::int32_t step) const;
   // From either side. It knows one step, the last: kernels of one that was given up before and that
-  // has not ended wait for its answers again, as long as `wait_seconds`. So a step is given up where
-  // it has posted, since those before it have ended then, or where none of those was given up.
+  // has not ended wait for its answers again, as long as `wait_seconds`. So a step is given up
+  // where it has posted, since those before it have ended then, or where none of those was given
+  // up.
   bool given_up(std::int32_t step) const;
   void give_up(std::int32_t step) const;
 
