@@ -89,7 +89,8 @@ Outcome run_program(const Call& call) {
           static_cast<double>(usage.ru_maxrss) * 1024.0};
 }
 
-ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command) {
+ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::string& command,
+                             const std::vector<std::string>& environment) {
   static int number = 0;
   log_ = scratch_folder() + "/" + command + std::to_string(++number) + ".log";
   arguments.insert(arguments.begin(), command);
@@ -99,7 +100,7 @@ ServerProcess::ServerProcess(std::vector<std::string> arguments, const std::stri
     redirect("/dev/null", O_RDONLY, STDIN_FILENO);
     redirect(log_, O_WRONLY | O_APPEND, STDOUT_FILENO);
     redirect(log_, O_WRONLY | O_APPEND, STDERR_FILENO);
-    become(arguments, {});
+    become(arguments, environment);
   }
 }
 

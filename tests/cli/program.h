@@ -37,7 +37,8 @@ void write_file(const std::string& path, const std::string& text);
 // A running `tessera serve`, or another command that stays; killed by the destructor.
 class ServerProcess {
  public:
-  explicit ServerProcess(std::vector<std::string> arguments, const std::string& command = "serve");
+  explicit ServerProcess(std::vector<std::string> arguments, const std::string& command = "serve",
+                         const std::vector<std::string>& environment = {});  // as of a Call
   ~ServerProcess();
   // Waits until the output has this text; false after two minutes or at the program's end.
   bool wait_for(const std::string& text);

@@ -44,8 +44,8 @@ bool eventually(Done done) {
 class Served {
  public:
   explicit Served(std::vector<std::string> options, const std::string& model = tiny_model(),
-                  bool ready = true)
-      : process_(arguments(model, std::move(options))) {
+                  bool ready = true, const std::vector<std::string>& environment = {})
+      : process_(arguments(model, std::move(options)), "serve", environment) {
     const std::string before = "listening on http://127.0.0.1:";
     if (!process_.wait_for(before) || (ready && !wait_ready())) {
       ADD_FAILURE() << "the server did not start: " << output();
