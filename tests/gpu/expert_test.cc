@@ -136,12 +136,6 @@ TEST(GpuExperts, TakeWhatTheFootprintSays) {
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=4", "expert_count=96"});
   const Result<Model> model = Model::open(file.path());
   ASSERT_TRUE(model);
-  const auto free_bytes = [] {
-    const auto info =
-        probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
-    EXPECT_TRUE(info);
-    return info ? info->memory_free : 0;
-  };
   const ExpertSetLayout layout = some_experts(model->spec());
   const std::int64_t planned = expert_worker_footprint(*model, layout, 2, true).total();
   const std::int64_t before = free_bytes();

@@ -72,6 +72,14 @@ inline std::vector<DeviceName> gpus(int count) {
   return names;
 }
 
+// Of its memory; of one that is emulated, less what is pinned of the host's.
+inline std::int64_t free_bytes() {
+  const auto info =
+      probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
+  EXPECT_TRUE(info);
+  return info ? info->memory_free : 0;
+}
+
 // Whether the expert that the device was asked for has come.
 inline bool moved_in_time(Device& device) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::minutes(1);

@@ -1,5 +1,5 @@
 // Whole models on the GPU: the golden answers, the same tokens as on the CPU, rows that do not
-// depend on their neighbours, layers split between CPU and GPU, and faults.
+// depend on their neighbours, layers split between CPU and GPU.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -7,33 +7,10 @@
 #include "device/gpu/gpu_layout.h"
 #include "sampling/choose.h"
 #include "tests/golden_data.h"
-#include "tests/gpu/gpu_fixture.h"
-#include "tests/gpu/typed_model.h"
-#include "tests/model_runner.h"
+#include "tests/gpu/on_gpu.h"
 
 namespace tessera::testing {
 namespace {
-
-RunnerOptions on_gpu() {
-  RunnerOptions options;
-  options.placement = gpu_placement();
-  options.device.gpu_plugins = plugin_folder();
-  return options;
-}
-
-GpuDeviceOptions device_options() {
-  return {.index = *test_gpu().name->team, .load_threads = 2};
-}
-
-Result<std::unique_ptr<Device>> open_gpu(const GpuDeviceOptions& options) {
-  return make_gpu_device(device_kind_name(test_gpu().name->kind), options, plugin_folder());
-}
-
-ShardLayout small_shard(const ModelSpec& spec) {
-  ShardLayout shard{.end_layer = spec.n_layer(), .max_rows = 32, .max_logit_rows = 4, .slots = 2};
-  shard.kv_pages.assign(kv_groups(spec).size(), 16);
-  return shard;
-}
 
 class GpuGolden : public ::testing::TestWithParam<const char*> {
  protected:
@@ -264,124 +241,6 @@ TEST_P(GpuGolden, AShardWithoutTheHeadIgnoresChoices) {
   EXPECT_TRUE(next({.rows = largest}) == expected);
   EXPECT_TRUE(next({.rows = drawn}) == expected);
   EXPECT_TRUE(next({.rows = changed, .changes = changes}) == expected);
-}
-
-// Mean KL divergence of a quantised model on the GPU, in steps of `chunks` rows, to the same
-// weights in f32 on the CPU.
-void expect_close_to_twin(const char* family, std::size_t tokens, std::span<const int> chunks) {
-  const std::string path =
-      (std::filesystem::path(::testing::TempDir()) / "tessera_gpu_kl.gguf").string();
-  ASSERT_TRUE(write_synthetic_model({.family = family, .preset = "tiny", .types = "q4_k_m"}, path));
-  const int context = static_cast<int>(tokens);
-  ModelRunner exact(path, {.threads = 4, .context = context, .kv_type = KvType::f32});
-  RunnerOptions options = on_gpu();
-  options.kv_type = KvType::f16;
-  options.context = context;
-  options.prefill_chunk = options.logit_rows = *std::max_element(chunks.begin(), chunks.end());
-  ModelRunner quantised(path, options);
-  std::filesystem::remove(path);
-  ASSERT_TRUE(exact.ready() && quantised.ready());
-  std::vector<TokenId> ids;
-  for (std::size_t i = 0; i < tokens; ++i)
-    ids.push_back(static_cast<TokenId>((i * 37 + 11 + i / 300) % 300));
-  const auto vocab = static_cast<std::size_t>(exact.spec().n_vocab);
-  const std::vector<float> reference = exact.logits(ids, 512);
-  for (const int chunk : chunks) {
-    const std::vector<float> got = quantised.logits(ids, chunk);
-    double kl = 0.0;
-    for (std::size_t row = 0; row < ids.size(); ++row) {
-      const auto p = log_softmax(std::span(reference).subspan(row * vocab, vocab));
-      const auto q = log_softmax(std::span(got).subspan(row * vocab, vocab));
-      for (std::size_t i = 0; i < vocab; ++i) kl += std::exp(p[i]) * (p[i] - q[i]);
-    }
-    kl /= static_cast<double>(ids.size());
-    std::printf("%s, %d rows a step: mean KL to the CPU %.2e\n", family, chunk, kl);
-    EXPECT_LT(kl, 1e-3) << family;
-  }
-}
-
-TEST(GpuQuantised, StaysCloseToItsDequantisedTwin) {
-  GPU_OR_SKIP();
-  for (const char* family : kGoldenModels) expect_close_to_twin(family, 200, std::array{1, 512});
-}
-
-// Steps of at least 1,024 rows have products of their own.
-TEST(GpuQuantised, LongStepsStayCloseToo) {
-  GPU_OR_SKIP();
-  for (const char* family : kGoldenModels)
-    expect_close_to_twin(family, 1300, std::array{1100, 2048});
-}
-
-// --- Faults ---
-
-std::int64_t free_bytes() {
-  const auto info =
-      probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
-  EXPECT_TRUE(info);
-  return info ? info->memory_free : 0;
-}
-
-TEST(GpuFaults, FailedAllocationsLeakNothing) {
-  GPU_OR_SKIP();
-  const Result<Model> model = Model::open(golden_path("qwen35moe", "-bf16.gguf"));
-  ASSERT_TRUE(model);
-  const ShardLayout shard = small_shard(model->spec());
-  std::int64_t before = 0;
-  int failures = 0;
-  for (int n = 0; n < 200; ++n) {
-    GpuDeviceOptions options = device_options();
-    options.fail_allocation = n;
-    auto device = open_gpu(options);
-    ASSERT_TRUE(device) << device.error().message;
-    const Status loaded = (*device)->load(*model, shard, {});
-    if (loaded) break;
-    ++failures;
-    EXPECT_EQ(loaded.error().code, ErrorCode::exhausted) << loaded.error().message;
-    EXPECT_NE(loaded.error().message.find("cannot allocate"), std::string::npos);
-    device->reset();
-    if (n == 0) before = free_bytes();
-    EXPECT_GE(free_bytes(), before) << "after failure " << n;
-  }
-  EXPECT_GT(failures, 8);
-}
-
-TEST(GpuFaults, ALateStepIsAnError) {
-  GPU_OR_SKIP();
-  RunnerOptions options = on_gpu();
-  options.device.gpu_wait_s = 1e-9;
-  ModelRunner runner(golden_path("qwen3", "-bf16.gguf"), options);
-  ASSERT_TRUE(runner.ready());
-  ModelRunner::Sequence sequence = runner.start(400);
-  const std::vector<TokenId> ids(300, 7);
-  Status status;
-  for (int i = 0; i < 20 && status; ++i) {
-    sequence.state.extend(i == 0 ? 300 : 1);
-    const SequenceRows rows{.n_rows = i == 0 ? 300 : 1,
-                            .first_position = i == 0 ? 0 : 299 + i,
-                            .slot = sequence.state.slot(),
-                            .pages = sequence.state.page_tables()};
-    const std::vector<std::int32_t> logit_rows = {0};
-    status = runner.pipeline().forward(
-        {.tokens = std::span(ids).first(static_cast<std::size_t>(rows.n_rows)),
-         .sequences = {&rows, 1},
-         .logit_rows = logit_rows});
-  }
-  ASSERT_FALSE(status);
-  EXPECT_NE(status.error().message.find("did not finish a step"), std::string::npos);
-}
-
-TEST(GpuPlan, IsWhatTheDeviceTakes) {
-  GPU_OR_SKIP();
-  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=8", "vocab_size=32768"});
-  RunnerOptions options = on_gpu();
-  const std::int64_t before = free_bytes();
-  ModelRunner runner(file.path(), options);
-  ASSERT_TRUE(runner.ready());
-  const std::int64_t taken = before - free_bytes();
-  const std::int64_t planned = runner.plan().shards[0].total_bytes();
-  // The driver hands out memory in pieces of 2 MiB, and keeps some for itself.
-  EXPECT_GE(taken, planned - (std::int64_t{4} << 20));
-  EXPECT_LE(taken, planned + (std::int64_t{256} << 20)) << planned;
 }
 
 }  // namespace

@@ -125,12 +125,6 @@ TEST(GpuStreams, CrossOnceAStep) {
 TEST(GpuStreams, TakeWhatThePlanSays) {
   GPU_OR_SKIP();
   const TypedModel file("qwen35moe", BlockType::Q4_K, {"expert_count=64", "vocab_size=32768"});
-  const auto free_bytes = [] {
-    const auto info =
-        probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
-    EXPECT_TRUE(info);
-    return info ? info->memory_free : 0;
-  };
   const std::int64_t before = free_bytes();
   ModelRunner runner(file.path(), with_stream(0.0, ExpertStream::on, nullptr));
   ASSERT_TRUE(runner.ready());

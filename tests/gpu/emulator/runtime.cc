@@ -3,7 +3,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "tests/gpu/emulator/cuda_runtime.h"
@@ -37,6 +36,7 @@ int devices() {
 struct Memory {
   std::mutex mutex;
   std::map<void*, std::pair<int, std::size_t>> pieces;  // device and bytes
+  std::map<void*, std::pair<int, std::size_t>> pinned;  // of the host's, likewise
   std::map<int, std::size_t> used;
 };
 Memory& memory() {
@@ -161,6 +161,9 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   const std::lock_guard lock(memory().mutex);
   *total = kMemory;
   *free = kMemory - memory().used[device];
+  // As on a GPU whose memory is the host's, so that tests see whether all of it is given back.
+  for (const auto& [data, piece] : memory().pinned)
+    if (piece.first == device) *free -= std::min(*free, piece.second);
   return cudaSuccess;
 }
 
@@ -221,36 +224,26 @@ cudaError_t cudaFree(void* data) {
 
 cudaError_t cudaHostAlloc(void** data, std::size_t bytes, unsigned) {
   *data = std::aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
-  return *data != nullptr ? cudaSuccess : cudaErrorMemoryAllocation;
+  return *data != nullptr ? cudaHostRegister(*data, bytes, 0) : cudaErrorMemoryAllocation;
 }
 
 cudaError_t cudaFreeHost(void* data) {
-  wait_for_all();
+  const cudaError_t error = cudaHostUnregister(data);
   std::free(data);
-  return cudaSuccess;
+  return error;
 }
 
-namespace {
-struct Registered {
-  std::mutex mutex;
-  std::set<void*> starts;
-};
-Registered& registered() {
-  static Registered all;
-  return all;
-}
-}  // namespace
-
-cudaError_t cudaHostRegister(void* data, std::size_t, unsigned) {
-  const std::lock_guard lock(registered().mutex);
-  return registered().starts.insert(data).second ? cudaSuccess : cudaErrorInvalidValue;
+cudaError_t cudaHostRegister(void* data, std::size_t bytes, unsigned) {
+  const std::lock_guard lock(memory().mutex);
+  const bool added = memory().pinned.insert({data, {device, bytes}}).second;
+  return added ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 // One that nobody registered, or twice, is a mistake that shall show.
 cudaError_t cudaHostUnregister(void* data) {
   wait_for_all();
-  const std::lock_guard lock(registered().mutex);
-  if (registered().starts.erase(data) == 0) std::abort();
+  const std::lock_guard lock(memory().mutex);
+  if (memory().pinned.erase(data) == 0) std::abort();
   return cudaSuccess;
 }
 
