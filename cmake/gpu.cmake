@@ -137,22 +137,37 @@ endif()
 if(TESSERA_TESTS)
   find_package(Boost REQUIRED COMPONENTS context)
   file(GLOB emulator ${CMAKE_SOURCE_DIR}/tests/gpu/emulator/*.cc)
-  add_library(tessera-emulated MODULE ${gpu_plugin_host} $<TARGET_OBJECTS:gpu_host> ${gpu_kernels}
-              ${emulator})
+  # All but the entry, which knows the vendor.
+  set(emulated ${gpu_plugin_host} ${gpu_kernels} ${emulator})
+  list(REMOVE_ITEM emulated ${gpu_dir}/plugin/plugin.cc)
+  add_library(gpu_emulated OBJECT EXCLUDE_FROM_ALL ${emulated})
   set_source_files_properties(${gpu_kernels} PROPERTIES LANGUAGE CXX COMPILE_OPTIONS "-xc++;-O3")
-  set_target_properties(tessera-emulated PROPERTIES
-    OUTPUT_NAME tessera-cuda LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated
-    POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
-    DISABLE_PRECOMPILE_HEADERS ON)
-  tessera_join(tessera-emulated)
-  target_include_directories(tessera-emulated BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/gpu/emulator)
-  target_include_directories(tessera-emulated PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src
-                             ${CMAKE_BINARY_DIR}/generated)
-  target_compile_definitions(tessera-emulated PRIVATE TESSERA_GPU_VENDOR="cuda")
-  target_compile_options(tessera-emulated PRIVATE -w -fno-strict-aliasing -ffp-contract=off)
-  target_link_libraries(tessera-emulated PRIVATE fmt::fmt Threads::Threads Boost::context)
-  target_link_options(tessera-emulated PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
-                      -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+  tessera_join(gpu_emulated)
+  # tessera_emulate(TARGET) - how the sources of such a library are compiled.
+  function(tessera_emulate target)
+    set_target_properties(${target} PROPERTIES
+      POSITION_INDEPENDENT_CODE ON CXX_VISIBILITY_PRESET hidden VISIBILITY_INLINES_HIDDEN ON
+      DISABLE_PRECOMPILE_HEADERS ON)
+    target_include_directories(${target} BEFORE PRIVATE ${CMAKE_SOURCE_DIR}/tests/gpu/emulator)
+    target_include_directories(${target} PRIVATE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/src
+                               ${CMAKE_BINARY_DIR}/generated)
+    target_compile_options(${target} PRIVATE -w -fno-strict-aliasing -ffp-contract=off)
+    target_link_libraries(${target} PRIVATE fmt::fmt Threads::Threads Boost::context)
+  endfunction()
+  tessera_emulate(gpu_emulated)
+  # As two vendors' plug-ins, for tests of both in one process; what they are made of is the same.
+  add_custom_target(tessera-emulated)
+  foreach(vendor cuda hip)
+    add_library(emulated-${vendor} MODULE ${gpu_dir}/plugin/plugin.cc $<TARGET_OBJECTS:gpu_emulated>
+                                          $<TARGET_OBJECTS:gpu_host>)
+    tessera_emulate(emulated-${vendor})
+    set_target_properties(emulated-${vendor} PROPERTIES
+      OUTPUT_NAME tessera-${vendor} LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/emulated)
+    target_compile_definitions(emulated-${vendor} PRIVATE TESSERA_GPU_VENDOR="${vendor}")
+    target_link_options(emulated-${vendor} PRIVATE -Wl,--no-undefined -Wl,-Bsymbolic
+                        -Wl,--version-script=${CMAKE_SOURCE_DIR}/cmake/gpu-plugin.map)
+    add_dependencies(tessera-emulated emulated-${vendor})
+  endforeach()
 
   # The kernels' own test there: seven minutes, so on request alone.
   add_executable(kernel_test_emulated EXCLUDE_FROM_ALL ${kernel_tests} ${kernels} ${kernel_host} ${emulator})

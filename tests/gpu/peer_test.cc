@@ -1,6 +1,8 @@
-// Layers split over two GPUs of one process, whose rows pass from one to the other.
+// Layers split over two GPUs of one process, of one vendor or two, whose rows pass from one to the
+// other.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "tests/gpu/gpu_fixture.h"
@@ -118,6 +120,52 @@ TEST(GpuPeers, MayBeSeveralBatchesApart) {
   const std::vector<float> expected = last_logits(one);
   for (const float x : expected) ASSERT_TRUE(std::isfinite(x));
   for (int round = 0; round < 2; ++round) EXPECT_TRUE(last_logits(two) == expected) << round;
+}
+
+// --- GPUs of two vendors ---
+
+// The first usable GPU of each vendor.
+std::vector<DeviceName> one_of_each_vendor() {
+  std::vector<DeviceName> names;
+  for (const GpuVendor& vendor : probe_gpus(plugin_folder()))
+    for (std::size_t i = 0; i < vendor.devices.size(); ++i) {
+      if (vendor.devices[i].refusal[0] != '\0') continue;
+      names.push_back(*parse_device_name(vendor.vendor + ":" + std::to_string(i)));
+      break;
+    }
+  return names;
+}
+
+std::vector<TokenId> greedy_tokens(ModelRunner& runner, int count) {
+  const auto vocab = static_cast<std::ptrdiff_t>(runner.spec().n_vocab);
+  ModelRunner::Sequence sequence = runner.start(64);
+  ModelRunner::Feed feed{&sequence, some_tokens(9)};
+  std::vector<TokenId> chosen;
+  for (int i = 0; i < count; ++i) {
+    const std::vector<float> logits = runner.step({&feed, 1});
+    const auto last = logits.end() - vocab;
+    chosen.push_back(static_cast<TokenId>(std::max_element(last, logits.end()) - last));
+    feed.tokens = {chosen.back()};
+  }
+  return chosen;
+}
+
+// Rows go by the host's memory from one vendor's GPU to the other's, which may both be number 0.
+TEST(GpuVendors, ChooseTheTokensOfOne) {
+  GPU_OR_SKIP();
+  std::vector<DeviceName> devices = one_of_each_vendor();
+  if (devices.size() < 2) GTEST_SKIP() << "no second vendor's GPU to test on";
+  const TypedModel file("qwen35moe", BlockType::Q8_0, {"block_count=2", "expert_count=24"});
+  ModelRunner one(file.path(), on({devices[0]}));
+  ASSERT_TRUE(one.ready());
+  const std::vector<TokenId> expected = greedy_tokens(one, 8);
+  for (int order = 0; order < 2; ++order) {
+    ModelRunner both(file.path(), on(devices));
+    ASSERT_TRUE(both.ready());
+    ASSERT_EQ(both.plan().shards.size(), 2u);
+    EXPECT_TRUE(greedy_tokens(both, 8) == expected) << "order " << order;
+    std::swap(devices[0], devices[1]);
+  }
 }
 
 }  // namespace
