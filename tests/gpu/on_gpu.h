@@ -12,6 +12,7 @@ inline RunnerOptions on_gpu() {
   RunnerOptions options;
   options.placement = gpu_placement();
   options.device.gpu_plugins = plugin_folder();
+  options.device.gpu_wait_s = 600;  // a step of one that is emulated takes the processor's time
   return options;
 }
 
