@@ -1,5 +1,6 @@
 // Quantised models on the GPU against the same weights in f32.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -29,8 +30,8 @@ std::vector<double> divergence(std::span<const float> exact, std::span<const flo
 // Mean KL divergence of a quantised model on the GPU, in steps of `chunks` rows, to the same
 // weights in f32 on the CPU, which `f32_weights` computes like a file of them (quantised_test.cc).
 void expect_close_to_twin(const char* family, std::size_t tokens, std::span<const int> chunks) {
-  const std::string path =
-      (std::filesystem::path(::testing::TempDir()) / "tessera_gpu_kl.gguf").string();
+  const std::string name = fmt::format("tessera_gpu_kl_{}.gguf", ::getpid());
+  const std::string path = (std::filesystem::path(::testing::TempDir()) / name).string();
   ASSERT_TRUE(write_synthetic_model({.family = family, .preset = "tiny", .types = "q4_k_m"}, path));
   const int context = static_cast<int>(tokens);
   ModelRunner exact(path, {.threads = 4, .context = context, .f32_weights = true});
