@@ -70,6 +70,11 @@ TEST_P(GpuQuantised, StaysCloseToItsDequantisedTwin) {
   expect_close_to_twin(GetParam(), 200, std::array{1, 3, 8, 512});
 }
 
+// Little enough for a GPU that is emulated.
+TEST_P(GpuQuantised, AFewTokensStayCloseToo) {
+  expect_close_to_twin(GetParam(), 24, std::array{1, 8, 24});
+}
+
 // Steps of at least 1,024 rows have products of their own.
 TEST_P(GpuQuantised, LongStepsStayCloseToo) {
   expect_close_to_twin(GetParam(), 1300, std::array{1100, 2048});
