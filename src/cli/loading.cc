@@ -27,7 +27,7 @@ constexpr const char* kSyntheticName = "synthetic-1.gguf";
 // rows in that time (docs/results-gpu.md).
 constexpr int kPrefillChunk = 256;
 constexpr int kGpuPrefillChunk = 2048;
-// Where experts cross the link once a step.
+// Where experts cross the link once a step; of several devices a step's pieces are shorter.
 constexpr int kCrossingPrefillChunk = 4096;
 
 DeviceOptions device_options(const Config& config) {
@@ -290,7 +290,8 @@ bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
              });
 }
 
-// Whether larger steps cost neither context nor experts that would be resident with smaller ones.
+// Whether larger steps cost neither context nor experts or tables that would be resident with
+// smaller ones.
 // Where some are away already, a few more are made up for: they cross once a step.
 bool as_good(const Plan& larger, const Plan& smaller) {
   const auto resident = [](const Plan& plan) {
@@ -298,6 +299,11 @@ bool as_good(const Plan& larger, const Plan& smaller) {
     for (const ShardPlan& shard : plan.shards) experts += shard.experts;
     return experts;
   };
+  const auto tables = [](const Plan& plan) {
+    return std::count_if(plan.shards.begin(), plan.shards.end(),
+                         [](const ShardPlan& shard) { return shard.layout.table_on_host; });
+  };
+  if (tables(larger) > tables(smaller)) return false;
   const bool all_here = !smaller.experts_leave();
   const int most = resident(smaller), left = resident(larger);
   return larger.context >= smaller.context && (all_here ? left == most : 20 * left >= 19 * most);
@@ -312,7 +318,9 @@ Result<Inventory> place_with_chunk(const Config& config, const Model& model,
   TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
   if (asked > 0 || !on_gpus(placement, placed.workers)) return inventory;
   const Plan least = placed.plan;
-  const int most = least.experts_leave() ? kCrossingPrefillChunk : kGpuPrefillChunk;
+  const bool crosses = std::any_of(least.shards.begin(), least.shards.end(),
+                                   [](const ShardPlan& s) { return s.streamed_bytes > 0; });
+  const int most = crosses && least.shards.size() == 1 ? kCrossingPrefillChunk : kGpuPrefillChunk;
   for (int rows = most; rows > kPrefillChunk; rows /= 2) {
     options.prefill_chunk = rows;
     Result<Inventory> larger = place_roughly(config, model, placement, options, placed);

@@ -44,11 +44,14 @@ bool ShardPlanner::table_leaves(const DeviceInventory& device, const ShardLayout
          may_leave_table(device) && has_table_alone(spec_, layout);
 }
 
-// Where the device lacks room for it.
+// Where the device lacks room for it, and the host has some.
 void ShardPlanner::leave_table(const DeviceInventory& device, ShardPlan& shard) const {
   if (shard.free_bytes() >= 0 || !table_leaves(device, shard.layout)) return;
-  shard.layout.table_on_host = true;
-  set_bytes(shard);
+  ShardPlan with = shard;
+  with.layout.table_on_host = true;
+  set_bytes(with);
+  const std::optional<std::int64_t> room = pinned_room();
+  if (!room || with.process_bytes() <= *room) shard = std::move(with);
 }
 
 bool ShardPlanner::may_leave_weights(const DeviceInventory& device) {

@@ -172,8 +172,9 @@ DeviceInventory gpu_inventory(const DeviceName& name, const GpuInfo& info,
   device.bytes_per_s = static_cast<double>(info.bytes_per_second);
   device.speed = speed_of(device.bytes_per_s);
   device.memory_total = info.memory_total;
-  device.memory_free = std::clamp<std::int64_t>(saturated_rest(info.memory_free, {kDriverBytes}), 0,
-                                                std::max<std::int64_t>(0, info.memory_total));
+  const std::int64_t free =
+      std::min(info.memory_free, std::max<std::int64_t>(0, info.memory_total));
+  device.memory_free = std::max<std::int64_t>(0, saturated_rest(free, {kDriverBytes}));
   if (!info.unified) {
     device.memory = kGpuMemory + 1024 * (static_cast<int>(name.kind) - 1) + *name.team;
     return device;

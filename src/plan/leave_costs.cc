@@ -33,7 +33,6 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
       holding = all[static_cast<std::size_t>(alike - devices_.begin())];
     else
       holding = holding_of(on.kind);
-    if (table_leaves(on, layout({0, n_layer}))) holding.embedding = 0;
     // The scratch of the longest range that it can have; more where something leaves.
     const LayerRange longest{i, n_layer - (n - 1 - i)};
     std::vector<std::int64_t> room = worker_room_;
@@ -42,7 +41,9 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
                             {shard.weight_bytes, shard.kv_bytes, shard.recurrent_bytes});
     };
     holding.beside = besides(shard(i, longest, Residents::all));
-    holding.beside_left = besides(shard(i, longest, Residents::least, /*budget=*/0, room));
+    const ShardPlan least = shard(i, longest, Residents::least, /*budget=*/0, room);
+    holding.beside_left = besides(least);
+    if (least.layout.table_on_host) holding.embedding = 0;
     all.push_back(std::move(holding));
   }
   return all;

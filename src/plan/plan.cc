@@ -128,7 +128,8 @@ namespace {
 std::vector<Leave> steps(const ModelSpec& spec, const Inventory& inventory,
                          const PlanOptions& options) {
   std::vector<Leave> steps = {Leave::nothing};
-  const bool tables = !spec.tied_head && options.table == PlanOptions::Table::automatic &&
+  const bool tables = (!spec.tied_head || inventory.devices.size() > 1) &&
+                      options.table == PlanOptions::Table::automatic &&
                       std::any_of(inventory.devices.begin(), inventory.devices.end(),
                                   ShardPlanner::may_leave_table);
   if (tables || (has_experts(spec) && options.expert_resident != 100.0))

@@ -184,7 +184,7 @@ class ShardPlanner {
   // stream_planner.cc
   bool may_stream(const ShardPlan& shard) const;
   void stream_experts(ShardPlan& shard) const;
-  std::optional<std::int64_t> stream_room() const;
+  std::optional<std::int64_t> pinned_room() const;
 
   // file_planner.cc
   void leave_weights(ShardPlan& shard, Residents residents, std::vector<std::int64_t>& room) const;

@@ -19,14 +19,14 @@ void ShardPlanner::stream_experts(ShardPlan& shard) const {
     layer.streamed = std::count(layer.home.begin(), layer.home.end(), ExpertHome::host()) > 0;
   set_bytes(with);
   if (with.streamed_bytes == 0 || with.free_bytes() < 0) return;
-  const std::optional<std::int64_t> room = stream_room();
+  const std::optional<std::int64_t> room = pinned_room();
   const std::int64_t taken = saturated_add(with.process_bytes(), with.mapped_bytes);
   if (!room || taken <= *room) shard = std::move(with);
 }
 
 // Of this machine's memory, what a GPU's shard may take of it; nothing: nobody has said what there
 // is. Beside a CPU device here there is none, since that would hold less for it.
-std::optional<std::int64_t> ShardPlanner::stream_room() const {
+std::optional<std::int64_t> ShardPlanner::pinned_room() const {
   if (!program_) return 0;
   const std::optional<std::int64_t> memory = machine_memory();
   if (!memory) return std::nullopt;

@@ -105,6 +105,7 @@ inline constexpr Entry kEntries[] = {
     {"placement.compute", Effect::plan, "f32"},
     {"placement.delta_form", Effect::logits, "chunked"},
     {"placement.gpu_plugins", Effect::gpu, "{nowhere}"},
+    {"placement.embedding", Effect::gpu, "host", "device"},
     {"placement.gpu_graphs", Effect::gpu, "off", "plain"},
     {"placement.gpu_wait", Effect::gpu, "5s", "7s"},
     {"placement.layer_times", Effect::plan, "measure", "bytes"},

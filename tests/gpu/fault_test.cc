@@ -37,6 +37,9 @@ std::unique_ptr<Device> device_with(const GpuHost& host, double seconds = 60) {
   return device;
 }
 
+// A deadline that passes soon, and that a busy machine keeps where all is well.
+constexpr double kSoon = 10;
+
 GpuHost silent() {
   return {.release = {}, .check_intact = {}, .tell = [](LogLevel, const std::string&) {}};
 }
@@ -129,7 +132,7 @@ TEST(GpuMoves, AFileThatIsLateEndsThemAlone) {
     stalls.wait(true);
     return {};
   };
-  Asking asking(file.path(), 60, true, false, -1, device_with(host, 5));
+  Asking asking(file.path(), 60, true, false, -1, device_with(host, kSoon));
   stalls = true;
   asking.device().begin_replace_expert({.layer = 1, .expert = 1});
   Result<bool> moved = false;
@@ -159,10 +162,10 @@ TEST(GpuStall, EndsALoad) {
   const TypedModel file = asking_model();
   const Result<Model> model = Model::open(file.path());
   ASSERT_TRUE(model);
-  std::unique_ptr<Device> device = device_with(silent(), 0.2);
+  std::unique_ptr<Device> device = device_with(silent(), kSoon);
   const Status loaded = device->load(*model, whole_shard(model->spec()), {});
   ASSERT_FALSE(loaded);
-  EXPECT_NE(loaded.error().message.find("within 0.2 s"), std::string::npos)
+  EXPECT_NE(loaded.error().message.find(fmt::format("within {:g} s", kSoon)), std::string::npos)
       << loaded.error().message;
   const std::int64_t left = bytes_free();
   device.reset();
@@ -180,7 +183,7 @@ TEST(GpuStall, EndsATeardown) {
   host.tell = [&](LogLevel level, const std::string& line) {
     if (level == LogLevel::warn) told = line;
   };
-  std::unique_ptr<Device> device = device_with(host, 0.2);
+  std::unique_ptr<Device> device = device_with(host, kSoon);
   const Status loaded = device->load(*model, whole_shard(model->spec()), {});
   ASSERT_TRUE(loaded) << loaded.error().message;
   enqueue_step(*device, *model);

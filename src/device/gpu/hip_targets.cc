@@ -20,7 +20,9 @@ bool has_feature(std::string_view features, std::string_view wanted) {
 }
 
 bool runs_on(std::string_view target, std::string_view processor) {
-  if (target.ends_with("-generic")) return true;
+  // Of a generation's processors, by how its name begins: gfx10-3-generic, gfx9-4-generic.
+  if (target.ends_with("-generic"))
+    return processor.starts_with(target.substr(0, target.find('-')));
   if (take_part(target, ':') != take_part(processor, ':')) return false;
   while (!target.empty())
     if (!has_feature(processor, take_part(target, ':'))) return false;

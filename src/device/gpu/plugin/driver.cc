@@ -209,6 +209,13 @@ bool device_left() {
   return left != 0 && (left & device_bit()) != 0;
 }
 
+Status check_not_left(const std::string& name) {
+  if (!device_left()) return {};
+  return Error::make(
+      ErrorCode::unavailable,
+      "{}: what was under way on it did not end before; only a new process can use it", name);
+}
+
 Status LoadQueue::fill(void* to, int byte, std::int64_t bytes, const char* what) const {
   if (bytes == 0) return {};
   return status_of(GPU(MemsetAsync)(to, byte, as_size(bytes), stream), what);

@@ -131,8 +131,9 @@ Status wait_for(GpuStream stream, const Event& event, double seconds, const char
 // nothing of the device is freed any more, since what hangs there may use it still.
 Status wait_or_leave(const Event& event, double seconds, const char* late);
 Status wait_or_leave(GpuStream stream, const Event& event, double seconds, const char* late);
-// Whether that came about on the current device.
+// Whether that came about on the current device. What is loaded there would never be freed.
 bool device_left();
+Status check_not_left(const std::string& name);
 // Whether everything before the event is done.
 Result<bool> passed(const Event& event);
 

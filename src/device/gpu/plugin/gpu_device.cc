@@ -166,6 +166,7 @@ void GpuDevice::capture(Replay& replay) {
     return;
   }
   static_cast<void>(GPU(GetLastError)());  // the next call's must be its own
+  side_.forget();
   replay.again = uses_ + (kPause << (2 * replay.failures++));
   if (!std::exchange(told_of_graphs_, true))
     host_.tell(LogLevel::warn, fmt::format("{}: {}; such steps are slower, and it is tried again",

@@ -9,8 +9,9 @@
 // rows and tokens the queue waits. The host waits in logits(), choose(), read_hidden(),
 // await_kept(), routed_pairs() and next_post(), at most `wait_seconds`. A device that reports an
 // error or does not answer in time is lost: fault() says why, and every further call does nothing.
-// A load, and the end of a device, wait as long at most for each thing that is under way; what does
-// not end is left to the driver with all that it may use.
+// A load, and the end of a device, wait as long at most for each thing that is under way there;
+// what does not end is left to the driver with all that it may use. For a thread that reads an
+// expert from the model's file the end of a device waits as long as the file takes.
 //
 // A step allocates nothing, but where it is of a shape that was not seen before (or long ago): what
 // is kept of that one, and its graph.

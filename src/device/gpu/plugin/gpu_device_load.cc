@@ -23,6 +23,7 @@ Status GpuDevice::load(const Model& model, const ShardLayout& layout,
                        const LoadProgress& progress) {
   CHECK(step_ == nullptr, "a device loads once");
   use();
+  TESSERA_TRY(check_not_left(name_));
   return within_memory(
       [&] {
         spec_ = model.spec();

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/pause.h"
+#include "base/within_memory.h"
 #include "device/gpu/plugin/gpu_device.h"
 
 namespace tessera::gpu {
@@ -28,7 +29,7 @@ int GpuDevice::next_post() {
   if (answered_ == posting_.size()) return -1;
   use();
   const int layer = posting_[answered_];
-  if (!lost()) check(enqueue_to_post(layer));
+  if (!lost()) check(within_memory([&] { return enqueue_to_post(layer); }, "a step"));
   if (!lost()) check(await_post(layer));
   if (lost()) {
     drop_posts();
@@ -97,7 +98,7 @@ void GpuDevice::answer_post(int layer) {
   answering_ = false;
   if (++answered_ < posting_.size() || lost()) return;
   // What a run that is not a graph has left.
-  check(run_program(program_.size()));
+  check(within_memory([this] { return run_program(program_.size()); }, "a step"));
   program_.clear();
   if (first_ != nullptr) first_->ran = true;
   first_ = nullptr;

@@ -22,6 +22,7 @@ GpuExpertSet::~GpuExpertSet() {
 
 Status GpuExpertSet::load(const Model& model, const ShardLayout& layout) {
   static_cast<void>(GPU(SetDevice)(options_.index));
+  TESSERA_TRY(check_not_left(name_));
   return within_memory(
       [&] {
         spec_ = model.spec();

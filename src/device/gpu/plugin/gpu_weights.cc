@@ -124,6 +124,13 @@ class Uploader {
     return uploader;
   }
 
+  Uploader(Uploader&&) = default;
+  Uploader& operator=(Uploader&&) = default;
+  // Copies may be under way still where a load ended early: their buffers go behind them.
+  ~Uploader() {
+    if (sent_ && stream_.get() != nullptr && !device_left()) static_cast<void>(finish());
+  }
+
   // What is sent from now on comes behind the event.
   Status follow(const Event& event) {
     return status_of(GPU(StreamWaitEvent)(stream_.get(), event.get(), 0), "loading weights");
@@ -133,14 +140,17 @@ class Uploader {
     TESSERA_TRY(wait_or_leave(free_[side], wait_seconds_, "loading weights"));
     std::byte* packed = buffers_[side].as();
     pack(piece, scratch_, packed);
+    sent_ = true;
     TESSERA_TRY(copy(piece, packed, arena));
     return status_of(GPU(EventRecord)(free_[side].get(), stream_.get()), "loading weights");
   }
   Status finish() {
+    sent_ = false;
     return wait_or_leave(stream_.get(), free_[side_], wait_seconds_, "loading weights");
   }
 
  private:
+  Uploader() = default;
   Status copy(const Piece& piece, const std::byte* packed, std::byte* arena) {
     const WeightEntry& entry = *piece.entry;
     std::byte* matrix = arena + entry.offset + piece.place * entry.stride;
@@ -175,6 +185,7 @@ class Uploader {
   PinnedBuffer buffers_[2];
   Event free_[2];
   int side_ = 0;
+  bool sent_ = false;  // since the last finish()
   double wait_seconds_ = 0;
   std::vector<float> scratch_;
 };

@@ -139,6 +139,13 @@ void describe(int index, GpuInfo* info) {
   caught([&] { fill_info(index, info); }, info->refusal, sizeof(info->refusal));
 }
 
+double speed_of(int index) {
+  char why[64];
+  double speed = 0.0;
+  caught([&] { speed = read_speed(index); }, why, sizeof(why));
+  return speed;
+}
+
 template <typename Made>
 Made* make(const GpuDeviceOptions* options, const GpuHost* host, char* why, std::size_t why_bytes) {
   GpuInfo info;
@@ -173,7 +180,7 @@ tessera_gpu_plugin() {
       .vendor = TESSERA_GPU_VENDOR,
       .count = tessera::gpu::count,
       .describe = tessera::gpu::describe,
-      .read_speed = tessera::gpu::read_speed,
+      .read_speed = tessera::gpu::speed_of,
       .create = tessera::gpu::create<tessera::gpu::GpuDevice, tessera::Device>,
       .create_experts = tessera::gpu::create<tessera::gpu::GpuExpertSet, tessera::GpuExperts>};
   return &api;

@@ -30,6 +30,10 @@ Status SideQueue::join(GpuStream main, int place) {
   return status_of(GPU(StreamWaitEvent)(main, done_[at].get(), 0), "work beside a step");
 }
 
+void SideQueue::forget() {
+  for (bool& place : under_way_) place = false;
+}
+
 Status SideQueue::join_all(GpuStream main) {
   for (int place = 0; place < kPlaces; ++place) TESSERA_TRY(join(main, place));
   return {};

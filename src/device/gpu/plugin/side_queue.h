@@ -36,6 +36,8 @@ class SideQueue {
   // Nothing where nothing was forked, or it was joined.
   Status join(GpuStream main, int place);
   Status join_all(GpuStream main);
+  // What was forked never ran: a capture that failed.
+  void forget();
 
  private:
   Status follow(GpuStream main);
