@@ -10,7 +10,8 @@ namespace tessera::gpu {
 
 // Why code for these targets, separated by commas, does not run on a processor as its driver names
 // it, and what would; empty where it does. A target may want features of the processor
-// ("gfx90a:xnack-"). Which processors a generic one stands for is left to the driver.
+// ("gfx90a:xnack-"). Of a generic one ("gfx10-3-generic") it is the generation alone that counts:
+// which processors it stands for is the driver's to say.
 std::string hip_refusal(std::string_view targets, std::string_view processor);
 
 }  // namespace tessera::gpu
