@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "cli/option_table.h"
+#include "model/synth.h"
 
 namespace tessera::cli {
 namespace {
@@ -30,8 +31,7 @@ constexpr auto kCommands = std::to_array<CommandInfo>({
      "tessera template model.gguf --messages chat.json"},
     {kLogits, "logits", "[MODEL]", "write the logits of a token sequence",
      "tessera logits model.gguf --ids 1,2,3 --out logits.f32"},
-    {kSynth, "synth", "FAMILY OUT", "write a model file with random weights",
-     "tessera synth FAMILY mini.gguf --preset mini"},
+    {kSynth, "synth", "FAMILY OUT", "write a model file with random weights", kSynthExample},
     {kWorker, "worker", "[MODEL]",
      "compute layers or experts for a server in another process; without a model the server sends "
      "it",

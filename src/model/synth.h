@@ -51,6 +51,8 @@ struct SynthTensor {
 using SynthProgress = std::function<void(std::int64_t done, std::int64_t total)>;
 
 std::vector<std::string> synth_families();
+// A call that writes one, as a person would type it.
+inline constexpr const char* kSynthExample = "tessera synth qwen35moe mini.gguf --preset mini";
 // One whose layers are all the same, without experts.
 inline constexpr const char* kEqualLayersFamily = "qwen3";
 

@@ -39,14 +39,12 @@ bool ShardPlanner::may_leave_table(const DeviceInventory& device) {
   return device.kind != DeviceKind::cpu && !device.remote && device.memory != kHostMemory;
 }
 
-bool ShardPlanner::table_leaves(const DeviceInventory& device, const ShardLayout& layout) const {
-  return options_.table == PlanOptions::Table::automatic && sizes_.leave != Leave::nothing &&
-         may_leave_table(device) && has_table_alone(spec_, layout);
-}
-
 // Where the device lacks room for it, and the host has some.
 void ShardPlanner::leave_table(const DeviceInventory& device, ShardPlan& shard) const {
-  if (shard.free_bytes() >= 0 || !table_leaves(device, shard.layout)) return;
+  if (shard.free_bytes() >= 0 || sizes_.leave == Leave::nothing ||
+      options_.table != PlanOptions::Table::automatic || !may_leave_table(device) ||
+      !has_table_alone(spec_, shard.layout))
+    return;
   ShardPlan with = shard;
   with.layout.table_on_host = true;
   set_bytes(with);

@@ -62,7 +62,6 @@ class ShardPlanner {
   using Ends = std::vector<int>;
 
   ShardLayout layout(LayerRange layers) const;
-  bool table_leaves(const DeviceInventory& device, const ShardLayout& layout) const;
   void leave_table(const DeviceInventory& device, ShardPlan& shard) const;
   // Where not all fits: the experts that make a token cheapest, and what fits of the other weights;
   // or (much sooner) as little as the device must hold, enough to know whether a range does; or all

@@ -101,6 +101,14 @@ std::vector<float> step_of(Asking& asking) {
   return asking.hidden();
 }
 
+// What comes of a move.
+Result<bool> moved_one(Device& device) {
+  device.begin_replace_expert({.layer = 1, .expert = 1});
+  Result<bool> moved = false;
+  while (moved && !*moved) moved = device.expert_replaced();
+  return moved;
+}
+
 TEST(GpuMoves, AFileThatIsNotReadEndsThemAlone) {
   GPU_OR_SKIP();
   const TypedModel file = asking_model();
@@ -113,9 +121,7 @@ TEST(GpuMoves, AFileThatIsNotReadEndsThemAlone) {
   Asking asking(file.path(), 60, true, false, -1, device_with(host));
   const std::vector<float> before = step_of(asking);
   broken = true;
-  asking.device().begin_replace_expert({.layer = 1, .expert = 1});
-  Result<bool> moved = false;
-  while (moved && !*moved) moved = asking.device().expert_replaced();
+  const Result<bool> moved = moved_one(asking.device());
   ASSERT_FALSE(moved);
   EXPECT_EQ(moved.error().code, ErrorCode::io);
   EXPECT_TRUE(asking.device().fault()) << asking.device().fault().error().message;
@@ -134,9 +140,7 @@ TEST(GpuMoves, AFileThatIsLateEndsThemAlone) {
   };
   Asking asking(file.path(), 60, true, false, -1, device_with(host, kSoon));
   stalls = true;
-  asking.device().begin_replace_expert({.layer = 1, .expert = 1});
-  Result<bool> moved = false;
-  while (moved && !*moved) moved = asking.device().expert_replaced();
+  const Result<bool> moved = moved_one(asking.device());
   stalls = false;
   stalls.notify_all();
   ASSERT_FALSE(moved);
@@ -145,13 +149,6 @@ TEST(GpuMoves, AFileThatIsLateEndsThemAlone) {
 }
 
 // --- A queue on which nothing goes on ---
-
-std::int64_t bytes_free() {
-  const auto info =
-      probe_gpu(device_kind_name(test_gpu().name->kind), *test_gpu().name->team, plugin_folder());
-  EXPECT_TRUE(info);
-  return info ? info->memory_free : 0;
-}
 
 #define STALL_OR_SKIP() \
   if (std::getenv("EMULATED_STALL") == nullptr) GTEST_SKIP() << "no stall is emulated"
@@ -167,9 +164,9 @@ TEST(GpuStall, EndsALoad) {
   ASSERT_FALSE(loaded);
   EXPECT_NE(loaded.error().message.find(fmt::format("within {:g} s", kSoon)), std::string::npos)
       << loaded.error().message;
-  const std::int64_t left = bytes_free();
+  const std::int64_t left = free_bytes();
   device.reset();
-  EXPECT_EQ(bytes_free(), left) << "the GPU may write there still";
+  EXPECT_EQ(free_bytes(), left) << "the GPU may write there still";
 }
 
 // With so many launches that a step begins and does not end.
@@ -187,10 +184,10 @@ TEST(GpuStall, EndsATeardown) {
   const Status loaded = device->load(*model, whole_shard(model->spec()), {});
   ASSERT_TRUE(loaded) << loaded.error().message;
   enqueue_step(*device, *model);
-  const std::int64_t left = bytes_free();
+  const std::int64_t left = free_bytes();
   device.reset();
   EXPECT_NE(told.find("its memory is left to the driver"), std::string::npos) << told;
-  EXPECT_EQ(bytes_free(), left);
+  EXPECT_EQ(free_bytes(), left);
 }
 
 // --- Graphs ---

@@ -1,7 +1,8 @@
 // ExpertStream: experts that lie packed in pinned host memory and cross to the device for a step.
 //
-//   TESSERA_ASSIGN(ExpertStream stream, ExpertStream::load(model, shard, layout, arena, options,
-//   progress)); stream.experts(3);                                   // which of layer 3 it has
+//   TESSERA_ASSIGN(ExpertStream stream,
+//                  ExpertStream::load(model, shard, layout, arena, options, progress));
+//   stream.experts(3);                                   // which of layer 3 it has
 //   TESSERA_TRY(stream.run(3, pairs, queue, [&](const StreamedGroup& group) { ... }));
 //
 // The copies go through a ring of groups of slots on a queue of their own: a group is filled as
