@@ -371,6 +371,28 @@ void test_embed(BlockType type, int rows, int cols) {
   compare(std::string("embed ") + block_type_name(type), out.get(), want, 1e-6);
 }
 
+// Rows 0 to 47 in one place and the others in another.
+void test_embed_parts(BlockType type, int cols) {
+  constexpr int kFirst = 48, kRest = 45;
+  TestMatrix first(type, kFirst, cols, 77), rest(type, kRest, cols, 78);
+  const std::vector<std::int32_t> tokens = {kFirst, 0, kFirst - 1, kFirst + kRest - 1, kFirst + 9};
+  DeviceArray<std::int32_t> dtokens(tokens);
+  DeviceArray<float> out(tokens.size() * std::size_t(cols));
+  out.poison();
+  Runner runner(256);
+  GPU_OK(embed(runner.launch, {.table = first.matrix,
+                               .rest = rest.matrix,
+                               .tokens = dtokens.data(),
+                               .rows = int(tokens.size()),
+                               .out = out.data()}));
+  runner.sync();
+  std::vector<double> want;
+  for (const int token : tokens)
+    for (int c = 0; c < cols; ++c)
+      want.push_back(token < kFirst ? first.row(token)[c] : rest.row(token - kFirst)[c]);
+  compare(std::string("embed in two parts ") + block_type_name(type), out.get(), want, 1e-6);
+}
+
 // A step's inputs behind a kernel that reads the ones before, and the tokens of the step before.
 void test_inputs() {
   const int n = 1000, cols = 64;
@@ -426,6 +448,7 @@ void test_projections() {
     }
     pretended_multiprocessors() = 0;
     test_embed(type, 100, k_quant ? 512 : 96);
+    test_embed_parts(type, k_quant ? 512 : 96);
   }
   run({BlockType::Q4_K, 64, 17408, 8, InputKind::plain}, seed++);
   run({BlockType::F32, 64, 5120, 8, InputKind::rms_norm}, seed++);

@@ -299,8 +299,9 @@ bool as_good(const Plan& larger, const Plan& smaller) {
     return experts;
   };
   const auto tables = [](const Plan& plan) {
-    return std::count_if(plan.shards.begin(), plan.shards.end(),
-                         [](const ShardPlan& shard) { return shard.layout.table_on_host; });
+    return std::count_if(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
+      return shard.layout.table_device_rows.has_value();
+    });
   };
   if (tables(larger) > tables(smaller)) return false;
   const bool all_here = !smaller.experts_leave();

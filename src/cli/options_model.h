@@ -109,8 +109,8 @@ inline constexpr auto kModelOptions = [] {
        .commands = kModelCommands,
        .value = "WHERE",
        .help =
-           "memory of a GPU's embedding table: its own, pinned memory of the host, or there only "
-           "where not all weights fit (auto)",
+           "memory of a GPU's embedding table: its own, pinned memory of the host, or there those "
+           "of its rows that the GPU lacks room for (auto)",
        .choices = "auto|device|host"},
       {.key = "placement.gpu_graphs",
        .flags = "--gpu-graphs",

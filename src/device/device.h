@@ -54,6 +54,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -85,12 +86,14 @@ struct ShardLayout {
   int end_layer = 0;
   bool embedding = true;
   bool head = true;
-  bool table_on_host = false;  // of a GPU: the embedding table, which it reads over the link
-  int max_rows = 0;            // rows of the largest batch
-  int max_logit_rows = 0;      // rows of the largest head call
-  int slots = 0;               // recurrent-state slots; also the most sequences of a batch
-  int context = 0;             // positions a sequence may have; 0: those of the largest kv_pages
-  int kept_pieces = 0;  // whose residual rows stay here until the next shard's device has them
+  // Of a GPU: so many of the embedding table's first rows, a multiple of gpu::kTileRows; the others
+  // lie on the host, and it reads them over the link. Absent: it has all of them.
+  std::optional<int> table_device_rows;
+  int max_rows = 0;        // rows of the largest batch
+  int max_logit_rows = 0;  // rows of the largest head call
+  int slots = 0;           // recurrent-state slots; also the most sequences of a batch
+  int context = 0;         // positions a sequence may have; 0: those of the largest kv_pages
+  int kept_pieces = 0;     // whose residual rows stay here until the next shard's device has them
   // How many devices work on rows of a step at the same time, one row behind the other: those that
   // the layers go round in several turns (plan/turns.h).
   int rows_abreast = 1;

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
+#include "device/gpu/gpu_layout.h"
 #include "device/shard_tensors.h"
 #include "plan/shard_planner.h"
 
@@ -39,14 +41,15 @@ bool ShardPlanner::may_leave_table(const DeviceInventory& device) {
   return device.kind != DeviceKind::cpu && !device.remote && device.memory != kHostMemory;
 }
 
-// Where the device lacks room for it, and the host has some.
+// As many rows as the device lacks room for, where the host has some for them.
 void ShardPlanner::leave_table(const DeviceInventory& device, ShardPlan& shard) const {
   if (shard.free_bytes() >= 0 || sizes_.leave == Leave::nothing ||
       options_.table != PlanOptions::Table::automatic || !may_leave_table(device) ||
-      !has_table_alone(spec_, shard.layout))
+      !has_table_alone(spec_, shard.layout) || shard.layout.table_device_rows)
     return;
   ShardPlan with = shard;
-  with.layout.table_on_host = true;
+  with.layout.table_device_rows =
+      gpu_table_device_rows(model_, saturated_rest(0, {shard.free_bytes()}));
   set_bytes(with);
   const std::optional<std::int64_t> room = pinned_room();
   if (!room || with.process_bytes() <= *room) shard = std::move(with);

@@ -174,8 +174,8 @@ struct PlanOptions {
   // memory has room to keep them packed too (--expert-stream).
   bool expert_stream = true;
   // Where a GPU of this process has the embedding table, if it is not the head as well: in its own
-  // memory, or pinned in the host's; automatic: on the host where not all weights fit the GPUs, for
-  // a token reads one row of it.
+  // memory, or pinned in the host's; automatic: as many of its last rows on the host as the GPU
+  // lacks room for, since a token reads one row of it.
   enum class Table { automatic, device, host };
   Table table = Table::automatic;
   // [layer][expert] how often the expert was chosen; of a layer without counts all are alike.
@@ -230,7 +230,7 @@ struct ShardPlan {
   std::int64_t drafter_bytes = 0;   // kept free for a drafter, of the shard with the head
   std::int64_t mapped_bytes = 0;    // experts of the host: pages of the file, which give way
   std::int64_t locked_bytes = 0;    // or experts away: pages that do not, in the shard's process
-  std::int64_t table_bytes = 0;     // the embedding table in pinned memory; likewise
+  std::int64_t table_bytes = 0;     // rows of the embedding table in pinned memory; likewise
   std::int64_t streamed_bytes = 0;  // experts packed in pinned memory, to cross to a GPU; likewise
   std::int64_t file_bytes = 0;      // and of its other weights (ShardLayout::file_parts)
   std::string file_parts;           // which: "embedding, layers 3-7"

@@ -65,6 +65,11 @@ const char* compute_name(bool f32_weights) {
   return f32_weights ? "f32" : "auto";
 }
 
+nlohmann::ordered_json device_rows_json(const ShardLayout& layout) {
+  if (layout.table_device_rows) return *layout.table_device_rows;
+  return nullptr;  // all
+}
+
 nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
   return {
       {"device", shard.device},
@@ -86,7 +91,7 @@ nlohmann::ordered_json shard_json(const ShardPlan& shard, const Plan& plan) {
       {"experts_worker_uses", uses_json(shard)},
       {"experts_mapped_bytes", shard.mapped_bytes},
       {"experts_locked_bytes", shard.locked_bytes},
-      {"embedding_on_host", shard.layout.table_on_host},
+      {"embedding_device_rows", device_rows_json(shard.layout)},
       {"embedding_host_bytes", shard.table_bytes},
       {"experts_streamed_bytes", shard.streamed_bytes},
       {"weights_file_bytes", shard.file_bytes},

@@ -16,7 +16,7 @@ ShardLayout some_layout() {
   layout.end_layer = 4;
   layout.embedding = false;
   layout.head = true;
-  layout.table_on_host = true;
+  layout.table_device_rows = 112;
   layout.max_rows = 101;
   layout.max_logit_rows = 102;
   layout.slots = 103;
@@ -228,14 +228,14 @@ TEST(PlanJson, HasEveryFieldOfAShard) {
 TEST(PlanJson, HasEveryFieldOfALayout) {
   const ShardLayout layout = some_layout();
   const ordered_json json = plan_json(some_plan()).at("shards").at(0);
-  const auto& [first_layer, end_layer, embedding, head, table_on_host, max_rows, max_logit_rows,
+  const auto& [first_layer, end_layer, embedding, head, table_device_rows, max_rows, max_logit_rows,
                slots, context, kept_pieces, rows_abreast, kv_type, f32_weights, file_parts,
                kv_pages, experts] = layout;
   EXPECT_EQ(json.at("first_layer"), first_layer);
   EXPECT_EQ(json.at("end_layer"), end_layer);
   EXPECT_EQ(json.at("embedding"), embedding);
   EXPECT_EQ(json.at("head"), head);
-  EXPECT_EQ(json.at("embedding_on_host"), table_on_host);
+  EXPECT_EQ(json.at("embedding_device_rows"), *table_device_rows);
   EXPECT_EQ(json.at("max_rows"), max_rows);
   EXPECT_EQ(json.at("max_logit_rows"), max_logit_rows);
   EXPECT_EQ(json.at("slots"), slots);

@@ -288,6 +288,21 @@ std::string buffers_text(const Plan& plan) {
   return text;
 }
 
+// Of a GPU whose embedding table is not all its own.
+std::string table_text(const ShardPlan& shard) {
+  const int border = shard.layout.table_device_rows.value_or(0);
+  const std::string bytes = format_bytes(shard.table_bytes);
+  if (border == 0)
+    return fmt::format(
+        "The embedding table of {} lies in pinned memory of this process, {}: it reads the rows of "
+        "a step's tokens from there.\n",
+        shard.device, bytes);
+  return fmt::format(
+      "The embedding table of {} lies there up to token {} and in pinned memory of this process "
+      "from then on, {}: it reads the rows of a step's tokens from both.\n",
+      shard.device, border - 1, bytes);
+}
+
 // What of the plan is worth a sentence.
 std::string remarks(const Plan& plan) {
   std::string text = program_text(plan) + buffers_text(plan) + drafter_text(plan);
@@ -316,12 +331,7 @@ std::string remarks(const Plan& plan) {
           "it fetches them from there.\n",
           plan.shards[i].device, format_bytes(bytes));
   for (const ShardPlan& shard : plan.shards)
-    if (shard.table_bytes > 0)
-      text += fmt::format(
-          "The embedding table of {} lies in pinned memory of this process, {}: it reads the rows "
-          "of "
-          "a step's tokens from there.\n",
-          shard.device, format_bytes(shard.table_bytes));
+    if (shard.table_bytes > 0) text += table_text(shard);
   text += costs_text(plan);
   for (const ShardPlan& shard : plan.shards)
     if (shard.file_bytes > 0)

@@ -150,8 +150,9 @@ ShardPlan ShardPlanner::shard(int device, LayerRange layers, Residents residents
   shard.bytes_per_s = on.bytes_per_s;
   shard.op_per_s = on.op_per_s;
   shard.layout = layout(layers);
-  shard.layout.table_on_host = options_.table == PlanOptions::Table::host && may_leave_table(on) &&
-                               has_table_alone(spec_, shard.layout);
+  if (options_.table == PlanOptions::Table::host && may_leave_table(on) &&
+      has_table_alone(spec_, shard.layout))
+    shard.layout.table_device_rows = 0;
   if (!shard.layout.head && neighbours_on_gpus(device))
     shard.layout.kept_pieces = ring_pieces(static_cast<int>(devices_.size()));
   if (measured_) shard.time = span_time(*on.times, layers);

@@ -22,9 +22,9 @@ DrafterUse drafter_use(const ModelSpec& spec, const PlanOptions& options, int co
 
 class ShardPlanner {
  public:
-  // What may leave the devices' memory: nothing; the embedding table of a GPU here, for the host's
-  // memory, and experts, for the file or workers; and then, of CPU devices, the other weights for
-  // the file.
+  // What may leave the devices' memory: nothing; rows of the embedding table of a GPU here, for
+  // the host's memory, and experts, for the file or workers; and then, of CPU devices, the other
+  // weights for the file.
   enum class Leave { nothing, experts, weights };
   struct Sizes {
     int context = 0;

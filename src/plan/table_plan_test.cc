@@ -1,4 +1,5 @@
-// Where a GPU's embedding table lies: with its other weights, or in pinned memory of the host.
+// Where a GPU's embedding table lies: with its other weights, in pinned memory of the host, or part
+// of it here and part of it there.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -36,6 +37,32 @@ Result<Plan> plan_with(const Model& model, std::int64_t bytes, Table table = Tab
   return make_plan(model, one_gpu(bytes), {.context = 256, .prefill_chunk = 16, .table = table});
 }
 
+// All of it, with the other weights.
+std::int64_t table_bytes(const Model& model) {
+  ShardLayout shard{.end_layer = model.spec().n_layer(), .table_device_rows = 0};
+  return gpu_table_bytes(model, shard);
+}
+
+// Not one tile of rows more would.
+void expect_as_many_rows_as_fit(const Model& model, const ShardPlan& shard, std::int64_t budget) {
+  ASSERT_TRUE(shard.layout.table_device_rows);
+  const int rows = *shard.layout.table_device_rows;
+  EXPECT_EQ(rows % gpu::kTileRows, 0);
+  EXPECT_LT(rows, model.spec().n_vocab);
+  EXPECT_LE(shard.total_bytes(), budget);
+  EXPECT_EQ(shard.total_bytes(), gpu_footprint(model, shard.layout).total());
+  EXPECT_EQ(shard.table_bytes, gpu_table_bytes(model, shard.layout));
+  // Each part's planes begin at a multiple.
+  const std::int64_t device = gpu::weight_layout(model.tensors(), model.spec(), shard.layout).bytes;
+  ShardLayout more = shard.layout;
+  more.table_device_rows = 0;
+  const std::int64_t none = gpu::weight_layout(model.tensors(), model.spec(), more).bytes;
+  EXPECT_GE(device - none + shard.table_bytes, table_bytes(model));
+  EXPECT_LT(device - none + shard.table_bytes, table_bytes(model) + 4 * gpu::kPlaneAlignment);
+  more.table_device_rows = rows + gpu::kTileRows;
+  EXPECT_GT(gpu_footprint(model, more).total(), budget);
+}
+
 TEST(TablePlan, IsWhereItIsAskedFor) {
   const Model& model = wordy("qwen35moe");
   ASSERT_FALSE(model.spec().tied_head);
@@ -44,9 +71,9 @@ TEST(TablePlan, IsWhereItIsAskedFor) {
                      automatic = plan_with(model, kPlenty);
   ASSERT_TRUE(device && host && automatic);
   const ShardPlan &there = device->shards[0], &here = host->shards[0];
-  EXPECT_FALSE(there.layout.table_on_host || automatic->shards[0].layout.table_on_host);
+  EXPECT_FALSE(there.layout.table_device_rows || automatic->shards[0].layout.table_device_rows);
   EXPECT_EQ(there.table_bytes, 0);
-  EXPECT_TRUE(here.layout.table_on_host);
+  EXPECT_EQ(here.layout.table_device_rows, 0);
   EXPECT_EQ(here.table_bytes, gpu_table_bytes(model, here.layout));
   EXPECT_GT(here.table_bytes, 0);
   EXPECT_EQ(there.weight_bytes - here.weight_bytes, here.table_bytes);
@@ -54,26 +81,76 @@ TEST(TablePlan, IsWhereItIsAskedFor) {
   EXPECT_EQ(here.total_bytes(), gpu_footprint(model, here.layout).total());
 }
 
-// It goes before any expert does, and a model without experts may fit by it.
+// It goes before any expert does, and a model without experts may fit by it: as many rows as must.
 TEST(TablePlan, LeavesFirst) {
   for (const char* family : {"qwen35moe", "qwen35"}) {
     const Model& model = wordy(family);
     ASSERT_FALSE(model.spec().tied_head);
     const Result<Plan> all = plan_with(model, kPlenty);
     ASSERT_TRUE(all);
-    const std::int64_t bytes = all->shards[0].total_bytes();
-    const Result<Plan> fits = plan_with(model, bytes), less = plan_with(model, bytes - 1);
+    const std::int64_t bytes = all->shards[0].total_bytes(), table = table_bytes(model);
+    const Result<Plan> fits = plan_with(model, bytes);
     ASSERT_TRUE(fits) << fits.error().message;
-    EXPECT_FALSE(fits->shards[0].layout.table_on_host);
-    ASSERT_TRUE(less) << less.error().message;
-    EXPECT_TRUE(less->shards[0].layout.table_on_host);
-    EXPECT_EQ(less->shards[0].experts, all->shards[0].experts);
-    EXPECT_EQ(less->context, all->context);
-    EXPECT_NE(plan_table(*less).find("The embedding table of cuda:0 lies in pinned memory"),
-              std::string::npos);
-    const Result<Plan> kept = plan_with(model, bytes - 1, Table::device);
-    EXPECT_TRUE(!kept || !kept->shards[0].layout.table_on_host);
+    EXPECT_FALSE(fits->shards[0].layout.table_device_rows);
+    for (const std::int64_t lacks : {std::int64_t{1}, table / 2, table - 1, table}) {
+      const Result<Plan> less = plan_with(model, bytes - lacks);
+      ASSERT_TRUE(less) << less.error().message;
+      expect_as_many_rows_as_fit(model, less->shards[0], bytes - lacks);
+      EXPECT_EQ(less->shards[0].experts, all->shards[0].experts);
+      EXPECT_EQ(less->context, all->context);
+      const Result<Plan> kept = plan_with(model, bytes - lacks, Table::device);
+      EXPECT_TRUE(!kept || !kept->shards[0].layout.table_device_rows);
+    }
   }
+}
+
+// Where the whole table is not enough.
+TEST(TablePlan, LeavesBeforeExperts) {
+  const Model& model = wordy("qwen35moe");
+  const Result<Plan> all = plan_with(model, kPlenty);
+  ASSERT_TRUE(all);
+  const std::int64_t bytes = all->shards[0].total_bytes() - table_bytes(model) - 1;
+  const Result<Plan> less = plan_with(model, bytes);
+  ASSERT_TRUE(less) << less.error().message;
+  EXPECT_EQ(less->shards[0].layout.table_device_rows, 0);
+  EXPECT_LT(less->shards[0].experts, all->shards[0].experts);
+  EXPECT_LE(less->shards[0].total_bytes(), bytes);
+}
+
+TEST(TablePlan, SaysWhereItIs) {
+  const Model& model = wordy("qwen35");
+  const Result<Plan> all = plan_with(model, kPlenty), host = plan_with(model, kPlenty, Table::host);
+  ASSERT_TRUE(all && host);
+  const Result<Plan> split =
+      plan_with(model, all->shards[0].total_bytes() - table_bytes(model) / 2);
+  ASSERT_TRUE(split) << split.error().message;
+  EXPECT_EQ(plan_table(*all).find("The embedding table"), std::string::npos);
+  EXPECT_NE(plan_table(*host).find("The embedding table of cuda:0 lies in pinned memory"),
+            std::string::npos);
+  const ShardPlan& shard = split->shards[0];
+  const std::string line = fmt::format(
+      "The embedding table of cuda:0 lies there up to token {} and in pinned memory of "
+      "this process from then on, {}:",
+      *shard.layout.table_device_rows - 1, format_bytes(shard.table_bytes));
+  EXPECT_NE(plan_table(*split).find(line), std::string::npos) << plan_table(*split);
+}
+
+// Nothing leaves where the host has no room for the rows that must.
+TEST(TablePlan, StaysWhereTheHostHasNoRoom) {
+  const Model& model = wordy("qwen35");
+  const Result<Plan> all = plan_with(model, kPlenty);
+  ASSERT_TRUE(all);
+  const std::int64_t lacks = table_bytes(model) / 2;
+  Inventory inventory = one_gpu(all->shards[0].total_bytes() - lacks);
+  const PlanOptions options{.context = 256, .prefill_chunk = 16};
+  const Result<Plan> split = make_plan(model, inventory, options);
+  ASSERT_TRUE(split && split->program) << split.error().message;
+  inventory.memory_total = inventory.memory_free = split->program->total_bytes();
+  const Result<Plan> just = make_plan(model, inventory, options);
+  ASSERT_TRUE(just) << just.error().message;
+  EXPECT_EQ(just->shards[0].layout.table_device_rows, split->shards[0].layout.table_device_rows);
+  --inventory.memory_free;
+  EXPECT_FALSE(make_plan(model, inventory, options));
 }
 
 TEST(TablePlan, StaysWhereNothingIsGained) {
@@ -82,7 +159,7 @@ TEST(TablePlan, StaysWhereNothingIsGained) {
   ASSERT_TRUE(tied.spec().tied_head);
   const Result<Plan> head = plan_with(tied, kPlenty, Table::host);
   ASSERT_TRUE(head);
-  EXPECT_FALSE(head->shards[0].layout.table_on_host);
+  EXPECT_FALSE(head->shards[0].layout.table_device_rows);
   // A GPU without memory of its own, and devices elsewhere.
   const Model& model = wordy("qwen35moe");
   const PlanOptions options{.context = 256, .prefill_chunk = 16, .table = Table::host};
@@ -90,10 +167,10 @@ TEST(TablePlan, StaysWhereNothingIsGained) {
   unified.devices[0].memory = kHostMemory;
   const Result<Plan> same = make_plan(model, unified, options);
   ASSERT_TRUE(same) << same.error().message;
-  EXPECT_FALSE(same->shards[0].layout.table_on_host);
+  EXPECT_FALSE(same->shards[0].layout.table_device_rows);
   const Result<Plan> cpu = make_plan(model, machine(1), options);
   ASSERT_TRUE(cpu) << cpu.error().message;
-  EXPECT_FALSE(cpu->shards[0].layout.table_on_host);
+  EXPECT_FALSE(cpu->shards[0].layout.table_device_rows);
 }
 
 }  // namespace

@@ -69,7 +69,8 @@ TEST(GpuFaults, FailedAllocationsLeakNothing) {
   GPU_OR_SKIP();
   const Result<Model> model = Model::open(golden_path("qwen35moe", "-bf16.gguf"));
   ASSERT_TRUE(model);
-  const ShardLayout shard = small_shard(model->spec());
+  ShardLayout shard = small_shard(model->spec());
+  shard.table_device_rows = 256;  // and the others in pinned memory
   expect_no_leak([&](int n) { return load_shard(*model, shard, n); }, 8);
 }
 
@@ -129,21 +130,33 @@ TEST(GpuFaults, ALateStepIsAnError) {
   EXPECT_NE(status.error().message.find("did not finish a step"), std::string::npos);
 }
 
-TEST(GpuPlan, IsWhatTheDeviceTakes) {
-  GPU_OR_SKIP();
-  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=8", "vocab_size=32768"});
-  RunnerOptions options = on_gpu();
+// Of a plan, which is given back.
+void expect_taken_as_planned(const std::string& path, const RunnerOptions& options, Plan& plan) {
   const std::int64_t before = free_bytes();
-  ModelRunner runner(file.path(), options);
+  ModelRunner runner(path, options);
   ASSERT_TRUE(runner.ready());
+  plan = runner.plan();
   // What comes when it is first used, too: kernels, and a step's graph.
   const std::vector<TokenId> ids = {1, 2, 3};
   static_cast<void>(runner.logits(ids, 1));
   const std::int64_t taken = before - free_bytes();
-  const std::int64_t planned = runner.plan().shards[0].total_bytes();
+  const std::int64_t planned = plan.shards[0].total_bytes();
   // The driver hands out memory in pieces of 2 MiB, and keeps some for itself.
   EXPECT_GE(taken, planned - (std::int64_t{4} << 20));
   EXPECT_LE(taken, planned + (std::int64_t{256} << 20)) << planned;
+}
+
+TEST(GpuPlan, IsWhatTheDeviceTakes) {
+  GPU_OR_SKIP();
+  const TypedModel file("qwen35moe", BlockType::Q4_K, {"block_count=8", "vocab_size=32768"});
+  RunnerOptions options = on_gpu();
+  Plan whole, split;
+  expect_taken_as_planned(file.path(), options, whole);
+  // With room for all but a part of the embedding table.
+  options.budget = whole.shards[0].total_bytes() - (std::int64_t{1} << 20);
+  expect_taken_as_planned(file.path(), options, split);
+  EXPECT_GT(split.shards[0].layout.table_device_rows.value_or(0), 0);
+  EXPECT_LE(split.shards[0].total_bytes(), *options.budget);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/checked.h"
 
 namespace tessera {
@@ -37,8 +38,26 @@ std::vector<std::int64_t> gpu_expert_bytes(const Model& model) {
 }
 
 std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard) {
-  if (!shard.table_on_host) return 0;
+  if (!shard.table_device_rows) return 0;
   return gpu::weight_layout(model.tensors(), model.spec(), shard).host_bytes;
+}
+
+int gpu_table_device_rows(const Model& model, std::int64_t bytes) {
+  const std::span<const TensorSlice> tensors = model.tensors();
+  const auto table = std::find_if(tensors.begin(), tensors.end(), [](const TensorSlice& slice) {
+    return slice.role == TensorRole::token_embd;
+  });
+  CHECK(table != tensors.end(), "every model has an embedding table");
+  const auto size = [&](std::int64_t tiles) {
+    return gpu::plane_layout(table->type, tiles * gpu::kTileRows, table->cols).bytes;
+  };
+  const std::int64_t most = gpu::plane_layout(table->type, table->rows, table->cols).bytes - bytes;
+  std::int64_t fit = 0, too_many = table->rows / gpu::kTileRows + 1;
+  while (too_many - fit > 1) {
+    const std::int64_t tiles = fit + (too_many - fit) / 2;
+    (size(tiles) <= most ? fit : too_many) = tiles;
+  }
+  return static_cast<int>(fit * gpu::kTileRows);
 }
 
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard) {

@@ -6,11 +6,11 @@
 //   gpu::Scratch scratch;
 //   gpu::carve_scratch(model.spec(), shard, weights, base, scratch);   // base null: only counts
 //
-// Weights: one arena, and of the host's memory a part where the embedding table is to lie there. Of
-// it a step reads as many rows as it has. Matrices as planes (kernels/weight_planes.h) in their own
-// block type; what must not see 8-bit activations (the delta net's alpha and beta, the router) as
-// F32; vectors as f32; a layer's experts one after the other, gate, up and down of each together,
-// with a table of pointers to them.
+// Weights: one arena, and of the host's memory a part where rows of the embedding table are to lie
+// there. Of these a step reads as many as it has tokens, at most. Matrices as planes
+// (kernels/weight_planes.h) in their own block type; what must not see 8-bit activations (the delta
+// net's alpha and beta, the router) as F32; vectors as f32; a layer's experts one after the other,
+// gate, up and down of each together, with a table of pointers to them.
 #pragma once
 
 #include <array>
@@ -42,9 +42,12 @@ GpuFootprint gpu_footprint(const Model& model, const ShardLayout& shard);
 // Of GpuExperts (gpu_experts.h).
 GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard);
 
-// Of the host's memory, pinned: the embedding table, where a GPU reads it from there
-// (ShardLayout::table_on_host).
+// Of the host's memory, pinned: the rows of the embedding table that a GPU reads from there
+// (ShardLayout::table_device_rows).
 std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard);
+// The most of them that a GPU may keep for its weights to take so many bytes less than with all; 0
+// where even that is too much. Of a shard that has the table alone (has_table_alone()).
+int gpu_table_device_rows(const Model& model, std::int64_t bytes);
 
 // Of the host's memory, pinned: the experts that cross to the GPU for a step, as the GPU has them.
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
@@ -91,7 +94,9 @@ enum class WeightForm : std::uint8_t { planes, planes_f32, vector, conv_taps, ex
 struct WeightEntry {
   const TensorSlice* slice = nullptr;
   WeightForm form{};
-  BlockType type{};         // as stored
+  BlockType type{};            // as stored
+  std::int64_t first_row = 0;  // of each matrix of the slice: a table in two parts has two entries
+  std::int64_t rows = 0;
   std::int64_t offset = 0;  // of the first matrix
   std::int64_t stride = 0;  // from one matrix (expert) to the next
   bool on_host = false;     // the offset is in the host's part

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "device/gpu/gpu_layout.h"
 
@@ -64,9 +65,29 @@ void place_experts(std::span<const TensorSlice> tensors, const ShardLayout& shar
     layout.entries.push_back({.slice = parts[i],
                               .form = WeightForm::expert,
                               .type = parts[i]->type,
+                              .rows = parts[i]->rows,
                               .offset = experts.offset + offsets[i],
                               .stride = experts.shape.bytes,
                               .places = experts.places});
+}
+
+// Its first rows with the other weights and the last ones on the host, each part as a matrix of its
+// own. Where all are on one side there is one part.
+void place_table(WeightEntry entry, const ShardLayout& shard, WeightLayout& layout) {
+  const std::int64_t rows = entry.slice->rows, border = shard.table_device_rows.value_or(rows);
+  CHECK(border >= 0 && border <= rows && (border == rows || border % kTileRows == 0),
+        "{} of {} rows", border, rows);
+  const auto place = [&](std::int64_t first, std::int64_t end, bool on_host) {
+    if (first == end) return;
+    entry.first_row = first;
+    entry.rows = end - first;
+    entry.stride = plane_layout(entry.type, entry.rows, entry.slice->cols).bytes;
+    entry.on_host = on_host;
+    entry.offset = take(on_host ? layout.host_bytes : layout.bytes, entry.stride);
+    layout.entries.push_back(entry);
+  };
+  place(0, border, false);
+  place(border, rows, true);
 }
 
 // A group is what one launch computes and, while it does, what crosses: enough experts to fill the
@@ -113,8 +134,10 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
   layout.experts.resize(static_cast<std::size_t>(shard.end_layer - shard.first_layer));
   for (const TensorSlice& slice : tensors) {
     if (!in_shard(slice, spec, shard)) continue;
-    WeightEntry entry{
-        .slice = &slice, .form = gpu_form_of(tensor_use(slice.role)), .type = slice.type};
+    WeightEntry entry{.slice = &slice,
+                      .form = gpu_form_of(tensor_use(slice.role)),
+                      .type = slice.type,
+                      .rows = slice.rows};
     if (entry.form == WeightForm::expert) {
       if (slice.role == TensorRole::moe_gate)
         place_experts(tensors, shard, slice.layer,
@@ -122,14 +145,15 @@ WeightLayout weight_layout(std::span<const TensorSlice> tensors, const ModelSpec
                       layout);
       continue;
     }
+    if (slice.role == TensorRole::token_embd && has_table_alone(spec, shard)) {
+      place_table(entry, shard, layout);
+      continue;
+    }
     if (entry.form != WeightForm::planes) entry.type = BlockType::F32;
     entry.stride = entry.form == WeightForm::planes || entry.form == WeightForm::planes_f32
                        ? plane_layout(entry.type, slice.rows, slice.cols).bytes
                        : slice.rows * slice.cols * std::int64_t{sizeof(float)};
-    entry.on_host =
-        slice.role == TensorRole::token_embd && shard.table_on_host && has_table_alone(spec, shard);
-    entry.offset =
-        take(entry.on_host ? layout.host_bytes : layout.bytes, entry.stride * slice.matrices);
+    entry.offset = take(layout, entry.stride * slice.matrices);
     layout.entries.push_back(entry);
   }
   place_stream(shard, layout);

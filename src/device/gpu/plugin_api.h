@@ -28,7 +28,7 @@
 
 namespace tessera {
 
-inline constexpr std::uint32_t kGpuPluginVersion = 5;
+inline constexpr std::uint32_t kGpuPluginVersion = 6;
 
 struct GpuInfo {
   char name[128];                 // "NVIDIA H200"

@@ -49,16 +49,29 @@ __global__ void __launch_bounds__(kThreads)
   chain_trigger();
 }
 
+// The part of a table that has the row; `token` is then counted from that part's first one.
+__device__ __forceinline__ Planes part_of(const Planes& table, const Planes& rest, int& token) {
+  Planes part = table;
+  if (token < table.rows) return part;
+  token -= table.rows;
+  part.data = rest.data;
+  part.extra = rest.extra;
+  part.scales = rest.scales;
+  part.supers = rest.supers;
+  return part;
+}
+
 // A row by several blocks, of whose warps each has one tile: memory answers once, and not as often
 // as a warp has tiles.
 constexpr int kTilesABlock = kThreads / kWarp;
 __global__ void __launch_bounds__(kThreads)
-    embed_kernel(const TESSERA_GRID_CONSTANT Planes w, const std::int32_t* tokens,
-                 const std::int32_t* chosen, float factor, float* out) {
+    embed_kernel(const TESSERA_GRID_CONSTANT Planes table, const TESSERA_GRID_CONSTANT Planes rest,
+                 const std::int32_t* tokens, const std::int32_t* chosen, float factor, float* out) {
   chain_wait();
   chain_trigger();
   int token = tokens[blockIdx.x];
   if (token < 0) token = max(chosen[-1 - token], 0);
+  const Planes w = part_of(table, rest, token);
   float* row = out + static_cast<std::int64_t>(blockIdx.x) * w.cols;
   if (w.col_tiles == 0) {
     const std::int64_t at = static_cast<std::int64_t>(token) * w.cols;
@@ -137,8 +150,8 @@ GpuError embed(const Launch& launch, const EmbedArgs& args) {
   const int tiles = (table.cols + kTileCols - 1) / kTileCols;
   const dim3 blocks(static_cast<unsigned>(args.rows),
                     static_cast<unsigned>((tiles + kTilesABlock - 1) / kTilesABlock));
-  return launch_kernel(launch, embed_kernel, blocks, dim3(kThreads), 0, table, args.tokens,
-                       args.chosen, args.scale, args.out);
+  return launch_kernel(launch, embed_kernel, blocks, dim3(kThreads), 0, table,
+                       planes_of(args.rest), args.tokens, args.chosen, args.scale, args.out);
 }
 
 GpuError rope_tables(const Launch& launch, const RopeTableArgs& args) {

@@ -107,6 +107,7 @@ GpuError copy_words(const Launch& launch, const std::int32_t* from, std::int32_t
 
 struct EmbedArgs {
   Matrix table;  // any type
+  Matrix rest;   // of that type: the rows behind the table's, kept elsewhere; null: there are none
   // [rows]; below zero: what the step before chose for its row -1 - token, or 0 where it chose
   // none.
   const std::int32_t* tokens = nullptr;

@@ -141,6 +141,7 @@ int GpuStep::begin(const StepShape& shape) const {
 
 int GpuStep::embed_rows(const StepShape& shape) const {
   return embed(launch_, {.table = memory_.weights.global().matrix(TensorRole::token_embd),
+                         .rest = memory_.weights.table_rest(),
                          .tokens = memory_.scratch.tokens,
                          .chosen = memory_.scratch.chosen,
                          .rows = shape.rows,

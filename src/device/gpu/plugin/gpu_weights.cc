@@ -19,13 +19,13 @@ struct Piece {
   std::int64_t tile_begin;
   std::int64_t tile_end;
 
-  std::int64_t first_row() const { return tile_begin * kTileRows; }
+  std::int64_t first_row() const { return tile_begin * kTileRows; }  // of the entry's
   std::int64_t rows() const {
-    return std::min<std::int64_t>(tile_end * kTileRows, entry->slice->rows) - first_row();
+    return std::min<std::int64_t>(tile_end * kTileRows, entry->rows) - first_row();
   }
   const std::byte* source() const {
     return entry->slice->data + matrix * entry->slice->matrix_stride +
-           first_row() * entry->slice->row_stride;
+           (entry->first_row + first_row()) * entry->slice->row_stride;
   }
 };
 
@@ -42,11 +42,10 @@ std::int64_t packed_bytes(const Piece& piece) {
 // One matrix of a tensor, for the given place.
 void cut_matrix(const WeightEntry& entry, std::int64_t matrix, std::int64_t place,
                 std::vector<Piece>& pieces) {
-  const TensorSlice& slice = *entry.slice;
-  const std::int64_t tiles = row_tiles(slice.rows);
+  const std::int64_t tiles = row_tiles(entry.rows);
   std::int64_t step = tiles;
   if (is_matrix(entry.form)) {
-    const std::int64_t whole = plane_layout(entry.type, slice.rows, slice.cols).bytes;
+    const std::int64_t whole = plane_layout(entry.type, entry.rows, entry.slice->cols).bytes;
     step = std::clamp<std::int64_t>(tiles * kPieceBytes / whole, 1, tiles);
   }
   for (std::int64_t begin = 0; begin < tiles; begin += step)
@@ -103,9 +102,10 @@ void pack(const Piece& piece, std::vector<float>& scratch, std::byte* out) {
 // Its rows to where they are to lie.
 void pack_in_place(const Piece& piece, std::byte* to) {
   const WeightEntry& entry = *piece.entry;
-  CHECK(entry.form == WeightForm::planes && entry.slice->matrices == 1);
-  repack_rows(entry.type, entry.slice->data, entry.slice->rows, entry.slice->cols, piece.tile_begin,
-              piece.tile_end, to + entry.offset);
+  const TensorSlice& slice = *entry.slice;
+  CHECK(entry.form == WeightForm::planes && slice.matrices == 1);
+  repack_rows(entry.type, slice.data + entry.first_row * slice.row_stride, entry.rows, slice.cols,
+              piece.tile_begin, piece.tile_end, to + entry.offset);
 }
 
 }  // namespace
@@ -157,7 +157,7 @@ class Uploader {
     if (!is_matrix(entry.form)) return copy_bytes(matrix, packed, entry.stride);
     const std::int64_t cols = entry.slice->cols;
     const PlaneLayout part = plane_layout(entry.type, piece.rows(), cols);
-    const PlaneLayout whole = plane_layout(entry.type, entry.slice->rows, cols);
+    const PlaneLayout whole = plane_layout(entry.type, entry.rows, cols);
     if (is_plain(entry.type)) {
       const std::int64_t row = row_bytes(entry.type, cols);
       return copy_bytes(matrix + piece.first_row() * row, packed, piece.rows() * row);
@@ -219,7 +219,8 @@ Status upload(const Model& model, std::span<const Piece> pieces, const LoadOptio
       else
         TESSERA_TRY(uploader.send(piece, arenas.device));
       const std::int64_t sum = done.fetch_add(packed_bytes(piece)) + packed_bytes(piece);
-      const bool last_of_slice = i + 1 == pieces.size() || pieces[i + 1].entry != piece.entry;
+      const bool last_of_slice =
+          i + 1 == pieces.size() || pieces[i + 1].entry->slice != piece.entry->slice;
       if (last_of_slice && options.host.release) options.host.release(model, *piece.entry->slice);
       const std::unique_lock turn(mutex, std::try_to_lock);
       if (progress && turn && !progress(sum, total)) return load_cancelled();
@@ -354,10 +355,11 @@ void GpuWeights::place(const WeightEntry& entry) {
   const auto role = static_cast<std::size_t>(slice.role);
   const std::byte* data = (entry.on_host ? host_.as() : arena_.data()) + entry.offset;
   if (is_matrix(entry.form)) {
-    layer.matrices[role] = {.type = entry.type,
-                            .rows = static_cast<int>(slice.rows),
-                            .cols = static_cast<int>(slice.cols),
-                            .data = data};
+    Matrix& matrix = entry.first_row > 0 ? table_rest_ : layer.matrices[role];
+    matrix = {.type = entry.type,
+              .rows = static_cast<int>(entry.rows),
+              .cols = static_cast<int>(slice.cols),
+              .data = data};
   } else {
     layer.vectors[role] = reinterpret_cast<const float*>(data);
   }

@@ -70,6 +70,8 @@ class GpuWeights {
     return layers_[static_cast<std::size_t>(index - first_layer_)];
   }
   const LayerWeights& global() const { return global_; }
+  // The embedding table's rows behind those of global()'s, where it is in two parts.
+  const Matrix& table_rest() const { return table_rest_; }
   std::byte* arena() const { return arena_.data(); }
 
  private:
@@ -85,6 +87,7 @@ class GpuWeights {
   std::vector<WeightEntry> expert_entries_;
   std::vector<LayerWeights> layers_;
   LayerWeights global_;
+  Matrix table_rest_;
 };
 
 }  // namespace tessera::gpu
