@@ -41,18 +41,27 @@ bool ShardPlanner::may_leave_table(const DeviceInventory& device) {
   return device.kind != DeviceKind::cpu && !device.remote && device.memory != kHostMemory;
 }
 
-// As many rows as the device lacks room for, where the host has some for them.
+// As many rows as the device lacks room for; no more than the host has room for beside buffers of
+// experts, which may leave next.
 void ShardPlanner::leave_table(const DeviceInventory& device, ShardPlan& shard) const {
   if (shard.free_bytes() >= 0 || sizes_.leave == Leave::nothing ||
       options_.table != PlanOptions::Table::automatic || !may_leave_table(device) ||
       !has_table_alone(spec_, shard.layout) || shard.layout.table_device_rows)
     return;
   ShardPlan with = shard;
-  with.layout.table_device_rows =
-      gpu_table_device_rows(model_, saturated_rest(0, {shard.free_bytes()}));
+  with.layout.table_device_rows = 0;
   set_bytes(with);
-  const std::optional<std::int64_t> room = pinned_room();
-  if (!room || with.process_bytes() <= *room) shard = std::move(with);
+  int stay = gpu_table_rows_within(model_, saturated_add(with.table_bytes, shard.free_bytes()));
+  if (const std::optional<std::int64_t> room = pinned_room()) {
+    const std::int64_t others =
+        std::max(with.process_bytes() - with.table_bytes, with.experts > 0 ? gpu_bytes_ : 0);
+    const int most = gpu_table_rows_within(model_, saturated_rest(*room, {others}));
+    stay = std::max(stay, round_up(spec_.n_vocab - most, gpu::kTileRows));
+  }
+  if (stay >= spec_.n_vocab) return;
+  with.layout.table_device_rows = stay;
+  set_bytes(with);
+  shard = std::move(with);
 }
 
 bool ShardPlanner::may_leave_weights(const DeviceInventory& device) {

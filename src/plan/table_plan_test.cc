@@ -135,8 +135,31 @@ TEST(TablePlan, SaysWhereItIs) {
   EXPECT_NE(plan_table(*split).find(line), std::string::npos) << plan_table(*split);
 }
 
-// Nothing leaves where the host has no room for the rows that must.
-TEST(TablePlan, StaysWhereTheHostHasNoRoom) {
+// No more rows leave than the host has room for; experts do instead.
+TEST(TablePlan, LeavesAsTheHostHasRoom) {
+  const Model& model = wordy("qwen35moe");
+  const Result<Plan> all = plan_with(model, kPlenty);
+  ASSERT_TRUE(all);
+  Inventory inventory = one_gpu(all->shards[0].total_bytes() - table_bytes(model) - 1);
+  const PlanOptions options{.context = 256, .prefill_chunk = 16, .expert_stream = false};
+  const Result<Plan> roomy = make_plan(model, inventory, options);
+  ASSERT_TRUE(roomy && roomy->program);
+  ASSERT_EQ(roomy->shards[0].layout.table_device_rows, 0);
+  inventory.memory_total = inventory.memory_free =
+      roomy->program->total_bytes() - table_bytes(model) / 2;
+  const Result<Plan> half = make_plan(model, inventory, options);
+  ASSERT_TRUE(half) << half.error().message;
+  EXPECT_GT(half->shards[0].layout.table_device_rows.value_or(0), 0);
+  EXPECT_LT(half->shards[0].experts, roomy->shards[0].experts);
+  inventory.memory_free -= table_bytes(model) / 2;
+  const Result<Plan> none = make_plan(model, inventory, options);
+  ASSERT_TRUE(none) << none.error().message;
+  EXPECT_FALSE(none->shards[0].layout.table_device_rows);
+  EXPECT_LT(none->shards[0].experts, half->shards[0].experts);
+}
+
+// To the byte.
+TEST(TablePlan, NeedsRoomOfTheHost) {
   const Model& model = wordy("qwen35");
   const Result<Plan> all = plan_with(model, kPlenty);
   ASSERT_TRUE(all);

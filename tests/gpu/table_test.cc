@@ -44,7 +44,7 @@ TEST_P(GpuTable, OnTheHostHasTheSameBits) {
 
 // Of a plan that lacks room for half of it, with tokens on both sides of the border.
 TEST_P(GpuTable, InTwoPartsHasTheSameBits) {
-  for (const BlockType type : {BlockType::F32, BlockType::F16, BlockType::Q4_K, BlockType::Q8_0}) {
+  for (const BlockType type : {BlockType::F16, BlockType::Q4_K}) {
     const TypedModel file(GetParam(), type);
     RunnerOptions options = on_gpu();
     options.context = 64;
@@ -66,9 +66,8 @@ TEST_P(GpuTable, InTwoPartsHasTheSameBits) {
     const TokenId border = *plan.layout.table_device_rows, end = split.spec().n_vocab;
     ASSERT_GT(border, 16);
     ASSERT_LT(border, end - 16);
-    const std::vector<TokenId> ids = {border,      0,  border - 1, end - 1,     border + 1,
-                                      border - 16, 16, border + 7, border + 16, end - 16};
-    for (const int rows : {1, 10})
+    const std::vector<TokenId> ids = {border, 0, border - 1, end - 1, border + 9, border - 16};
+    for (const int rows : {1, 6})
       EXPECT_TRUE(split.logits(ids, rows) == whole.logits(ids, rows))
           << block_type_name(type) << ", " << rows << " rows a step";
   }

@@ -42,22 +42,22 @@ std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard) {
   return gpu::weight_layout(model.tensors(), model.spec(), shard).host_bytes;
 }
 
-int gpu_table_device_rows(const Model& model, std::int64_t bytes) {
+int gpu_table_rows_within(const Model& model, std::int64_t bytes) {
   const std::span<const TensorSlice> tensors = model.tensors();
   const auto table = std::find_if(tensors.begin(), tensors.end(), [](const TensorSlice& slice) {
     return slice.role == TensorRole::token_embd;
   });
   CHECK(table != tensors.end(), "every model has an embedding table");
-  const auto size = [&](std::int64_t tiles) {
-    return gpu::plane_layout(table->type, tiles * gpu::kTileRows, table->cols).bytes;
+  const auto rows = [&](std::int64_t tiles) {
+    return std::min(tiles * gpu::kTileRows, table->rows);
   };
-  const std::int64_t most = gpu::plane_layout(table->type, table->rows, table->cols).bytes - bytes;
-  std::int64_t fit = 0, too_many = table->rows / gpu::kTileRows + 1;
+  std::int64_t fit = 0, too_many = gpu::row_tiles(table->rows) + 1;
   while (too_many - fit > 1) {
     const std::int64_t tiles = fit + (too_many - fit) / 2;
-    (size(tiles) <= most ? fit : too_many) = tiles;
+    const bool fits = gpu::plane_layout(table->type, rows(tiles), table->cols).bytes <= bytes;
+    (fits ? fit : too_many) = tiles;
   }
-  return static_cast<int>(fit * gpu::kTileRows);
+  return static_cast<int>(rows(fit));
 }
 
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard) {

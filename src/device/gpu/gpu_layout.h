@@ -45,9 +45,8 @@ GpuFootprint gpu_experts_footprint(const Model& model, const ShardLayout& shard)
 // Of the host's memory, pinned: the rows of the embedding table that a GPU reads from there
 // (ShardLayout::table_device_rows).
 std::int64_t gpu_table_bytes(const Model& model, const ShardLayout& shard);
-// The most of them that a GPU may keep for its weights to take so many bytes less than with all; 0
-// where even that is too much. Of a shard that has the table alone (has_table_alone()).
-int gpu_table_device_rows(const Model& model, std::int64_t bytes);
+// The most rows of the table that take so many bytes, in whole tiles or all.
+int gpu_table_rows_within(const Model& model, std::int64_t bytes);
 
 // Of the host's memory, pinned: the experts that cross to the GPU for a step, as the GPU has them.
 std::int64_t gpu_streamed_bytes(const Model& model, const ShardLayout& shard);
