@@ -291,7 +291,8 @@ bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
 }
 
 // Whether larger steps cost neither context nor experts or tables that would be resident with
-// smaller ones. Where some are away already, a few more are made up for: they cross once a step.
+// smaller ones. Where some are away already, a few more are made up for: experts cross once a step,
+// and of a table's rows a token reads one.
 bool as_good(const Plan& larger, const Plan& smaller) {
   const auto resident = [](const Plan& plan) {
     int experts = 0;
