@@ -242,8 +242,8 @@ class Feeder {
   static __device__ __forceinline__ void copy_four(const Entry& e, std::uint32_t to,
                                                    std::uint32_t full) {
     copy_plane<2048, 0>(e, e.low.x, to, full);
-    copy_plane<256, 2048>(e, e.low.y, to, full);
-    copy_plane<64, 2304>(e, e.high.x, to, full);
+    copy_plane<192, 2048>(e, e.low.y, to, full);
+    copy_plane<64, 2240>(e, e.high.x, to, full);
   }
   static __device__ __forceinline__ void copy_six(const Entry& e, std::uint32_t to,
                                                   std::uint32_t full) {

@@ -104,7 +104,7 @@ class PartsHere {
   __device__ __forceinline__ PartsHere(std::uint32_t supers, int index, int lane)
       : supers_(supers), index_(index), lane_(lane) {
     if constexpr (kType == BlockType::Q4_K)
-      put_words(of_all_, load_shared<uint2>(at(2304, 64, lane / 4 * 8)));
+      put_words(of_all_, load_shared<uint2>(at(2240, 64, lane / 4 * 8)));
     else
       of_all_[0] = load_shared<std::uint32_t>(at(3328, 32, lane / 4 * 4));
   }
@@ -116,7 +116,8 @@ class PartsHere {
     w[2] = load_shared<std::uint32_t>(at(2048, 1024, tile * 256 + lane_ * 8 + odd * 4));
   }
   __device__ __forceinline__ void scales(int part, std::uint32_t (&s)[2]) const {
-    put_words(s, load_shared<uint2>(at(2048, 256, lane_ / 4 * 8 + part * 64)));
+    s[0] = load_shared<std::uint32_t>(at(2048, 192, part * 48 + lane_ / 4 * 4));
+    s[1] = load_shared<std::uint16_t>(at(2048, 192, part * 48 + 32 + lane_ / 4 * 2));
   }
   __device__ __forceinline__ std::uint32_t scales_of_half(int half, int part) const {
     return load_shared<std::uint32_t>(

@@ -45,9 +45,54 @@ inline Planes planes_of(const Matrix& m) {
 __device__ __forceinline__ float half_bits(std::uint32_t bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
-__device__ __forceinline__ float byte_at(std::uint32_t word, int i) {
-  return static_cast<float>((word >> (8 * i)) & 255u);
+
+// (word & mask) | bits, as one instruction: of two constants the compiler makes two.
+__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t word, std::uint32_t mask,
+                                                     std::uint32_t bits) {
+#ifdef TESSERA_GPU_PTX
+  std::uint32_t out;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
+  return out;
+#else
+  return (word & mask) | bits;
+#endif
 }
+
+// What a lane has of the scales of a tile in Q4_K or Q5_K: a scale and a min of six bits for each
+// of [group][half], pairs 0 to 3. Most stand where a mask and an exponent make floats of them, and
+// of a pair, whose two numbers are 16 bits apart, halves (weight_planes.h).
+struct SixBits {
+  std::uint32_t low, high;  // 32 and 16 bits
+
+  // Number i of [pair][scale, min], divided by 2^`below`.
+  __device__ __forceinline__ float number(int i, int below = 0) const {
+    const std::uint32_t word = i < 3 ? low : i == 3 ? low >> 10 : i < 6 ? high : last();
+    const int at = i == 1 || i == 7 ? 16 : i == 2 ? 6 : i == 3 ? 12 : i == 4 ? 2 : i == 5 ? 10 : 0;
+    const std::uint32_t one = static_cast<std::uint32_t>(127 + 23 - at - below) << 23;
+    return __uint_as_float(select_bits(word, 63u << at, one)) - __uint_as_float(one);
+  }
+  // Scale and min of a pair.
+  __device__ __forceinline__ __half2 halves(int pair) const {
+    if (pair == 2)
+      return __hsub2(raised(spread(), 0x00fc00fcu, 0x5c005c00u), __float2half2_rn(256));
+    const std::uint32_t word = pair == 0 ? low : pair == 1 ? low >> 6 : last();
+    return __hsub2(raised(word, 0x003f003fu, 0x64006400u), __float2half2_rn(1024));
+  }
+
+ private:
+  __device__ __forceinline__ static __half2 raised(std::uint32_t word, std::uint32_t mask,
+                                                   std::uint32_t bits) {
+    return as_half2(select_bits(word, mask, bits));
+  }
+  // The two bytes of the upper word, 16 bits apart.
+  __device__ __forceinline__ std::uint32_t spread() const {
+    return permute(high, 0, 0x4140u);
+  }
+  // Pair 3, whose lower two bits stand there and whose other four at the lower word's ends.
+  __device__ __forceinline__ std::uint32_t last() const {
+    return (spread() & ~0x003c003cu) | ((low >> 10) & 0x003c003cu);
+  }
+};
 __device__ __forceinline__ int signed_level(std::uint32_t word, int i) {
   return static_cast<signed char>((word >> (8 * i)) & 255u);
 }
@@ -84,6 +129,7 @@ struct Tile {
       kType == BlockType::Q4_K || kType == BlockType::Q5_K || kType == BlockType::Q2_K;
   static constexpr bool kSingleSuper =
       kType == BlockType::Q3_K || kType == BlockType::Q6_K || kType == BlockType::IQ4_XS;
+  static constexpr bool kSixBits = kType == BlockType::Q4_K || kType == BlockType::Q5_K;
   static constexpr int kParts =
       kType == BlockType::Q2_K || kType == BlockType::Q3_K || kType == BlockType::Q6_K ? 2 : 1;
   static constexpr bool kHasMinimum = !(kEight || kLinear || kType == BlockType::MXFP4);
@@ -91,6 +137,7 @@ struct Tile {
   static constexpr int kScaleWords = kWideScale ? 4 : kByteScale ? 1 : 2;
   static constexpr int kQuantBytes = kEight ? 1024 : kTwo ? 256 : 512;  // of a tile
   static constexpr int kExtraBytes = kSixth ? 256 : kFifthBit ? 128 : 0;
+  static constexpr int kScaleBytes = kSixBits ? 48 : kScaleWords * 32;
 
   std::uint32_t q[kQuantWords];
   std::uint32_t x[2];
@@ -100,13 +147,14 @@ struct Tile {
   // Where a lane's parts of a row tile begin, for a loop over its column tiles.
   struct At {
     const std::byte *quants, *extra, *scales, *supers;
+    int rest;  // kSixBits: from the lower words of scales to the upper ones
 
     // So many row tiles further.
     __device__ __forceinline__ void skip(const Planes& p, int row_tiles) {
       const int tiles = row_tiles * p.col_tiles;
       quants += tiles * kQuantBytes;
       extra += tiles * kExtraBytes;
-      scales += tiles * (kScaleWords * 32);
+      scales += tiles * kScaleBytes;
       supers += row_tiles * p.supers_a_row * (kPairSuper ? 64 : 32);
     }
   };
@@ -116,15 +164,17 @@ struct Tile {
     return {
         p.data + tile * kQuantBytes + lane * (kTwo ? 8 : 16),
         p.data + p.extra + tile * kExtraBytes + lane * (kSixth ? 8 : 4),
-        p.data + p.scales + tile * (kScaleWords * 32) + g * (kScaleWords * 4),
+        p.data + p.scales + tile * kScaleBytes + scales_of(g),
         p.data + p.supers +
-            (static_cast<std::int64_t>(row_tile) * p.supers_a_row * 8 + g) * (kPairSuper ? 8 : 4)};
+            (static_cast<std::int64_t>(row_tile) * p.supers_a_row * 8 + g) * (kPairSuper ? 8 : 4),
+        rest_of(g)};
   }
 
   __device__ __forceinline__ void load(const At& from, int col_tile) {
     load_parts({from.quants + col_tile * kQuantBytes, from.extra + col_tile * kExtraBytes,
-                from.scales + col_tile * (kScaleWords * 32),
-                from.supers + static_cast<unsigned>(col_tile) / 4 * (kPairSuper ? 64 : 32)},
+                from.scales + col_tile * kScaleBytes,
+                from.supers + static_cast<unsigned>(col_tile) / 4 * (kPairSuper ? 64 : 32),
+                from.rest},
                [](const auto* at) { return load_stream(at); },
                [](const auto* at) { return __ldg(at); });
   }
@@ -133,7 +183,7 @@ struct Tile {
     const int g = lane / 4;
     const auto read = [](const auto* at) { return *at; };
     load_parts({tile.quants + lane * (kTwo ? 8 : 16), tile.extra + lane * (kSixth ? 8 : 4),
-                tile.scales + g * (kScaleWords * 4), tile.supers + g * (kPairSuper ? 8 : 4)},
+                tile.scales + scales_of(g), tile.supers + g * (kPairSuper ? 8 : 4), rest_of(g)},
                read, read);
   }
   __device__ __forceinline__ void load(const Planes& p, int row_tile, int col_tile, int lane) {
@@ -201,8 +251,9 @@ struct Tile {
             half_bits((d[0] >> (16 * half)) & 0xffffu) * signed_byte_at(s[0], 2 * group + half);
         minimum[0][half] = 0.0f;
       } else if constexpr (kType == BlockType::Q4_K || kType == BlockType::Q5_K) {
-        scale[0][half] = half_bits(d[half] & 0xffffu) * byte_at(s[group], 2 * half);
-        minimum[0][half] = half_bits(d[half] >> 16) * byte_at(s[group], 2 * half + 1);
+        const int i = 4 * group + 2 * half;
+        scale[0][half] = half_bits(d[half] & 0xffffu) * six_bits().number(i);
+        minimum[0][half] = half_bits(d[half] >> 16) * six_bits().number(i + 1);
       } else if constexpr (kType == BlockType::Q2_K) {
 #pragma unroll
         for (int part = 0; part < 2; ++part) {
@@ -228,7 +279,17 @@ struct Tile {
     }
   }
 
+  __device__ __forceinline__ SixBits six_bits() const {
+    return {s[0], s[1]};
+  }
+
  private:
+  __device__ __forceinline__ static int scales_of(int g) {
+    return g * (kSixBits ? 4 : kScaleWords * 4);
+  }
+  __device__ __forceinline__ static int rest_of(int g) {
+    return kSixBits ? 32 - 2 * g : 0;
+  }
   // This lane's parts, by what reads bytes that nobody else does, and by what reads the others.
   template <typename Own, typename Common>
   __device__ __forceinline__ void load_parts(const At& at, Own own, Common common) {
@@ -245,7 +306,11 @@ struct Tile {
     if constexpr (kEight) put(q + 4, own(words(at.quants + 512, four)));
     if constexpr (kFifthBit) x[0] = own(words(at.extra, one));
     if constexpr (kSixth) put(x, own(words(at.extra, two)));
-    if constexpr (kScaleWords == 4)
+    if constexpr (kSixBits) {
+      const std::uint16_t* rest = nullptr;
+      s[0] = common(words(at.scales, one));
+      s[1] = common(words(at.scales + at.rest, rest));
+    } else if constexpr (kScaleWords == 4)
       put(s, common(words(at.scales, four)));
     else if constexpr (kScaleWords == 2)
       put(s, common(words(at.scales, two)));

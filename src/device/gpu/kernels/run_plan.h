@@ -74,7 +74,7 @@ constexpr int page_bytes(int tokens) {
 
 // Bytes of 16 rows x 256 columns.
 constexpr int super_bytes(BlockType type) {
-  return type == BlockType::Q4_K ? 2048 + 256 + 64 : 2048 + 1024 + 256 + 32;
+  return type == BlockType::Q4_K ? 2048 + 192 + 64 : 2048 + 1024 + 256 + 32;
 }
 
 // Where a piece's address counts from.

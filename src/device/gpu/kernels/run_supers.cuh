@@ -62,8 +62,10 @@ __device__ __forceinline__ void load_super_here(RawSuper& raw, std::uint32_t sup
 #pragma unroll
   for (int i = 0; i < 4; ++i) put_words(raw.q[i], load_shared<uint4>(quants + i * 512u));
   if constexpr (kType == BlockType::Q4_K) {
-    put_words(raw.s, load_shared<uint2>(at(n * 2048 + index * 256 + g * 8 + t * 64)));
-    put_words(raw.d, load_shared<uint2>(at(n * 2304 + index * 64 + g * 8)));
+    const std::uint32_t scales = at(n * 2048 + index * 192 + t * 48);
+    raw.s[0] = load_shared<std::uint32_t>(scales + g * 4u);
+    raw.s[1] = load_shared<std::uint16_t>(scales + g * 2u + 32u);
+    put_words(raw.d, load_shared<uint2>(at(n * 2240 + index * 64 + g * 8)));
   } else {
     const std::uint32_t extra = at(n * 2048 + index * 1024 + lane * 8);
 #pragma unroll

@@ -139,12 +139,16 @@ __device__ __forceinline__ void round_lanes(float value, int lane, int group, ch
 
 // --- Weights ---
 
+constexpr std::uint64_t super_scale_bytes(BlockType type) {
+  return type == BlockType::Q4_K ? 4 * 48 : 4 * 64;
+}
+
 // A warp's super-block as it stands in memory: registers, so that it may be on its way before the
 // rows are there.
 struct RawSuper {
   std::uint32_t q[4][4];
   std::uint32_t x[4][2];  // Q6_K
-  std::uint32_t s[2];     // Q4_K: of tile t's two groups; Q6_K: of group t of each 128 columns
+  std::uint32_t s[2];     // Q4_K: SixBits of tile t; Q6_K: of group t of each 128 columns
   std::uint32_t d[2];
 };
 
@@ -164,9 +168,12 @@ __device__ __forceinline__ void load_super(RawSuper& raw, const Planes& p, int r
 #pragma unroll
   for (int i = 0; i < 4; ++i)
     put_words(raw.q[i], load_stream(reinterpret_cast<const uint4*>(quants + i * 512)));
-  const std::byte* scales = p.data + p.scales + index * std::uint64_t{256} + g * 8;
+  const std::byte* scales = p.data + p.scales + index * super_scale_bytes(kType);
   if constexpr (kType == BlockType::Q4_K) {
-    put_words(raw.s, load_stream(reinterpret_cast<const uint2*>(scales + t * 64)));
+    scales += t * 48;
+    // By way of L1, since both read of the same sectors.
+    raw.s[0] = __ldg(reinterpret_cast<const std::uint32_t*>(scales + g * 4));
+    raw.s[1] = __ldg(reinterpret_cast<const std::uint16_t*>(scales + 32 + g * 2));
     put_words(raw.d, load_stream(reinterpret_cast<const uint2*>(
                          p.data + p.supers + index * std::uint64_t{64} + g * 8)));
   } else {
@@ -174,7 +181,8 @@ __device__ __forceinline__ void load_super(RawSuper& raw, const Planes& p, int r
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       put_words(raw.x[i], load_stream(reinterpret_cast<const uint2*>(extra + i * 256)));
-    const auto* at = reinterpret_cast<const std::uint32_t*>(scales + t / 2 * 64 + t % 2 * 4);
+    const auto* at = reinterpret_cast<const std::uint32_t*>(scales + g * 8 + t / 2 * 64 +
+                                                             t % 2 * 4);
     raw.s[0] = load_stream(at);
     raw.s[1] = load_stream(at + 32);
     raw.d[0] = load_stream(reinterpret_cast<const std::uint32_t*>(
@@ -197,17 +205,10 @@ __device__ __forceinline__ void prefetch_super(const Planes& p, int row_tile, in
   const unsigned index = static_cast<unsigned>(row_tile * p.supers_a_row + super);
   const char* data = reinterpret_cast<const char*>(p.data);
   if (lane < 16) prefetch_line(data + index * std::uint64_t{2048} + lane * 128);
-  if (lane < 2) prefetch_line(data + p.scales + index * std::uint64_t{256} + lane * 128);
+  if (lane < 2)
+    prefetch_line(data + p.scales + index * super_scale_bytes(p.type) + lane * 128);
   if (p.type == BlockType::Q6_K && lane < 8)
     prefetch_line(data + p.extra + index * std::uint64_t{1024} + lane * 128);
-}
-
-// Byte i of `word` as a float, divided by 16 where kHigh.
-template <bool kHigh>
-__device__ __forceinline__ float byte_float(std::uint32_t word, int i) {
-  constexpr std::uint32_t kBits = kHigh ? 0x49000000u : 0x4b000000u;  // 2^19, 2^23
-  const float raised = __uint_as_float(permute(word, kBits, 0x7440u | static_cast<unsigned>(i)));
-  return raised - (kHigh ? 524288.0f : 8388608.0f);
 }
 
 // The four operand words of one group. Q4_K: odd groups stand 16 times too high; Q6_K: a[3] four
@@ -336,10 +337,9 @@ __device__ __forceinline__ void dot_super(const RawSuper& raw, const RowPart<kTy
     }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const float scale_a = byte_float<false>(raw.s[0], 2 * half);
-      const float scale_b = byte_float<true>(raw.s[1], 2 * half);
-      const float min_a = byte_float<false>(raw.s[0], 2 * half + 1);
-      const float min_b = byte_float<false>(raw.s[1], 2 * half + 1);
+      const SixBits s{raw.s[0], raw.s[1]};
+      const float scale_a = s.number(2 * half), scale_b = s.number(4 + 2 * half, 4);
+      const float min_a = s.number(1 + 2 * half), min_b = s.number(5 + 2 * half);
       const float even = magic_float(low[2 * half]);
       const float odd =
           __fadd_rn(__int_as_float(both[2 * half + 1]), -__int_as_float(low[2 * half + 1]));

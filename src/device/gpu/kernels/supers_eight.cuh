@@ -61,10 +61,9 @@ __device__ __forceinline__ void dot_parts(const Parts& w, const char* rows, int 
         const float4 x = *reinterpret_cast<const float4*>(factors + j * row_bytes + part * 16);
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          const float scale_a = byte_float<false>(s[0], 2 * half);
-          const float scale_b = byte_float<true>(s[1], 2 * half);
-          const float min_a = byte_float<false>(s[0], 2 * half + 1);
-          const float min_b = byte_float<false>(s[1], 2 * half + 1);
+          const SixBits of{s[0], s[1]};
+          const float scale_a = of.number(2 * half), scale_b = of.number(4 + 2 * half, 4);
+          const float min_a = of.number(1 + 2 * half), min_b = of.number(5 + 2 * half);
           float& sum = sums.of[part][2 * half + j];
           const float term =
               q4_term(scale_a, scale_b, x.x, x.z, static_cast<float>(d[0][2 * half + j]),

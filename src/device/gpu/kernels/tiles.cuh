@@ -58,18 +58,6 @@ __device__ __forceinline__ void bytes_to_halves(std::uint32_t bytes, __half2 zer
   odd = __hsub2(as_half2(permute(raised, 0x64646464u, 0x4341u)), zero);
 }
 
-// (word & mask) | bits, as one instruction: of two constants the compiler makes two.
-__device__ __forceinline__ std::uint32_t select_bits(std::uint32_t word, std::uint32_t mask,
-                                                     std::uint32_t bits) {
-#ifdef TESSERA_GPU_PTX
-  std::uint32_t out;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(out) : "r"(word), "r"(mask), "r"(bits));
-  return out;
-#else
-  return (word & mask) | bits;
-#endif
-}
-
 // The low nibbles (group 0) or the high ones of four bytes as halves: (0, 2) and (1, 3).
 __device__ __forceinline__ void nibbles_to_halves(std::uint32_t word, int group, __half2& even,
                                                   __half2& odd) {
@@ -94,10 +82,8 @@ __device__ __forceinline__ void half_factors(const Tile<kType>& tile, int group,
   for (int half = 0; half < 2; ++half) {
     // A product of a half and a small whole number is rounded once, as by way of f32.
     if constexpr (kType == BlockType::Q4_K || kType == BlockType::Q5_K) {
-      const __half2 both = __hmul2(
-          as_half2(tile.d[half]),
-          __hsub2(as_half2(permute(tile.s[group], 0x64646464u, half == 0 ? 0x4140u : 0x4342u)),
-                  __float2half2_rn(1024)));
+      const __half2 both =
+          __hmul2(as_half2(tile.d[half]), tile.six_bits().halves(2 * group + half));
       scale[0][half] = scale[1][half] = __lows2half2(both, both);
       minimum[0][half] = minimum[1][half] = __hneg2(__highs2half2(both, both));
     } else if constexpr (kType == BlockType::Q6_K || kType == BlockType::Q3_K) {

@@ -47,7 +47,7 @@ struct TilePieces {
   using T = Tile<kType>;
   static constexpr int kExtra = T::kQuantBytes / 16;  // where each plane's begin
   static constexpr int kScales = kExtra + T::kExtraBytes / 16;
-  static constexpr int kSupers = kScales + T::kScaleWords * 2;
+  static constexpr int kSupers = kScales + T::kScaleBytes / 16;
   static constexpr int kAll = kSupers + (T::kPairSuper ? 4 : T::kSingleSuper ? 2 : 0);
   static constexpr int kBytes = kAll * 16;
 };
@@ -139,7 +139,7 @@ class WeightRing {
       else if (piece < P::kScales)
         at(w_.extra, tile, T::kExtraBytes, P::kExtra);
       else if (piece < P::kSupers)
-        at(w_.scales, tile, T::kScaleWords * 32, P::kScales);
+        at(w_.scales, tile, T::kScaleBytes, P::kScales);
       else {
         at(w_.supers, std::int64_t{row_tile_} * w_.supers_a_row, (P::kAll - P::kSupers) * 16,
            P::kSupers);

@@ -23,6 +23,12 @@ std::uint32_t word(const void* at) {
   return value;
 }
 
+// Adds bits to a word.
+void put_word(std::uint8_t* plane, unsigned index, std::uint32_t value) {
+  const std::uint32_t all = word(plane + 4 * index) | value;
+  std::memcpy(plane + 4 * index, &all, 4);
+}
+
 // Four consecutive bits, one a byte.
 std::uint32_t spread(std::uint32_t bits) {
   return (bits & 1) | (bits & 2) << 7 | (bits & 4) << 14 | (bits & 8) << 21;
@@ -112,39 +118,43 @@ std::uint8_t unpack_q3_scale(const std::array<std::uint8_t, 12>& s, unsigned j) 
   return static_cast<std::uint8_t>(static_cast<int>(low | high << 4) - 32);
 }
 
-// What the scales plane holds of one row's group; returns its bytes.
+// What the scales plane holds of one row's group.
 template <typename Block>
-int put_scale(const Block& b, unsigned group, std::uint8_t* out) {
+void put_scale(const Block& b, unsigned group, std::uint8_t* out) {
   if constexpr (requires { b.m; }) {
     std::memcpy(out, &b.d, 2);
     std::memcpy(out + 2, &b.m, 2);
-    return 4;
   } else if constexpr (std::is_same_v<Block, BlockMXFP4>) {
     out[0] = b.e;
-    return 1;
   } else if constexpr (std::is_same_v<Block, BlockIQ4_XS>) {
     const unsigned low = (b.scales_low[group / 2] >> (4 * (group % 2))) & 15u;
     const unsigned high = b.scales_high[0] | unsigned{b.scales_high[1]} << 8;
     out[0] =
         static_cast<std::uint8_t>(static_cast<int>(low | ((high >> (2 * group)) & 3u) << 4) - 32);
-    return 1;
-  } else if constexpr (std::is_same_v<Block, BlockQ4_K> || std::is_same_v<Block, BlockQ5_K>) {
-    const ScalesAndMins pairs = unpack_scales(b.scales);
-    out[0] = pairs.scale[group];
-    out[1] = pairs.min[group];
-    return 2;
   } else if constexpr (std::is_same_v<Block, BlockQ3_K>) {
     out[0] = unpack_q3_scale(b.scales, 2 * group);
     out[1] = unpack_q3_scale(b.scales, 2 * group + 1);
-    return 2;
   } else if constexpr (std::is_same_v<Block, BlockQ2_K> || std::is_same_v<Block, BlockQ6_K>) {
     out[0] = static_cast<std::uint8_t>(b.scales[2 * group]);
     out[1] = static_cast<std::uint8_t>(b.scales[2 * group + 1]);
-    return 2;
   } else {
     std::memcpy(out, &b.d, 2);
-    return 2;
   }
+}
+
+// Scale and min of one row's group, in the twelve bits that are theirs of a tile's 48 for its g.
+template <typename Block>
+void put_six_bits(const Block& b, unsigned within, unsigned row, unsigned group,
+                  std::uint8_t* tile) {
+  const ScalesAndMins pairs = unpack_scales(b.scales);
+  const std::uint32_t both = pairs.scale[within] | pairs.min[within] << 16;
+  const std::uint32_t two_bits = both & 0x00030003u, four_bits = both >> 2 & 0x000f000fu;
+  const auto bytes = [](std::uint32_t x) { return (x | x >> 8) & 0xffffu; };
+  const unsigned g = row % 8, pair = 2 * group + row / 8;
+  const std::uint32_t low[] = {both, both << 6, 0, four_bits << 12};
+  const std::uint32_t high[] = {0, 0, bytes(both << 2), bytes(two_bits)};
+  put_word(tile, g, low[pair]);
+  put_word(tile, 8 + g / 2, high[pair] << (16 * (g % 2)));
 }
 
 template <typename Block>
@@ -159,37 +169,37 @@ enum class Extra { none, one_bit, two_bit };
 struct Form {
   Quants quants;
   Extra extra;
-  int scale;  // bytes a row and group
-  int super;  // bytes a row and 256 columns
+  int scale_bits;  // a row and group
+  int super;       // bytes a row and 256 columns
 };
 
 Form plane_form_of(BlockType type) {
   switch (type) {
     case BlockType::Q4_0:
     case BlockType::IQ4_NL:
-      return {Quants::four_bit, Extra::none, 2, 0};
+      return {Quants::four_bit, Extra::none, 16, 0};
     case BlockType::Q4_1:
-      return {Quants::four_bit, Extra::none, 4, 0};
+      return {Quants::four_bit, Extra::none, 32, 0};
     case BlockType::Q5_0:
-      return {Quants::four_bit, Extra::one_bit, 2, 0};
+      return {Quants::four_bit, Extra::one_bit, 16, 0};
     case BlockType::Q5_1:
-      return {Quants::four_bit, Extra::one_bit, 4, 0};
+      return {Quants::four_bit, Extra::one_bit, 32, 0};
     case BlockType::Q8_0:
-      return {Quants::eight_bit, Extra::none, 2, 0};
+      return {Quants::eight_bit, Extra::none, 16, 0};
     case BlockType::Q2_K:
-      return {Quants::two_bit, Extra::none, 2, 4};
+      return {Quants::two_bit, Extra::none, 16, 4};
     case BlockType::Q3_K:
-      return {Quants::two_bit, Extra::one_bit, 2, 2};
+      return {Quants::two_bit, Extra::one_bit, 16, 2};
     case BlockType::Q4_K:
-      return {Quants::four_bit_pairs, Extra::none, 2, 4};
+      return {Quants::four_bit_pairs, Extra::none, 12, 4};
     case BlockType::Q5_K:
-      return {Quants::four_bit, Extra::one_bit, 2, 4};
+      return {Quants::four_bit, Extra::one_bit, 12, 4};
     case BlockType::Q6_K:
-      return {Quants::six_bit, Extra::two_bit, 2, 2};
+      return {Quants::six_bit, Extra::two_bit, 16, 2};
     case BlockType::IQ4_XS:
-      return {Quants::four_bit, Extra::none, 1, 2};
+      return {Quants::four_bit, Extra::none, 8, 2};
     case BlockType::MXFP4:
-      return {Quants::four_bit, Extra::none, 1, 0};
+      return {Quants::four_bit, Extra::none, 8, 0};
     case BlockType::F32:
     case BlockType::F16:
     case BlockType::BF16:
@@ -251,13 +261,6 @@ struct Tile {
     put_word(quants, lane * 4 + 2 * group + 1, (high & (kPairs << 2)) << 4);
     put_word(extra, lane * 2 + group, (high & kPairs) << 6);
   }
-
-  static void put_word(std::uint8_t* plane, unsigned index, std::uint32_t value) {
-    std::uint32_t old;
-    std::memcpy(&old, plane + 4 * index, 4);
-    old |= value;
-    std::memcpy(plane + 4 * index, &old, 4);
-  }
 };
 
 template <typename Block>
@@ -289,9 +292,13 @@ void repack_blocks(int block_elems, const PlaneLayout& layout, const Form& form,
       const Tile planes{form, dst + layout.quants + tile * layout.quant_bytes,
                         dst + layout.extra + tile * layout.extra_bytes};
       planes.put(row, group, levels(block, within));
-      put_scale(block, within,
-                dst + layout.scales + tile * layout.scale_bytes +
-                    ((row % 8 * 2 + group) * 2 + row / 8) * static_cast<unsigned>(form.scale));
+      std::uint8_t* scales = dst + layout.scales + tile * layout.scale_bytes;
+      if constexpr (std::is_same_v<Block, BlockQ4_K> || std::is_same_v<Block, BlockQ5_K>)
+        put_six_bits(block, within, row, group, scales);
+      else
+        put_scale(block, within,
+                  scales + ((row % 8 * 2 + group) * 2 + row / 8) *
+                               static_cast<unsigned>(form.scale_bits / 8));
     }
   }
 }
@@ -350,7 +357,7 @@ PlaneLayout plane_layout(BlockType type, std::int64_t rows, std::int64_t cols) {
   layout.extra_bytes = form.extra == Extra::none      ? 0
                        : form.extra == Extra::one_bit ? kElems / 8
                                                       : kElems / 4;
-  layout.scale_bytes = form.scale * kTileRows * 2;
+  layout.scale_bytes = form.scale_bits * kTileRows * 2 / 8;
   layout.super_bytes = form.super * kTileRows;
   const std::int64_t tiles = layout.row_tiles * layout.col_tiles;
   const std::int64_t supers = layout.row_tiles * ((cols + kSuperCols - 1) / kSuperCols);

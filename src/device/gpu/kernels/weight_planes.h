@@ -25,10 +25,14 @@
 //   scales  what is per group, for the tile's two groups and 16 rows, [g][group][half] of
 //           Q4_0, Q5_0, Q8_0, IQ4_NL   f16 d
 //           Q4_1, Q5_1                 f16 d, f16 m
-//           Q4_K, Q5_K                 u8 scale, u8 min
+//           Q4_K, Q5_K                 six bits: see below
 //           Q2_K                       u8 (scale | min << 4) of columns 0..15, then of 16..31
 //           Q3_K, Q6_K                 s8 scale, likewise
 //           IQ4_XS, MXFP4              s8 scale; u8 exponent
+//           Q4_K and Q5_K: 48 bits for each g, their lower words first, [g] u32, then [g] u16: 48
+//           bytes a tile. Pairs of scale and min of [group][half], the scale's lowest bit / the
+//           min's: 0 / 16 and 6 / 22 of the lower word; 2 / 10 of the upper one; of the last pair
+//           the two lowest bits at 0 / 8 of the upper, the other four at 12 / 28 of the lower word.
 //   supers  per 256 columns and row, [g][half]: Q4_K, Q5_K, Q2_K f16 d, f16 dmin (64 bytes);
 //           Q3_K, Q6_K, IQ4_XS f16 d (32).
 //
