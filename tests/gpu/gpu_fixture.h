@@ -18,11 +18,16 @@
 
 namespace tessera::testing {
 
-// The plug-ins lie above the tests in the build tree, or where the environment says.
+// Where the program and its plug-ins lie, above the tests.
+inline std::string program_folder() {
+  const auto tests = std::filesystem::read_symlink("/proc/self/exe");
+  return tests.parent_path().parent_path().string();
+}
+
+// The environment may name another one.
 inline std::string plugin_folder() {
   if (const char* folder = std::getenv("GPU_TEST_PLUGINS")) return folder;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe");
-  return program.parent_path().parent_path().string();
+  return program_folder();
 }
 
 struct TestGpu {

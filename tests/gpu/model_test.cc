@@ -6,7 +6,7 @@
 
 #include "device/gpu/gpu_layout.h"
 #include "sampling/choose.h"
-#include "tests/golden_data.h"
+#include "tests/gpu/golden_answers.h"
 #include "tests/gpu/on_gpu.h"
 
 namespace tessera::testing {
@@ -21,18 +21,6 @@ class GpuGolden : public ::testing::TestWithParam<const char*> {
 INSTANTIATE_TEST_SUITE_P(Models, GpuGolden, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
 
-double worst_difference(std::span<const float> got, std::span<const float> expected,
-                        std::size_t vocab) {
-  double worst = 0.0;
-  for (std::size_t row = 0; row * vocab < expected.size(); ++row) {
-    const std::vector<double> a = log_softmax(got.subspan(row * vocab, vocab));
-    const std::vector<double> b = log_softmax(expected.subspan(row * vocab, vocab));
-    for (std::size_t i = 0; i < vocab; ++i)
-      worst = std::isnan(a[i]) ? INFINITY : std::max(worst, std::abs(a[i] - b[i]));
-  }
-  return worst;
-}
-
 // Rows of up to 8 a step see f32 activations; more go through tiles in f16.
 TEST_P(GpuGolden, LogProbabilitiesMatch) {
   const GoldenData golden = answers();
@@ -46,25 +34,6 @@ TEST_P(GpuGolden, LogProbabilitiesMatch) {
       std::printf("%s %s, %d rows a step: %.1e\n", GetParam(), prompt.c_str(), chunk, worst);
       EXPECT_LT(worst, most) << prompt << ", " << chunk << " rows a step";
     }
-}
-
-void expect_greedy(const GoldenData& golden, ModelRunner& runner, float least_margin) {
-  ASSERT_TRUE(runner.ready());
-  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
-  const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
-  const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
-  const std::span<const float> margin = golden.floats("greedy_margin");
-  ModelRunner::Sequence sequence = runner.start(128);
-  ModelRunner::Feed feed{&sequence, {prompt.begin(), prompt.end()}};
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::vector<float> logits = runner.step({&feed, 1});
-    const auto last = logits.end() - static_cast<std::ptrdiff_t>(vocab);
-    const auto best = static_cast<TokenId>(std::max_element(last, logits.end()) - last);
-    if (margin[i] > least_margin) {
-      EXPECT_EQ(best, expected[i]) << "step " << i;
-    }
-    feed.tokens = {expected[i]};
-  }
 }
 
 TEST_P(GpuGolden, GreedyContinuationMatches) {

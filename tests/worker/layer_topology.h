@@ -2,13 +2,14 @@
 //
 //   ModelRunner runner(path, on_topology(path, "LWL", {.threads = 3}, workers));
 //
-// A letter a shard: L a team of this process, W a worker of its own, which is spawned, or the one
-// that listens.
+// A letter a shard: L a team of this process, G the next of LayerWorkers::gpus, W a worker of its
+// own, which is spawned, or the one that listens.
 #pragma once
 
 #include <string>
 
 #include "base/metrics.h"
+#include "plan/layer_cuts.h"
 #include "tests/model_runner.h"
 #include "tests/worker/listening_process.h"
 #include "worker/remote_shard.h"
@@ -27,6 +28,8 @@ struct LayerWorkers {
   std::string binary = TESSERA_PROGRAM;
   std::vector<std::string> words = {"worker"};  // before the model
   std::vector<std::string> addresses;           // where workers listen; none: they are spawned
+  WorkerInventory inventory{.threads = 1};      // of each, but its name
+  std::vector<DeviceName> gpus{};               // of this process
   std::string token{};
   std::unique_ptr<ListeningProcess> listening{};
   ExpertMetrics experts{metrics};  // gets what workers count of theirs
@@ -40,6 +43,14 @@ struct LayerWorkers {
     token = kToken;
   }
 };
+
+// Whether the model has as many parts as layers that share KV leave possible.
+inline bool can_be_cut(const std::string& model, std::size_t parts) {
+  const Result<Model> opened = Model::open(model);
+  EXPECT_TRUE(opened);
+  const std::vector<bool> legal = legal_cuts(opened->spec());
+  return std::count(legal.begin() + 1, legal.end(), true) >= static_cast<std::ptrdiff_t>(parts);
+}
 
 inline worker::WorkerSite site_of(const LayerWorkers& workers, const std::string& model,
                                   const ShardPlan& shard, const DeviceOptions& device) {
@@ -70,11 +81,15 @@ inline RunnerOptions on_topology(const std::string& path, const std::string& let
   options.threads = static_cast<int>(letters.size());
   options.placement.devices.clear();
   int teams = 0;
+  std::size_t gpus = 0;
   for (const char letter : letters) {
     DeviceName name;
     if (letter == 'W') {
       name.worker = std::to_string(options.workers.size());
-      options.workers.push_back({.name = name, .threads = 1});
+      options.workers.push_back(workers.inventory);
+      options.workers.back().name = name;
+    } else if (letter == 'G') {
+      name = workers.gpus.at(gpus++);
     } else {
       name.team = teams++;
     }

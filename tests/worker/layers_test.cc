@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "device/cpu/isa.h"
-#include "plan/layer_cuts.h"
 #include "tests/choices.h"
 #include "tests/golden_data.h"
 #include "tests/least_budget.h"
@@ -15,14 +14,6 @@ namespace {
 
 const char* const kTopologies[] = {"W", "LW", "WL", "WW", "LWL", "WLW", "LWLW", "WWWW"};
 using enum worker::TransportChoice;
-
-// Whether the model has as many parts as layers that share KV leave possible.
-bool can_be_cut(const std::string& model, std::size_t parts) {
-  const Result<Model> opened = Model::open(model);
-  EXPECT_TRUE(opened);
-  const std::vector<bool> legal = legal_cuts(opened->spec());
-  return std::count(legal.begin() + 1, legal.end(), true) >= static_cast<std::ptrdiff_t>(parts);
-}
 
 class WorkerLayers : public ::testing::TestWithParam<const char*> {
  protected:
