@@ -118,7 +118,7 @@ TokenChoice choice_of(std::size_t sequence, int step) {
 
 using Tokens = std::vector<std::vector<TokenId>>;  // by step
 
-Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which) {
+Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which, int most = kSteps) {
   Steps steps(runner);
   std::vector<ModelRunner::Sequence> sequences;
   std::vector<TokenId> last;
@@ -127,7 +127,7 @@ Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which) {
     last.push_back(static_cast<TokenId>(20 + 3 * i));
   }
   Tokens tokens;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < most; ++step) {
     std::vector<Row> rows;
     for (std::size_t i = 0; i < which.size(); ++i)
       rows.push_back({&sequences[i], last[i], choice_of(which[i], step)});
@@ -137,13 +137,13 @@ Tokens one_by_one(ModelRunner& runner, std::span<const std::size_t> which) {
 }
 
 // `known`: the tokens of every step, which are given then instead of where they will be.
-Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which,
+Tokens begun_ahead(ModelRunner& runner, std::span<const std::size_t> which, int most,
                    const Tokens& known = {}) {
   Steps steps(runner);
   std::vector<ModelRunner::Sequence> sequences;
   for (std::size_t i = 0; i < which.size(); ++i) sequences.push_back(runner.start(kSteps));
   Tokens tokens;
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < most; ++step) {
     std::vector<Row> rows;
     for (std::size_t i = 0; i < which.size(); ++i)
       rows.push_back({&sequences[i],
@@ -169,11 +169,14 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
   const std::vector<std::size_t> rows[] = {{4}, {1, 2, 3, 5}};
   ModelRunner one(golden_path(GetParam(), "-bf16.gguf"), on_gpus(1));
   ASSERT_TRUE(one.ready());
-  const Tokens expected[] = {one_by_one(one, rows[0]), one_by_one(one, rows[1])};
-  const struct {
+  const int steps = emulated() ? 3 : kSteps;
+  const Tokens expected[] = {one_by_one(one, rows[0], steps), one_by_one(one, rows[1], steps)};
+  struct Case {
     int gpus, turns;
     bool graphs;
-  } cases[] = {{1, 1, true}, {1, 1, false}, {2, 2, true}, {2, 1, false}, {3, 1, true}};
+  };
+  std::vector<Case> cases = {{1, 1, false}, {2, 2, true}, {3, 1, true}};
+  if (!emulated()) cases.insert(cases.end(), {{1, 1, true}, {2, 1, false}});
   for (const auto& [count, turns, graphs] : cases) {
     if (gpus(count).empty()) continue;
     SCOPED_TRACE(fmt::format("{} GPUs, {} turns, graphs {}", count, turns, graphs));
@@ -182,15 +185,16 @@ TEST_P(GpuAheadTokens, TokensAreThoseOfStepsInTurn) {
     ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), options);
     ASSERT_TRUE(runner.ready());
     ASSERT_EQ(runner.plan().shards.size(), static_cast<std::size_t>(count * turns));
-    for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i]), expected[i]) << i;
-    if (graphs && count > 1) {
-      EXPECT_EQ(begun_ahead(runner, rows[0], expected[0]), expected[0]) << "known";
+    for (const int i : {0, 1}) EXPECT_EQ(begun_ahead(runner, rows[i], steps), expected[i]) << i;
+    if (graphs && count > 1 && (count == 2 || !emulated())) {
+      EXPECT_EQ(begun_ahead(runner, rows[0], steps, expected[0]), expected[0]) << "known";
     }
   }
 }
 
 // A prompt's last rows may still be under way on a later GPU, where a thread drives it.
 TEST_P(GpuAheadTokens, PromptsComeBetween) {
+  const int parts = emulated() ? 2 : 3;
   const auto tokens = [&](int count, bool ahead) {
     ModelRunner runner(golden_path(GetParam(), "-bf16.gguf"), on_gpus(count, count == 2 ? 2 : 1));
     EXPECT_TRUE(runner.ready());
@@ -198,7 +202,7 @@ TEST_P(GpuAheadTokens, PromptsComeBetween) {
     Tokens all;
     for (int round = 0; round < 2; ++round) {
       ModelRunner::Sequence sequence = runner.start(40);
-      for (int part = 0; part < 3; ++part) {
+      for (int part = 0; part < parts; ++part) {
         const std::vector<TokenId> ids(9, 11 + 3 * round + part);
         sequence.state.extend(9);
         const SequenceRows rows{.n_rows = 9,
@@ -221,7 +225,10 @@ TEST_P(GpuAheadTokens, PromptsComeBetween) {
     return all;
   };
   const Tokens expected = tokens(1, false);
-  for (const int count : counts()) EXPECT_EQ(tokens(count, true), expected) << count;
+  for (const int count : counts()) {
+    if (count == 1 && emulated()) continue;  // nothing is under way there that another drives
+    EXPECT_EQ(tokens(count, true), expected) << count;
+  }
 }
 
 // Its row in the step under way is computed in vain, and slot and pages are another's at once.

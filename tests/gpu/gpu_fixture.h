@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -75,6 +76,13 @@ inline std::vector<DeviceName> gpus(int count) {
     names.push_back(name);
   }
   return names;
+}
+
+// Whether the GPU is one that is emulated, which takes about a second for a step of a few rows.
+inline bool emulated() {
+  const DeviceName& name = *test_gpu().name;
+  const auto info = probe_gpu(device_kind_name(name.kind), *name.team, plugin_folder());
+  return info && std::string_view(info->name) == "emulated";
 }
 
 // Of its memory; of one that is emulated, less what is pinned of the host's.

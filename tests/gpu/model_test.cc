@@ -136,7 +136,8 @@ TEST_P(GpuGolden, ChoicesAreTheHosts) {
   std::vector<ModelRunner::Sequence> asked;
   for (std::size_t i = 0; i < choices.size(); ++i) asked.push_back(runner.start(100));
   ModelRunner::Sequence alone = runner.start(100);
-  for (std::size_t at = 0; at < 12; ++at) {
+  const std::size_t positions = emulated() ? 4 : 12;
+  for (std::size_t at = 0; at < positions; ++at) {
     ModelRunner::Feed feed{&alone, {ids[at]}};
     const std::vector<float> logits = runner.step({&feed, 1});
     std::vector<ModelRunner::Feed> feeds;
