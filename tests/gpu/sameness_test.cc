@@ -49,7 +49,7 @@ class PlainRun {
   }
   std::string path() const { return golden_path(model_, "-bf16.gguf"); }
 
-  // Steps of up to 8 rows see f32 activations on either device, those of more f16 on the GPU.
+  // Steps of up to 8 rows see f32 activations on either device; more rows may see f16 on the GPU.
   void expect_of(const RunnerOptions& options, Same same, const std::string& what) const {
     SCOPED_TRACE(model_ + ", " + what);
     ModelRunner runner(path(), options);
@@ -117,7 +117,7 @@ void expect_worker_layers(const PlainRun& plain, const std::string& topology, bo
 
 // --- Experts ---
 
-// A resident layer's experts are the GPU's, whoever else there is.
+// Workers have what is not resident; where there is none the host has it.
 void expect_experts(const PlainRun& plain, double resident, int workers, Link link,
                     const DeviceName& device = {}) {
   ExpertRig rig{.link = link, .binary = program()};
