@@ -15,8 +15,10 @@ inline double worst_difference(std::span<const float> got, std::span<const float
   for (std::size_t row = 0; row * vocab < expected.size(); ++row) {
     const std::vector<double> a = log_softmax(got.subspan(row * vocab, vocab));
     const std::vector<double> b = log_softmax(expected.subspan(row * vocab, vocab));
-    for (std::size_t i = 0; i < vocab; ++i)
-      worst = std::isnan(a[i]) ? INFINITY : std::max(worst, std::abs(a[i] - b[i]));
+    for (std::size_t i = 0; i < vocab; ++i) {
+      const double difference = std::abs(a[i] - b[i]);
+      worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);  // of either
+    }
   }
   return worst;
 }
