@@ -27,8 +27,9 @@ constexpr const char* kSyntheticName = "synthetic-1.gguf";
 // rows in that time (docs/results-gpu.md).
 constexpr int kPrefillChunk = 256;
 constexpr int kGpuPrefillChunk = 2048;
-// Where experts cross the link once a step; of several devices a step's pieces are shorter.
-constexpr int kCrossingPrefillChunk = 4096;
+// Where experts cross the link once a step, which takes longer than to compute some thousand rows;
+// of several devices a step's pieces are shorter.
+constexpr int kCrossingPrefillChunk = kMostPrefillChunk;
 
 DeviceOptions device_options(const Config& config) {
   DeviceOptions options = opening_options(config);
@@ -323,6 +324,7 @@ Result<Inventory> place_with_chunk(const Config& config, const Model& model,
                                    [](const ShardPlan& s) { return s.streamed_bytes > 0; });
   const int most = crosses && least.shards.size() == 1 ? kCrossingPrefillChunk : kGpuPrefillChunk;
   for (int rows = most; rows > kPrefillChunk; rows /= 2) {
+    if (rows > kGpuPrefillChunk && rows / 2 >= least.context) continue;  // no prompt has as many
     options.prefill_chunk = rows;
     Result<Inventory> larger = place_roughly(config, model, placement, options, placed);
     if (larger && as_good(placed.plan, least)) return larger;

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "cli/option_table.h"
+#include "plan/plan.h"
 
 namespace tessera::cli {
 
@@ -161,8 +162,9 @@ inline constexpr auto kModelOptions = [] {
        .fallback = "0",
        .commands = kModelCommands,
        .value = "N",
-       .help = "prompt tokens computed in one step; 0: 2048 where GPUs have all layers, else 256",
-       .max = 8192},
+       .help = "prompt tokens computed in one step; 0: 2048 where GPUs have all layers (to 16384 "
+               "where experts cross to one), else 256",
+       .max = kMostPrefillChunk},
   });
 }();
 

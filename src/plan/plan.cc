@@ -44,9 +44,9 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
     return Error::make(ErrorCode::invalid, "--prompt-ratio {}: give 0 or more",
                        options.prompt_ratio);
   if (options.turns < 0) return Error::make(ErrorCode::invalid, "--target-turns: give 0 or more");
-  if (options.prefill_chunk < 1 || options.prefill_chunk > 8192)
-    return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to 8192 rows",
-                       options.prefill_chunk);
+  if (options.prefill_chunk < 1 || options.prefill_chunk > kMostPrefillChunk)
+    return Error::make(ErrorCode::invalid, "--prefill-chunk {}: give 1 to {} rows",
+                       options.prefill_chunk, kMostPrefillChunk);
   return {};
 }
 

@@ -141,6 +141,9 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
 // The longer part of most requests is their prompt.
 inline constexpr double kPromptRatio = 8.0;
 
+// Prompt rows of one step, at most.
+inline constexpr int kMostPrefillChunk = 16384;
+
 struct PlanOptions {
   int context =
       0;  // positions a sequence may have; 0: the model's, at most 32,768, as memory allows
