@@ -15,6 +15,7 @@
 #include "cli/stand_ins.h"
 #include "cli/worker_sites.h"
 #include "model/synth.h"
+#include "plan/step_rows.h"
 #include "worker/remote_shard.h"
 
 namespace tessera::cli {
@@ -22,14 +23,6 @@ namespace {
 
 // Its name changes when the file that the generator writes does.
 constexpr const char* kSyntheticName = "synthetic-1.gguf";
-
-// Rows of a step that nobody gave. A GPU decodes all weights once a step, and computes some 900
-// rows in that time (docs/results-gpu.md).
-constexpr int kPrefillChunk = 256;
-constexpr int kGpuPrefillChunk = 2048;
-// Where experts cross the link once a step, which takes longer than to compute some thousand rows;
-// of several devices a step's pieces are shorter.
-constexpr int kCrossingPrefillChunk = kMostPrefillChunk;
 
 DeviceOptions device_options(const Config& config) {
   DeviceOptions options = opening_options(config);
@@ -291,45 +284,21 @@ bool on_gpus(const Placement& placement, std::span<const LayerWorker> workers) {
              });
 }
 
-// Whether larger steps cost neither context nor experts or tables that would be resident with
-// smaller ones. Where some are away already, a few more are made up for: experts cross once a step,
-// and of a table's rows a token reads one.
-bool as_good(const Plan& larger, const Plan& smaller) {
-  const auto resident = [](const Plan& plan) {
-    int experts = 0;
-    for (const ShardPlan& shard : plan.shards) experts += shard.experts;
-    return experts;
-  };
-  const auto tables = [](const Plan& plan) {
-    return std::count_if(plan.shards.begin(), plan.shards.end(), [](const ShardPlan& shard) {
-      return shard.layout.table_device_rows.has_value();
-    });
-  };
-  if (tables(larger) > tables(smaller)) return false;
-  const bool all_here = !smaller.experts_leave();
-  const int most = resident(smaller), left = resident(larger);
-  return larger.context >= smaller.context && (all_here ? left == most : 20 * left >= 19 * most);
-}
-
 // With as many rows a step as were asked for, else with as many as cost nothing else.
 Result<Inventory> place_with_chunk(const Config& config, const Model& model,
                                    const Placement& placement, PlanOptions& options,
                                    PlacedModel& placed) {
   const int asked = config.small("engine.prefill_chunk");
-  options.prefill_chunk = asked > 0 ? asked : kPrefillChunk;
+  options.prefill_chunk = asked > 0 ? asked : kLeastStepRows;
   TESSERA_ASSIGN(Inventory inventory, place_roughly(config, model, placement, options, placed));
   if (asked > 0 || !on_gpus(placement, placed.workers)) return inventory;
   const Plan least = placed.plan;
-  const bool crosses = std::any_of(least.shards.begin(), least.shards.end(),
-                                   [](const ShardPlan& s) { return s.streamed_bytes > 0; });
-  const int most = crosses && least.shards.size() == 1 ? kCrossingPrefillChunk : kGpuPrefillChunk;
-  for (int rows = most; rows > kPrefillChunk; rows /= 2) {
-    if (rows > kGpuPrefillChunk && rows / 2 >= least.context) continue;  // no prompt has as many
+  for (const int rows : step_rows(least)) {
     options.prefill_chunk = rows;
     Result<Inventory> larger = place_roughly(config, model, placement, options, placed);
-    if (larger && as_good(placed.plan, least)) return larger;
+    if (larger && rows_cost_little(placed.plan, least)) return larger;
   }
-  options.prefill_chunk = kPrefillChunk;
+  options.prefill_chunk = kLeastStepRows;
   placed.plan = least;
   return inventory;
 }

@@ -155,7 +155,7 @@ inline constexpr auto kModelOptions = [] {
        .value = "N",
        .help = "sequences that run at the same time; 0: 4 for serve, the largest batch for bench, "
                "else 1",
-       .max = 256},
+       .max = kMostParallel},
       {.key = "engine.prefill_chunk",
        .flags = "--prefill-chunk",
        .type = integer,

@@ -37,8 +37,9 @@ constexpr auto kPatience = std::chrono::milliseconds(300);
 constexpr auto kClientSilence = std::chrono::milliseconds(10'000);
 constexpr auto kMostEnd = std::chrono::seconds(10);
 
-// More than any chunk's; a launch of some kernels has a row or more in each block.
-constexpr std::uint32_t kMostGpuRows = 16384;
+// Any step's: a chunk and a row of each sequence. A launch of some kernels has a row or more in
+// each block.
+constexpr std::uint32_t kMostGpuRows = kMostPrefillChunk + kMostParallel;
 
 constexpr std::uint32_t kRoles = role_bit(Role::layers) | role_bit(Role::experts);
 

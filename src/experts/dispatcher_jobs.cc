@@ -32,7 +32,9 @@ void Dispatcher::cut_jobs(Group& group) const {
   group.under_way = 0;
   group.served = 0;
   group.late = false;
-  ExpertLimits limits{.max_rows = options_.most_job_rows(),
+  // What a worker does not do is the host's.
+  const ExpertLimits of_host = groups_.front()->executor->limits();
+  ExpertLimits limits{.max_rows = std::min(options_.most_job_rows(), of_host.max_rows),
                       .max_pairs = std::numeric_limits<int>::max()};
   const bool by_host = group.is_host || group.passed_over;
   const auto& taker = by_host ? groups_.front()->executor : group.executor;

@@ -21,6 +21,9 @@ using Clock = std::chrono::steady_clock;
 // From so many threads on it is tried whether half of them are faster (experts/faster_team.h).
 constexpr int kTryHalf = 4;
 
+// Each expert is read once a job: by so many rows computing takes far longer than that.
+constexpr int kMostJobRows = 2048;
+
 // How long the thread and its team spin. Beside a GPU the next layer's job is a fraction of a
 // millisecond away while tokens are generated, also behind dozens of layers that ask for nothing.
 constexpr std::chrono::microseconds kSpin{1000};
@@ -179,6 +182,10 @@ class HostExecutor final : public ExpertExecutor {
 };
 
 }  // namespace
+
+int host_job_rows(const ShardLayout& layout) {
+  return std::min(layout.max_rows, kMostJobRows);
+}
 
 Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
                                                            const HostExecutorOptions& options) {

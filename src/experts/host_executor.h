@@ -31,6 +31,9 @@ struct HostExecutorOptions {
   cpu::Isa isa = cpu::detect_isa();
 };
 
+// Rows of a job for a shard's host. A longer step goes as several, whose buffers are smaller.
+int host_job_rows(const ShardLayout& layout);
+
 Result<std::unique_ptr<ExpertExecutor>> make_host_executor(const Model& model,
                                                            const HostExecutorOptions& options);
 

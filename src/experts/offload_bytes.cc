@@ -11,7 +11,7 @@ std::int64_t offload_bytes(const Model& model, const ShardLayout& layout,
   return host_executor_bytes(model,
                              {.first_layer = layout.first_layer,
                               .end_layer = layout.end_layer,
-                              .max_rows = layout.max_rows,
+                              .max_rows = host_job_rows(layout),
                               .f32_weights = layout.f32_weights,
                               .threads = by.threads},
                              by.own ? 0 : by.threads) +

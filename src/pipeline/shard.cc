@@ -53,7 +53,7 @@ Status LocalShard::load_experts(const Model& model) {
     parts.expert_bytes.push_back(expert_file_bytes(model, l));
   TESSERA_ASSIGN(parts.host, make_host_executor(model, {.first_layer = layout_.first_layer,
                                                         .end_layer = layout_.end_layer,
-                                                        .max_rows = layout_.max_rows,
+                                                        .max_rows = host_job_rows(layout_),
                                                         .f32_weights = layout_.f32_weights,
                                                         .team = device_->team(),
                                                         .threads = experts_.threads,

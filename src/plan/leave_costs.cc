@@ -43,7 +43,7 @@ std::vector<ShardPlanner::Holding> ShardPlanner::holdings() const {
     holding.beside = besides(shard(i, longest, Residents::all));
     const ShardPlan least = shard(i, longest, Residents::least, /*budget=*/0, room);
     holding.beside_left = besides(least);
-    if (least.layout.table_device_rows) holding.embedding = 0;
+    holding.embedding = saturated_rest(holding.embedding, {least.table_bytes});
     all.push_back(std::move(holding));
   }
   return all;

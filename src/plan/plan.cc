@@ -33,9 +33,9 @@ Status check_options(const ModelSpec& spec, const PlanOptions& options) {
     return Error::make(ErrorCode::invalid, "--ctx {}: {} was made for contexts of 1 to {} tokens",
                        options.context, spec.name.empty() ? spec.architecture : spec.name,
                        spec.context_length);
-  if (options.parallel < 1 || options.parallel > 256)
-    return Error::make(ErrorCode::invalid, "--parallel {}: give 1 to 256 sequences",
-                       options.parallel);
+  if (options.parallel < 1 || options.parallel > kMostParallel)
+    return Error::make(ErrorCode::invalid, "--parallel {}: give 1 to {} sequences",
+                       options.parallel, kMostParallel);
   if (std::int64_t{options.context} * options.parallel > kMostPositions)
     return Error::make(ErrorCode::invalid,
                        "--ctx {} for --parallel {} sequences is more than {} tokens; lower one",

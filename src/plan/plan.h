@@ -141,7 +141,8 @@ Result<Inventory> probe_inventory(const Placement& placement, int threads,
 // The longer part of most requests is their prompt.
 inline constexpr double kPromptRatio = 8.0;
 
-// Prompt rows of one step, at most.
+// At most: sequences at a time, and prompt rows of one step.
+inline constexpr int kMostParallel = 256;
 inline constexpr int kMostPrefillChunk = 16384;
 
 struct PlanOptions {

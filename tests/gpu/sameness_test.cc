@@ -44,7 +44,10 @@ class PlainRun {
         model_(model),
         golden_(GoldenData::load(golden_path(model, ".bin"))) {
     ModelRunner runner(path(), on_gpu());
-    EXPECT_TRUE(runner.ready());
+    if (!runner.ready()) {
+      ADD_FAILURE() << model << " does not load";
+      return;
+    }
     for (const Question& question : questions.prompts) logits_.push_back(answer(runner, question));
   }
   std::string path() const { return golden_path(model_, "-bf16.gguf"); }
@@ -54,6 +57,7 @@ class PlainRun {
     SCOPED_TRACE(model_ + ", " + what);
     ModelRunner runner(path(), options);
     ASSERT_TRUE(runner.ready());
+    ASSERT_EQ(logits_.size(), questions_.prompts.size());
     const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
     for (std::size_t i = 0; i < logits_.size(); ++i) {
       const int chunk = questions_.prompts[i].chunk;
