@@ -27,6 +27,10 @@ expect "no turns by themselves" '"turns": 1' --target-devices cuda:0,cuda:1 --js
 expect "turns with a CPU" "cpu takes no turns" --target-devices cuda:0,cpu --target-turns 2
 expect "f32" "GPUs compute in the file's own formats" --target-devices cuda:0 --compute f32
 expect "delta" "the option is for CPUs" --target-devices cuda:0 --delta-form chunked
+# Of one GPU, a chunk has as many rows as hide what crosses, and as a sequence has: 4096 here.
+expect "all experts cross" "prefill chunks of 4096" --target-devices cuda:0 --expert-resident 0%
+expect "a tenth crosses" "prefill chunks of 2048" --target-devices cuda:0 --expert-resident 90%
+expect "nothing crosses" "prefill chunks of 2048" --target-devices cuda:0 --expert-resident 0% --expert-stream off
 # Larger chunks give way before experts do.
 plan --target-devices cuda:0 --json --prefill-chunk 256 >"$folder/least"
 bytes=$(grep "\"total_bytes\"" "$folder/least" | sed -n 2p | tr -dc 0-9)
