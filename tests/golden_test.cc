@@ -1,12 +1,10 @@
 // The whole forward pass against the reference implementation, and the sameness rule: a row's
 // logits have the same bits under any cut of the prompt, any neighbours in the batch and any number
 // of threads.
-#include "golden_data.h"
-
 #include <gtest/gtest.h>
 
 #include "device/cpu/isa.h"
-#include "model_runner.h"
+#include "tests/golden_answers.h"
 
 namespace tessera::testing {
 namespace {
@@ -22,17 +20,6 @@ class Golden : public ::testing::TestWithParam<const char*> {
 };
 INSTANTIATE_TEST_SUITE_P(Models, Golden, ::testing::ValuesIn(kGoldenModels),
                          [](const auto& info) { return info.param; });
-
-double worst_difference(std::span<const float> got, std::span<const float> expected,
-                        std::size_t vocab) {
-  double worst = 0.0;
-  for (std::size_t row = 0; row * vocab < expected.size(); ++row) {
-    const std::vector<double> a = log_softmax(got.subspan(row * vocab, vocab));
-    const std::vector<double> b = log_softmax(expected.subspan(row * vocab, vocab));
-    for (std::size_t i = 0; i < vocab; ++i) worst = std::max(worst, std::abs(a[i] - b[i]));
-  }
-  return worst;
-}
 
 TEST_P(Golden, LogProbabilitiesMatchOnEveryInstructionSet) {
   const GoldenData golden = answers();
@@ -56,24 +43,8 @@ TEST_P(Golden, LogProbabilitiesMatchOnEveryInstructionSet) {
 }
 
 TEST_P(Golden, GreedyContinuationMatches) {
-  const GoldenData golden = answers();
   ModelRunner runner(model(), {});
-  ASSERT_TRUE(runner.ready());
-  const auto vocab = static_cast<std::size_t>(runner.spec().n_vocab);
-  const std::span<const std::int32_t> prompt = golden.ints("p33_ids");
-  const std::span<const std::int32_t> expected = golden.ints("greedy_from_p33");
-  const std::span<const float> margin = golden.floats("greedy_margin");
-  ModelRunner::Sequence sequence = runner.start(128);
-  ModelRunner::Feed feed{&sequence, {prompt.begin(), prompt.end()}};
-  for (std::size_t i = 0; i < expected.size(); ++i) {
-    const std::vector<float> logits = runner.step({&feed, 1});
-    const auto last = logits.end() - static_cast<std::ptrdiff_t>(vocab);
-    const auto best = static_cast<TokenId>(std::max_element(last, logits.end()) - last);
-    if (margin[i] > 1e-3f) {
-      EXPECT_EQ(best, expected[i]) << "step " << i;
-    }
-    feed.tokens = {expected[i]};
-  }
+  expect_greedy(answers(), runner, 1e-3f);
 }
 
 class Sameness : public ::testing::TestWithParam<std::tuple<const char*, KvType>> {

@@ -6,7 +6,7 @@
 
 #include "device/gpu/gpu_layout.h"
 #include "sampling/choose.h"
-#include "tests/gpu/golden_answers.h"
+#include "tests/golden_answers.h"
 #include "tests/gpu/on_gpu.h"
 
 namespace tessera::testing {

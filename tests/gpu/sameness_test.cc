@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "device/gpu/gpu_layout.h"
-#include "tests/gpu/golden_answers.h"
+#include "tests/golden_answers.h"
 #include "tests/gpu/on_gpu.h"
 #include "tests/worker/expert_rig.h"
 #include "tests/worker/layer_topology.h"
