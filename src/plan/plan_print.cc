@@ -298,9 +298,9 @@ std::string table_text(const ShardPlan& shard) {
         "a step's tokens from there.\n",
         shard.device, bytes);
   return fmt::format(
-      "The embedding table of {} lies there up to token {} and in pinned memory of this process "
-      "from then on, {}: it reads the rows of a step's tokens from both.\n",
-      shard.device, border - 1, bytes);
+      "Rows 0 to {} of the embedding table are on {}, the others in pinned memory of this process, "
+      "{}: it reads those of a step's tokens from there.\n",
+      border - 1, shard.device, bytes);
 }
 
 // What of the plan is worth a sentence.

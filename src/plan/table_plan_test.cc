@@ -129,8 +129,8 @@ TEST(TablePlan, SaysWhereItIs) {
             std::string::npos);
   const ShardPlan& shard = split->shards[0];
   const std::string line = fmt::format(
-      "The embedding table of cuda:0 lies there up to token {} and in pinned memory of "
-      "this process from then on, {}:",
+      "Rows 0 to {} of the embedding table are on cuda:0, the others in pinned memory of this "
+      "process, {}:",
       *shard.layout.table_device_rows - 1, format_bytes(shard.table_bytes));
   EXPECT_NE(plan_table(*split).find(line), std::string::npos) << plan_table(*split);
 }

@@ -80,11 +80,12 @@ std::string refusal(const Properties& properties) {
   const auto error = static_cast<GPU(Error_t)>(find_code(compiled_for));
   if (error == GPU(Success)) return {};
   static_cast<void>(GPU(GetLastError)());
+  // Code for 8.0 is kept in a form that every later GPU takes; Hopper has its own.
   return fmt::format(
-      "this build has no kernels for compute capability {}.{} ({}): build it with "
-      "-DTESSERA_CUDA_TARGETS={}{}",
-      properties.major, properties.minor, GPU(GetErrorString)(error), properties.major,
-      properties.minor);
+      "this build has no kernels for compute capability {}.{} ({}): build it with {} among "
+      "-DTESSERA_CUDA_TARGETS",
+      properties.major, properties.minor, GPU(GetErrorString)(error),
+      properties.major == 9 ? "90a" : "80");
 }
 std::int64_t bytes_per_second(int index) {
   int clock_khz = 0, bits = 0;
