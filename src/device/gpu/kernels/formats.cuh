@@ -88,7 +88,7 @@ struct SixBits {
   __device__ __forceinline__ std::uint32_t spread() const {
     return permute(high, 0, 0x4140u);
   }
-  // Pair 3, whose lower two bits stand there and whose other four at the lower word's ends.
+  // Pair 3: its lower two bits stand there, the other four on top of the lower word's halves.
   __device__ __forceinline__ std::uint32_t last() const {
     return (spread() & ~0x003c003cu) | ((low >> 10) & 0x003c003cu);
   }
